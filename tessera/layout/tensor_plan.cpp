@@ -211,6 +211,11 @@ TensorPart tensor_part(const std::string& name, std::span<const std::int64_t> sh
         cut_unevenly(name, part.dim, rank, ranks, part);
       else
         cut_outputs(name, rule, rank, ranks, part);
+      if (rule.style == TensorStyle::colwise_gather_output && part.sharers > 1)
+        throw InputError(concat("tensor parallelism: ", name, " has ", rule.heads, " heads for ", ranks,
+                                " ranks, and its output is gathered: several ranks would count for the same heads. "
+                                "Leave `heads` out of the rule of ",
+                                rule.pattern, ": what is gathered may be cut anywhere"));
       break;
     case TensorStyle::rowwise:
     case TensorStyle::rowwise_split_input:

@@ -4,6 +4,7 @@
 #include <tessera/models/layers.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,24 @@ const TensorRule* rule_of(const TensorPlan& plan, const std::string& parameter) 
   return rule == plan.end() ? nullptr : &*rule;
 }
 
+/// Queries meet their keys on the same rank: where one of the three is gathered, all are.
+void check_attention(const TensorPlan& plan, const std::vector<std::string>& parameters) {
+  for (const auto& [query, others] :
+       {std::pair<std::string, std::array<std::string, 2>>{"q_proj.weight", {"k_proj.weight", "v_proj.weight"}},
+        {"self.query.weight", {"self.key.weight", "self.value.weight"}}})
+    for (const std::string& parameter : parameters) {
+      if (!parameter.ends_with(query)) continue;
+      const std::string module = parameter.substr(0, parameter.size() - query.size());
+      const TensorRule* const first = rule_of(plan, parameter);
+      for (const std::string& other : others) {
+        const TensorRule* const second = rule_of(plan, module + other);
+        if ((first ? first->style : TensorStyle::replicated) != (second ? second->style : TensorStyle::replicated))
+          throw InputError(concat("config.json: the tp_plan gives ", parameter, " another style than ", module, other,
+                                  ": queries, keys and values are cut alike, or not at all"));
+      }
+    }
+}
+
 /// The family's plan with what config.json says before it; rules that nothing is left for are left out.
 TensorPlan with_entries(const TensorPlan& family, const Value& entries, const std::vector<std::string>& parameters) {
   TensorPlan plan;
@@ -36,12 +55,14 @@ TensorPlan with_entries(const TensorPlan& family, const Value& entries, const st
       rule.pattern = pattern;
       rule.style = said.style;
       if (said.blocks > 1) rule.blocks = said.blocks;
+      if (said.style == TensorStyle::colwise_gather_output) rule.heads = 0;  // what is gathered may be cut anywhere
     }
     plan.push_back(std::move(rule));
   }
   plan.insert(plan.end(), family.begin(), family.end());
   std::vector<const TensorRule*> used;
   for (const std::string& parameter : parameters) used.push_back(rule_of(plan, parameter));
+  check_attention(plan, parameters);
   TensorPlan kept;
   for (const TensorRule& rule : plan)
     if (std::ranges::find(used, &rule) != used.end()) kept.push_back(rule);

@@ -15,6 +15,7 @@
 #include <tessera/parallel/tensor/cut.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 #include <utility>
@@ -58,16 +59,32 @@ unsigned add_hook(const at::Tensor& parameter, std::function<at::Tensor(const at
   return number;
 }
 
-/// A parameter that is whole on every rank has the same gradient on each, or its style is wrong. Compared once.
+/// Norm, sum, and a sum with other weights, of a gradient that may be large or sparse: [3].
+at::Tensor marks_of(const at::Tensor& gradient) {
+  const at::Tensor flat = (gradient.is_sparse() ? gradient.coalesce().values() : gradient).detach().flatten();
+  at::Tensor marks = at::zeros({3}, flat.options().dtype(at::kDouble));
+  constexpr std::int64_t step = std::int64_t{1} << 22;
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += step) {
+    const at::Tensor x = flat.slice(0, begin, begin + step).to(at::kDouble);
+    marks += at::stack({x.dot(x), x.sum(), x.dot(at::arange(begin, begin + x.numel(), x.options()).sin())});
+  }
+  marks[0].sqrt_();
+  return marks;
+}
+
+/// A parameter that is whole on every rank has the same gradient on each, or its style is wrong. Compared once, in the
+/// first backward whose gradient says something: neither 0 everywhere nor overflown.
 at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, const comm::Group& group, bool& compared) {
   if (std::exchange(compared, true)) return gradient;
   const comm::Tag tag("comparison of gradients");
-  const at::Tensor flat = gradient.detach().flatten().to(at::kDouble);
-  const at::Tensor mine =
-      at::stack({flat.norm(), flat.sum(), flat.dot(at::arange(flat.numel(), flat.options()).sin())});
+  const at::Tensor mine = marks_of(gradient);
   at::Tensor most = at::stack({mine, mine.neg()});
   group.all_reduce(most, comm::Reduction::max).wait();
   const double apart = (most[0] + most[1]).max().item<double>(), size = most[0][0].item<double>();
+  if (size == 0 || !std::isfinite(size) || !std::isfinite(apart)) {  // what was reduced: all ranks decide alike
+    compared = false;
+    return gradient;
+  }
   const bool narrow = gradient.scalar_type() == at::kBFloat16 || gradient.scalar_type() == at::kHalf;
   if (apart <= (narrow ? 0.1 : 1e-3) * size + 1e-9) return gradient;
   throw InputError(concat("tensor parallelism: '", name, "' is whole on every rank of '", group.name(),

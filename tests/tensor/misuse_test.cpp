@@ -9,6 +9,8 @@
 
 #include <tessera/parallel/deferred/deferred.h>
 
+#include <limits>
+
 namespace {
 
 using namespace tessera;
@@ -141,6 +143,40 @@ TEST(TensorMisuse, of_missing_rules) {
   });
 }
 
+// Gradients that say nothing, 0 or overflown, are no proof of a missing rule, and no excuse for it.
+TEST(TensorMisuse, of_missing_rules_after_a_step_that_says_nothing) {
+  TensorPlan plan = heads_plan();
+  plan[3].pattern = "token";
+  expect_refused("is used on activations that are cut. Give it the style sequence_parallel", [&](comm::World&) {
+    const User user = heads_net({.places = false});
+    const TensorParallel parts(*user.module, {.plan = without(plan, "norm*"), .sequence_parallel = true});
+    try {
+      (some_loss(user) * 0).backward();
+      (some_loss(user) * std::numeric_limits<double>::infinity()).backward();
+    } catch (const Error& error) {
+      ADD_FAILURE() << "a step that says nothing: " << error.what();
+    }
+    user.module->zero_grad();
+    some_loss(user).backward();
+  });
+}
+
+TEST(TensorMisuse, of_tables) {
+  expect_refused("is a table that is cut as rowwise: give it the style embedding_rowwise", [](comm::World&) {
+    const User user = heads_net();
+    TensorPlan plan = heads_plan();
+    plan[3].style = rowwise;
+    const TensorParallel parts(*user.module, {.plan = plan});
+    (void)user.logits(at::zeros({2, 8}, at::kLong));
+  });
+  expect_refused("comes before any table has handed out tokens", [](comm::World&) {
+    const User user = heads_net();
+    const TensorParallel parts(*user.module,
+                               {.plan = {{"qkv", colwise, 3, 4}, {"out", rowwise}}, .sequence_parallel = true});
+    (void)user.logits(at::zeros({2, 8}, at::kLong));
+  });
+}
+
 TEST(TensorMisuse, of_activations_in_sequence_parallelism) {
   expect_refused("activations must stay [B, T, ...] between layers", [](comm::World&) {
     const User user = attention_net();
@@ -189,6 +225,9 @@ TEST(TensorMisuse, of_operators_on_a_part) {
       {"aten::conv2d", [](T w) { return at::conv2d(at::ones({1, 16, 2, 2}), w.view({-1, 16, 1, 1})); }},
       {"would draw other values into", [](T w) { return torch::nn::init::normal_(w); }},
       {"would draw other values into", [](T w) { return torch::nn::init::xavier_uniform_(w); }},
+      {"would draw other values into", [](T w) { return at::randn_like(w); }},
+      {"aten::_foreach_norm", [](T w) { return at::_foreach_norm({w})[0]; }},
+      {"aten::sum", [](T w) { return at::_foreach_mul({w, w}, 2.0)[1].sum(); }},
   };
   run_ranks(2, [&](comm::World&) {
     const User user = heads_net();
@@ -213,6 +252,8 @@ TEST(TensorMisuse, of_operators_on_a_part) {
   // A bias is a vector that is cut.
   expect_use_refused("'blocks.0.up.bias' (cut in dimension 0 over 'world')",
                      [](const User& user) { (void)parameter(user, "blocks.0.up.bias").norm(); });
+  expect_use_refused("'blocks.0.up.bias' (cut in dimension 0 over 'world')",
+                     [](const User& user) { (void)parameter(user, "blocks.0.up.bias").square().sum(); });
   expect_use_refused("sparse gradients cannot be cut", [](const User& user) {
     (void)at::embedding(parameter(user, "token.weight"), at::tensor({1}), -1, false, /*sparse=*/true);
   });

@@ -272,6 +272,29 @@ TEST(UserModule, functions_of_libtorch) {
   });
 }
 
+// What backward runs again is the forward that it belongs to, whatever passes came after it.
+TEST(UserModule, is_recomputed_after_other_passes) {
+  const User whole = heads_net({.recompute = true});
+  net_loss(whole, 0, 0, net_rows).backward();
+  run_ranks(2, [&](comm::World&) {
+    for (const bool sequence_parallel : {false, true}) {
+      const User user = heads_net({.recompute = true});
+      const TensorParallel parts(*user.module, {.plan = heads_plan(), .sequence_parallel = sequence_parallel});
+      const at::Tensor loss = net_loss(user, 0, 0, net_rows);
+      {
+        const at::NoGradGuard no_grad;
+        (void)user.logits(at::arange(7).view({1, 7}));
+      }
+      (void)user.logits(at::arange(4).view({1, 4}));
+      loss.backward();
+      for (const auto& p : whole.module->named_parameters()) {
+        const at::Tensor mine = user.module->named_parameters()[p.key()];
+        EXPECT_TRUE(at::allclose(gather_tensor_parts(mine, mine.grad()), p.value().grad(), 1e-4, 1e-6)) << p.key();
+      }
+    }
+  });
+}
+
 TEST(UserModule, evaluates_without_gradients) {
   for (const Kind& kind : kinds()) {
     const User whole = kind.make();
@@ -282,8 +305,12 @@ TEST(UserModule, evaluates_without_gradients) {
         if (sequence_parallel && !kind.tokens_second) continue;
         const User user = kind.make();
         const TensorParallel parts(*user.module, {.plan = kind.plan, .sequence_parallel = sequence_parallel});
-        const at::NoGradGuard no_grad;
-        EXPECT_TRUE(at::allclose(user.logits(ids), wanted, 1e-5, 1e-6)) << kind.name;
+        {
+          const at::NoGradGuard no_grad;
+          EXPECT_TRUE(at::allclose(user.logits(ids), wanted, 1e-5, 1e-6)) << kind.name;
+        }
+        const c10::InferenceMode inference;
+        EXPECT_TRUE(at::allclose(user.logits(ids), wanted, 1e-5, 1e-6)) << kind.name << ", inference mode";
       }
     });
   }

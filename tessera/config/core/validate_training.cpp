@@ -75,6 +75,11 @@ class TrainingRules : RuleChecks {
       problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ",
               said("deterministic_reduce"),
               ": the micro-batches decide the order of the sums; give --per_device_train_batch_size yourself");
+    if (c_.parallel.tp_size > 1 || c_.parallel.cp_size > 1)
+      problem({"auto_find_batch_size", "tp_size", "cp_size"}, said("auto_find_batch_size"), ": with tp_size ",
+              c_.parallel.tp_size, " and cp_size ", c_.parallel.cp_size,
+              " forward and backward are collective, and a process that runs out of memory would leave the others "
+              "waiting; give --per_device_train_batch_size yourself");
     const Strategy strategy = c_.sharding.strategy;
     if (c_.parallel.num_processes > 1 && row_of(strategy).shard_gradients)
       problem({"auto_find_batch_size", "strategy", "num_processes"}, said("auto_find_batch_size"),

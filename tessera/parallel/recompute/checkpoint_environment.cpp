@@ -53,8 +53,20 @@ void Environment::end() {
   std::erase_if(generators_, [](Generators& g) { return same_bytes(g.state, state_of(g.generator)); });
 }
 
+namespace {
+
+int& recomputations() {
+  static thread_local int depth = 0;
+  return depth;
+}
+
+}  // namespace
+
+bool in_recomputation() { return recomputations() > 0; }
+
 struct Environment::Restored::Saved {
-  explicit Saved(const c10::impl::LocalDispatchKeySet& keys) : keys_guard(keys) {}
+  explicit Saved(const c10::impl::LocalDispatchKeySet& keys) : keys_guard(keys) { ++recomputations(); }
+  ~Saved() { --recomputations(); }
 
   Environment environment;
   c10::AutoGradMode grad_mode{true};

@@ -53,4 +53,7 @@ class Environment::Restored {
   std::unique_ptr<Saved> saved_;
 };
 
+/// Whether the calling thread runs a region again: a forward, though backward asks for it.
+bool in_recomputation();
+
 }  // namespace tessera::parallel

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/accumulate.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <tessera/base/error.h>
@@ -121,21 +122,39 @@ at::Tensor Cut::linear(const at::Tensor& x, const at::Tensor& weight, const at::
   return bias.defined() ? y + bias : y;
 }
 
+namespace {
+
+/// What is recomputed during backward was first computed with gradients, whatever forward passes came between.
+bool in_graph_task() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+}  // namespace
+
+Between Cut::between() const {
+  return activations_->whole_now && !in_graph_task() ? Between::whole : activations_->between;
+}
+
 /// In sequence parallelism: x are the tokens that this pass' table handed out, not transposed or flattened since.
 void Cut::check_tokens(const at::Tensor& x, Between before) const {
-  if (before != Between::own_tokens) return;
+  if (before != Between::own_tokens || in_graph_task()) return;
   const auto [rows, tokens] = activations_->tokens;
-  if (x.dim() >= 2 && (rows < 0 || (x.size(0) == rows && x.size(1) == tokens))) return;
+  if (rows < 0)
+    throw InputError(concat("sequence parallelism: ", described(),
+                            " comes before any table has handed out tokens: every rank would go on with all of them. "
+                            "Give the embedding the style embedding_rowwise, or, where there is none, leave "
+                            "sequence_parallel out for this module"));
+  if (x.dim() >= 2 && (rows == 1 || x.size(0) == rows || x.size(0) == 1) && x.size(1) == tokens) return;
   throw InputError(concat("sequence parallelism: ", described(), " is given activations ", c10::str(x.sizes()),
-                          rows < 0 ? std::string(": they must be [B, T, ...]")
-                                   : concat(", and this pass has tokens [", rows, ", ", tokens,
-                                            ", ...] on each rank: activations must stay [B, T, ...] between layers "
-                                            "(torch::nn::MultiheadAttention wants [T, B, ...])"),
-                          "; leave sequence_parallel out for this module"));
+                          ", and this pass has tokens [", rows, ", ", tokens,
+                          ", ...] on each rank: activations must stay [B, T, ...] between layers "
+                          "(torch::nn::MultiheadAttention wants [T, B, ...]); leave sequence_parallel out for this "
+                          "module"));
 }
 
 at::Tensor Cut::embedding(const at::Tensor& weight, const at::Tensor& ids, std::int64_t padding_idx, bool whole) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
+  if (part().dim != 0 || part().ranges.size() != 1)
+    throw InputError(concat("tensor parallelism: ", described(), " is a table that is cut as ", style_name(rule_.style),
+                            ": give it the style embedding_rowwise"));
   if (!whole) activations_->whole_now = !at::GradMode::is_enabled();
   const auto [begin, end] = part().ranges.front();
   const std::int64_t rows = part().whole[0];
@@ -154,7 +173,10 @@ at::Tensor Cut::embedding(const at::Tensor& weight, const at::Tensor& ids, std::
   // Positions [T] are a row that every sequence shares.
   if (ids.dim() == 1) return leave_rows(y.unsqueeze(0), group_, between()).squeeze(0);
   const at::Tensor out = leave_rows(y, group_, between());
-  activations_->tokens = {out.size(0), out.size(1)};
+  // Positions [1, T] after tokens [B, T].
+  const bool shared_row =
+      out.size(0) == 1 && activations_->tokens.first > 1 && out.size(1) == activations_->tokens.second;
+  if (!shared_row) activations_->tokens = {out.size(0), out.size(1)};
   return out;
 }
 
@@ -177,7 +199,11 @@ std::int64_t Cut::first_token(std::int64_t tokens) const {
   return between() == Between::whole ? 0 : tokens / group_.size() * group_.rank();
 }
 
-std::int64_t Cut::first_along(int dim) const { return part().dim == dim ? part().ranges.front().first : 0; }
+std::int64_t Cut::first_along(int dim) const {
+  const bool seen_whole =
+      rule_.style == TensorStyle::colwise_gather_output || rule_.style == TensorStyle::rowwise_split_input;
+  return part().dim == dim && !seen_whole ? part().ranges.front().first : 0;
+}
 
 std::int64_t Cut::whole_numel() const { return c10::multiply_integers(part().whole); }
 

@@ -64,7 +64,7 @@ class Cut final : public nn::Redirect {
 
  private:
   std::vector<Ranges> ranges() const;
-  Between between() const { return activations_->whole_now ? Between::whole : activations_->between; }
+  Between between() const;
   void begin_pass() const;
   void check_tokens(const at::Tensor& x, Between before) const;
 

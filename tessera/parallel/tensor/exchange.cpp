@@ -114,6 +114,8 @@ LastEntered& last_entered() {
 }  // namespace
 
 at::Tensor enter_columns(const at::Tensor& x, const comm::Group& group, Between between) {
+  if (x.is_inference())  // has no version, and needs no gradient
+    return between == Between::whole ? x : gathered_tokens(x, group);
   LastEntered& last = last_entered();
   const bool differentiated = at::GradMode::is_enabled() && x.requires_grad();
   if (last.entered.defined() && !last.x.expired() && last.x._unsafe_get_target() == x.unsafeGetTensorImpl() &&

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <tessera/base/error.h>
+#include <tessera/parallel/recompute/checkpoint_environment.h>
 #include <tessera/parallel/sharding/operator_facts.h>
 
 #include <algorithm>
@@ -40,7 +41,9 @@ c10::DispatchKeySet below(c10::DispatchKeySet keys) {
 }
 
 /// What backward does with saved parts is right: the forward that saved them was ours.
-bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1 && !at::GradMode::is_enabled(); }
+bool in_backward() {
+  return torch::autograd::get_current_graph_task_id() != -1 && !at::GradMode::is_enabled() && !in_recomputation();
+}
 
 bool is_part(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has(nn::cut_key); }
 
@@ -73,6 +76,26 @@ at::Tensor part_among(at::ArrayRef<c10::IValue> values) {
   return {};
 }
 
+/// What optimizers do with lists of tensors, one element by itself; norms and greatest values of them are something
+/// else.
+bool elementwise_on_lists(std::string_view name) {
+  const auto has = [&](std::string_view word) { return name.find(word) != std::string_view::npos; };
+  return (name.starts_with("_foreach_") && !has("norm") && !has("powsum") && name != "_foreach_max") ||
+         name.starts_with("_fused_ada") || name.starts_with("_fused_sgd");
+}
+
+/// The first argument, where it is a list of tensors.
+std::vector<at::Tensor> first_list(at::ArrayRef<c10::IValue> arguments) {
+  return !arguments.empty() && arguments[0].isTensorList() ? arguments[0].toTensorVector() : std::vector<at::Tensor>();
+}
+
+/// Whether every tensor among the arguments is a part, or a single number.
+bool all_parts(at::ArrayRef<c10::IValue> arguments) {
+  return std::ranges::all_of(arguments, [](const c10::IValue& value) {
+    return !value.isTensor() || !value.toTensor().defined() || is_part(value.toTensor()) || value.toTensor().dim() == 0;
+  });
+}
+
 /// A copy of a part is a part, and so is what is computed from one element by element.
 void pass_on(const c10::IValue& result, const at::Tensor& part) {
   if (!result.isTensor()) return;
@@ -84,17 +107,20 @@ void pass_on(const c10::IValue& result, const at::Tensor& part) {
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const detail::OperatorFacts& facts = detail::known_facts(op);
   const std::string& full = op.operator_name().name;
-  if (facts.passes || in_backward()) {
+  const bool draws = op.hasTag(at::Tag::nondeterministic_seeded);
+  if ((facts.passes && !draws) || in_backward()) {
     const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
     return op.redispatchBoxed(below(keys), stack);
   }
   const std::string_view name = full.starts_with("aten::") ? std::string_view(full).substr(6) : std::string_view();
-  const bool elementwise =
-      op.hasTag(at::Tag::pointwise) || name.starts_with("_foreach_") || name.starts_with("_fused_");
+  const bool elementwise = op.hasTag(at::Tag::pointwise) || elementwise_on_lists(name);
   const std::size_t count = op.schema().arguments().size();
-  const at::Tensor part = part_among(at::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count, count));
+  const auto arguments = at::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count, count);
+  const at::Tensor part = part_among(arguments);
+  const std::vector<at::Tensor> list = first_list(arguments);
+  const bool only_parts = all_parts(arguments);
   if (!elementwise && !std::ranges::binary_search(alike_operators, name) && part.defined()) {
-    if (op.hasTag(at::Tag::nondeterministic_seeded))
+    if (draws)
       throw InputError(concat("tensor parallelism: ", full, " would draw other values into ", described(part),
                               " than into the whole: initialise the module before TensorParallel cuts it"));
     refuse(full, part);
@@ -103,9 +129,13 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
     op.redispatchBoxed(below(keys), stack);
   }
-  // A bias makes only its copies parts, not what it is added to.
-  const bool alone = part.defined() && (part.dim() > 1 || !elementwise);
-  if (alone && facts.writes == 0 && !stack->empty()) pass_on(stack->back(), part);
+  if (facts.writes != 0 || stack->empty() || !part.defined()) return;
+  // A bias makes only what is computed from parts alone a part, not what it is added to.
+  if (part.dim() > 1 || !elementwise || only_parts) pass_on(stack->back(), part);
+  if (!stack->back().isTensorList()) return;
+  const std::vector<at::Tensor> results = stack->back().toTensorVector();
+  for (std::size_t i = 0; i < results.size() && i < list.size(); ++i)
+    if (is_part(list[i])) pass_on(results[i], list[i]);
 }
 
 /// Whether `parameter` may stand for what was cut: the module's own, or a copy that nobody trains.
@@ -227,7 +257,8 @@ struct Registrations {
     add<at::_ops::embedding, &embedding>();
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
       const auto op = dispatcher.findSchema(name);
-      if (op && detail::operator_facts(*op).passes && !op->hasKernelForDispatchKey(nn::cut_key))
+      if (op && detail::operator_facts(*op).passes && !op->hasTag(at::Tag::nondeterministic_seeded) &&
+          !op->hasKernelForDispatchKey(nn::cut_key))
         held.push_back(dispatcher.registerImpl(name, nn::cut_key, c10::KernelFunction::makeFallthrough(), std::nullopt,
                                                nullptr, "tessera: reads no data of cut parameters"));
     }

@@ -156,15 +156,20 @@ void TrainingLoop::check_replicas() {
   const std::int64_t every = setup_.config.output.check_replicas_steps;
   if (every <= 0 || step_ % every != 0 || world_.size() == 1) return;
   enter(Phase::other, "check replicas");
-  agree(world_.group(), [&] {
-    try {
-      sharded_->check_replicas();
-      if (tensor_) parallel::require_same_bits(setup_.groups.tensor, whole_on_tensor_ranks(), "parameter");
-    } catch (const parallel::ReplicasDiffer& error) {
-      throw Error(concat("after step ", step_, ": ", error.what(), ". Checkpoints of the last ", every,
-                         " steps may hold it: go on from an older one (--resume_from_checkpoint DIR)"));
-    }
-  });
+  // Groups that find nothing wait here for those that do: the second comparison has other groups.
+  const auto compare = [&](const auto& check) {
+    agree(world_.group(), [&] {
+      try {
+        check();
+      } catch (const parallel::ReplicasDiffer& error) {
+        throw Error(concat("after step ", step_, ": ", error.what(), ". Checkpoints of the last ", every,
+                           " steps may hold it: go on from an older one (--resume_from_checkpoint DIR)"));
+      }
+    });
+  };
+  compare([&] { sharded_->check_replicas(); });
+  if (tensor_)
+    compare([&] { parallel::require_same_bits(setup_.groups.tensor, whole_on_tensor_ranks(), "parameter"); });
   enter(Phase::other);
 }
 
