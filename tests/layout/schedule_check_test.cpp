@@ -61,6 +61,12 @@ TEST(ScheduleCheck, says_what_is_wrong_and_where) {
             "rank 0, position 3 (0REDUCE): gradients of stage 0 were reduced already: one reduction per batch");
   EXPECT_EQ(problem_of(one + "rank 0: 0F0 0B0 0REDUCE\nrank 1: 1F0 1B0\n"),
             "rank 1, position 2 (1REDUCE): is missing: gradients of other stages are reduced");
+  EXPECT_EQ(problem_of("micro_batches 1\nstages 0\nrank 0: 0GATHER 0F0 0RESHARD 0GATHER 0B0\n"),
+            "rank 0, position 5 (0RESHARD): is missing: the parameters of stage 0 are whole at the end, and a schedule "
+            "ends as it begins, since the next batch repeats it");
+  EXPECT_EQ(problem_of("micro_batches 1\nstages 0 1\nrank 0: 0GATHER 0F0 0RESHARD\nrank 1: 1GATHER 1F0\n"),
+            "rank 1, position 2 (1RESHARD): is missing: the parameters of stage 1 are whole at the end, and a schedule "
+            "ends as it begins, since the next batch repeats it");
   EXPECT_EQ(problem_of("micro_batches 2\nstages 0\nrank 0: 0F0 0F1\n"), "") << "evaluation";
 }
 
@@ -113,6 +119,27 @@ TEST(ScheduleCheck, fewer_micro_batches_than_ranks_run) {
         const Schedule schedule = with_messages(make_schedule(row.name, {p, 0, m}));
         EXPECT_EQ(Executor(schedule, least_outstanding(schedule), 3).run(), "") << row.name << " " << p << " " << m;
       }
+}
+
+TEST(ScheduleLowering, what_leads_out_of_the_tables_is_refused) {
+  const Schedule right = make_schedule("1f1b", {2, 1, 2});
+  const auto error = [&](auto spoil) {
+    Schedule schedule = right;
+    spoil(schedule);
+    return testing::error_of<Error>([&] { (void)with_messages(schedule); });
+  };
+  const auto has = [](const std::string& text, const char* words) { return text.find(words) != std::string::npos; };
+  EXPECT_EQ(error([](Schedule&) {}), "");
+  for (const int stage : {-1, 2, 1 << 30})
+    EXPECT_TRUE(
+        has(error([&](Schedule& s) { s.ranks[0][0].stage = stage; }), concat("stage ", stage, " of 2").c_str()));
+  for (const int micro_batch : {-1, 2, 1 << 30})
+    EXPECT_TRUE(has(error([&](Schedule& s) { s.ranks[0][0].micro_batch = micro_batch; }),
+                    concat("micro-batch ", micro_batch, " of 2").c_str()));
+  EXPECT_TRUE(has(error([](Schedule& s) { s.ranks[0][0].stage = 1; }), "stage 1 is on rank 1, its action on rank 0"));
+  EXPECT_TRUE(has(error([](Schedule& s) { s.rank_of[1] = 2; }), "rank 2 of 2"));
+  EXPECT_TRUE(has(error([](Schedule& s) { s.micro_batches = -1; }), "-1 micro-batches"));
+  EXPECT_TRUE(has(error([](Schedule& s) { s.ranks[1].clear(); }), "1RECV_F0 is needed by no computation"));
 }
 
 TEST(ScheduleLowering, sharded_stages) {

@@ -228,6 +228,8 @@ class Executor {
   std::string judge() {
     for (const auto& [ends, channel] : channels_)
       if (!channel.empty()) return "a message that nobody received";
+    for (const Rank& rank : ranks_)
+      if (!rank.whole.empty()) return "parameters are whole at the end: the next batch could not gather them";
     bool any_reduction = false;
     for (const Rank& rank : ranks_) any_reduction |= !rank.reduced.empty();
     std::map<int, std::uint64_t> wanted;  // what one process computes

@@ -9,6 +9,9 @@
 #include <tests/paths.h>
 
 #include <cstdio>
+#include <filesystem>
+
+#include <unistd.h>
 
 namespace tessera::layout::schedule {
 namespace {
@@ -78,6 +81,15 @@ TEST(ScheduleFiles, csv_as_people_write_it) {
   EXPECT_EQ(to_csv(parse_csv("0GATHER,0F0,0B0,0REDUCE\n", "csv")), "0UNSHARD,0F0,0B0,0REDUCE_GRAD\n");
 }
 
+TEST(ScheduleFiles, size_is_limited) {
+  const std::string path = path_join(::testing::TempDir(), concat("schedule-", ::getpid(), ".csv"));
+  write_file_atomically(path, "0F0\n");
+  EXPECT_EQ(read_schedule(path).micro_batches, 1);
+  std::filesystem::resize_file(path, (std::uint64_t{128} << 20) + 1);  // a hole: nothing is written
+  EXPECT_NE(error_of([&] { (void)read_schedule(path); }).find("at most 134217728 are"), std::string::npos);
+  remove_tree(path);
+}
+
 TEST(ScheduleFiles, errors_have_a_place) {
   const auto csv = [](const std::string& text) { return error_of([&] { (void)parse_csv(text, "a.csv"); }); };
   EXPECT_EQ(csv(""), "a.csv: there is no action");
@@ -94,6 +106,9 @@ TEST(ScheduleFiles, errors_have_a_place) {
   EXPECT_EQ(csv("0F99999999999"), "a.csv:1:3: '99999999999' is no micro-batch: a whole number from 0 to 1048575");
   EXPECT_EQ(csv("1000000F0"), "a.csv: stage 1000000 is the last of 1000001, but there are only 1 actions");
   EXPECT_EQ(csv("0F0,2F0,0B0"), "a.csv: stage 1 has no action, and stage 2 has");
+  std::string ranks;
+  for (int rank = 0; rank <= 1 << 20; ++rank) ranks += "0F0\n";
+  EXPECT_EQ(csv(ranks), "a.csv:1048577:1: more than 1048576 ranks, a line for each");
   const auto text = [](const std::string& lines) { return error_of([&] { (void)parse_text(lines, "a.txt"); }); };
   const std::string head = "tessera-schedule 1 mine\nmicro_batches 1\n";
   EXPECT_EQ(text("# only\n"), "a.txt:1:1: the file is empty: it begins with 'tessera-schedule 1'");

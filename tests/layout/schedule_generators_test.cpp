@@ -49,7 +49,9 @@ TEST(ScheduleGenerators, all_are_right_and_hold_what_the_formulas_say) {
 TEST(ScheduleGenerators, bubbles_are_as_in_theory) {
   int formulas = 0, inner = 0;
   for_all_shapes([&](const ScheduleRow& row, const Shape& shape) {
-    for (const StageTime& time : {StageTime{1, 1, 1}, StageTime{1, 2, 1}, StageTime{2, 1, 0.5}, StageTime{1, 1, 2}}) {
+    for (const StageTime& time :
+         {StageTime{1, 1, 1}, StageTime{1, 2, 1}, StageTime{2, 1, 0.5}, StageTime{1, 1, 2}, StageTime{1, 1.25, 1.125},
+          StageTime{0.5, 3, 5}, StageTime{1, 3, 2}, StageTime{1, 4, 1}, StageTime{2, 3, 1}, StageTime{0, 1, 1}}) {
       const auto bubble = row.bubble_time(shape, time), inside = row.inner_bubble_time(shape, time);
       if (!bubble) continue;
       const Timing timing = time_schedule(row.make(shape), {.stages = {{.forward = time.forward,
@@ -65,7 +67,7 @@ TEST(ScheduleGenerators, bubbles_are_as_in_theory) {
       inner += *inside == 0 && shape.ranks > 1;
     }
   });
-  EXPECT_GT(formulas, 5000);
+  EXPECT_GT(formulas, 12'000);
   EXPECT_GT(inner, 50) << "schedules without a bubble inside the ranks' steps";
 }
 

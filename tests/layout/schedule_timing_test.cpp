@@ -95,6 +95,16 @@ TEST(ScheduleTiming, peak_bytes_are_what_is_in_flight) {
     }
 }
 
+TEST(ScheduleTiming, evaluation_keeps_activations_only_during_their_forward) {
+  for (const ScheduleRow& row : schedules()) {
+    const Schedule schedule = forward_only(make_schedule(row.name, {4, 0, 6}));
+    const Costs costs{.stages = {{.activation_bytes = 10, .parameter_bytes = 100}}};
+    for (const RankTiming& rank : time_schedule(schedule, costs).ranks) EXPECT_DOUBLE_EQ(rank.peak_bytes, 10);
+    const Schedule often = with_sharding(schedule, Gathering::per_micro_batch, false);
+    for (const RankTiming& rank : time_schedule(often, costs).ranks) EXPECT_DOUBLE_EQ(rank.peak_bytes, 110);
+  }
+}
+
 TEST(ScheduleTiming, costs_that_make_no_sense) {
   const Schedule schedule = gpipe({2, 1, 1});
   const auto error = [&](const Costs& costs) {

@@ -257,7 +257,12 @@ class Checker {
       }
       return std::nullopt;
     });
-    if (found || !any_reduction) return found;
+    if (found) return found;
+    for (std::size_t stage = 0; stage < stages; ++stage)
+      if (is_whole[stage])
+        return missing({Kind::reshard, false, static_cast<std::int32_t>(stage)}, ": the parameters of stage ", stage,
+                       " are whole at the end, and a schedule ends as it begins, since the next batch repeats it");
+    if (!any_reduction) return std::nullopt;
     for (std::size_t stage = 0; stage < stages; ++stage)
       if (!is_reduced[stage])
         return missing({Kind::reduce, false, static_cast<std::int32_t>(stage)},

@@ -39,8 +39,8 @@ std::string text_of(const Problem& problem);
 
 /// nullopt: the schedule is right. Any schedule may be asked about. One of computations only is judged with messages
 /// that are sent and received as with_messages() has it, and positions are those among its own actions. Without any
-/// backward it is one for evaluation, else every micro-batch needs its backward in every stage. Cost: linear in the
-/// actions.
+/// backward it is one for evaluation, else every micro-batch needs its backward in every stage. It is one batch and is
+/// repeated, so parameters that are gathered must be sharded again at its end. Cost: linear in the actions.
 std::optional<Problem> find_problem(const Schedule& schedule, const Rules& rules = {});
 /// Throws InputError with the problem, if there is one.
 void check(const Schedule& schedule, const Rules& rules = {});

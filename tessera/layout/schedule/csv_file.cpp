@@ -78,6 +78,9 @@ Schedule parse_csv(std::string_view text, const std::string& name_for_errors) {
       continue;
     }
     if (empty) fail(name_for_errors, *empty, "a line without an action: every rank has a stage");
+    if (schedule.ranks.size() == most_in_files)
+      fail(name_for_errors, *line, concat("more than ", most_in_files, " ranks, a line for each"));
+    actions.shrink_to_fit();
     schedule.ranks.push_back(std::move(actions));
   }
   derive_shape(name_for_errors, schedule);
@@ -116,9 +119,6 @@ Schedule parse_schedule(std::string_view text, const std::string& name_for_error
   throw InputError(concat(name_for_errors, ": there is no action"));
 }
 
-Schedule read_schedule(const std::string& path) {
-  constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
-  return parse_schedule(read_file(path, most_bytes), path);
-}
+Schedule read_schedule(const std::string& path) { return parse_schedule(read_file(path, most_bytes_in_file), path); }
 
 }  // namespace tessera::layout::schedule

@@ -23,6 +23,7 @@
 
 #include <tessera/layout/schedule/schedule.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,10 @@ std::string to_csv(const Schedule& schedule);
 
 Schedule parse_text(std::string_view text, const std::string& name_for_errors);
 std::string to_text(const Schedule& schedule);
+
+/// The size of the largest file that is read. In memory a schedule takes up to 16 times as much: a rank with one action
+/// is a line of 4 bytes.
+inline constexpr std::uint64_t most_bytes_in_file = std::uint64_t{128} << 20;
 
 /// Either form, known by the first word of the file. Throws InputError.
 Schedule read_schedule(const std::string& path);

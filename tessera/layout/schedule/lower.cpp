@@ -1,6 +1,7 @@
 #include <tessera/layout/schedule/lower.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -21,6 +22,24 @@ struct Arrival {
   std::size_t needed_at;
 };
 
+/// Throws Error unless every action is for a stage on its rank and for a micro-batch that there is.
+void check_ranges(const Schedule& schedule) {
+  TESSERA_CHECK(schedule.micro_batches >= 1, schedule.micro_batches, " micro-batches");
+  for (const int rank : schedule.rank_of)
+    TESSERA_CHECK(rank >= 0 && static_cast<std::size_t>(rank) < schedule.ranks.size(), "rank ", rank, " of ",
+                  schedule.ranks.size());
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank)
+    for (const Action& action : schedule.ranks[rank]) {
+      TESSERA_CHECK(action.stage >= 0 && action.stage < schedule.stages(), "stage ", action.stage, " of ",
+                    schedule.stages());
+      TESSERA_CHECK(rank_of(schedule, action) == static_cast<int>(rank), "stage ", action.stage, " is on rank ",
+                    rank_of(schedule, action), ", its action on rank ", rank);
+      TESSERA_CHECK(
+          !has_micro_batch(action.kind) || (action.micro_batch >= 0 && action.micro_batch < schedule.micro_batches),
+          "micro-batch ", action.micro_batch, " of ", schedule.micro_batches);
+    }
+}
+
 }  // namespace
 
 const WordTable& words_of(Gathering) {
@@ -29,10 +48,12 @@ const WordTable& words_of(Gathering) {
 }
 
 Schedule with_messages(const Schedule& schedule) {
+  check_ranges(schedule);
+  constexpr auto nowhere = std::numeric_limits<std::size_t>::max();
   const auto keep = [](const Action& action) { return !is_message(action.kind); };
   // Where every message is needed: (stage, micro-batch) -> index of its F, of its I or B.
   const auto all = static_cast<std::size_t>(schedule.stages()) * static_cast<std::size_t>(schedule.micro_batches);
-  std::vector<std::size_t> forward_at(all, 0), backward_at(all, 0);
+  std::vector<std::size_t> forward_at(all, nowhere), backward_at(all, nowhere);
   std::vector<std::vector<Action>> kept(schedule.ranks.size());
   const auto key = [&](int stage, int micro_batch) {
     return static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule.micro_batches) +
@@ -58,6 +79,7 @@ Schedule with_messages(const Schedule& schedule) {
         const std::size_t at = receive.kind == Kind::receive_forward
                                    ? forward_at[key(receive.stage, receive.micro_batch)]
                                    : backward_at[key(receive.stage, receive.micro_batch)];
+        TESSERA_CHECK(at != nowhere, text_of(receive), " is needed by no computation");
         channels[{rank_of(schedule, receive), rank_of(schedule, *send)}].push_back({receive, at});
       }
   Schedule lowered = schedule;

@@ -12,7 +12,9 @@ namespace tessera::layout::schedule {
 /// it by the same rank, since messages from one rank to another arrive in the order in which they were sent. Stages on
 /// the same rank hand tensors over without a message.
 ///
-/// The schedule passed check_computations() (check.h), up to dependencies between ranks.
+/// The schedule may still deadlock, but it must pass the other rules of find_problem() (check.h), which itself calls
+/// this for a schedule of computations. What would lead out of its tables, a stage, micro-batch or rank that is not
+/// there or a computation that is missing, throws Error.
 Schedule with_messages(const Schedule& schedule);
 
 /// When the sharded parameters of a stage are whole.

@@ -31,17 +31,20 @@ Bubble interleaved_bubble(const Shape& shape, const StageTime& time) {
 Bubble zb_h1_bubble(const Shape& shape, const StageTime& time) {
   if (shape.micro_batches < shape.ranks) return std::nullopt;
   if (shape.group_size != 0 && shape.micro_batches % shape.group_size != 0) return std::nullopt;
-  return (shape.ranks - 1) * (time.forward + std::max(time.input_gradient - time.weight_gradient, 0.0));
+  return (shape.ranks - 1) *
+         std::max({time.forward, time.input_gradient, time.forward + time.input_gradient - time.weight_gradient});
 }
 
 Bubble zb_h2_bubble(const Shape& shape, const StageTime& time) {
   if (shape.micro_batches < 2 * shape.ranks - 1) return std::nullopt;
-  return (shape.ranks - 1) * (time.forward + std::max(time.input_gradient - 2 * time.weight_gradient, 0.0));
+  return (shape.ranks - 1) * std::max({time.forward, time.input_gradient - time.forward,
+                                       time.forward + time.input_gradient - 2 * time.weight_gradient});
 }
 
 Bubble zb_h2_inner(const Shape& shape, const StageTime& time) {
   if (shape.micro_batches < 2 * shape.ranks - 1) return std::nullopt;
-  return (shape.ranks - 1) * std::max(time.forward + time.input_gradient - 2 * time.weight_gradient, 0.0);
+  return (shape.ranks - 1) * std::max({0.0, time.input_gradient - time.forward,
+                                       time.forward + time.input_gradient - 2 * time.weight_gradient});
 }
 
 Bubble zbv_bubble(const Shape& shape, const StageTime& time) {
@@ -134,7 +137,7 @@ const std::vector<ScheduleRow>& schedules() {
        .least_stages = 1,
        .most_stages = any,
        .takes_groups = true,
-       .bubble = "(p - 1) (F + max(I - W, 0))",
+       .bubble = "(p - 1) max(F, I, F + I - W)",
        .in_flight = "min(v m, (v - 1) G + p)",
        .when = "1F1B's memory on the first rank (the others keep as much), a third of its bubble",
        .make = zb_h1,
@@ -143,7 +146,7 @@ const std::vector<ScheduleRow>& schedules() {
        .in_flight_of = zb_h1_in_flight},
       {.name = "zb_h2",
        .others = {"ZB2P", "zero_bubble_h2"},
-       .bubble = "(p - 1) (F + max(I - 2 W, 0)); inside a rank (p - 1) max(F + I - 2 W, 0)",
+       .bubble = "(p - 1) max(F, I - F, F + I - 2 W); inside a rank (p - 1) max(0, I - F, F + I - 2 W)",
        .in_flight = "min(m, 2 p - 1)",
        .when =
            "twice 1F1B's memory; no bubble inside a rank, which pays when ranks step without waiting for each other",

@@ -37,14 +37,17 @@ void check_costs(const Schedule& schedule, const Costs& costs) {
   if (costs.overlap > 1) throw InputError(concat("costs: overlap is ", costs.overlap, "; at most 1, all of it"));
 }
 
-/// Bytes that a rank holds after each of its actions, at most.
-double peak_bytes_of(const std::vector<TimedAction>& actions, const Costs& costs) {
+/// Bytes that a rank holds while and after each of its actions, at most. Without backward nobody needs a forward's
+/// activations once it is done.
+double peak_bytes_of(const std::vector<TimedAction>& actions, const Costs& costs, bool backward) {
   double bytes = 0, peak = 0;
   for (const TimedAction& timed : actions) {
     const StageCosts& stage = costs.of(timed.action.stage);
     switch (timed.action.kind) {
       case Kind::forward:
         bytes += stage.activation_bytes;
+        peak = std::max(peak, bytes);
+        if (!backward) bytes -= stage.activation_bytes;
         break;
       case Kind::input_gradient:
         bytes += stage.weight_gradient_bytes;
@@ -88,7 +91,7 @@ double Timing::inner_bubble() const {
 Timing time_schedule(const Schedule& schedule, const Costs& costs) {
   check_costs(schedule, costs);
   check(schedule, {.outstanding = costs.outstanding});
-  const bool lowered = has_messages(schedule);
+  const bool lowered = has_messages(schedule), backward = has_backward(schedule);
   Walked walked = lowered ? walk(schedule, costs) : walk(with_messages(schedule), costs);
   TESSERA_CHECK(walked.stopped.empty(), "a checked schedule stopped");
   Timing timing;
@@ -103,7 +106,7 @@ Timing time_schedule(const Schedule& schedule, const Costs& costs) {
       rank.last = timed.end;
       rank.busy += timed.end - timed.start;
     }
-    rank.peak_bytes = peak_bytes_of(actions, costs);
+    rank.peak_bytes = peak_bytes_of(actions, costs, backward);
     rank.actions = std::move(actions);
     timing.ranks.push_back(std::move(rank));
   }

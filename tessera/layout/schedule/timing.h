@@ -18,7 +18,7 @@ struct StageCosts {
   double backward = -1;              ///< B; below 0: input_gradient + weight_gradient
   double gather = 0, reduce = 0;     ///< per GATHER, per REDUCE
   double output_bytes = 0;           ///< the message to the next stage, and its gradient's back
-  double activation_bytes = 0;       ///< kept from F to the end of B or I
+  double activation_bytes = 0;       ///< kept from F to the end of B or I; without backward, during F
   double weight_gradient_bytes = 0;  ///< kept from the end of I to that of W
   double parameter_bytes = 0;        ///< that a GATHER adds and a RESHARD drops
 
