@@ -6,6 +6,10 @@
 #include <tessera/layout/schedule/table.h>
 #include <tests/error_of.h>
 
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <limits>
 #include <map>
 
 namespace tessera::layout::schedule {
@@ -183,6 +187,36 @@ TEST(ScheduleGenerators, names_of_other_systems) {
   EXPECT_NE(error_of([] { (void)schedule_of("nothing like it"); }).find("there are gpipe, 1f1b"), std::string::npos);
 }
 
+/// Time in proportion to what is made: with p^2 steps, or p entries for every rank, this took minutes.
+TEST(ScheduleGenerators, many_ranks_and_few_micro_batches) {
+  for (const ScheduleRow& row : schedules()) {
+    if (row.name == "zb_h2" || row.placement == Placement::v) continue;  // these fill the pipeline
+    const Shape shape{200'000, row.least_stages, 1};
+    const auto begin = std::chrono::steady_clock::now();
+    const Schedule schedule = row.make(shape);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << row.name;
+    EXPECT_GE(count_actions(schedule), std::int64_t{2} * schedule.stages()) << row.name;
+  }
+}
+
+TEST(ScheduleGenerators, makers_are_known_by_what_they_make) {
+  for (const ScheduleRow& row : schedules()) {
+    Schedule schedule = with_messages(with_sharding(make_schedule(row.name, {4, 0, 9}), Gathering::per_batch, true));
+    ASSERT_NE(find_maker(schedule), nullptr) << row.name;
+    EXPECT_EQ(find_maker(schedule)->name, row.name);
+    schedule.name = "1f1b";
+    EXPECT_EQ(find_maker(schedule)->name, row.name == "looped_bfs" ? "gpipe" : row.name) << "equal with v = 1";
+    // Another order, also right, is nobody's.
+    const auto last = schedule.ranks[0].end() - 1;
+    std::iter_swap(std::find_if(schedule.ranks[0].begin(), last, [](const Action& a) { return is_compute(a.kind); }),
+                   std::find_if(std::make_reverse_iterator(last), schedule.ranks[0].rend(),
+                                [](const Action& a) { return is_compute(a.kind); }));
+    EXPECT_EQ(find_maker(schedule), nullptr) << row.name;
+  }
+  EXPECT_EQ(find_maker({}), nullptr);
+  EXPECT_EQ(find_maker({"gpipe", 1, {0, 1, 0}, {{}, {}}}), nullptr);
+}
+
 TEST(ScheduleGenerators, refusals_name_the_nearest_shape) {
   const auto refused = [](const char* name, const Shape& shape) {
     return error_of([&] { (void)make_schedule(name, shape); });
@@ -195,6 +229,17 @@ TEST(ScheduleGenerators, refusals_name_the_nearest_shape) {
             std::string::npos);
   EXPECT_NE(refused("zbv", {4, 2, 8, 4}).find("mean nothing to it"), std::string::npos);
   EXPECT_NE(refused("gpipe", {1 << 20, 1, 1 << 20}).find("largest schedule"), std::string::npos);
+  constexpr int huge = std::numeric_limits<int>::max();
+  for (const ScheduleRow& row : schedules())
+    for (const Shape& shape : {Shape{huge, 2, huge}, Shape{huge, huge, 1}, Shape{huge, huge, huge}, Shape{2, 2, huge}})
+      EXPECT_NE(refused(std::string(row.name).c_str(), shape).find("largest schedule"), std::string::npos) << row.name;
+  // These go through 2 p micro-batches whatever their number.
+  EXPECT_EQ(
+      refused("zbv", {20'000, 2, 1}),
+      "schedule zbv: 20000 ranks x 2 stages x 40000 micro-batches (as many fill the pipeline; those from 1 on are "
+      "left out) are more than the 89478485 computations of the largest schedule");
+  for (const char* name : {"zb_h2", "dualpipev"})
+    EXPECT_NE(refused(name, {20'000, 0, 1}).find("x 40000 micro-batches (as many fill"), std::string::npos) << name;
   EXPECT_EQ(make_schedule("zbv", {4, 0, 8}).stages(), 8) << "0 stages per rank: as many as it needs";
 }
 

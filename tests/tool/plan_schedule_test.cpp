@@ -54,6 +54,55 @@ TEST_F(PlanSchedule, side_by_side) {
   EXPECT_TRUE(contains(tessera(planned({"--help"})).out, "--stages_per_rank V"));
 }
 
+TEST_F(PlanSchedule, a_bound_on_messages_stops_no_comparison) {
+  const Strings shape = {"--pp", "2", "--microbatches", "8", "--stages_per_rank", "2"};
+  const auto run = tessera(planned(Strings{"--compare", "--outstanding", "1"} + shape));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.out, "\nlooped_bfs                       2  needs --outstanding ")) << run.out;
+  EXPECT_TRUE(contains(run.out, "\nzbv  ")) << run.out;
+  const auto one = tessera(planned(Strings{"--schedule", "looped_bfs", "--outstanding", "1"} + shape));
+  EXPECT_EQ(one.exit_code, 2);
+  EXPECT_TRUE(contains(one.err, "deadlock") && contains(one.err, "; it needs --outstanding ")) << one.err;
+}
+
+TEST_F(PlanSchedule, only_formulas_that_hold_are_printed) {
+  const auto printed = [](const Strings& arguments) {
+    const auto run = tessera(planned(arguments));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  const Strings shape = {"--pp", "4", "--microbatches", "9"};
+  const Strings interleaved = Strings{"--schedule", "interleaved"} + shape;
+  EXPECT_TRUE(contains(printed(interleaved), "\nbubble (p - 1) (F + B), with"));
+  EXPECT_TRUE(contains(printed(interleaved + Strings{"--group_size", "5"}),
+                       "\nbubble no formula for this shape and these costs\n"));
+  EXPECT_TRUE(contains(printed(interleaved + Strings{"--message_time", "0.1"}), "\nbubble no formula for this shape"));
+  EXPECT_TRUE(contains(printed({"--schedule", "zb_h1", "--pp", "4", "--microbatches", "2"}), "\nbubble no formula"));
+  EXPECT_TRUE(contains(printed(Strings{"--schedule", "zb_h1", "--forward_time", "0.5", "--input_gradient_time", "3",
+                                       "--weight_gradient_time", "5"} +
+                               shape),
+                       "\nbubble (p - 1) max(F, I, F + I - W)\n"));
+  // The name in a file proves nothing.
+  write_file_atomically(at("gpipe.txt"),
+                        "tessera-schedule 1 zbv\nmicro_batches 2\nstages 0 1\n"
+                        "rank 0: 0F0 0F1 0B0 0B1\nrank 1: 1F0 1F1 1B0 1B1\n");
+  const std::string gpipe = printed({"--check", at("gpipe.txt")});
+  EXPECT_TRUE(contains(gpipe, "\nthe computations are those of gpipe\nbubble (p - 1) (F + B)\n")) << gpipe;
+  write_file_atomically(at("own.txt"),
+                        "tessera-schedule 1 zbv\nmicro_batches 2\nstages 0 1\n"
+                        "rank 0: 0F0 0F1 0B1 0B0\nrank 1: 1F0 1F1 1B1 1B0\n");
+  const std::string own = printed({"--check", at("own.txt")});
+  EXPECT_TRUE(contains(own, "\nno formulas: no generator of --list makes it") && !contains(own, "\nbubble (")) << own;
+}
+
+TEST_F(PlanSchedule, many_ranks_are_quick_or_refused_with_numbers) {
+  const Strings shape = {"--pp", "20000", "--microbatches", "1"};
+  EXPECT_EQ(tessera(planned(Strings{"--schedule", "1f1b"} + shape)).exit_code, 0);
+  const auto run = tessera(planned(Strings{"--schedule", "zbv"} + shape));
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_TRUE(contains(run.err, "20000 ranks x 2 stages x 40000 micro-batches")) << run.err;
+}
+
 TEST_F(PlanSchedule, what_is_wrong_is_said) {
   write_file_atomically(at("circle.csv"), "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n");
   write_file_atomically(at("typo.csv"), "0F0,0B0\n1F0,1G0\n");

@@ -12,6 +12,7 @@
 #include <tools/tessera/commands.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 
@@ -123,7 +124,7 @@ class PlanSchedule {
     const std::string draw = word("draw", "", {"text", "svg"});
     const std::string csv_format = word("csv_format", "compute_only", {"compute_only", "compute_comms"});
     const Schedule plain = wanted();
-    schedule::check(plain, {.outstanding = outstanding()});
+    refuse_if_wrong(plain, plain.name.empty() ? "schedule" : concat("schedule ", plain.name));
     const Schedule sharded = with_gathers(plain);
     const Schedule whole = schedule::has_messages(plain) ? sharded : schedule::with_messages(sharded);
     const Timing timing = time_schedule(whole, costs(whole));
@@ -174,6 +175,15 @@ class PlanSchedule {
   }
   int outstanding() const { return number("outstanding", 0, 0, 1 << 30); }
 
+  /// With the remedy, where only --outstanding stops it.
+  void refuse_if_wrong(const Schedule& given, const std::string& name) const {
+    const auto problem = find_problem(given, {.outstanding = outstanding()});
+    if (!problem) return;
+    const bool is_right = outstanding() > 0 && !find_problem(given);
+    throw InputError(concat(name, ": ", text_of(*problem),
+                            is_right ? concat("; it needs --outstanding ", least_outstanding(given)) : ""));
+  }
+
   schedule::Shape shape() const {
     return {.ranks = needed("pp", "pp_size", "the ranks of the pipeline"),
             .stages_per_rank = flags_.has("stages_per_rank") ? number("stages_per_rank", 0, 1, 1 << 20) : 0,
@@ -181,7 +191,7 @@ class PlanSchedule {
             .group_size = number("group_size", 0, 0, 1 << 20)};
   }
 
-  Schedule wanted() const {
+  Schedule wanted() {
     if (flags_.has("check") && flags_.has("schedule"))
       throw InputError("--check FILE and --schedule: give one of them");
     const std::string name = flags_.has("check")
@@ -189,10 +199,10 @@ class PlanSchedule {
                                  : flags_.required("schedule", "a name or a file; --list prints the names");
     const bool is_file = flags_.has("check") || name.find('/') != std::string::npos ||
                          (schedule::find_schedule(name) == nullptr && path_exists(name));
+    is_file_ = is_file;
     if (!is_file) return schedule::make_schedule(name, shape());
     const Schedule read = schedule::read_schedule(name);
-    if (const auto problem = find_problem(read, {.outstanding = outstanding()}))
-      throw InputError(concat(name, ": ", text_of(*problem)));
+    refuse_if_wrong(read, name);
     for (const char* flag : {"stages_per_rank", "group_size"})
       if (flags_.has(flag)) throw InputError(concat("--", flag, ": the schedule of a file has its stages already"));
     const auto pp = either("pp", "pp_size"), microbatches = either("microbatches", "num_microbatches");
@@ -249,9 +259,12 @@ class PlanSchedule {
     std::printf("  messages  %lld, each with its receive; %d under way from a rank to another are enough\n\n",
                 static_cast<long long>(messages), least_outstanding(whole));
     std::printf("rank  stages        in flight  of its share   begins     ends     busy  idles inside\n");
+    std::vector<std::vector<int>> stages_of_rank(whole.ranks.size());
+    for (int stage = 0; stage < whole.stages(); ++stage)
+      stages_of_rank[static_cast<std::size_t>(whole.rank_of[static_cast<std::size_t>(stage)])].push_back(stage);
     for (std::size_t rank = 0; rank < whole.ranks.size(); ++rank) {
       const schedule::RankTiming& times = timing.ranks[rank];
-      const std::vector<int> stages = stages_of(whole, static_cast<int>(rank));
+      const std::vector<int>& stages = stages_of_rank[rank];
       std::string list;
       for (std::size_t i = 0; i < stages.size(); ++i)
         list += i < 3 || stages.size() == 4 ? concat(i > 0 ? " " : "", stages[i]) : i == 3 ? " .." : "";
@@ -261,9 +274,34 @@ class PlanSchedule {
                   right(real(times.first), 9).c_str(), right(real(times.last), 9).c_str(),
                   right(real(times.busy), 9).c_str(), right(real(times.idle_inside()), 14).c_str());
     }
-    if (const schedule::ScheduleRow* row = schedule::find_schedule(plain.name))
-      std::printf("\nbubble %s\nin flight %s\nuse %s\n", std::string(row->bubble).c_str(),
-                  std::string(row->in_flight).c_str(), std::string(row->when).c_str());
+    print_formulas(plain, timing, in_flight);
+  }
+
+  /// Those that hold: what they give for this shape is what the timing and the counters found.
+  void print_formulas(const Schedule& plain, const Timing& timing, const schedule::InFlight& in_flight) const {
+    const schedule::ScheduleRow* row = is_file_ ? find_maker(plain) : schedule::find_schedule(plain.name);
+    if (row == nullptr) {
+      std::puts("\nno formulas: no generator of --list makes it for this shape");
+      return;
+    }
+    const int ranks = static_cast<int>(plain.ranks.size()), v = plain.stages() / ranks;
+    const schedule::Shape shape{ranks, v, plain.micro_batches, is_file_ ? 0 : number("group_size", 0, 0, 1 << 20)};
+    const schedule::StageTime time{flags_.real("forward_time", 1) / v, flags_.real("input_gradient_time", 1) / v,
+                                   flags_.real("weight_gradient_time", 1) / v};
+    const auto bubble = row->bubble_time(shape, time), inner = row->inner_bubble_time(shape, time);
+    const auto is = [&](const std::optional<double>& formula, double timed) {
+      return formula && std::abs(*formula - timed) <= 1e-9 * timing.total;
+    };
+    const bool bubble_holds = is(bubble, timing.bubble()) && is(inner, timing.inner_bubble());
+    bool in_flight_holds = true;
+    for (int rank = 0; rank < ranks; ++rank)
+      in_flight_holds &= in_flight.of_rank[static_cast<std::size_t>(rank)] == row->in_flight_of(shape, rank);
+    if (is_file_ && plain.name != row->name)
+      std::printf("\nthe computations are those of %s", std::string(row->name).c_str());
+    std::printf("\nbubble %s\nin flight %s\nuse %s\n",
+                bubble_holds ? std::string(row->bubble).c_str() : "no formula for this shape and these costs",
+                in_flight_holds ? std::string(row->in_flight).c_str() : "no formula for this shape",
+                std::string(row->when).c_str());
   }
 
   int compare() const {
@@ -280,6 +318,13 @@ class PlanSchedule {
       const int v = shape.stages_per_rank;
       if (v != 0 && (v < row.least_stages || (row.most_stages != 0 && v > row.most_stages))) continue;
       const Schedule whole = schedule::with_messages(with_gathers(schedule::make_schedule(row.name, shape)));
+      any = true;
+      if (outstanding() > 0)
+        if (const int least = least_outstanding(whole); least > outstanding()) {
+          std::printf("%s%s  needs --outstanding %d\n", left(std::string(row.name), 19).c_str(),
+                      right(real(static_cast<double>(whole.stages()) / shape.ranks), 15).c_str(), least);
+          continue;
+        }
       const Timing timing = time_schedule(whole, costs(whole));
       const schedule::InFlight in_flight = count_in_flight(whole);
       const double stages = static_cast<double>(whole.stages()) / shape.ranks;
@@ -293,7 +338,6 @@ class PlanSchedule {
                   right(percent(timing.bubble(), timing.total - timing.bubble()), 10).c_str(),
                   right(real(timing.inner_bubble()), 15).c_str(), right(real(most / stages), 11).c_str(),
                   right(std::to_string(messages), 10).c_str());
-      any = true;
     }
     if (!any) throw InputError(concat("--stages_per_rank ", wanted.stages_per_rank, ": no schedule takes so many"));
     std::puts("\nin flight: micro-batches whose activations the fullest rank keeps, of all its stages");
@@ -301,6 +345,7 @@ class PlanSchedule {
   }
 
   config::Flags flags_;
+  bool is_file_ = false;  ///< whether wanted() read it
 };
 
 }  // namespace

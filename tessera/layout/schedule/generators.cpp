@@ -12,15 +12,22 @@ constexpr int any_number = 1 << 20;
 
 }  // namespace
 
-void check_shape(const char* name, const Shape& shape, int least, int most) {
+void check_size(const char* name, const Shape& shape, std::int64_t through) {
   if (shape.ranks < 1 || shape.micro_batches < 1 || shape.stages_per_rank < 1)
     throw InputError(concat("schedule ", name, ": ", shape.ranks, " ranks, ", shape.stages_per_rank,
                             " stages per rank, ", shape.micro_batches, " micro-batches: each must be at least 1"));
-  constexpr std::int64_t most_actions = std::int64_t{1} << 28;
-  if (std::int64_t{3} * shape.ranks * shape.stages_per_rank > most_actions / shape.micro_batches)
-    throw InputError(concat("schedule ", name, ": ", shape.ranks, " ranks x ", shape.stages_per_rank, " stages x ",
-                            shape.micro_batches, " micro-batches are more than the ", most_actions / 3,
-                            " computations of the largest schedule"));
+  constexpr std::int64_t most = (std::int64_t{1} << 28) / 3;
+  if (through <= most / shape.ranks / shape.stages_per_rank) return;  // divided, since products overflow
+  throw InputError(concat(
+      "schedule ", name, ": ", shape.ranks, " ranks x ", shape.stages_per_rank, " stages x ", through, " micro-batches",
+      through > shape.micro_batches
+          ? concat(" (as many fill the pipeline; those from ", shape.micro_batches, " on are left out)")
+          : "",
+      " are more than the ", most, " computations of the largest schedule"));
+}
+
+void check_shape(const char* name, const Shape& shape, int least, int most) {
+  check_size(name, shape, shape.micro_batches);
   const int v = shape.stages_per_rank;
   if (v < least || v > most)
     throw InputError(concat("schedule ", name, ": ", v, v == 1 ? " stage" : " stages", " per rank; it needs ",
@@ -69,7 +76,7 @@ Schedule gpipe(const Shape& shape) {
 
 Schedule one_forward_one_backward(const Shape& shape) {
   return made("1f1b", shape, Placement::loop, 1, 1, [&](RankList& list, int rank) {
-    const int warm_up = shape.ranks - 1 - rank;
+    const int warm_up = std::min(shape.ranks - 1 - rank, shape.micro_batches);
     for (int i = 0; i < warm_up; ++i) list.forward(rank);
     for (int i = 0; i < shape.micro_batches; ++i) {
       list.forward(rank);

@@ -13,7 +13,10 @@ namespace tessera::layout::schedule {
 /// micro-batch depends on another.
 class RankList {
  public:
-  RankList(int stages, int micro_batches) : next_(static_cast<std::size_t>(stages)), micro_batches_(micro_batches) {}
+  explicit RankList(const Shape& shape)
+      : next_(static_cast<std::size_t>(shape.stages_per_rank)),
+        ranks_(shape.ranks),
+        micro_batches_(shape.micro_batches) {}
 
   void forward(int stage) { add(Kind::forward, stage, next_of(stage).forward++); }
   /// B, of which I and W are parts.
@@ -33,9 +36,9 @@ class RankList {
   }
 
   /// How many F, or how many I and B, there were of a stage.
-  int forwards(int stage) const { return next_[static_cast<std::size_t>(stage)].forward; }
-  int backwards(int stage) const { return next_[static_cast<std::size_t>(stage)].backward; }
-  int weight_gradients(int stage) const { return next_[static_cast<std::size_t>(stage)].weight_gradient; }
+  int forwards(int stage) const { return next_[chunk_of(stage)].forward; }
+  int backwards(int stage) const { return next_[chunk_of(stage)].backward; }
+  int weight_gradients(int stage) const { return next_[chunk_of(stage)].weight_gradient; }
 
   std::vector<Action> take() { return std::move(actions_); }
 
@@ -43,17 +46,23 @@ class RankList {
   struct Next {
     int forward = 0, backward = 0, weight_gradient = 0;
   };
-  Next& next_of(int stage) { return next_[static_cast<std::size_t>(stage)]; }
+  /// Under either placement a rank has one of each p stages that follow each other.
+  std::size_t chunk_of(int stage) const { return static_cast<std::size_t>(stage / ranks_); }
+  Next& next_of(int stage) { return next_[chunk_of(stage)]; }
   void add(Kind kind, int stage, int micro_batch) {
     if (micro_batch < micro_batches_) actions_.push_back({kind, false, stage, micro_batch});
   }
 
   std::vector<Next> next_;
-  int micro_batches_;
+  int ranks_, micro_batches_;
   std::vector<Action> actions_;
 };
 
-/// Throws InputError when the shape is none, or when v is not between `least` and `most` stages per rank.
+/// Throws InputError when a number of the shape is below 1, or when the generator would go through more than 2^28 / 3
+/// computations of p ranks, v stages and `through` micro-batches. A generator that fills its pipeline with
+/// micro-batches that RankList leaves out says so before made(), which goes by m.
+void check_size(const char* name, const Shape& shape, std::int64_t through);
+/// Throws as check_size() for m, and when v is not between `least` and `most` stages per rank.
 void check_shape(const char* name, const Shape& shape, int least, int most);
 
 /// A schedule whose rank r has the list that `fill(list, r)` makes. Throws as check_shape().
@@ -62,7 +71,7 @@ Schedule made(const char* name, const Shape& shape, Placement placement, int lea
   check_shape(name, shape, least, most);
   Schedule schedule{name, shape.micro_batches, place_stages(placement, shape.ranks, shape.stages_per_rank), {}};
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    RankList list(schedule.stages(), shape.micro_batches);
+    RankList list(shape);
     fill(list, rank);
     schedule.ranks.push_back(list.take());
   }

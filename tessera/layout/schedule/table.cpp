@@ -214,4 +214,29 @@ Schedule make_schedule(std::string_view name, Shape shape) {
   return row.make(shape);
 }
 
+const ScheduleRow* find_maker(const Schedule& schedule) {
+  Schedule computations = computations_of(schedule);
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  if (ranks < 1 || schedule.stages() < 1 || schedule.stages() % ranks != 0) return nullptr;
+  const Shape shape{ranks, schedule.stages() / ranks, schedule.micro_batches};
+  // A right schedule has all its forwards, so that its shape is no larger than what generators make; but those that go
+  // through more micro-batches than there are may be.
+  const auto makes_it = [&](const ScheduleRow& row) {
+    if (shape.stages_per_rank < row.least_stages) return false;
+    if (row.most_stages != any && shape.stages_per_rank > row.most_stages) return false;
+    if (schedule.rank_of != place_stages(row.placement, ranks, shape.stages_per_rank)) return false;
+    computations.name = row.name;
+    try {
+      return row.make(shape) == computations;
+    } catch (const InputError&) {
+      return false;  // too large a shape for this generator: it did not make it
+    }
+  };
+  const ScheduleRow* named = find_schedule(schedule.name);
+  if (named != nullptr && makes_it(*named)) return named;
+  for (const ScheduleRow& row : schedules())
+    if (&row != named && makes_it(row)) return &row;
+  return nullptr;
+}
+
 }  // namespace tessera::layout::schedule

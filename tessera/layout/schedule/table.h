@@ -48,4 +48,8 @@ const ScheduleRow& schedule_of(std::string_view name);
 /// A shape of 0 stages per rank has the least that the schedule takes.
 Schedule make_schedule(std::string_view name, Shape shape);
 
+/// The row whose generator gives these computations and placement for a shape without groups, whatever the schedule is
+/// called; that of its name first, where several do. nullptr: none.
+const ScheduleRow* find_maker(const Schedule& schedule);
+
 }  // namespace tessera::layout::schedule

@@ -6,11 +6,19 @@
 #include <tessera/layout/schedule/rank_list.h>
 
 namespace tessera::layout::schedule {
+namespace {
+
+/// How many micro-batches a generator goes through that fills the pipeline.
+std::int64_t filled(const Shape& shape) {
+  return std::max<std::int64_t>(shape.micro_batches, std::int64_t{2} * shape.ranks);
+}
+
+}  // namespace
 
 Schedule zb_h1(const Shape& shape) {
   return made("zb_h1", shape, Placement::loop, 1, 1 << 20, [&](RankList& list, int rank) {
     const auto forwards = interleaved_stages(shape, rank, false), backwards = interleaved_stages(shape, rank, true);
-    const auto late = static_cast<std::size_t>(rank);
+    const auto late = std::min(backwards.size(), static_cast<std::size_t>(rank));
     const auto warm_up = std::min(forwards.size(), static_cast<std::size_t>(shape.ranks - 1 - rank) +
                                                        static_cast<std::size_t>(shape.stages_per_rank - 1) *
                                                            static_cast<std::size_t>(group_sizes(shape).front()));
@@ -24,6 +32,7 @@ Schedule zb_h1(const Shape& shape) {
 }
 
 Schedule zb_h2(const Shape& shape) {
+  check_size("zb_h2", shape, filled(shape));
   return made("zb_h2", shape, Placement::loop, 1, 1, [&](RankList& list, int rank) {
     const int warm_up = 2 * (shape.ranks - rank) - 1, late = 2 * rank;
     for (int i = 0; i < warm_up; ++i) list.forward(rank);
@@ -36,6 +45,7 @@ Schedule zb_h2(const Shape& shape) {
 }
 
 Schedule zbv(const Shape& shape) {
+  check_size("zbv", shape, filled(shape));
   return made("zbv", shape, Placement::v, 2, 2, [&](RankList& list, int rank) {
     const int p = shape.ranks, there = rank, back = 2 * p - 1 - rank;
     const int all = std::max(shape.micro_batches, 2 * p - 1);  // fewer do not fill the pipeline
@@ -71,6 +81,7 @@ Schedule zbv(const Shape& shape) {
 }
 
 Schedule dualpipev(const Shape& shape) {
+  check_size("dualpipev", shape, filled(shape));
   return made("dualpipev", shape, Placement::v, 2, 2, [&](RankList& list, int rank) {
     const int p = shape.ranks, there = rank, back = 2 * p - 1 - rank, before = p - 1 - rank;
     const int all = std::max(shape.micro_batches, 2 * p);
