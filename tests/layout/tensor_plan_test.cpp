@@ -46,7 +46,7 @@ Any any_cut() {
   if (by_outputs) {
     any.rule.blocks = static_cast<int>(any_of(1, 4));
     const std::int64_t width = any_of(1, 4);
-    if (any_of(0, 3) == 0) {  // fewer heads than ranks
+    if (any.rule.style == colwise && any_of(0, 3) == 0) {  // fewer heads than ranks
       any.rule.heads = any_of(1, 4);
       any.ranks = static_cast<int>(any.rule.heads * any_of(1, 4));
     } else if (any_of(0, 2) == 0) {
@@ -248,6 +248,10 @@ TEST(TensorPlan, words_that_are_none_are_refused_with_the_nearest) {
 }
 
 TEST(TensorPlan, what_does_not_divide_is_refused_with_the_ranks_that_would) {
+  EXPECT_NE(error_of([] {
+              (void)part_of({8, 3}, {"w", TensorStyle::colwise_gather_output, 1, 2}, 0, 4);
+            }).find("has 2 heads for 4 ranks, and its output is gathered"),
+            std::string::npos);
   using enum TensorStyle;
   const auto said = [](const Shape& shape, const TensorRule& rule, int ranks) {
     return error_of([&] { (void)tensor_part("h.0.w", shape, rule, 0, ranks); });
