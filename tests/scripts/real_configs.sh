@@ -51,4 +51,4 @@ use_peft: true
 X
 out=$(python3 tools/real_configs.py "$folder" "$1/tessera")
 row=$(grep '^all   ' <<< "$out" | head -1 | tr -s ' ')
-[ "$row" = "all 8 5 2 1 83.3%" ] && ! grep MEANS <<< "$out" || { echo "$out"; exit 1; }
+[ "$row" = "all 8 6 1 1 85.7%" ] && ! grep MEANS <<< "$out" || { echo "$out"; exit 1; }
