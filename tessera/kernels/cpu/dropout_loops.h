@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// dropout.h. Included by loops.h inside the anonymous namespace of a table; plain loops over integers, which compilers
-/// turn into vectors.
+/// turn into vectors. The formula stands here again, as code for one instruction set may not be shared with the others
+/// (loops.h); a test compares the two.
 
 inline __attribute__((always_inline)) std::uint32_t random_bits(std::uint64_t key, std::uint32_t column) {
   std::uint32_t x = column ^ static_cast<std::uint32_t>(key);

@@ -63,14 +63,7 @@ at::Tensor context_attention(const at::Tensor& given_q, const at::Tensor& given_
   layout::check_sight(cut, rows, sight);
   const double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(d));
   nn::WeightDropout dropout = options.dropout;
-  if (dropout.p > 0) {  // the queries of the ring rank, and this rank's heads of them
-    std::vector<std::int64_t> tokens;
-    for (const layout::Range& range : layout::tokens_of_ring(cut, groups.ring ? groups.ring.rank() : 0))
-      for (std::int64_t token = range.begin; token < range.end; ++token) tokens.push_back(token);
-    dropout.place.tokens = std::make_shared<const std::vector<std::int64_t>>(std::move(tokens));
-    dropout.place.token = 0;
-    if (sharing > 1) dropout.place.head += heads / sharing * groups.heads.rank();
-  }
+  if (sharing > 1) dropout.place.head += heads / sharing * groups.heads.rank();  // this rank's heads
   const auto plan = parallel::make_block_plan(groups.ring, groups.method == ContextMethod::all_gather, cut, rows, sight,
                                               scale, dropout);
   if (sharing == 1) return parallel::block_attention(q, k, v, plan);

@@ -230,6 +230,11 @@ std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool g
     for (const layout::Range& range : layout::tokens_of_ring(cut, owner))
       for (std::int64_t token = range.begin; token < range.end; ++token) positions.push_back(token);
   }
+  if (dropout.p > 0) {
+    nn::RandomPlace& queries = plan->options.dropout.place;
+    queries.token = 0;
+    queries.tokens = std::make_shared<const std::vector<std::int64_t>>(plan->positions[static_cast<std::size_t>(rank)]);
+  }
   plan->ways = layout::itineraries(cut, rows, sight);
   for (int distance = 1; distance < ranks; ++distance) {
     const int owner = (rank - distance + ranks) % ranks;

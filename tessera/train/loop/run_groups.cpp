@@ -9,6 +9,7 @@
 #include <tessera/layout/mesh_rules.h>
 
 #include <initializer_list>
+#include <numeric>
 
 namespace tessera::train {
 
@@ -51,10 +52,9 @@ layout::ModelSizes sizes_of(const models::LanguageModel& model) {
 }  // namespace
 
 std::int64_t RunGroups::filled_length(std::int64_t tokens) const {
-  std::int64_t length = context_ranks() > 1 ? context.padded(tokens) : tokens;
   const std::int64_t parts = std::int64_t{context_ranks()} * (sequence_parallel ? tensor_ranks() : 1);
-  while (length % parts != 0) length = context_ranks() > 1 ? context.padded(length + 1) : length + 1;
-  return length;
+  const std::int64_t unit = std::lcm(parts, context_ranks() > 1 ? context.padded(1) : 1);
+  return (tokens + unit - 1) / unit * unit;
 }
 
 void check_model_fits(const RunGroups& groups, const RunConfig& config, const models::LanguageModel& model,
