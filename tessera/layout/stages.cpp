@@ -1,0 +1,280 @@
+#include <tessera/layout/stages.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <queue>
+
+namespace tessera::layout {
+namespace {
+
+void check_stages(std::int64_t stages) {
+  if (stages < 1 || stages > most_stages_in_layout)
+    throw InputError(concat("a model cannot be cut in ", stages, " stages; there may be 1 to ", most_stages_in_layout));
+}
+
+void check_blocks(std::int64_t blocks) {
+  if (blocks < 0 || blocks > most_blocks_in_layout)
+    throw InputError(concat("a model of ", blocks, " blocks cannot be cut in stages; there may be 0 to ",
+                            most_blocks_in_layout, " blocks"));
+}
+
+void check_cost(double cost, const std::string& what) {
+  if (!std::isfinite(cost) || cost < 0)
+    throw InputError(concat("the cost of ", what, " is ", format_real(cost), "; it must be finite and at least 0"));
+}
+
+/// Parts with so many blocks each.
+std::vector<StagePart> chain_of(const std::vector<std::int64_t>& counts) {
+  std::vector<StagePart> parts(counts.size());
+  std::int64_t first = 0;
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    parts[s].first_block = first;
+    parts[s].blocks = counts[s];
+    first += counts[s];
+  }
+  parts.front().embeddings = true;
+  parts.back().end = true;
+  return parts;
+}
+
+std::string shown(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 60)) out += c >= ' ' && c <= '~' ? c : '?';
+  return text.size() > 60 ? out + "..." : out;
+}
+
+/// "1 block", "3 blocks"
+std::string counted(std::int64_t count, const char* one) { return concat(count, " ", one, count == 1 ? "" : "s"); }
+
+/// Reads a layout into its letters and bars, each with its place. A bracket's content stands in the result once before
+/// it is repeated, so that time and memory are those of the text and the result, however deep the brackets.
+class LayoutReader {
+ public:
+  explicit LayoutReader(std::string_view text) : text_(text) {}
+
+  struct Item {
+    char letter;
+    std::size_t at;
+  };
+
+  std::vector<Item> read() {
+    for (std::size_t i = 0; i < text_.size(); ++i) {
+      const char c = text_[i];
+      if (means_nothing(c)) continue;
+      if (c == '*' || c == 'x') {
+        i = repeat(i);
+      } else if (c == '(') {
+        open_.push_back({items_.size(), i});
+        last_.reset();
+      } else if (c == ')') {
+        if (open_.empty()) fail(i, "this ) closes no (");
+        last_ = open_.back().begin;
+        open_.pop_back();
+      } else {
+        letter(c, i);
+      }
+    }
+    if (!open_.empty()) fail(open_.back().at, "this ( is never closed");
+    return std::move(items_);
+  }
+
+  [[noreturn]] void fail(std::size_t at, const std::string& reason) const {
+    throw InputError(concat("pipeline layout '", shown(text_), "', column ", at + 1, ": ", reason));
+  }
+
+ private:
+  static bool means_nothing(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == ','; }
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+  void letter(char c, std::size_t at) {
+    if (c == 'm')
+      fail(at,
+           "m is a layer of multi-token prediction, which is not built; leave every m out, and the setting that asks "
+           "for such layers (Megatron's --mtp-num-layers)");
+    if (c != 'E' && c != 't' && c != 'L' && c != '|')
+      fail(at, concat("'", shown(text_.substr(at, 1)),
+                      "' has no meaning; there are E (embeddings), t (a block), L (the end), | (next stage), ( ), and "
+                      "*N or xN (repeat what is before it)"));
+    last_ = items_.size();
+    add({c, at});
+  }
+
+  /// The repeat at `sign`; returns the place of its last byte.
+  std::size_t repeat(std::size_t sign) {
+    if (!last_) fail(sign, "a repeat stands behind a letter, | or ), and only once");
+    std::size_t i = sign + 1;
+    while (i < text_.size() && means_nothing(text_[i])) ++i;
+    std::size_t end = i;
+    while (end < text_.size() && is_digit(text_[end])) ++end;
+    const auto times = parse_int(text_.substr(i, end - i));
+    if (end == i || !times || *times < 1)
+      fail(sign, concat("a repeat needs a whole number of 1 or more behind its ", text_[sign]));
+    const std::size_t begin = *last_, size = items_.size() - begin;
+    for (std::int64_t n = 1; size > 0 && n < *times; ++n)
+      for (std::size_t k = 0; k < size; ++k) add(items_[begin + k]);
+    last_.reset();
+    return end - 1;
+  }
+
+  void add(Item item) {
+    if (item.letter == 't' && ++blocks_ > most_blocks_in_layout)
+      fail(item.at, concat("there are more than ", most_blocks_in_layout, " blocks (t), the most that are taken"));
+    if (item.letter == '|' && ++bars_ >= most_stages_in_layout)
+      fail(item.at, concat("there are more than ", most_stages_in_layout, " stages, the most that are taken"));
+    if (item.letter == 'E' && ++embeddings_ > 1) fail(item.at, "E, the embeddings, are there a second time");
+    if (item.letter == 'L' && ++ends_ > 1) fail(item.at, "L, the end of the model, is there a second time");
+    items_.push_back(item);
+  }
+
+  struct Open {
+    std::size_t begin, at;
+  };
+
+  std::string_view text_;
+  std::vector<Item> items_;
+  std::vector<Open> open_;
+  std::optional<std::size_t> last_;  ///< where what may be repeated begins
+  std::int64_t blocks_ = 0, bars_ = 0, embeddings_ = 0, ends_ = 0;
+};
+
+}  // namespace
+
+std::string text_of(const StagePart& part) {
+  std::vector<std::string> texts;
+  if (part.embeddings) texts.emplace_back("embeddings");
+  if (part.blocks == 1) texts.push_back(concat("block ", part.first_block));
+  if (part.blocks > 1) texts.push_back(concat("blocks ", part.first_block, "-", part.past_block() - 1));
+  if (part.end) texts.emplace_back("end");
+  return texts.empty() ? "nothing" : join(texts);
+}
+
+std::vector<StagePart> cut_evenly(std::int64_t blocks, int stages, double embeddings_as, double end_as) {
+  check_stages(stages);
+  check_blocks(blocks);
+  check_cost(embeddings_as, "embeddings, in blocks,");
+  check_cost(end_as, "the end, in blocks,");
+  const auto count = static_cast<std::size_t>(stages);
+  std::vector<std::int64_t> counts(count, 0);
+  std::vector<double> begins(count, 0);
+  begins.front() += embeddings_as;
+  begins.back() += end_as;
+  using Load = std::pair<double, std::size_t>;  // the lightest stage first, of several the earliest
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (std::size_t s = 0; s < count; ++s) loads.emplace(begins[s], s);
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::size_t s = loads.top().second;
+    loads.pop();
+    ++counts[s];
+    loads.emplace(begins[s] + static_cast<double>(counts[s]), s);
+  }
+  return chain_of(counts);
+}
+
+std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages) {
+  check_stages(stages);
+  const std::size_t n = costs.blocks.size(), count = static_cast<std::size_t>(stages);
+  check_blocks(static_cast<std::int64_t>(n));
+  check_cost(costs.embeddings, "embeddings");
+  check_cost(costs.end, "the end");
+  for (std::size_t b = 0; b < n; ++b) check_cost(costs.blocks[b], concat("block ", b));
+
+  /// What stages `stage` and later cost at least, the most expensive of them, when block `first` is theirs on.
+  std::vector<std::vector<double>> least(count + 1,
+                                         std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
+  least[count][n] = 0;
+  // Both passes add up a stage in the same order, so that equal cuts compare as equal. The last one ends with block n.
+  const auto each_end = [&](std::size_t stage, std::size_t first, auto visit) {
+    double cost = stage == 0 ? costs.embeddings : 0;
+    for (std::size_t end = first;; ++end) {
+      if (stage + 1 < count) visit(end, std::max(cost, least[stage + 1][end]));
+      if (end == n) {
+        if (stage + 1 == count) visit(n, std::max(cost + costs.end, least[count][n]));
+        return;
+      }
+      cost += costs.blocks[end];
+    }
+  };
+  for (std::size_t stage = count; stage-- > 0;)
+    for (std::size_t first = 0; first <= (stage == 0 ? 0 : n); ++first)
+      each_end(stage, first,
+               [&](std::size_t, double cost) { least[stage][first] = std::min(least[stage][first], cost); });
+
+  std::vector<std::int64_t> counts(count, 0);
+  std::size_t first = 0;
+  for (std::size_t stage = 0; stage < count; ++stage) {
+    std::size_t chosen = first;
+    each_end(stage, first, [&](std::size_t end, double cost) {
+      if (cost <= least[0][0]) chosen = end;
+    });
+    counts[stage] = static_cast<std::int64_t>(chosen - first);
+    first = chosen;
+  }
+  return chain_of(counts);
+}
+
+std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t blocks, int stages) {
+  LayoutReader reader(text);
+  const auto items = reader.read();
+  if (items.empty() || items.front().letter != 'E')
+    reader.fail(items.empty() ? 0 : items.front().at, "a layout begins with E, the embeddings, in its first stage");
+  std::vector<std::int64_t> counts(1, 0);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto [letter, at] = items[i];
+    if (letter == 'L' && i + 1 < items.size())
+      reader.fail(items[i + 1].at, "something follows L, the end of the model, which is the last of the last stage");
+    if (letter == 't') ++counts.back();
+    if (letter == '|') counts.push_back(0);
+  }
+  if (items.back().letter != 'L') reader.fail(text.size(), "a layout ends with L, the end of the model");
+  std::int64_t sum = 0;
+  for (const std::int64_t count : counts) sum += count;
+  if (blocks != any_blocks && sum != blocks)
+    reader.fail(items.back().at, concat("there are ", counted(sum, "block"), " (t) up to here, but the model has ",
+                                        blocks, "; ", sum < blocks ? "add " : "take away ", std::abs(blocks - sum)));
+  const auto found = static_cast<std::int64_t>(counts.size());
+  if (stages != 0 && found != stages)
+    reader.fail(items.back().at, concat("there are ", counted(found, "stage"), " up to here, but the run has ", stages,
+                                        "; ", found < stages ? "add " : "take away ", std::abs(stages - found), " |"));
+  return chain_of(counts);
+}
+
+std::string stage_layout(const std::vector<StagePart>& parts) {
+  std::string text;
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    if (s > 0) text += '|';
+    if (parts[s].embeddings) text += 'E';
+    if (parts[s].blocks > 2)
+      text += concat("t*", parts[s].blocks);
+    else
+      text.append(static_cast<std::size_t>(std::max<std::int64_t>(0, parts[s].blocks)), 't');
+    if (parts[s].end) text += 'L';
+  }
+  return text;
+}
+
+std::vector<StagePart> cut_before(const std::vector<std::int64_t>& first_blocks, std::int64_t blocks) {
+  check_blocks(blocks);
+  check_stages(static_cast<std::int64_t>(first_blocks.size()) + 1);
+  std::vector<std::int64_t> counts;
+  std::int64_t first = 0;
+  for (std::size_t s = 0; s < first_blocks.size(); ++s) {
+    const std::int64_t next = first_blocks[s];
+    if (next < first || next > blocks)
+      throw InputError(concat("stage ", s + 1, " cannot begin with block ", next, ": ",
+                              s == 0 ? std::string("it is one") : concat("stage ", s, " begins with ", first),
+                              s == 0 ? " from 0 to " : ", so it is one from there to ", blocks, " (", blocks,
+                              ": the end alone)"));
+    counts.push_back(next - first);
+    first = next;
+  }
+  counts.push_back(blocks - first);
+  return chain_of(counts);
+}
+
+}  // namespace tessera::layout

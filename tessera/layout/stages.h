@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// Where a model is cut for a pipeline: a model is a chain of embeddings, blocks 0 .. n - 1, and an end (last norm,
+/// head, loss); a stage is a contiguous piece of it. Pure arithmetic.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::layout {
+
+/// A piece of the chain. Empty ones are allowed: they hand their input on.
+struct StagePart {
+  bool embeddings = false;       ///< holds what comes before the blocks; the first stage's
+  bool end = false;              ///< holds what comes after them; the last stage's
+  std::int64_t first_block = 0;  ///< blocks [first_block, first_block + blocks)
+  std::int64_t blocks = 0;
+
+  std::int64_t past_block() const { return first_block + blocks; }
+  bool operator==(const StagePart&) const = default;
+};
+/// "embeddings, blocks 0-3", "blocks 4-7, end", "nothing".
+std::string text_of(const StagePart& part);
+
+/// What a chain costs, in any unit (FLOP, bytes, seconds).
+struct ChainCosts {
+  std::vector<double> blocks;  ///< one per block, finite, >= 0
+  double embeddings = 0, end = 0;
+};
+
+/// As many blocks for each stage as can be, embeddings and end counted as so many blocks (torchtitan's "less layers":
+/// 1 each is its default; 0: only blocks count). Earlier stages get what is left over. Throws InputError for fewer than
+/// one stage, and for numbers beyond most_blocks_in_layout and most_stages_in_layout.
+std::vector<StagePart> cut_evenly(std::int64_t blocks, int stages, double embeddings_as = 0, double end_as = 0);
+
+/// The cut whose most expensive stage is cheapest; of several the one whose earlier stages are fuller (the last
+/// ones may then be empty). Time O(blocks^2 stages), memory O(blocks stages). Throws InputError for fewer than one
+/// stage, and for costs that are not finite or below 0.
+std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages);
+
+/// What a layout may have at most, so that a repeat of repeats stays small.
+inline constexpr std::int64_t most_blocks_in_layout = 65536;
+inline constexpr std::int64_t most_stages_in_layout = 65536;
+inline constexpr std::int64_t any_blocks = -1;
+
+/// Megatron-LM's layout string (--pipeline-model-parallel-layout): E embeddings, t a block, L the end (loss), | between
+/// stages, xN or *N repeats the letter or bracket before it, commas and blanks mean nothing: "Et*3|(tt|)*2t|L". Checks
+/// that there are `blocks` blocks (any_blocks: any) and `stages` stages (0: any), E first, L last, once each. m
+/// (multi-token prediction) is refused by name. Throws InputError with the column, counted from 1.
+std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t blocks, int stages);
+/// The word that may stand where a layout string does: stages as equal in the model's FLOP as can be (cut_by_cost).
+inline constexpr std::string_view layout_by_flops = "flops";
+/// The same string back, without brackets: "Et*3|tt|tt|t|L". Reads back as the same parts when these are a chain.
+std::string stage_layout(const std::vector<StagePart>& parts);
+
+/// From the name of the first block (or "end") of every stage but the first, by its number: {4, 8, 12}; a number may
+/// repeat (an empty stage), `blocks` means the end alone. Throws InputError unless ascending within [0, blocks].
+std::vector<StagePart> cut_before(const std::vector<std::int64_t>& first_blocks, std::int64_t blocks);
+
+}  // namespace tessera::layout

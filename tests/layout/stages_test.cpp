@@ -1,0 +1,250 @@
+// Where a model is cut for a pipeline: even cuts, cuts by cost against all cuts, and Megatron's layout string.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/layout/stages.h>
+#include <tests/error_of.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tessera::layout {
+namespace {
+
+using testing::error_of;
+using Counts = std::vector<std::int64_t>;
+
+/// In [begin, end), all alike: rapidcheck's inRange keeps to the low end in early cases.
+std::int64_t any_of(std::int64_t begin, std::int64_t end) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end));
+}
+
+Counts counts_of(const std::vector<StagePart>& parts) {
+  Counts counts;
+  for (const StagePart& part : parts) counts.push_back(part.blocks);
+  return counts;
+}
+
+/// A chain: every block once and in order, embeddings first, the end last.
+bool is_chain(const std::vector<StagePart>& parts, std::int64_t blocks) {
+  std::int64_t next = 0;
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    if (parts[s].first_block != next || parts[s].blocks < 0) return false;
+    if (parts[s].embeddings != (s == 0) || parts[s].end != (s + 1 == parts.size())) return false;
+    next = parts[s].past_block();
+  }
+  return !parts.empty() && next == blocks;
+}
+
+TEST(Stages, AreNamed) {
+  EXPECT_EQ(text_of({true, false, 0, 4}), "embeddings, blocks 0-3");
+  EXPECT_EQ(text_of({false, true, 4, 4}), "blocks 4-7, end");
+  EXPECT_EQ(text_of({false, false, 4, 1}), "block 4");
+  EXPECT_EQ(text_of({true, true, 0, 0}), "embeddings, end");
+  EXPECT_EQ(text_of({false, false, 7, 0}), "nothing");
+}
+
+TEST(Stages, EvenCutsGiveEarlierStagesWhatIsLeft) {
+  EXPECT_EQ(counts_of(cut_evenly(8, 4)), (Counts{2, 2, 2, 2}));
+  EXPECT_EQ(counts_of(cut_evenly(10, 4)), (Counts{3, 3, 2, 2}));
+  EXPECT_EQ(counts_of(cut_evenly(2, 4)), (Counts{1, 1, 0, 0}));
+  EXPECT_EQ(counts_of(cut_evenly(5, 1)), (Counts{5}));
+  EXPECT_EQ(counts_of(cut_evenly(0, 2)), (Counts{0, 0}));
+}
+
+/// torchtitan's generate_llm_fqn_per_model_part(num_stages, num_layers, 1, 1).
+TEST(Stages, EvenCutsCountEmbeddingsAndEnd) {
+  EXPECT_EQ(counts_of(cut_evenly(8, 4, 1, 1)), (Counts{2, 3, 2, 1}));
+  EXPECT_EQ(counts_of(cut_evenly(32, 4, 1, 1)), (Counts{8, 9, 8, 7}));
+  EXPECT_EQ(counts_of(cut_evenly(6, 3, 100, 1)), (Counts{0, 4, 2}));
+  EXPECT_EQ(counts_of(cut_evenly(4, 1, 1, 1)), (Counts{4}));
+}
+
+RC_GTEST_PROP(Stages, EvenCutsDifferByOneBlock, ()) {
+  const std::int64_t blocks = any_of(0, 200);
+  const int stages = static_cast<int>(any_of(1, 40));
+  const auto parts = cut_evenly(blocks, stages);
+  RC_ASSERT(is_chain(parts, blocks));
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    RC_ASSERT(parts[s].blocks == blocks / stages + (static_cast<std::int64_t>(s) < blocks % stages ? 1 : 0));
+  }
+}
+
+/// No block can be moved so that the most loaded stage of the two has less.
+RC_GTEST_PROP(Stages, EvenCutsWithWeightsCannotBeMadeMoreEven, ()) {
+  const std::int64_t blocks = any_of(0, 60);
+  const int stages = static_cast<int>(any_of(1, 9));
+  const double first = static_cast<double>(any_of(0, 12)) / 2, last = static_cast<double>(any_of(0, 12)) / 2;
+  const auto parts = cut_evenly(blocks, stages, first, last);
+  RC_ASSERT(is_chain(parts, blocks));
+  const auto load = [&](const StagePart& part) {
+    return static_cast<double>(part.blocks) + (part.embeddings ? first : 0) + (part.end ? last : 0);
+  };
+  for (const StagePart& from : parts)
+    for (const StagePart& to : parts) {
+      RC_ASSERT(from.blocks == 0 || load(from) <= load(to) + 1);
+    }
+}
+
+TEST(Stages, NumbersThatCannotBeCutAreRefused) {
+  EXPECT_EQ(error_of([] { (void)cut_evenly(4, 0); }), "a model cannot be cut in 0 stages; there may be 1 to 65536");
+  EXPECT_EQ(error_of([] { (void)cut_evenly(-1, 2); }),
+            "a model of -1 blocks cannot be cut in stages; there may be 0 to 65536 blocks");
+  EXPECT_EQ(error_of([] { (void)cut_evenly(4, 2, -1); }),
+            "the cost of embeddings, in blocks, is -1; it must be finite and at least 0");
+  EXPECT_EQ(error_of([] { (void)cut_by_cost({{1, 2}, 0, 0}, 0); }),
+            "a model cannot be cut in 0 stages; there may be 1 to 65536");
+  EXPECT_EQ(error_of([] { (void)cut_by_cost({{1, std::numeric_limits<double>::quiet_NaN()}, 0, 0}, 2); }),
+            "the cost of block 1 is nan; it must be finite and at least 0");
+}
+
+TEST(Stages, CutsByCost) {
+  EXPECT_EQ(counts_of(cut_by_cost({{1, 1, 1, 1}, 0, 0}, 2)), (Counts{2, 2}));
+  EXPECT_EQ(counts_of(cut_by_cost({{1, 1, 1, 1, 1, 1}, 1, 3}, 2)), (Counts{4, 2}));
+  EXPECT_EQ(counts_of(cut_by_cost({{5, 1, 1, 1}, 0, 0}, 2)), (Counts{1, 3}));
+  EXPECT_EQ(counts_of(cut_by_cost({{1, 1}, 0, 9}, 2)), (Counts{2, 0}));
+  EXPECT_EQ(counts_of(cut_by_cost({{1, 1, 1, 1, 1}, 0, 0}, 4)), (Counts{2, 2, 1, 0}));  // fuller ones first
+  EXPECT_EQ(counts_of(cut_by_cost({{}, 1, 1}, 3)), (Counts{0, 0, 0}));
+}
+
+/// All cuts, by recursion: the least bottleneck, and of those that have it the one with fuller stages first.
+RC_GTEST_PROP(Stages, CutsByCostAreTheBestOfAll, ()) {
+  ChainCosts costs;
+  const std::int64_t blocks = any_of(0, 9);
+  for (std::int64_t b = 0; b < blocks; ++b) costs.blocks.push_back(static_cast<double>(any_of(0, 6)));
+  costs.embeddings = static_cast<double>(any_of(0, 8));
+  costs.end = static_cast<double>(any_of(0, 8));
+  const int stages = static_cast<int>(any_of(1, 6));
+  double best = std::numeric_limits<double>::infinity();
+  Counts best_counts, counts;
+  const std::function<void(std::int64_t, double)> visit = [&](std::int64_t first, double before) {
+    const std::size_t stage = counts.size();
+    const bool last = stage + 1 == static_cast<std::size_t>(stages);
+    for (std::int64_t end = last ? blocks : first; end <= blocks; ++end) {
+      double cost = (stage == 0 ? costs.embeddings : 0) + (last ? costs.end : 0);
+      for (std::int64_t b = first; b < end; ++b) cost += costs.blocks[static_cast<std::size_t>(b)];
+      cost = std::max(cost, before);
+      counts.push_back(end - first);
+      if (!last) {
+        visit(end, cost);
+      } else if (cost < best || (cost == best && counts > best_counts)) {
+        best = cost;
+        best_counts = counts;
+      }
+      counts.pop_back();
+    }
+  };
+  visit(0, 0);
+  const auto parts = cut_by_cost(costs, stages);
+  RC_ASSERT(is_chain(parts, blocks));
+  RC_ASSERT(counts_of(parts) == best_counts);
+}
+
+TEST(Stages, LayoutsOfMegatronAreRead) {
+  const auto read = [](const char* text) { return counts_of(parse_stage_layout(text, any_blocks, 0)); };
+  EXPECT_EQ(read("EtL"), (Counts{1}));
+  EXPECT_EQ(read("Ett|tt|ttL"), (Counts{2, 2, 2}));
+  EXPECT_EQ(read("Et*3|(tt|)*2t|L"), (Counts{3, 2, 2, 1, 0}));
+  EXPECT_EQ(read("E,tx3, | t x 10 |,L"), (Counts{3, 10, 0}));
+  EXPECT_EQ(read("E|(t|)*3|L"), (Counts{0, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(read("E((t*2|)*2t|)*2L"), (Counts{2, 2, 1, 2, 2, 1, 0}));
+  EXPECT_EQ(read("Et|*3L"), (Counts{1, 0, 0, 0}));
+  EXPECT_EQ(read("(E)(()*9)t(L)"), (Counts{1}));
+  const auto deepseek = parse_stage_layout("Et*3|(tt|)*29|L", 61, 32);
+  EXPECT_TRUE(is_chain(deepseek, 61));
+  EXPECT_EQ(deepseek[1].first_block, 3);
+}
+
+TEST(Stages, LayoutsThatAreWrongSayTheColumn) {
+  const auto said = [](std::string_view text, std::int64_t blocks = any_blocks, int stages = 0) {
+    const std::string error = error_of([&] { (void)parse_stage_layout(text, blocks, stages); });
+    const std::size_t column = error.find("', column ");
+    return column == std::string::npos ? error : error.substr(column + 3);
+  };
+  EXPECT_EQ(
+      error_of([] { (void)parse_stage_layout("Et|qL", any_blocks, 0); }),
+      "pipeline layout 'Et|qL', column 4: 'q' has no meaning; there are E (embeddings), t (a block), L (the end), "
+      "| (next stage), ( ), and *N or xN (repeat what is before it)");
+  EXPECT_EQ(said("Et*3|(tt|)*29,m|L"),
+            "column 15: m is a layer of multi-token prediction, which is not built; leave every m out, and the setting "
+            "that asks for such layers (Megatron's --mtp-num-layers)");
+  EXPECT_EQ(said(""), "column 1: a layout begins with E, the embeddings, in its first stage");
+  EXPECT_EQ(said(" t|EtL"), "column 2: a layout begins with E, the embeddings, in its first stage");
+  EXPECT_EQ(said("Et|EtL"), "column 4: E, the embeddings, are there a second time");
+  EXPECT_EQ(said("E*3L"), "column 1: E, the embeddings, are there a second time");
+  EXPECT_EQ(said("Et(|L)*2"), "column 5: L, the end of the model, is there a second time");
+  EXPECT_EQ(said("EtLt"), "column 4: something follows L, the end of the model, which is the last of the last stage");
+  EXPECT_EQ(said("Et|L|"), "column 5: something follows L, the end of the model, which is the last of the last stage");
+  EXPECT_EQ(said("Et|t"), "column 5: a layout ends with L, the end of the model");
+  EXPECT_EQ(said("Et|(t|L"), "column 4: this ( is never closed");
+  EXPECT_EQ(said("Et|t)L"), "column 5: this ) closes no (");
+  EXPECT_EQ(said("*3EtL"), "column 1: a repeat stands behind a letter, | or ), and only once");
+  EXPECT_EQ(said("Et*2*3L"), "column 5: a repeat stands behind a letter, | or ), and only once");
+  EXPECT_EQ(said("E(*3t)L"), "column 3: a repeat stands behind a letter, | or ), and only once");
+  for (const char* text : {"Et*L", "Et*0L", "Et*-1L", "Et*99999999999999999999L"})
+    EXPECT_EQ(said(text), "column 3: a repeat needs a whole number of 1 or more behind its *") << text;
+  EXPECT_EQ(said("Et|tL", 3, 2), "column 5: there are 2 blocks (t) up to here, but the model has 3; add 1");
+  EXPECT_EQ(said("Et*4|tL", 3, 2), "column 7: there are 5 blocks (t) up to here, but the model has 3; take away 2");
+  EXPECT_EQ(said("EtL", 1, 2), "column 3: there are 1 stage up to here, but the run has 2; add 1 |");
+  EXPECT_EQ(said("Et|||L", 1, 2), "column 6: there are 4 stages up to here, but the run has 2; take away 2 |");
+}
+
+TEST(Stages, LayoutsCannotExplode) {
+  const auto said = [](const std::string& text) {
+    return error_of([&] { (void)parse_stage_layout(text, any_blocks, 0); });
+  };
+  EXPECT_NE(said("Et*1000000000000L").find("more than 65536 blocks"), std::string::npos);
+  EXPECT_NE(said("E(((t*999)*999)*999)*999L").find("more than 65536 blocks"), std::string::npos);
+  EXPECT_NE(said("E((t|)*60000)*60000L").find("more than 65536"), std::string::npos);
+  EXPECT_NE(said("E|*9000000000L").find("more than 65536 stages"), std::string::npos);
+  EXPECT_EQ(said("E(()*9000000000000000000)*9000000000000000000L"), "");
+  EXPECT_EQ(said("E" + std::string(200000, '(') + "t" + std::string(200000, ')') + "L"), "");
+  EXPECT_EQ(counts_of(parse_stage_layout("Et*65536L", 65536, 1)), (Counts{65536}));
+}
+
+RC_GTEST_PROP(Stages, LayoutsReadBack, ()) {
+  const std::int64_t blocks = any_of(0, 80);
+  const int stages = static_cast<int>(any_of(1, 12));
+  Counts firsts;
+  for (int s = 1; s < stages; ++s) firsts.push_back(any_of(0, blocks + 1));
+  std::sort(firsts.begin(), firsts.end());
+  const auto parts = cut_before(firsts, blocks);
+  RC_ASSERT(is_chain(parts, blocks));
+  RC_ASSERT(parse_stage_layout(stage_layout(parts), blocks, stages) == parts);
+}
+
+/// Any bytes give a chain or an InputError.
+RC_GTEST_PROP(Stages, AnyTextIsReadOrRefused, ()) {
+  std::string text = "E";
+  const std::int64_t size = any_of(0, 40);
+  for (std::int64_t i = 0; i < size; ++i) text += *rc::gen::element('t', 't', '|', '(', ')', '*', '9', '3', ',', 'L');
+  if (any_of(0, 2) == 0) text += "L";
+  const std::string error = error_of([&] {
+    const auto parts = parse_stage_layout(text, any_blocks, 0);
+    RC_ASSERT(is_chain(parts, parts.back().past_block()));
+    RC_ASSERT(parse_stage_layout(stage_layout(parts), any_blocks, 0) == parts);
+  });
+  RC_CLASSIFY(error.empty(), "read");
+}
+
+TEST(Stages, CutsBeforeNamedBlocks) {
+  EXPECT_EQ(counts_of(cut_before({4, 8, 12}, 16)), (Counts{4, 4, 4, 4}));
+  EXPECT_EQ(counts_of(cut_before({0, 3, 3, 5}, 5)), (Counts{0, 3, 0, 2, 0}));
+  EXPECT_EQ(counts_of(cut_before({}, 5)), (Counts{5}));
+  EXPECT_EQ(
+      error_of([] { (void)cut_before({4, 3}, 8); }),
+      "stage 2 cannot begin with block 3: stage 1 begins with 4, so it is one from there to 8 (8: the end alone)");
+  EXPECT_EQ(error_of([] { (void)cut_before({9}, 8); }),
+            "stage 1 cannot begin with block 9: it is one from 0 to 8 (8: the end alone)");
+}
+
+TEST(Stages, LayoutsAreWritten) {
+  EXPECT_EQ(stage_layout(parse_stage_layout("Et*3|(tt|)*2t|L", any_blocks, 0)), "Et*3|tt|tt|t|L");
+}
+
+}  // namespace
+}  // namespace tessera::layout
