@@ -65,15 +65,28 @@ mean; `reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the 
 `xla: true` is refused. Blocks are wrapped also without `auto_wrap`; `auto_wrap_policy: NO_WRAP` does not.
 
 ## The mesh
-The processes of a run are a grid: `dp_replicate x dp_shard x cp x tp`, the last varying fastest. `--tp_size` and
-`--cp_size` say two of the sizes; the processes that are left are data-parallel, and the strategy says which of them
-share shards. Batch sizes, `"auto"` and accumulation count data-parallel processes: processes / (tp x cp).
-`--shard_group_size` counts processes of dp_shard x cp, over which shards lie. What does not fit is refused with the
-rule, the numbers and the nearest choices. [parallelism.md](parallelism.md) says what the axes do; `tessera train` runs
-them, the faces (Trainer, Accelerator, DeepSpeed's engine) refuse sizes above 1 as yet.
+The processes of a run are a grid: `pp x dp_replicate x dp_shard x cp x tp`, the last varying fastest. `--pp_size`,
+`--tp_size` and `--cp_size` say three of the sizes; the processes that are left are data-parallel, and the strategy says
+which of them share shards, inside a stage of the pipeline. Batch sizes, `"auto"` and accumulation count data-parallel
+processes: processes / (pp x tp x cp). `--shard_group_size` counts processes of dp_shard x cp, over which shards lie.
+What does not fit is refused with the rule, the numbers and the nearest choices.
+[parallelism.md](parallelism.md) says what the axes do; `tessera train` runs them, the faces (Trainer, Accelerator,
+DeepSpeed's engine) refuse sizes above 1 as yet.
+
+With `--pp_size` above 1 the `gradient_accumulation_steps` micro-batches of a step go through the stages in the order of
+`--pipeline_schedule`, a name of [parallelism.md](parallelism.md)'s table or a file; a schedule that cannot be made of
+so many ranks, stages and micro-batches, or a file that is wrong or of another shape, is refused before anything starts.
+`--pipeline_layout` says which blocks each stage has (`E` embeddings, `t` a block, `L` the end, `|` the next stage, `*N`
+or `xN` repeats a letter or bracket).
 
 | ours | TrainingArguments | accelerate | DeepSpeed | Megatron-LM |
 |---|---|---|---|---|
+| `pp_size` | - | `megatron_lm_pp_degree` | `pipeline.stages` | `--pipeline-model-parallel-size` |
+| `gradient_accumulation_steps` (of a pipeline) | the same | `megatron_lm_num_micro_batches` | the same | `--global-batch-size` / (micro-batch x data-parallel processes) |
+| `pipeline_schedule` | - | - | - | `interleaved_1f1b` with several stages per process, else `1f1b` |
+| `pipeline_stages_per_rank` | - | - | - | `--num-virtual-stages-per-pipeline-rank`, or by `--num-layers-per-virtual-pipeline-stage` or the layout |
+| `pipeline_group_size` | - | - | - | `--microbatch-group-size-per-virtual-pipeline-stage` |
+| `pipeline_layout` | - | - | - | `--pipeline-model-parallel-layout`, `--account-for-*-in-pipeline-split` |
 | `tp_size` | `tp_size`, `parallelism_config.tp_size` | `parallelism_config_tp_size`, `megatron_lm_tp_degree` | `tensor_parallel.autotp_size` | `--tensor-model-parallel-size` |
 | `cp_size` | `parallelism_config.cp_size` | `parallelism_config_cp_size`, `megatron_lm_context_parallel_size` | - | `--context-parallel-size` |
 | `cp_size` with `cp_comm_type a2a` | `parallelism_config.sp_size` | `parallelism_config_sp_size` | `sequence_parallel_size` | `--cp-comm-type a2a` |
@@ -108,12 +121,12 @@ FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory, and files of transform
 | DeepSpeed's JSON | 129 | 92 | 37 | 0 | 100 % |
 | accelerate's YAML | 56 | 52 | 3 | 1 | 98.1 % |
 | TRL's recipes | 25 | 5 | 20 | 0 | 100 % |
-| Megatron-LM's functional tests | 298 | 36 | 262 | 0 | 100 % |
+| Megatron-LM's functional tests | 298 | 110 | 188 | 0 | 100 % |
 | command lines | 46 | 20 | 24 | 2 | 90.9 % |
-| together | 554 | 205 | 346 | 3 | 98.6 % |
+| together | 554 | 279 | 272 | 3 | 98.9 % |
 
 No accepted file of DeepSpeed, accelerate and Megatron-LM differed in meaning. Not built are, most frequent first:
-pipeline and expert parallelism and mixtures of experts, generation, other architectures, reinforcement learning,
+expert parallelism and mixtures of experts, generation, other architectures, reinforcement learning,
 compression and quantization in training, models that see images, preference training (DPO, ORPO), chat templates other
 than ChatML, the 1-bit variants of Lamb and ZeroOneAdam. The three others: a YAML key that stands twice, a flag of T5
 data, and a command line that is an excerpt.

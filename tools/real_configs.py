@@ -27,8 +27,8 @@ PARSERS = {"FastChat", "LLaVA", "Qwen", "stanford_alpaca", "transformers", "trl"
 DEEPSPEED_KEYS = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "optimizer", "scheduler",
                   "fp16", "bf16", "gradient_clipping", "gradient_accumulation_steps", "steps_per_print"}
 NOT_HERE = re.compile(r"no such (file|folder)")
-NOT_BUILT = re.compile(r"not built|not supported|no model here|is not read|are not read|not downloaded|are not delayed|"
-                       r"not done here|not trained|not rewritten|not quantized|nothing is generated")
+NOT_BUILT = re.compile(r"not built|not supported|no model here|is Llama's|is not read|are not read|not downloaded|"
+                       r"are not delayed|not done here|not trained|not rewritten|not quantized|nothing is generated")
 # What the projects themselves refuse: files of tests of refusals.
 REFUSED_THERE = {"accelerate/tests/test_configs/invalid_keys.yaml"}
 # `trl sft` and FastChat's kin name their data and models in words that only their authors' machines know.
@@ -226,8 +226,9 @@ def processes_of(path):
 
 
 def ranks_per_sample(ds):
-    tensor = ds.get("tensor_parallel") or {}
-    return int(number(tensor.get("autotp_size")) or 1) * int(number(ds.get("sequence_parallel_size")) or 1)
+    tensor, stages = ds.get("tensor_parallel") or {}, number((ds.get("pipeline") or {}).get("stages"))
+    return (int(number(tensor.get("autotp_size")) or 1) * int(number(ds.get("sequence_parallel_size")) or 1) *
+            int(stages or 1))
 
 
 def accelerate_meaning(path):
@@ -254,7 +255,8 @@ def accelerate_meaning(path):
 MEGATRON = {"lr": "learning_rate", "train-iters": "max_steps", "micro-batch-size": "per_device_train_batch_size",
             "seq-length": "block_size", "clip-grad": "max_grad_norm", "adam-beta2": "adam_beta2",
             "weight-decay": "weight_decay", "save-interval": "save_steps", "seed": "seed",
-            "tensor-model-parallel-size": "tp_size", "context-parallel-size": "cp_size"}
+            "tensor-model-parallel-size": "tp_size", "context-parallel-size": "cp_size",
+            "pipeline-model-parallel-size": "pp_size"}
 MEGATRON_PROCESSES = 8
 
 
@@ -263,9 +265,12 @@ def megatron_meaning(path):
                             re.M))
     meaning = {ours: number(given[theirs]) for theirs, ours in MEGATRON.items()
                if number(given.get(theirs)) is not None}
-    tp, cp = (number(given.get(name, 1)) for name in ("tensor-model-parallel-size", "context-parallel-size"))
-    if all(number(given.get(name)) for name in ("global-batch-size", "micro-batch-size")) and tp and cp:
-        rows = number(given["micro-batch-size"]) * max(1, MEGATRON_PROCESSES // (tp * cp))
+    if number(given.get("exit-interval")) and "max_steps" in meaning:
+        meaning["max_steps"] = min(meaning["max_steps"], number(given["exit-interval"]))
+    pp, tp, cp = (number(given.get(name, 1)) for name in ("pipeline-model-parallel-size",
+                                                          "tensor-model-parallel-size", "context-parallel-size"))
+    if all(number(given.get(name)) for name in ("global-batch-size", "micro-batch-size")) and pp and tp and cp:
+        rows = number(given["micro-batch-size"]) * max(1, MEGATRON_PROCESSES // (pp * tp * cp))
         meaning["gradient_accumulation_steps"] = number(given["global-batch-size"]) // rows
     return meaning
 

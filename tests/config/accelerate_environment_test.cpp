@@ -140,6 +140,8 @@ TEST(AccelerateEnvironment, WhatVariablesBecome) {
         {"MEGATRON_LM_TP_DEGREE", "1"},
         {"MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER", "True"}},
        "strategy=zero1"},
+      {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_PP_DEGREE", "2"}, {"MEGATRON_LM_NUM_MICRO_BATCHES", "4"}},
+       "gradient_accumulation_steps=4 pp_size=2"},
       {{{"ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"}},
        "",
        {"environment ACCELERATE_DYNAMO_BACKEND: dynamo_config has no effect: models are compiled ahead of time here"}},
@@ -162,10 +164,9 @@ TEST(AccelerateEnvironment, Mistakes) {
        {"environment ACCELERATE_MIXED_PRECISION: mixed_precision fp8 is not built: use bf16, the nearest that is"}},
       {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "3"}},
        {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine here does what both do)"}},
-      {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_PP_DEGREE", "2"}},
-       {"environment MEGATRON_LM_PP_DEGREE: megatron_lm_pp_degree 2: pipeline parallelism is not built yet; use 1, and "
-        "divide the parameters over "
-        "data-parallel processes (full_shard)"}},
+      {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE", "2"}},
+       {"environment MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE: megatron_lm_expert_model_parallel_size 2: expert "
+        "parallelism is not built yet; use 1"}},
       {{{"ACCELERATE_USE_PARALLELISM_CONFIG", "true"},
         {"PARALLELISM_CONFIG_CP_SIZE", "2"},
         {"PARALLELISM_CONFIG_CP_COMM_STRATEGY", "ring"}},

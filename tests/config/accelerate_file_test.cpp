@@ -234,6 +234,13 @@ TEST(AccelerateFile, MegatronLm) {
       {in(megatron, "megatron_lm_config",
           "megatron_lm_tp_degree: 2\nmegatron_lm_sequence_parallelism: true\nmegatron_lm_context_parallel_size: 4"),
        "cp_size=4 num_processes=2 sequence_parallel=true tp_size=2"},
+      {in(megatron, "megatron_lm_config",
+          "megatron_lm_tp_degree: 2\nmegatron_lm_pp_degree: 4\nmegatron_lm_num_micro_batches: 8"),
+       "gradient_accumulation_steps=8 num_processes=2 pp_size=4 tp_size=2"},
+      {in(megatron, "megatron_lm_config", "megatron_lm_decoder_last_pipeline_num_layers: 3"),
+       "num_processes=2",
+       {"a.yaml:4: megatron_lm_decoder_last_pipeline_num_layers has no effect: it belongs to pipeline parallelism, "
+        "whose size is 1"}},
   });
 }
 
@@ -364,9 +371,12 @@ TEST(AccelerateFile, MistakesInSections) {
         "fp16): remove it here"}},
       {in(deepspeed, "deepspeed_config", "gradient_clipping: much"),
        {"a.yaml:4:22: gradient_clipping is 'much'; it takes a number"}},
-      {in(megatron, "megatron_lm_config", "megatron_lm_tp_degree: 2\nmegatron_lm_pp_degree: 4"),
-       {"a.yaml:5:26: megatron_lm_pp_degree 4: pipeline parallelism is not built yet; use 1, and divide the parameters "
-        "over data-parallel processes (full_shard)"}},
+      {in(megatron, "megatron_lm_config", "megatron_lm_pp_degree: 4\nmegatron_lm_decoder_last_pipeline_num_layers: 3"),
+       {"a.yaml:5:49: megatron_lm_decoder_last_pipeline_num_layers 3: leave it out, and say which blocks each stage "
+        "has "
+        "with --pipeline_layout"}},
+      {in(megatron, "megatron_lm_config", "megatron_lm_pp_degree: 0"),
+       {"a.yaml:4:26: megatron_lm_pp_degree must be a whole number from 1 to 4096, not '0'"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_expert_model_parallel_size: 2"),
        {"a.yaml:4:43: megatron_lm_expert_model_parallel_size 2: expert parallelism is not built yet; use 1"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_recompute_granularity: some"),
@@ -534,6 +544,7 @@ TEST(AccelerateFile, EveryRow) {
                                                           {"offload_param_nvme_path", "/x"},
                                                           {"deepspeed_config_file", "ds.json"},
                                                           {"megatron_lm_num_micro_batches", "2"},
+                                                          {"megatron_lm_decoder_last_pipeline_num_layers", "2"},
                                                           {"megatron_lm_gradient_clipping", "0.5"},
                                                           {"parallelism_config_cp_comm_strategy", "allgather"},
                                                           {"megatron_lm_recompute_granularity", "full"}};

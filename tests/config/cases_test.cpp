@@ -71,7 +71,8 @@ bool has_remedy(const std::string& message) {
       "words are|the types are|needs |expected|are supported|is supported|instead|say |put |remove |belongs|set "
       "|--help|lists all|at least|at most|"
       "one of|only with|runs on|greater than|it has |halves |has small states|its section is|: add it|look at the|no "
-      "such file|fits |continue|divide|: correct|should be|switch to|multiply|shorter|= ");
+      "such file|fits |continue|divide|: correct|should be|switch to|multiply|shorter|the "
+      "nearest is|= ");
   return std::regex_search(message, remedy);
 }
 

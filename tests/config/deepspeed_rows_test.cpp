@@ -149,6 +149,7 @@ const std::vector<ActingRow>& acting_rows() {
   };
   static const std::vector<ActingRow> all = {
       {"train_batch_size", R"({"train_batch_size": 6})", {{"per_device_train_batch_size", "6"}}},
+      {"pipeline.stages", R"({"pipeline": {"stages": 4}})", {{"pp_size", "4"}}},
       {"tensor_parallel.autotp_size", R"({"tensor_parallel": {"autotp_size": 4}})", {{"tp_size", "4"}}},
       {"tensor_parallel.tp_size", R"({"tensor_parallel": {"tp_size": 4}})", {{"tp_size", "4"}}},
       {"tensor_parallel.tp.tp_size", R"({"tensor_parallel": {"tp": {"tp_size": 4}}})", {{"tp_size", "4"}}},

@@ -46,6 +46,7 @@ std::string settings(const std::string& line) {
 }
 
 constexpr const char* shape = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 ";
+const std::string pipeline = "--pipeline-model-parallel-size 2 ";
 constexpr const char* llama =
     "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --swiglu --normalization RMSNorm "
     "--position-embedding-type rope "
@@ -130,6 +131,16 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1", ""},
       {"--train-iters 5 --tensor-model-parallel-size 2 --context-parallel-size 4", "cp_size=4 max_steps=5 tp_size=2"},
       {"--context-parallel-size 8 --hierarchical-context-parallel-sizes 2 4", "cp_a2a_size=2 cp_size=8"},
+      {"--pipeline-model-parallel-size 2", "pp_size=2"},
+      {pipeline + "--num-virtual-stages-per-pipeline-rank 2 --microbatch-group-size-per-virtual-pipeline-stage 4",
+       "pipeline_group_size=4 pipeline_schedule=interleaved_1f1b pipeline_stages_per_rank=2 pp_size=2"},
+      {pipeline + "--num-virtual-stages-per-pipeline-rank 1", "pp_size=2"},
+      {pipeline + "--pipeline-model-parallel-layout Et*3|(tt|)*2tL",
+       "pipeline_layout=Et*3|(tt|)*2tL pipeline_schedule=interleaved_1f1b pipeline_stages_per_rank=2 pp_size=2"},
+      {pipeline + "--pipeline-model-parallel-layout Et*3|tL", "pipeline_layout=Et*3|tL pp_size=2"},
+      {"--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --micro-batch-size 2 --global-batch-size 16 "
+       "--num_processes 8",
+       "gradient_accumulation_steps=4 per_device_train_batch_size=2 pp_size=2 tp_size=2"},
       {"--tensor-model-parallel-size 2 --micro-batch-size 2 --global-batch-size 16 --num_processes 8",
        "gradient_accumulation_steps=2 per_device_train_batch_size=2 tp_size=2"},
       {"--train-iters 5 --distributed-backend gloo --distributed-timeout-minutes 2 --ddp-bucket-size 1000",
@@ -181,9 +192,35 @@ TEST(MegatronArgs, Mistakes) {
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 8 --tensor-model-parallel-size 4",
        {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
       {"--pipeline-model-parallel-size=4 --expert-tensor-parallel-size 2",
-       {"--pipeline-model-parallel-size 4: pipeline parallelism is not built yet; use 1, and divide the parameters "
-        "over data-parallel processes (full_shard)",
-        "--expert-tensor-parallel-size 2: expert parallelism is not built yet; use 1"}},
+       {"--expert-tensor-parallel-size 2: expert parallelism is not built yet; use 1"}},
+      {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it takes a whole number from 1"}},
+      {pipeline + "--decoder-first-pipeline-num-layers 3 --standalone-embedding-stage",
+       {"--decoder-first-pipeline-num-layers is not supported with several stages: say which layers each has with "
+        "--pipeline-model-parallel-layout",
+        "--standalone-embedding-stage is not supported with several stages: say which layers each has with "
+        "--pipeline-model-parallel-layout"}},
+      {pipeline + "--num-layers-per-virtual-pipeline-stage 2",
+       {"--num-layers-per-virtual-pipeline-stage 2 needs --num-layers; --num-virtual-stages-per-pipeline-rank does "
+        "not"}},
+      {pipeline + "--hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 --vocab-size 100 --num-layers "
+                  "8 --num-layers-per-virtual-pipeline-stage 3",
+       {"--num-layers-per-virtual-pipeline-stage 3 does not divide the 8 layers / 2 processes of the pipeline = 4; "
+        "--pipeline-model-parallel-layout cuts anywhere"}},
+      {pipeline + "--pipeline-model-parallel-layout Et|t|L",
+       {"--pipeline-model-parallel-layout Et|t|L has 3 stages, which the 2 processes of the pipeline do not share "
+        "evenly"}},
+      {pipeline + "--pipeline-model-parallel-layout Et|mL",
+       {"--pipeline-model-parallel-layout is wrong: pipeline layout 'Et|mL', column 4: m is a layer of multi-token "
+        "prediction, "
+        "which is not built; leave every m out, and the setting that asks for such layers (Megatron's "
+        "--mtp-num-layers)"}},
+      {pipeline + "--pipeline-model-parallel-layout Et|tL --num-virtual-stages-per-pipeline-rank 2",
+       {"--pipeline-model-parallel-layout and --num-virtual-stages-per-pipeline-rank say the same: give one of them"}},
+      {pipeline + "--pipeline-model-parallel-layout Et|tL --account-for-loss-in-pipeline-split",
+       {"--account-for-loss-in-pipeline-split stands beside --pipeline-model-parallel-layout, which says it all: leave "
+        "it out"}},
+      {pipeline + "--account-for-embedding-in-pipeline-split",
+       {"--account-for-embedding-in-pipeline-split needs --num-layers; --pipeline-model-parallel-layout does not"}},
       {"--train-iters 5 --expert-model-parallel-size 2 --num-experts 8",
        {"--num-experts is not supported: mixtures of experts are not built yet; leave it out",
         "--expert-model-parallel-size 2: expert parallelism is not built yet; use 1"}},
@@ -357,6 +394,15 @@ TEST(MegatronArgs, EveryRow) {
       {"seq_length", "8"},
       {"sgd_momentum", "0.5"},
       {"tensor_model_parallel_size", "2"},
+      {"pipeline_model_parallel_size", "2"},
+      {"num_layers_per_virtual_pipeline_stage",
+       concat("1 ", pipeline, "--hidden-size 64 --num-attention-heads 4 --num-layers 4")},
+      {"num_virtual_stages_per_pipeline_rank", concat("2 ", pipeline)},
+      {"pipeline_model_parallel_layout", concat("Et|tL ", pipeline)},
+      {"microbatch_group_size_per_virtual_pipeline_stage",
+       concat("4 --num-virtual-stages-per-pipeline-rank 2 ", pipeline)},
+      {"account_for_embedding_in_pipeline_split", concat(pipeline, shape)},
+      {"account_for_loss_in_pipeline_split", concat(pipeline, shape)},
       {"context_parallel_size", "2"},
       {"sequence_parallel", "--tensor-model-parallel-size 2"},
       {"cp_comm_type", "p2p"},

@@ -15,10 +15,11 @@ namespace {
 using layout::Axis;
 using tessera::testing::error_of;
 
-RunConfig settings(Strategy strategy, int tp = 1, int cp = 1, int group = 0) {
+RunConfig settings(Strategy strategy, int tp = 1, int cp = 1, int group = 0, int pp = 1) {
   RunConfig config;
   config.sharding.strategy = strategy;
   config.sharding.shard_group_size = group;
+  config.parallel.pp_size = pp;
   config.parallel.tp_size = tp;
   config.parallel.cp_size = cp;
   return config;
@@ -48,6 +49,12 @@ TEST(RunMesh, FollowsFromTheSettings) {
       {settings(hybrid_shard, 2, 2), 16, 8, "pp=1 dp_replicate=2 dp_shard=2 cp=2 tp=2"},
       {settings(hybrid_shard_zero2, 2, 1, 2), 8, 8, "pp=1 dp_replicate=2 dp_shard=2 cp=1 tp=2"},
       {settings(hybrid_shard, 4, 4, 4), 16, 8, "pp=1 dp_replicate=1 dp_shard=1 cp=4 tp=4"},
+      {settings(ddp, 1, 1, 0, 4), 8, 8, "pp=4 dp_replicate=2 dp_shard=1 cp=1 tp=1"},
+      {settings(zero1, 2, 1, 0, 2), 8, 8, "pp=2 dp_replicate=1 dp_shard=2 cp=1 tp=2"},
+      {settings(full_shard, 1, 2, 0, 2), 16, 8, "pp=2 dp_replicate=1 dp_shard=4 cp=2 tp=1"},
+      {settings(full_shard, 1, 1, 2, 2), 8, 8, "pp=2 dp_replicate=2 dp_shard=2 cp=1 tp=1"},
+      {settings(hybrid_shard, 1, 1, 0, 2), 16, 4, "pp=2 dp_replicate=2 dp_shard=4 cp=1 tp=1"},
+      {settings(hybrid_shard, 2, 1, 0, 4), 16, 8, "pp=4 dp_replicate=1 dp_shard=2 cp=1 tp=2"},
   };
   for (const Row& row : rows)
     EXPECT_EQ(layout::describe(run_mesh(row.config, row.world, row.host)), row.mesh) << row.mesh;
@@ -82,6 +89,17 @@ TEST(RunMesh, WhatDoesNotFitIsRefusedWithWhatDoes) {
       {settings(hybrid_shard, 2, 4), 16, 4,
        "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host are no multiple of tp_size "
        "2 x cp_size 4; give shard_group_size and make it one of 4, 8"},
+      {settings(ddp, 1, 1, 0, 3), 8, 8,
+       "pp_size 3 does not divide the 8 processes of the run; start 6 or 9, or make it one of 1, 2, 4, 8"},
+      {settings(ddp, 2, 1, 0, 3), 8, 8,
+       "pp_size 3 x tp_size 2 = 6 does not divide the 8 processes of the run; start 6 or 12, or make the product one "
+       "of 1, 2, 4, 8"},
+      {settings(full_shard, 2, 1, 8, 2), 16, 8,
+       "shard_group_size 8 does not divide the 16 processes of the run / pp_size 2 / tp_size 2 = 4; make it one of 1, "
+       "2, 4"},
+      {settings(hybrid_shard, 1, 1, 0, 4), 24, 4,
+       "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host and the 6 of a stage "
+       "(pp_size 4) do not divide one another; give shard_group_size and make it one of 1, 2, 3, 6"},
   };
   for (const Row& row : rows)
     EXPECT_EQ(error_of([&] { run_mesh(row.config, row.world, row.host); }), row.error) << row.error;
@@ -92,9 +110,9 @@ RC_GTEST_PROP(RunMesh, SizesMultiplyToTheWorld, ()) {
   const Strategy strategy = *rc::gen::element(Strategy::ddp, Strategy::zero2, Strategy::full_shard,
                                               Strategy::hybrid_shard, Strategy::hybrid_shard_zero2);
   const int tp = *rc::gen::inRange(1, 5), cp = *rc::gen::inRange(1, 5), dp = *rc::gen::inRange(1, 9);
-  const int hosts = *rc::gen::inRange(1, 5), group = *rc::gen::inRange(0, 9);
-  const RunConfig config = settings(strategy, tp, cp, group);
-  const int world = tp * cp * dp;
+  const int hosts = *rc::gen::inRange(1, 5), group = *rc::gen::inRange(0, 9), pp = *rc::gen::inRange(1, 5);
+  const RunConfig config = settings(strategy, tp, cp, group, pp);
+  const int world = pp * tp * cp * dp;
   if (world % hosts != 0) return;
   const int host = world / hosts;
   const std::string problem = mesh_problem(config, world, host);
@@ -104,17 +122,23 @@ RC_GTEST_PROP(RunMesh, SizesMultiplyToTheWorld, ()) {
   }
   const layout::Mesh mesh = run_mesh(config, world, host);
   RC_ASSERT(mesh.world_size() == world);
-  RC_ASSERT(mesh.size(Axis::tp) == tp && mesh.size(Axis::cp) == cp);
+  RC_ASSERT(mesh.size(Axis::pp) == pp && mesh.size(Axis::tp) == tp && mesh.size(Axis::cp) == cp);
   RC_ASSERT(mesh.size(Axis::dp_replicate) * mesh.size(Axis::dp_shard) == data_parallel_ranks(config.parallel, world));
   if (strategy == Strategy::ddp) RC_ASSERT(mesh.size(Axis::dp_shard) == 1);
+  const Axis shards[] = {Axis::dp_shard, Axis::cp};
+  for (int rank = 0; rank < world; ++rank)
+    for (const int other : layout::group_of(mesh, rank, shards)) {
+      RC_ASSERT(other / (world / pp) == rank / (world / pp));  // in one stage
+      RC_ASSERT(row_of(strategy).shard_group != ShardGroup::host || group > 0 || other / host == rank / host);
+    }
   if (strategy != Strategy::ddp && group > 0) RC_ASSERT(mesh.size(Axis::dp_shard) * cp == group);
 }
 
 // A choice that a refusal names is accepted.
 RC_GTEST_PROP(RunMesh, SuggestionsFit, ()) {
   const int tp = *rc::gen::inRange(1, 7), cp = *rc::gen::inRange(1, 7), world = *rc::gen::inRange(1, 65);
-  const int group = *rc::gen::inRange(0, 13);
-  RunConfig config = settings(Strategy::full_shard, tp, cp, group);
+  const int group = *rc::gen::inRange(0, 13), pp = *rc::gen::inRange(1, 5);
+  RunConfig config = settings(Strategy::full_shard, tp, cp, group, pp);
   const std::string problem = mesh_problem(config, world, 0);
   if (problem.empty()) return;
   const auto numbers = [&](std::string_view before, std::string_view after = {}) {
@@ -133,8 +157,9 @@ RC_GTEST_PROP(RunMesh, SuggestionsFit, ()) {
     return;
   }
   config.sharding.shard_group_size = 0;
-  for (const int processes : numbers("; start ", ", or make")) RC_ASSERT(mesh_problem(config, processes, 0).empty());
+  for (const int processes : numbers("; start ", ", or make ")) RC_ASSERT(mesh_problem(config, processes, 0).empty());
   for (const int product : numbers("one of ")) {
+    config.parallel.pp_size = 1;
     config.parallel.tp_size = product;
     config.parallel.cp_size = 1;
     RC_ASSERT(mesh_problem(config, world, 0).empty());

@@ -197,6 +197,8 @@ TEST_F(TrainingFlagsTest, OtherKinds) {
   EXPECT_EQ(settings(parse({"--use_megatron_lm", "--megatron_lm_use_distributed_optimizer=true",
                             "--megatron_lm_num_micro_batches", "2"})),
             "device=auto gradient_accumulation_steps=2 strategy=zero1");
+  EXPECT_EQ(settings(parse({"--use_megatron_lm", "--megatron_lm_pp_degree=2", "--megatron_lm_num_micro_batches", "4"})),
+            "device=auto gradient_accumulation_steps=4 pp_size=2");
   EXPECT_EQ(settings(parse({"--use_fsdp", "-n", "4", "--parallelism_config_dp_replicate_size=2",
                             "--parallelism_config_dp_shard_size=2"})),
             "device=auto shard_group_size=2 strategy=hybrid_shard");

@@ -21,11 +21,10 @@ std::string full_name(std::string_view section, std::string_view key) {
 }
 
 /// A size of the mesh that may only be 1 today.
-void only_one(const AccelerateSections& s, std::string_view section, std::string_view key, std::string_view what) {
+void only_one(const AccelerateSections& s, std::string_view section, std::string_view key) {
   const auto size = s.whole(section, key, 1, 1 << 20);
   if (size && *size > 1)
-    s.to.problem(s.find(section, key)->where(),
-                 concat(full_name(section, key), " ", *size, ": ", parallelism_not_built(what)));
+    s.to.problem(s.find(section, key)->where(), concat(full_name(section, key), " ", *size, ": ", experts_not_built()));
 }
 
 /// A size of the mesh; gives `setting` it when it is above 1.
@@ -164,12 +163,7 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
 
 }  // namespace
 
-std::string parallelism_not_built(std::string_view what) {
-  if (what == "pp")
-    return "pipeline parallelism is not built yet; use 1, and divide the parameters over data-parallel processes "
-           "(full_shard)";
-  return "expert parallelism is not built yet; use 1";
-}
+std::string experts_not_built() { return "expert parallelism is not built yet; use 1"; }
 
 std::optional<std::int64_t> AccelerateSections::whole(std::string_view section, std::string_view key,
                                                       std::int64_t least, std::int64_t most) const {
@@ -301,9 +295,19 @@ void translate_accelerate_deepspeed(const AccelerateSections& s) {
 }
 
 void translate_accelerate_megatron(const AccelerateSections& s) {
-  for (const auto& [key, what] : {std::pair("pp_degree", "pp"), std::pair("expert_model_parallel_size", "ep"),
-                                  std::pair("expert_tensor_parallel_size", "ep")})
-    only_one(s, megatron, key, what);
+  for (const char* key : {"expert_model_parallel_size", "expert_tensor_parallel_size"}) only_one(s, megatron, key);
+  const std::int64_t pp = divided(s, megatron, "pp_degree", "pp_size");
+  if (const auto last = s.whole(megatron, "decoder_last_pipeline_num_layers", 0, 1 << 20)) {
+    const Value& value = *s.find(megatron, "decoder_last_pipeline_num_layers");
+    if (pp > 1)
+      s.to.problem(value.where(),
+                   concat("megatron_lm_decoder_last_pipeline_num_layers ", *last,
+                          ": leave it out, and say which blocks each stage has with --pipeline_layout"),
+                   {"pipeline_layout"});
+    else
+      s.to.ignored(value, "megatron_lm_decoder_last_pipeline_num_layers",
+                   "it belongs to pipeline parallelism, whose size is 1");
+  }
   const std::int64_t tp = divided(s, megatron, "tp_degree", "tp_size");
   divided(s, megatron, "context_parallel_size", "cp_size");
   if (const auto cut = s.flag(megatron, "sequence_parallelism"); cut == true) {

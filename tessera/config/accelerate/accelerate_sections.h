@@ -49,7 +49,7 @@ void translate_accelerate_fsdp(const AccelerateSections& sections, const Acceler
 void translate_accelerate_deepspeed(const AccelerateSections& sections);
 void translate_accelerate_megatron(const AccelerateSections& sections);
 
-/// "pipeline parallelism is not built yet; ...": what is said of pp_degree 2, wherever it stands. `what`: "pp", "ep".
-std::string parallelism_not_built(std::string_view what);
+/// "expert parallelism is not built yet; use 1": what is said of a size of 2, wherever it stands.
+std::string experts_not_built();
 
 }  // namespace tessera::config

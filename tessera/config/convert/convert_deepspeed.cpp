@@ -128,9 +128,10 @@ Value zero_of(Plan& plan) {
   return zero;
 }
 
-/// DeepSpeed's sequence parallelism is Ulysses; it has no word for rings.
+/// DeepSpeed's sequence parallelism is Ulysses; it has no word for rings. Nor has it one for schedules.
 void add_mesh(Plan& plan, Value& out) {
   const ParallelConfig& p = plan.config.parallel;
+  if (plan.take("pp_size")) out.set("pipeline", Value::make_object({{"stages", Value::of(p.pp_size)}}));
   if (plan.take("tp_size")) out.set("tensor_parallel", Value::make_object({{"autotp_size", Value::of(p.tp_size)}}));
   if (p.cp_size == 1 || p.cp_comm_type != layout::ContextMethod::a2a) return;
   plan.take("cp_size");

@@ -15,10 +15,12 @@ std::string_view mixed_precision(const RunConfig& config) {
 }
 
 /// parallelism_config: tensor and context parallelism, and copies of a hybrid strategy as sizes when they are known;
-/// null: the strategy's name says it all. Takes what it says.
+/// null: the strategy's name says it all, or there is a pipeline, for which the section has no word, so that its sizes
+/// would not multiply to the processes. Takes what it says.
 Value mesh_section(Plan& plan) {
   const ParallelConfig& p = plan.config.parallel;
   const ShardingConfig& s = plan.config.sharding;
+  if (p.pp_size > 1) return {};
   const std::int64_t processes = p.num_processes, group = s.shard_group_size, ranks = processes / p.tp_size;
   const bool copies = row_of(s.strategy).shard_group == ShardGroup::host && group > 0 && ranks % group == 0 &&
                       group % p.cp_size == 0 && ranks > group;

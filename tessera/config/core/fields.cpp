@@ -169,8 +169,10 @@ const std::vector<Field>& table() {
                                                     "blocks per process and micro-batch"),
       optimization<&O::per_device_eval_batch_size>("per_device_eval_batch_size", at_least(1),
                                                    "blocks per process and evaluation batch"),
-      optimization<&O::gradient_accumulation_steps>("gradient_accumulation_steps", at_least(1),
-                                                    "micro-batches per optimizer step"),
+      optimization<&O::gradient_accumulation_steps>(
+          "gradient_accumulation_steps", at_least(1),
+          "micro-batches per optimizer step; with pp_size above 1 those that go through the "
+          "pipeline"),
       optimization<&O::optim>("optim", words<OptimizerKind>(),
                               "optimizer; adamw_torch and adamw_torch_fused mean adamw, lion_32bit means lion"),
       optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
@@ -241,6 +243,24 @@ const std::vector<Field>& table() {
       parallel<&P::num_processes>(
           "num_processes", at_least(1, 4096),
           "processes to start on this machine; unset: one, or those of the launcher that started this", "WORLD_SIZE"),
+      parallel<&P::pp_size>("pp_size", at_least(1, 4096),
+                            "processes that divide the model's layers among them, one after the other (pipeline "
+                            "parallel); gradient_accumulation_steps are the micro-batches that go through a step"),
+      parallel<&P::pipeline_schedule>("pipeline_schedule", anything("NAME|FILE"),
+                                      "who works on which micro-batch when: gpipe, 1f1b, interleaved_1f1b, zbv, ... "
+                                      "(tessera plan schedule --list), or a file of a schedule, whose ranks "
+                                      "are pp_size and whose micro-batches are gradient_accumulation_steps"),
+      parallel<&P::pipeline_stages_per_rank>("pipeline_stages_per_rank", at_least(1, 4096),
+                                             "stages of the model that each process of a pipeline has; unset: the "
+                                             "fewest that the schedule takes"),
+      parallel<&P::pipeline_group_size>("pipeline_group_size", at_least(1, 1 << 20),
+                                        "of interleaved schedules: micro-batches that go through one stage of a "
+                                        "process before its next has its turn; unset: pp_size or a few more"),
+      parallel<&P::pipeline_layout>(
+          "pipeline_layout", anything("LAYOUT"),
+          "which blocks each stage has, in Megatron-LM's form: Et*3|(tt|)*2t|L (E "
+          "embeddings, t a block, L the end, | between stages), or flops (as equal in FLOP as "
+          "can be, with the head); unset: even"),
       parallel<&P::tp_size>("tp_size", at_least(1, 4096),
                             "processes that divide each layer's matrices among them (tensor parallel)"),
       parallel<&P::cp_size>("cp_size", at_least(1, 4096),
@@ -412,7 +432,7 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 24> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 25> names = {{
       {"data_path", "train_file"},               // the scripts of Alpaca, FastChat, LLaVA, Qwen
       {"evaluation_strategy", "eval_strategy"},  // transformers before v4.46
       {"deepspeed_config", "deepspeed"},         // DeepSpeed's own flag
@@ -422,6 +442,7 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"ddp_backend", "backend"},                              // TrainingArguments
       {"num_cpu_threads_per_process", "threads_per_process"},  // accelerate launch
       {"nproc_per_node", "num_processes"},                     // torchrun
+      {"pipeline_parallel_size", "pp_size"},
       {"tensor_parallel_size", "tp_size"},
       {"tensor_model_parallel_size", "tp_size"},  // Megatron-LM
       {"context_parallel_size", "cp_size"},       // Megatron-LM

@@ -28,7 +28,18 @@ std::int64_t ranks_of_shards(const RunConfig& config, std::int64_t world_size, s
   const ShardGroup group = row_of(config.sharding.strategy).shard_group;
   if (group == ShardGroup::none) return p.cp_size;
   if (config.sharding.shard_group_size > 0) return config.sharding.shard_group_size;
-  return (group == ShardGroup::host ? std::min(world_size, ranks_per_host) : world_size) / p.tp_size;
+  const std::int64_t stage = world_size / p.pp_size;
+  return (group == ShardGroup::host ? std::min(stage, ranks_per_host) : stage) / p.tp_size;
+}
+
+/// "tp_size 2 x cp_size 1 = 2", with pp_size when there are several stages.
+std::string product_text(const ParallelConfig& p, const SaySetting& said) {
+  std::vector<std::string> factors;
+  const bool stages = p.pp_size > 1;
+  if (stages) factors.push_back(concat(said("pp_size"), " ", p.pp_size));
+  if (!stages || p.tp_size > 1) factors.push_back(concat(said("tp_size"), " ", p.tp_size));
+  if (!stages || p.cp_size > 1) factors.push_back(concat(said("cp_size"), " ", p.cp_size));
+  return concat(join(factors, " x "), factors.size() > 1 ? concat(" = ", ranks_per_sample(p)) : "");
 }
 
 }  // namespace
@@ -43,26 +54,32 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
   const std::int64_t sample = ranks_per_sample(p);
   const std::string run = concat(world_size, world_size == 1 ? " process" : " processes", " of the run");
   if (world_size % sample != 0)
-    return concat(said("tp_size"), " ", p.tp_size, " x ", said("cp_size"), " ", p.cp_size, " = ", sample,
-                  " does not divide the ", run, "; start ", nearest_multiples(world_size, sample),
-                  ", or make the product one of ", multiples_that_divide(world_size, 1));
-  const std::int64_t given = config.sharding.shard_group_size, all = world_size / p.tp_size;
+    return concat(product_text(p, said), " does not divide the ", run, "; start ",
+                  nearest_multiples(world_size, sample),
+                  p.pp_size == sample && sample > 1 ? ", or make it one of " : ", or make the product one of ",
+                  multiples_that_divide(world_size, 1));
+  const std::int64_t given = config.sharding.shard_group_size, stage = world_size / p.pp_size, all = stage / p.tp_size;
   const std::string fitting = concat("make it one of ", multiples_that_divide(all, p.cp_size));
   if (given > 0) {
     if (all % given == 0 && given % p.cp_size == 0) return "";
-    return concat(said("shard_group_size"), " ", given,
-                  all % given != 0 ? concat(" does not divide the ", run) : std::string(" holds parts of sequences"),
-                  p.tp_size > 1 ? concat(" / tp_size ", p.tp_size, " = ", all) : "",
-                  p.cp_size > 1 ? concat(", in groups of cp_size ", p.cp_size, " that have one sequence") : "", "; ",
-                  fitting);
+    return concat(
+        said("shard_group_size"), " ", given,
+        all % given != 0 ? concat(" does not divide the ", run) : std::string(" holds parts of sequences"),
+        p.pp_size > 1 ? concat(" / pp_size ", p.pp_size) : "", p.tp_size > 1 ? concat(" / tp_size ", p.tp_size) : "",
+        p.pp_size * p.tp_size > 1 ? concat(" = ", all) : "",
+        p.cp_size > 1 ? concat(", in groups of cp_size ", p.cp_size, " that have one sequence") : "", "; ", fitting);
   }
   if (row_of(config.sharding.strategy).shard_group != ShardGroup::host || ranks_per_host <= 0) return "";
-  const std::int64_t host = std::min(world_size, ranks_per_host);
-  if (host % sample == 0 && world_size % host == 0) return "";
+  const std::int64_t host = std::min<std::int64_t>(world_size, ranks_per_host), inside = std::min(stage, host);
+  const std::int64_t parts = p.tp_size * p.cp_size;  // processes of a stage are consecutive
+  const bool cuts = inside % parts != 0, straddles = stage > host ? stage % host != 0 : host % stage != 0;
+  if (!cuts && !straddles && world_size % host == 0) return "";
   return concat("the strategy ", config.sharding.strategy, " keeps shards inside a host, but the ", host,
                 " processes of a host ",
-                host % sample != 0 ? concat("are no multiple of tp_size ", p.tp_size, " x cp_size ", p.cp_size)
-                                   : concat("do not divide the ", run),
+                cuts ? concat("are no multiple of tp_size ", p.tp_size, " x cp_size ", p.cp_size)
+                : world_size % host != 0
+                    ? concat("do not divide the ", run)
+                    : concat("and the ", stage, " of a stage (pp_size ", p.pp_size, ") do not divide one another"),
                 "; give shard_group_size and ", fitting);
 }
 
@@ -73,9 +90,9 @@ layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_hos
     throw InputError(problem);
   const ParallelConfig& p = config.parallel;
   const std::int64_t shards = ranks_of_shards(config, world_size, ranks_per_host) / p.cp_size;
-  return layout::make_mesh(
-      {.sizes = {1, 0, static_cast<int>(shards), static_cast<int>(p.cp_size), static_cast<int>(p.tp_size)}},
-      world_size);
+  return layout::make_mesh({.sizes = {static_cast<int>(p.pp_size), 0, static_cast<int>(shards),
+                                      static_cast<int>(p.cp_size), static_cast<int>(p.tp_size)}},
+                           world_size);
 }
 
 }  // namespace tessera::config

@@ -90,8 +90,13 @@ struct OptimizationConfig {
 struct ParallelConfig {
   std::int64_t num_processes = 0;  ///< 0: not given (one process, or what the launcher's environment says)
   // The mesh of these processes: see config/core/mesh.h.
-  std::int64_t tp_size = 1;        ///< processes that divide each layer among them (tensor parallel)
-  std::int64_t cp_size = 1;        ///< processes that divide each sequence among them (context parallel)
+  std::int64_t pp_size = 1;  ///< processes that divide the layers among them, one after the other (pipeline parallel)
+  std::string pipeline_schedule = "1f1b";     ///< a name of layout/schedule/table.h, or a file of a schedule
+  std::int64_t pipeline_stages_per_rank = 0;  ///< v; 0: the fewest that the schedule takes
+  std::int64_t pipeline_group_size = 0;       ///< what interleaved schedules take (schedule::Shape::group_size)
+  std::string pipeline_layout = "";           ///< Megatron-LM's layout string (layout/stages.h) or "flops"; "": even
+  std::int64_t tp_size = 1;                   ///< processes that divide each layer among them (tensor parallel)
+  std::int64_t cp_size = 1;                   ///< processes that divide each sequence among them (context parallel)
   bool sequence_parallel = false;  ///< with tp_size > 1: norms and dropout work on parts of the sequence, too
   layout::ContextMethod cp_comm_type =
       layout::ContextMethod::p2p;  ///< how attention sees the other parts of a sequence

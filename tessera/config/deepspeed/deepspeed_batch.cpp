@@ -18,6 +18,7 @@ constexpr const char* steps_key = "gradient_accumulation_steps";
 constexpr const char* micro_setting = "per_device_train_batch_size";
 // DeepSpeed's sequence parallelism is Ulysses (deepspeed/sequence/layer.py).
 constexpr const char* sequence_key = "sequence_parallel_size";
+constexpr const char* stages_key = "pipeline.stages";
 constexpr const char* tensor_keys[] = {"tensor_parallel.autotp_size", "tensor_parallel.tp_size",
                                        "tensor_parallel.tp.tp_size"};
 constexpr const char* steps_setting = "gradient_accumulation_steps";
@@ -139,11 +140,16 @@ std::int64_t Reading::processes() const {
   for (const char* key : tensor_keys)
     if (const auto size = whole(key); size && *size > 1) parallel.tp_size = *size;
   if (const auto size = whole(sequence_key); size && *size > 1) parallel.cp_size = *size;
+  if (const auto size = whole(stages_key); size && *size > 1) parallel.pp_size = *size;
+  for (const std::int64_t size : {parallel.pp_size, parallel.tp_size, parallel.cp_size})
+    if (size > 1 << 20) return 1;
   if (ranks_per_sample(parallel) > 1 << 20) return 1;  // which the settings' own rules complain of
   return data_parallel_ranks(parallel, std::max<std::int64_t>(1, parallel.num_processes));
 }
 
 void read_mesh(Reading& r) {
+  if (const auto size = r.whole(stages_key); size && *size > 1)
+    r.say("pp_size", stages_key, concat(*size), r.value(stages_key)->where());
   const char* first = nullptr;
   for (const char* key : tensor_keys) {
     const auto size = r.whole(key);

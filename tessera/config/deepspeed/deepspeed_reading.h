@@ -50,8 +50,9 @@ class Reading {
   /// "[0.9, 0.999]", "8", "AdamW": a value as their messages show it.
   static std::string shown(const Value& value);
 
-  /// How many data-parallel ones the run has: num_processes / (tp_size x cp_size), by the file or what else is said.
-  /// num_processes' variable WORLD_SIZE is any launcher's (launch/cli/job_variables.h); 1 when nothing says it.
+  /// How many data-parallel ones the run has: num_processes / (pp_size x tp_size x cp_size), by the file or what else
+  /// is said. num_processes' variable WORLD_SIZE is any launcher's (launch/cli/job_variables.h); 1 when nothing says
+  /// it.
   std::int64_t processes() const;
 
   Translator to;

@@ -19,6 +19,7 @@ constexpr std::string_view kCheckpoint =
     "checkpoints are safetensors with a manifest that is verified, and are read by any number of processes";
 constexpr std::string_view kOneAdam = "one implementation serves every device";
 constexpr std::string_view kCuts = "the model's plan says what tensor parallelism cuts, and how it communicates";
+constexpr std::string_view kStages = "what stages hand to each other is chosen here";
 constexpr std::string_view kSection = "see the section";
 
 constexpr Row table[] = {
@@ -195,7 +196,7 @@ constexpr Row table[] = {
     ignored("checkpoint.load_universal", flag, kCheckpoint),
     ignored("checkpoint.use_node_local_storage", flag, "output_dir is one folder that all hosts see", "false"),
     group("checkpoint.parallel_write"),
-    ignored("checkpoint.parallel_write.pipeline_stage", flag, "there is no pipeline parallelism yet", "false"),
+    ignored("checkpoint.parallel_write.pipeline_stage", flag, "every process writes what it holds", "false"),
     ignored("checkpoint.checkpoint_serialization", flag, kCheckpoint),
     group("checkpoint.writer"),
     ignored("checkpoint.writer.type", text, kCheckpoint),
@@ -253,12 +254,13 @@ constexpr Row table[] = {
     // ---- other kinds of parallelism, and methods that change the training
     // ------------------------------------------------
     group("pipeline"),
-    refused("pipeline.stages", anything, "pipeline parallelism is not built yet; leave it out", "auto|1|0"),
-    ignored("pipeline.partition", text, "there is no pipeline parallelism yet"),
-    ignored("pipeline.seed_layers", flag, "there is no pipeline parallelism yet", "false"),
-    ignored("pipeline.activation_checkpoint_interval", whole, "there is no pipeline parallelism yet", "0"),
-    ignored("pipeline.pipe_partitioned", flag, "there is no pipeline parallelism yet"),
-    ignored("pipeline.grad_partitioned", flag, "there is no pipeline parallelism yet"),
+    acts("pipeline.stages", whole, "pp_size", "0: 1"),
+    ignored("pipeline.partition", text, "stages have blocks in equal numbers; pipeline_layout says others",
+            "best|uniform|auto"),
+    ignored("pipeline.seed_layers", flag, "random numbers follow from the seed and the step", "false"),
+    ignored("pipeline.activation_checkpoint_interval", whole, "gradient_checkpointing chooses what is kept", "0"),
+    ignored("pipeline.pipe_partitioned", flag, kStages),
+    ignored("pipeline.grad_partitioned", flag, kStages),
     group("tensor_parallel"),
     acts("tensor_parallel.autotp_size", whole, "tp_size", "0: 1"),
     acts("tensor_parallel.tp_size", whole, "tp_size", "0: 1"),

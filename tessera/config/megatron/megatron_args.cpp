@@ -154,14 +154,13 @@ class Reader {
   }
 
   void mesh() {
-    for (const auto& [name, what] :
-         {std::pair("pipeline_model_parallel_size", "pp"), std::pair("expert_model_parallel_size", "ep"),
-          std::pair("expert_tensor_parallel_size", "etp")})
+    for (const char* name : {"expert_model_parallel_size", "expert_tensor_parallel_size"})
       if (const auto size = a_.whole(name, 1); size && *size > 1)
-        a_.problem(name, concat(*size, ": ", parallelism_not_built(what)));
+        a_.problem(name, concat(*size, ": ", experts_not_built()));
+    const std::int64_t pp = translate_megatron_pipeline(a_, typed("pipeline_schedule"));
     const std::int64_t tp = divided("tensor_model_parallel_size", "tp_size");
     const std::int64_t cp = divided("context_parallel_size", "cp_size");
-    if (tp <= most_processes && cp <= most_processes) ranks_per_sample_ = tp * cp;
+    if (std::max({pp, tp, cp}) <= most_processes) ranks_per_sample_ = pp * tp * cp;
     if (tp == 1) without_sequence_parallel();
     if (a_.has("hierarchical_context_parallel_sizes")) levels(cp);
   }
@@ -439,7 +438,7 @@ class Reader {
   Problems& problems_;
   const GetEnvironment& environment_;
   static constexpr std::int64_t most_processes = 4096;
-  std::int64_t ranks_per_sample_ = 1;  ///< tensor x context parallel: they have the same data
+  std::int64_t ranks_per_sample_ = 1;  ///< pipeline x tensor x context parallel: they have the same data
   Translator to_;
   MegatronArguments a_;
 };

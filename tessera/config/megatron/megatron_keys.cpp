@@ -13,7 +13,9 @@ using Act = MegatronRow::Act;
 
 constexpr std::string_view fastest = "the fastest kernels that the machine has are chosen";
 constexpr std::string_view tensor = "how tensor parallelism communicates is chosen here";
-constexpr std::string_view pipeline = "pipeline parallelism is not built yet; leave it out";
+constexpr std::string_view stages =
+    "refused when pipeline_model_parallel_size is above 1: pipeline_model_parallel_layout says which layers each stage "
+    "has";
 constexpr std::string_view documents = "all tokens of a block see each other and are scored; leave it out";
 constexpr std::string_view experts = "mixtures of experts are not built yet; leave it out";
 constexpr std::string_view always = "that is always so";
@@ -43,14 +45,24 @@ constexpr std::array rows{
     // ---- the mesh ----
     elsewhere("tensor_model_parallel_size", "tp_size"),
     standing("sequence_parallel", "sequence_parallel", "when tensor_model_parallel_size is above 1"),
-    elsewhere("pipeline_model_parallel_size", "", "1; more is refused"),
+    elsewhere("pipeline_model_parallel_size", "pp_size"),
+    elsewhere("num_layers_per_virtual_pipeline_stage", "pipeline_stages_per_rank",
+              "num_layers by it and the processes; more than 1: pipeline_schedule interleaved_1f1b"),
+    elsewhere("num_virtual_stages_per_pipeline_rank", "pipeline_stages_per_rank",
+              "more than 1: pipeline_schedule interleaved_1f1b"),
+    elsewhere("pipeline_model_parallel_layout", "pipeline_layout",
+              "more than one stage per process: pipeline_schedule interleaved_1f1b"),
+    elsewhere("microbatch_group_size_per_virtual_pipeline_stage", "pipeline_group_size"),
+    standing("account_for_embedding_in_pipeline_split", "pipeline_layout", "needs num_layers"),
+    standing("account_for_loss_in_pipeline_split", "pipeline_layout", "needs num_layers"),
+    elsewhere("decoder_first_pipeline_num_layers", "", stages),
+    elsewhere("decoder_last_pipeline_num_layers", "", stages),
+    standing("standalone_embedding_stage", "", stages),
     elsewhere("context_parallel_size", "cp_size"),
     elsewhere("cp_comm_type", "cp_comm_type", "one word for all layers"),
     elsewhere("hierarchical_context_parallel_sizes", "cp_a2a_size", "the first of two, of cp_comm_type a2a+p2p"),
     elsewhere("expert_model_parallel_size", "", "1; more is refused"),
     elsewhere("expert_tensor_parallel_size", "", "1; more is refused"),
-    not_built("num_layers_per_virtual_pipeline_stage", pipeline),
-    not_built("pipeline_model_parallel_layout", pipeline),
     not_built("num_experts", experts),
     elsewhere("distributed_backend", "backend", "nccl: device auto, whose backend follows"),
     elsewhere("distributed_timeout_minutes", "ddp_timeout", "in seconds"),
@@ -251,10 +263,9 @@ constexpr Family families[] = {
      "use_tp_pp_dp_mapping no_tp_comm_* tensor_parallel_num_weight_shards expert_tensor_parallel_num_weight_shards"},
     {ignored, "how context parallelism communicates is chosen here",
      "cp_* max_seqlen_per_cp_rank max_seqlen_per_dp_cp_rank"},
-    {ignored, "it belongs to pipeline parallelism, whose size is 1",
-     "account_for_* num_virtual_stages_per_pipeline_rank pipeline_model_parallel_comm_backend "
-     "pipeline_model_parallel_split_rank microbatch_group_size_per_virtual_pipeline_stage standalone_embedding_stage "
-     "decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers no_scatter_gather_tensors_in_pipeline"},
+    {ignored, "how stages of a pipeline communicate is chosen here",
+     "pipeline_model_parallel_comm_backend no_scatter_gather_tensors_in_pipeline"},
+    {ignored, "no model here has an encoder and a decoder", "pipeline_model_parallel_split_rank"},
     {ignored, "it belongs to mixtures of experts, which --num-experts asks for", "moe_* ep_overlap_*"},
     {ignored, "it belongs to fp8, which --fp8-format asks for",
      "fp8_* fp4_* no_fp8_wgrad first_last_layers_bf16 num_layers_at_* reuse_grad_buf_for_mxfp8_param_ag"},

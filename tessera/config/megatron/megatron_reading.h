@@ -67,6 +67,10 @@ class MegatronArguments {
   const std::vector<std::string> said_ = {"", ""};  ///< in place of values that are wrong, which has been said
 };
 
+/// The processes of the pipeline; gives them, their stages and their schedule: megatron_pipeline.cpp. 1 after a
+/// complaint about their number. `schedule_given`: by a name of ours, which counts.
+std::int64_t translate_megatron_pipeline(MegatronArguments& arguments, bool schedule_given);
+
 /// --num-layers and all else that describes a model: config_name and config_overrides.
 void translate_megatron_model(MegatronArguments& arguments, bool config_name_given, bool overrides_given);
 

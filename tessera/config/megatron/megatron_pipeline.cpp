@@ -1,0 +1,167 @@
+// Megatron's pipelines: how many processes, how many stages each of them has, and which layers are where.
+// megatron/training/arguments.py, validate_args: what is set beside what.
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/megatron/megatron_reading.h>
+#include <tessera/layout/stages.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+// Units of several files are compiled as one: the names are in a namespace of their own.
+namespace pipeline_key {
+constexpr const char* size = "pipeline_model_parallel_size";
+constexpr const char* layers_per_stage = "num_layers_per_virtual_pipeline_stage";
+constexpr const char* stages_per_rank = "num_virtual_stages_per_pipeline_rank";
+constexpr const char* layout_string = "pipeline_model_parallel_layout";
+constexpr const char* group_size = "microbatch_group_size_per_virtual_pipeline_stage";
+constexpr const char* counted[] = {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"};
+constexpr const char* uneven[] = {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+                                  "standalone_embedding_stage"};
+}  // namespace pipeline_key
+
+class Pipeline {
+ public:
+  Pipeline(MegatronArguments& arguments, std::int64_t ranks, bool schedule_given)
+      : a_(arguments), ranks_(ranks), schedule_given_(schedule_given) {}
+
+  void translate() {
+    a_.give(pipeline_key::size, "pp_size", std::to_string(ranks_));
+    for (const char* name : pipeline_key::uneven)
+      if (a_.has(name))
+        a_.problem(name,
+                   "is not supported with several stages: say which layers each has with "
+                   "--pipeline-model-parallel-layout",
+                   {"pipeline_layout"});
+    const char* from =
+        only_one_of({pipeline_key::layers_per_stage, pipeline_key::stages_per_rank, pipeline_key::layout_string});
+    if (from == nullptr) {
+      even(1);
+      return groups(1);
+    }
+    const auto stages = from == pipeline_key::layers_per_stage  ? by_layers()
+                        : from == pipeline_key::stages_per_rank ? a_.whole(pipeline_key::stages_per_rank, 1)
+                                                                : by_layout();
+    if (!stages) return;
+    if (*stages > 1) {
+      if (!schedule_given_) a_.give(from, "pipeline_schedule", "interleaved_1f1b");
+      a_.give(from, "pipeline_stages_per_rank", std::to_string(*stages));
+    }
+    even(*stages);
+    groups(*stages);
+  }
+
+ private:
+  /// The one that is given; a second one is a problem.
+  const char* only_one_of(std::initializer_list<const char*> names) {
+    const char* found = nullptr;
+    for (const char* name : names) {
+      if (!a_.has(name)) continue;
+      if (found != nullptr)
+        a_.problem(name, concat("and ", a_.find(found)->flag, " say the same: give one of them"),
+                   {"pipeline_stages_per_rank", "pipeline_layout"});
+      else
+        found = name;
+    }
+    return found;
+  }
+
+  /// Stages per process.
+  std::optional<std::int64_t> by_layers() {
+    const auto each = a_.whole(pipeline_key::layers_per_stage, 1), layers = a_.whole("num_layers", 1);
+    if (!each) return std::nullopt;
+    if (!layers) {
+      if (!a_.has("num_layers"))
+        a_.problem(pipeline_key::layers_per_stage,
+                   concat(*each, " needs --num-layers; --num-virtual-stages-per-pipeline-rank does not"),
+                   {"pipeline_stages_per_rank"});
+      return std::nullopt;
+    }
+    if (*layers % ranks_ == 0 && *layers / ranks_ % *each == 0) return *layers / ranks_ / *each;
+    a_.problem(pipeline_key::layers_per_stage,
+               concat(*each, " does not divide the ", *layers, " layers / ", ranks_, " processes of the pipeline",
+                      *layers % ranks_ == 0 ? concat(" = ", *layers / ranks_) : "",
+                      "; --pipeline-model-parallel-layout cuts anywhere"),
+               {"pipeline_stages_per_rank"});
+    return std::nullopt;
+  }
+
+  std::optional<std::int64_t> by_layout() {
+    const auto text = a_.text(pipeline_key::layout_string);
+    if (!text) return std::nullopt;
+    const auto layers = a_.has("num_layers") ? a_.whole("num_layers", 1) : std::nullopt;
+    try {
+      const auto parts = layout::parse_stage_layout(*text, layers.value_or(layout::any_blocks), 0);
+      const auto stages = static_cast<std::int64_t>(parts.size());
+      if (stages % ranks_ == 0) {
+        a_.give(pipeline_key::layout_string, "pipeline_layout", *text);
+        return stages / ranks_;
+      }
+      a_.problem(pipeline_key::layout_string,
+                 concat(*text, " has ", stages, " stages, which the ", ranks_,
+                        " processes of the pipeline do not share evenly"),
+                 {"pipeline_layout"});
+    } catch (const InputError& error) {
+      a_.problem(pipeline_key::layout_string, concat("is wrong: ", error.what()), {"pipeline_layout"});
+    }
+    return std::nullopt;
+  }
+
+  /// Embeddings and end that count as a layer each.
+  void even(std::int64_t stages) {
+    const bool embeddings = a_.has(pipeline_key::counted[0]), end = a_.has(pipeline_key::counted[1]);
+    if (!embeddings && !end) return;
+    const char* from = pipeline_key::counted[embeddings ? 0 : 1];
+    if (a_.has(pipeline_key::layout_string))
+      return a_.problem(from, "stands beside --pipeline-model-parallel-layout, which says it all: leave it out",
+                        {"pipeline_layout"});
+    const auto layers = a_.whole("num_layers", 1);
+    if (!a_.has("num_layers"))
+      a_.problem(from, "needs --num-layers; --pipeline-model-parallel-layout does not", {"pipeline_layout"});
+    if (!layers) return;
+    try {
+      if (ranks_ > layout::most_stages_in_layout / stages)
+        throw InputError(concat(ranks_, " x ", stages, " stages are too many"));
+      const auto parts = layout::cut_evenly(*layers, static_cast<int>(ranks_ * stages), embeddings, end);
+      a_.give(from, "pipeline_layout", layout::stage_layout(parts));
+    } catch (const InputError& error) {
+      a_.problem(from, concat("cannot be done: ", error.what()), {"pipeline_layout"});
+    }
+  }
+
+  void groups(std::int64_t stages) {
+    const auto micro_batches = a_.whole(pipeline_key::group_size, 1);
+    if (!micro_batches) return;
+    if (stages > 1) return a_.give(pipeline_key::group_size, "pipeline_group_size", std::to_string(*micro_batches));
+    a_.note(pipeline_key::group_size, "has no effect: each process of the pipeline has one stage");
+  }
+
+  MegatronArguments& a_;
+  std::int64_t ranks_;
+  bool schedule_given_;
+};
+
+}  // namespace
+
+std::int64_t translate_megatron_pipeline(MegatronArguments& arguments, bool schedule_given) {
+  const auto ranks = arguments.whole(pipeline_key::size, 1);
+  if (ranks && *ranks > 1) {
+    Pipeline(arguments, *ranks, schedule_given).translate();
+    return *ranks;
+  }
+  if (arguments.has(pipeline_key::size) && !ranks) return 1;  // which has been said
+  const auto idle = [&](const char* name) {
+    if (arguments.has(name)) arguments.note(name, "has no effect: it belongs to pipeline parallelism, whose size is 1");
+  };
+  for (const char* name : {pipeline_key::layers_per_stage, pipeline_key::stages_per_rank, pipeline_key::layout_string,
+                           pipeline_key::group_size})
+    idle(name);
+  for (const char* name : pipeline_key::counted) idle(name);
+  for (const char* name : pipeline_key::uneven) idle(name);
+  return 1;
+}
+
+}  // namespace tessera::config
