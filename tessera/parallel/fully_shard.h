@@ -83,6 +83,12 @@ struct ShardingOptions {
   /// rank holds (an empty one, too).
   std::function<bool(const std::string& name, at::IntArrayRef shape, std::int64_t begin, at::Tensor piece)> load = {};
 
+  /// The ranks that hold the other stages of a pipelined model, this one's place among them its rank (pp); empty: the
+  /// module is the whole model. Norms add theirs, checkpoints hold all of it.
+  comm::Group stages = {};
+  /// Parameters that an earlier stage holds, too (tied embeddings): counted and saved there.
+  std::vector<std::string> held_by_earlier_stage = {};
+
   bool reshard_alone = false;  ///< do everything also on one rank (to measure it)
 };
 
@@ -163,6 +169,22 @@ class Sharded {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
+  /// While the guard lives, backwards accumulate locally under every strategy (those that divide gradients keep whole
+  /// ones meanwhile), and one may reach any part of the module: the passes of a pipeline's batch. reduce() after it.
+  class WholeBatch {
+   public:
+    explicit WholeBatch(Sharded& sharded);
+    ~WholeBatch();
+    WholeBatch(const WholeBatch&) = delete;
+    WholeBatch& operator=(const WholeBatch&) = delete;
+
+   private:
+    Sharded& sharded_;
+  };
+  /// Reduces what paused backwards have left, as the last backward of a step would. Between backwards, outside of
+  /// guards. Collective.
+  void reduce();
+
   /// Global L2 norm of the reduced gradients, the same bits on every rank and for every strategy. Collective.
   double grad_norm() const;
   /// The same; gradients are scaled in place when it exceeds max_norm (<= 0: never). Throws Error on every rank when it
@@ -204,10 +226,10 @@ class Sharded {
   /// keep(i, begin, piece): elements [begin, begin + piece.numel()) of named_parameters()[i], flattened, valid during
   /// the call.
   using PieceVisitor = std::function<void(std::size_t index, std::int64_t begin, const at::Tensor& piece)>;
-  /// Brings every trained parameter whole to the rank that owners[i] names (of options().group): each rank sends its
-  /// pieces to the owners in messages of 1 MiB, which is all the memory that the owners need beside the shards. On the
-  /// owner `keep` gets the pieces of a parameter in ascending order, and the parameters in delivery_order(). `keep`
-  /// must not throw where other ranks go on. Collective.
+  /// Brings every trained parameter whole to the rank that owners[i] names (of options().group; -1: to none): each rank
+  /// sends its pieces to the owners in messages of 1 MiB, which is all the memory that the owners need beside the
+  /// shards. On the owner `keep` gets the pieces of a parameter in ascending order, and the parameters in
+  /// delivery_order(). `keep` must not throw where other ranks go on. Collective.
   void deliver_parameters(const std::vector<int>& owners, const PieceVisitor& keep) const;
   /// The same for tensors laid out like the local parts (optimizer states), of one type each on all ranks; an undefined
   /// one is left out.

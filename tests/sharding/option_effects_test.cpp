@@ -56,7 +56,7 @@ enum class Scene { plain, unused_parameter, not_finite };
 /// What a short training leaves behind.
 struct Trace {
   std::string error;   ///< error of the last step, or of an allocation of optimizer state
-  std::string values;  ///< bytes of all gradients and weights
+  std::string values;  ///< bytes of all gradients and weights, and their norms
   std::string wire;    ///< every collective: operation, type, reduction, group, bytes, tag
   std::string events;  ///< between which layers a collective was started, and waited for
   std::string layout;  ///< units, buckets, ranks, memory
@@ -93,7 +93,7 @@ Trace observe(comm::World& world, ShardingOptions options, Scene scene) {
       if (scene == Scene::not_finite && world.rank() == world.size() - 1) loss = loss * std::nan("");
       loss.backward();
       module.mark("end of backward");
-      (void)sharded.clip_grad_norm(0);
+      trace.values += concat(sharded.clip_grad_norm(0), "\n");
       optimizer.step();
     }
   } catch (const Error& error) {
@@ -187,6 +187,13 @@ const std::vector<Row>& rows() {
          };
        },
        &Trace::values},
+      {"stages", [](O& o) { o.stages = world().new_group({0, 1}, "stages"); }, &Trace::values},
+      {"held_by_earlier_stage",
+       [](O& o) {
+         if (o.stages.rank() > 0)
+           for (int i = 0; i < 6; ++i) o.held_by_earlier_stage.push_back(concat("layer", i, ".weight"));
+       },
+       &Trace::values, every, Scene::plain, [](O& o) { o.stages = world().new_group({0, 1}, "stages"); }},
       {"reshard_alone", [](O& o) { o.reshard_alone = true; }, &Trace::layout, every, Scene::plain, [](O&) {}, 1},
   };
   return all;
@@ -197,9 +204,9 @@ std::size_t fields_of_the_options() {
   const auto& [strategy, group, shard_group_size, wrap, param_dtype, reduce_dtype, buffer_dtype, reduction, predivide,
                logical_shards, find_unused, data_dependent, forward_prefetch, backward_prefetch, limit_all_gathers,
                reshard_after_forward, reshard_root, overlap_comm, persistence_threshold, first_bucket_mb, bucket_mb,
-               sync_module_states, broadcast_buffers, offload, offload_folder, compression, check_finite, load,
-               reshard_alone] = ShardingOptions{};
-  return 29;
+               sync_module_states, broadcast_buffers, offload, offload_folder, compression, check_finite, load, stages,
+               held_by_earlier_stage, reshard_alone] = ShardingOptions{};
+  return 31;
 }
 
 TEST(OptionEffects, covers_every_field) {

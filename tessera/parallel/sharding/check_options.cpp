@@ -29,6 +29,9 @@ void check_pairs(const ShardingOptions& o) {
     throw InputError(concat("sharding: gradient_predivide_factor = ", o.gradient_predivide_factor,
                             " with logical_shards: dividing before and multiplying after the sums would round them, "
                             "differently for every number of ranks; leave one of the two out"));
+  if (!o.held_by_earlier_stage.empty() && (!o.stages || o.stages.rank() == 0))
+    throw InputError(concat("sharding: held_by_earlier_stage names '", o.held_by_earlier_stage.front(),
+                            "', but there is no earlier stage; set stages, or leave the names out"));
   if (!o.offload_folder.empty() && o.offload == Offload::none)
     throw InputError(concat("sharding: offload_folder = '", o.offload_folder,
                             "', but nothing is offloaded; set offload, or leave the folder out"));

@@ -267,6 +267,7 @@ void Sharded::Impl::list_local_parts() {
 }
 
 /// Parameters may be parts already (tensor parallelism): they say so themselves, and their local parts do from now on.
+/// Those that an earlier stage holds, too, are counted there.
 void Sharded::Impl::find_cuts() {
   std::map<std::string, const at::Tensor*> parameters;
   for (const NamedTensor& p : parameters_.parameters) {
@@ -276,8 +277,14 @@ void Sharded::Impl::find_cuts() {
   for (const ShardedParameter& p : local_) {
     parallel::share_cut(*parameters.at(p.name), p.local);
     const parallel::Cut* const cut = parallel::cut_of(p.local);
-    counted_.push_back(cut != nullptr ? cut->counts() : !tensor_group_ || tensor_group_.rank() == 0);
+    const bool counts_in_stage = cut != nullptr ? cut->counts() : !tensor_group_ || tensor_group_.rank() == 0;
+    const auto& elsewhere = options_.held_by_earlier_stage;
+    counted_.push_back(counts_in_stage && std::find(elsewhere.begin(), elsewhere.end(), p.name) == elsewhere.end());
   }
+  for (const std::string& name : options_.held_by_earlier_stage)
+    if (!parameters.contains(name))
+      throw InputError(concat("sharding: held_by_earlier_stage names '", name,
+                              "', which is no parameter of this stage; leave it out"));
 }
 
 void Sharded::Impl::require_alive() const {
@@ -410,7 +417,7 @@ void Sharded::Impl::backward_begin() {
   if (gradients_->touched()) return;
   check_unknown();
   if (residency_) execute(residency_->backward_begin());
-  gradients_->begin(pauses_ > 0 && (plain() || !strategy_.shard_gradients));
+  gradients_->begin(pauses_ > 0 && (plain() || !strategy_.shard_gradients || whole_batches_ > 0));
 }
 
 void Sharded::Impl::backward_end() {
@@ -420,7 +427,10 @@ void Sharded::Impl::backward_end() {
     end_requests();
     execute(residency_->backward_end());
   }
-  if (!gradients_->end()) return;
+  if (gradients_->end()) after_reduction();
+}
+
+void Sharded::Impl::after_reduction() {
   if (pauses_ == 0) {
     may_have_stepped_ = true;
     // Raw readers, as torch::save is, shall not find values from before the optimizer's step.
@@ -442,14 +452,27 @@ void Sharded::Impl::backward_failed() noexcept {
   }
 }
 
-void Sharded::Impl::pause() {
+void Sharded::Impl::pause(bool all) {
   if (options_.logical_shards > 0)
     throw InputError(concat("data parallelism: no_sync() with logical_shards = ", options_.logical_shards,
                             ": in fixed order every micro-batch is reduced by itself; leave no_sync() out"));
   ++pauses_;
+  whole_batches_ += all;
 }
 
-void Sharded::Impl::resume() { --pauses_; }
+void Sharded::Impl::resume(bool all) {
+  --pauses_;
+  whole_batches_ -= all;
+}
+
+void Sharded::Impl::reduce() {
+  const std::lock_guard lock(mutex_);
+  require_alive();
+  TESSERA_CHECK(pauses_ == 0, "reduce() inside of a guard that pauses reductions");
+  if (!gradients_) return;
+  gradients_->reduce();
+  after_reduction();
+}
 
 void Sharded::Impl::zero_grad() {
   const std::lock_guard lock(mutex_);
@@ -474,6 +497,7 @@ double Sharded::Impl::grad_norm() {
     };
     if (divided) add_up(context_.shards);
     if (tensor_group_) add_up(tensor_group_);
+    if (options_.stages) add_up(options_.stages);
   });
 }
 
@@ -490,18 +514,23 @@ void Sharded::Impl::throw_not_finite(double norm) {
   const std::string rank =
       place.empty() ? concat(context_.data_parallel.rank()) : concat(world().rank(), " (", place, ")");
   std::string found = mine.empty() ? "" : concat("on rank ", rank, " in '", mine, "'");
-  const auto tell_all = [&found](const comm::Group& group) {
-    std::vector<std::string> told = comm::all_gather_text(group, found);
+  const auto tell_all = [](const comm::Group& group, std::string& text) {
+    std::vector<std::string> told = comm::all_gather_text(group, text);
     std::erase(told, "");
-    found = join(told);
+    told.erase(std::unique(told.begin(), told.end()), told.end());
+    text = join(told);
   };
-  tell_all(context_.data_parallel);
-  if (tensor_group_) tell_all(tensor_group_);
-  std::string where = found.empty() ? "" : ": first " + found;
-  if (where.empty())
+  tell_all(context_.data_parallel, found);
+  if (tensor_group_) tell_all(tensor_group_, found);
+  std::string where = found.empty() ? "" : "first " + found;
+  if (where.empty()) {
     for (const ShardedParameter& p : local_)
       if (where.empty() && p.local.grad().defined() && !at::isfinite(p.local.grad()).all().item<bool>())
-        where = concat(": in the reduced gradient of '", p.name, "'");
+        where = concat("in the reduced gradient of '", p.name, "'");
+    tell_all(context_.data_parallel, where);
+  }
+  if (options_.stages) tell_all(options_.stages, where);
+  if (!where.empty()) where = ": " + where;
   throw Error(
       concat("sharding: the gradient norm is ", norm, where,
              "; the run diverged (lower the learning rate, clip earlier, scale the loss) or its data is damaged"));
@@ -557,17 +586,6 @@ std::vector<std::size_t> Sharded::Impl::units_with(const std::vector<std::string
     }
   }
   return {units.begin(), units.end()};
-}
-
-void Sharded::Impl::restore() {
-  for (const auto& group : groups_) group->check_owned();
-  if (!plain()) hold(units_with({}), false);
-  listening_ = {};
-  hooks_.clear();
-  const std::lock_guard lock(mutex_);
-  for (const auto& group : groups_) group->restore();
-  groups_.clear();
-  gradients_.reset();
 }
 
 }  // namespace tessera

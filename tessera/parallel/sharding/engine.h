@@ -37,8 +37,9 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void backward_failed() noexcept override;
 
   void zero_grad();
-  void pause();
-  void resume();
+  void pause(bool all = false);
+  void resume(bool all = false);
+  void reduce();
   double grad_norm();
   void scale_gradients(double factor);
   /// `lies_with_peers`: `held` are parts of the shards, which peers can read; else copies are sent, a few at a time.
@@ -90,6 +91,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void find_cuts();
   void check_frozen() const;
   void broadcast_buffers();
+  void after_reduction();
   void execute(const layout::Residency::Actions& actions);
   void expire_if_changed();
   void shards_written();
@@ -105,9 +107,10 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::vector<const void*> memory_;  ///< plain: of the parameters, when their values were last compared
   bool may_have_stepped_ = false;    ///< gradients were reduced since the last look at the shards
   std::atomic<int> pauses_ = 0;
-  int scopes_ = 0;       ///< unsharded scopes that are open
-  int writable_ = 0;     ///< those in which parameters may be changed
-  bool failed_ = false;  ///< a collective of this engine failed: the ranks have parted
+  std::atomic<int> whole_batches_ = 0;  ///< pauses under every strategy
+  int scopes_ = 0;                      ///< unsharded scopes that are open
+  int writable_ = 0;                    ///< those in which parameters may be changed
+  bool failed_ = false;                 ///< a collective of this engine failed: the ranks have parted
   std::string failure_;
   std::vector<parallel::Subscription> hooks_;
   parallel::Subscription listening_;

@@ -30,11 +30,13 @@ void Sharded::Impl::choose_groups() {
   context_.shards = shards == all.size() ? all : shards == 1 ? alone("shard") : comm::Group();
   context_.copies = shards == 1 && all.size() > 1 ? all : shards == all.size() ? alone("copy") : comm::Group();
   if (context_.shards && context_.copies) return;
-  if (all.size() * tensor != world().size())
+  const int stages = options_.stages ? options_.stages.size() : 1;
+  if (all.size() * tensor * stages != world().size())
     throw InputError(
-        "sharding: a hybrid strategy needs the group of all ranks, or all that hold the same part of tensor-parallel "
-        "layers (other groups cannot be divided)");
-  const layout::Mesh mesh = layout::make_mesh({.sizes = {1, all.size() / shards, shards, 1, tensor}}, world().size());
+        "sharding: a hybrid strategy needs the group of all ranks, or all that hold the same stage and the same part "
+        "of tensor-parallel layers (other groups cannot be divided)");
+  const layout::Mesh mesh =
+      layout::make_mesh({.sizes = {stages, all.size() / shards, shards, 1, tensor}}, world().size());
   // With ranks of cp in the group the two lie along no single axis of the run's mesh.
   const bool by_axis = all.name().find("cp") == std::string::npos;
   const auto along = [&](layout::Axis axis, const char* name) {
@@ -43,6 +45,17 @@ void Sharded::Impl::choose_groups() {
   };
   context_.shards = along(layout::Axis::dp_shard, "shards");
   context_.copies = along(layout::Axis::dp_replicate, "copies");
+}
+
+void Sharded::Impl::restore() {
+  for (const auto& group : groups_) group->check_owned();
+  if (!plain()) hold(units_with({}), false);
+  listening_ = {};
+  hooks_.clear();
+  const std::lock_guard lock(mutex_);
+  for (const auto& group : groups_) group->restore();
+  groups_.clear();
+  gradients_.reset();
 }
 
 }  // namespace tessera

@@ -192,6 +192,12 @@ bool GradientReducer::end() {
   return true;
 }
 
+void GradientReducer::reduce() {
+  begin(false);
+  touched_ = true;
+  end();
+}
+
 /// Which parameters any rank used, and any rank missed. Where that does not travel with the gradients: one small sum
 /// for all of them.
 void GradientReducer::count_users() {

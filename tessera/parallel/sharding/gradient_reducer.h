@@ -61,6 +61,8 @@ class GradientReducer {
   void on_gradient(std::size_t index);
   /// Reduces what is left and shows the results. Collective. True when gradients were reduced.
   bool end();
+  /// Reduces and shows what paused backwards have left. Between backwards; collective.
+  void reduce();
   /// Forgets this backward.
   void fail() noexcept;
   /// This backward produced a gradient of ours.
