@@ -69,7 +69,9 @@ void PairCheck::take(const std::vector<Entry>& entries, bool mine) {
     side.next_message = entry.sequence + 1;
     const bool to_the_other = entry.peer >= 0 && entry.peer < static_cast<int>(group.members.size()) &&
                               group.members[static_cast<std::size_t>(entry.peer)] == (mine ? other_ : rank_);
-    if (to_the_other) ++(entry.op == Op::send ? side.sent : side.received);
+    if (!to_the_other) continue;
+    side.counts[entry.sequence] = ++(entry.op == Op::send ? side.sent : side.received);
+    if (side.counts.size() > window_size) side.counts.erase(side.counts.begin());
   }
 }
 
@@ -115,7 +117,9 @@ bool PairCheck::needs_the_other(const Entry& entry, bool mine) const {
     return false;
   }
   if (!waiting.counts_messages || !other.counts_messages) return false;
-  return entry.op == Op::recv ? other.sent < waiting.received : other.received < waiting.sent;
+  const auto counted = waiting.counts.find(entry.sequence);
+  if (counted == waiting.counts.end()) return false;  // long ago: nobody knows
+  return (entry.op == Op::recv ? other.sent : other.received) < counted->second;
 }
 
 std::optional<std::string> PairCheck::deadlock(const Sighting& mine, const Sighting& theirs) {

@@ -56,6 +56,9 @@ class PairCheck {
     std::uint64_t next_message = 0;        // likewise of messages
     std::uint64_t sent = 0, received = 0;  // messages to and from the other rank that were started
     bool counts_messages = true;           // false once some were missed
+    /// The last of them: number of the message -> how many of its kind there were with it. What a rank waits for need
+    /// not be the last that it started: pipelines post receives ahead.
+    std::map<std::uint64_t, std::uint64_t> counts;
   };
   struct Common {
     std::vector<int> members;  // empty: not added

@@ -23,6 +23,10 @@ at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x) {
   return cut != nullptr ? cut->all_tokens(x) : x;
 }
 
+void begin_with(const at::Tensor& parameter, const at::Tensor& x) {
+  if (const Redirect* const cut = redirect_of(parameter)) cut->begin_with(x);
+}
+
 std::int64_t first_own_token(const at::Tensor& table, std::int64_t tokens) {
   const Redirect* const cut = redirect_of(table);
   return cut != nullptr ? cut->first_token(tokens) : 0;

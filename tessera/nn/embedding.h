@@ -13,6 +13,8 @@ namespace tessera::nn {
 at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx = -1);
 at::Tensor own_tokens(const at::Tensor& table, const at::Tensor& x);
 at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x);
+/// A pass begins with x, which own_tokens() gave in another process; `parameter`: any of this process that is cut.
+void begin_with(const at::Tensor& parameter, const at::Tensor& x);
 /// Index of the first token that own_tokens() gives of `tokens`; and, of a parameter that is cut, of the first element
 /// along `dim` that this rank holds. 0 for others.
 std::int64_t first_own_token(const at::Tensor& table, std::int64_t tokens);

@@ -1,5 +1,6 @@
 #include <tessera/nn/linear.h>
 
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/kernels/cpu/rows.h>
@@ -8,6 +9,7 @@
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/materialized.h>
 #include <tessera/nn/redirect.h>
+#include <tessera/nn/weight_gradients.h>
 
 namespace tessera::nn {
 namespace {
@@ -51,6 +53,37 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
   });
 }
 
+/// Backward asks here whether gradients of weights wait for later.
+void remember_scope(AutogradContext* ctx) {
+  if (const auto& current = WeightGradients::current()) [[unlikely]]
+    ctx->saved_data["late"] = c10::IValue::make_capsule(current);
+}
+c10::intrusive_ptr<WeightGradients> deferring_scope(AutogradContext* ctx) {
+  const auto found = ctx->saved_data.find("late");
+  if (found == ctx->saved_data.end()) return {};
+  auto late = c10::static_intrusive_pointer_cast<WeightGradients>(found->second.toCapsule());
+  return late->deferring() ? late : c10::intrusive_ptr<WeightGradients>();
+}
+
+/// Gradients of weight and bias, the inputs 1 and 2 of the function that runs now: formed now, or in
+/// WeightGradients::compute(). Returned: those of this backward.
+template <class Form>
+variable_list now_or_later(AutogradContext* ctx, bool has_bias, const at::Tensor& dy, const Form& form) {
+  const bool bias = has_bias && ctx->needs_input_grad(2), weight = ctx->needs_input_grad(1);
+  variable_list gradients(2);
+  if (!weight && !bias) return gradients;
+  const auto both = [form, weight, bias] { return form(weight, bias); };
+  if (const auto late = deferring_scope(ctx)) {
+    late->leave(1, has_bias ? 2 : 1, dy, [both, has_bias] {
+      variable_list formed = both();
+      formed.resize(has_bias ? 2 : 1);
+      return formed;
+    });
+    return gradients;
+  }
+  return both();
+}
+
 /// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16
 /// or fp16.
 struct Linear : torch::autograd::Function<Linear> {
@@ -70,6 +103,7 @@ struct Linear : torch::autograd::Function<Linear> {
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["out_first"] = out_first;
     ctx->saved_data["half"] = static_cast<std::int64_t>(half.value_or(at::kFloat));
+    remember_scope(ctx);
     return y;
   }
 
@@ -85,13 +119,71 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor narrow = half ? rows.to(*half) : rows;
     auto shape = dy.sizes().vec();
     shape.back() = out_in.size(1);
-    at::Tensor dx, dweight, dbias;
+    at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = product(narrow, out_in, half, shape);
-    if (ctx->needs_input_grad(1)) dweight = out_first ? product(narrow.t(), x, half) : product(x.t(), narrow, half);
-    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) dbias = column_sums(rows);
-    return {dx, dweight, dbias, at::Tensor()};
+    const bool has_bias = ctx->saved_data["has_bias"].toBool();
+    const bool keep_rows = has_bias && ctx->needs_input_grad(2);
+    const auto form = [x = x.defined() ? x.detach() : x, rows = keep_rows ? rows : at::Tensor(), narrow, half,
+                       out_first](bool of_weight, bool of_bias) {
+      variable_list formed(2);
+      if (of_weight) formed[0] = out_first ? product(narrow.t(), x, half) : product(x.t(), narrow, half);
+      if (of_bias) formed[1] = column_sums(rows);
+      return formed;
+    };
+    const variable_list formed = now_or_later(ctx, has_bias, rows, form);
+    return {dx, formed[0], formed[1], at::Tensor()};
   }
 };
+
+/// The same by ATen, for whatever is not fused, where gradients of weights may have to wait: the products that ATen's
+/// own backward does.
+struct PlainLinear : torch::autograd::Function<PlainLinear> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, bool out_first) {
+    const at::Tensor in_out = out_first ? weight.t() : weight;
+    auto shape = x.sizes().vec();
+    shape.back() = in_out.size(1);
+    const at::Tensor rows = x.reshape({-1, in_out.size(0)});
+    ctx->save_for_backward({weight.requires_grad() ? rows : at::Tensor(), weight});
+    ctx->saved_data["has_bias"] = bias.has_value();
+    ctx->saved_data["out_first"] = out_first;
+    remember_scope(ctx);
+    return (bias ? at::addmm(*bias, rows, in_out) : at::mm(rows, in_out)).view(shape);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const bool out_first = ctx->saved_data["out_first"].toBool(), has_bias = ctx->saved_data["has_bias"].toBool();
+    const at::Tensor &x = saved[0], &weight = saved[1], &dy = gradients[0];
+    const at::Tensor out_in = out_first ? weight : weight.t();
+    const at::Tensor rows = dy.reshape({-1, out_in.size(0)});
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) {
+      auto shape = dy.sizes().vec();
+      shape.back() = out_in.size(1);
+      dx = at::mm(rows, out_in).view(shape);
+    }
+    const auto form = [x = x.defined() ? x.detach() : x, rows, out_first](bool of_weight, bool of_bias) {
+      variable_list formed(2);
+      if (of_weight) formed[0] = out_first ? at::mm(rows.t(), x) : at::mm(x.t(), rows);
+      if (of_bias) formed[1] = rows.sum(0);
+      return formed;
+    };
+    const variable_list formed = now_or_later(ctx, has_bias, rows, form);
+    return {dx, formed[0], formed[1], at::Tensor()};
+  }
+};
+
+at::Tensor plain_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool out_first) {
+  const c10::DeviceType device = x.device().type();
+  const Half half = autocast_type(device);
+  if (!half) return PlainLinear::apply(x, weight, maybe(bias), out_first);
+  const auto narrow = [&](const at::Tensor& t) {
+    return t.defined() ? at::autocast::cached_cast(*half, t, device) : t;
+  };
+  const at::Tensor x_half = narrow(x), weight_half = narrow(weight), bias_half = narrow(bias);
+  return PlainLinear::apply(x_half, weight_half, maybe(bias_half), out_first);
+}
 
 struct AddBias : torch::autograd::Function<AddBias> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta,
@@ -118,6 +210,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     return cut->linear(x, weight, bias, layout);
   const bool out_first = layout == WeightLayout::out_in;
   if (fusable({x, weight, bias}) && x.numel() > 0) return Linear::apply(x, weight, maybe(bias), out_first);
+  if (WeightGradients::current() && weight.dim() == 2 && x.dim() >= 1 && x.numel() > 0) [[unlikely]]
+    return plain_linear(x, weight, bias, out_first);
   if (out_first) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
   auto shape = x.sizes().vec();
   shape.back() = weight.size(1);

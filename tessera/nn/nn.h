@@ -18,3 +18,4 @@
 #include <tessera/nn/rms_norm.h>
 #include <tessera/nn/rotary.h>
 #include <tessera/nn/swiglu.h>
+#include <tessera/nn/weight_gradients.h>

@@ -30,6 +30,8 @@ class Redirect : public c10::BackendMeta {
                                bool whole) const = 0;
   /// The tokens of x [B, T, C] that this rank goes on with.
   virtual at::Tensor own_tokens(const at::Tensor& x) const = 0;
+  /// A pass begins with x [B, t, C], which own_tokens() gave in another process (a stage of a pipeline).
+  virtual void begin_with(const at::Tensor& x) const = 0;
   /// Index of the first of them, of `tokens` in all.
   virtual std::int64_t first_token(std::int64_t tokens) const = 0;
   /// Index of the first element along `dim` that the part holds; 0 where it is not cut along it.

@@ -108,6 +108,26 @@ TEST(PairCheck, a_message_on_its_way_is_no_deadlock) {
   EXPECT_TRUE(has(nobody.update(waiting(0, {receive}, 2), waiting(1, {other}, 2)), "recv #0"));
 }
 
+// Each waits for the first of two receives that it posted; both messages of the others are on their way.
+TEST(PairCheck, receives_that_are_posted_ahead_are_no_deadlock) {
+  PairCheck check = pair_of_ranks();
+  const auto side = [&](int rank, std::uint64_t pulse) {
+    const int other = 1 - rank;
+    const std::vector<Entry> entries = {entry(0, 1, Op::send, 1, other), entry(1, 1, Op::recv, 1, other),
+                                        entry(2, 1, Op::recv, 1, other)};
+    Sighting s = waiting(rank, entries, pulse);
+    s.blocked_in = entries[1];
+    return s;
+  };
+  for (std::uint64_t pulse = 1; pulse < 5; ++pulse) EXPECT_FALSE(check.update(side(0, pulse), side(1, pulse)));
+  Sighting mine = side(0, 5), theirs = side(1, 5);
+  mine.blocked_in = mine.entries[2];
+  theirs.blocked_in = theirs.entries[2];
+  EXPECT_FALSE(check.update(mine, theirs));
+  mine.pulse = theirs.pulse = 6;
+  EXPECT_TRUE(has(check.update(mine, theirs), "recv #2"));
+}
+
 TEST(PairCheck, one_who_has_left_will_not_come) {
   PairCheck check = pair_of_ranks();
   Sighting gone = sighting(1, {entry(0)});

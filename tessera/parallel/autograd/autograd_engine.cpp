@@ -193,6 +193,25 @@ SavedTensor& SavedTensor::operator=(SavedTensor&&) noexcept = default;
 SavedTensor::~SavedTensor() = default;
 at::Tensor SavedTensor::unpack() const { return impl_ ? impl_->variable.unpack() : at::Tensor(); }
 
+struct BackwardRoot::Impl {
+  autograd::Edge edge;
+};
+
+BackwardRoot::BackwardRoot() = default;
+BackwardRoot::BackwardRoot(const at::Tensor& output) {
+  TESSERA_CHECK(output.requires_grad(), "a backward pass needs a tensor that requires grad");
+  impl_.reset(new Impl{autograd::impl::gradient_edge(output)});
+}
+BackwardRoot::BackwardRoot(BackwardRoot&&) noexcept = default;
+BackwardRoot& BackwardRoot::operator=(BackwardRoot&&) noexcept = default;
+BackwardRoot::~BackwardRoot() = default;
+void BackwardRoot::backward(const at::Tensor& gradient) {
+  TESSERA_CHECK(impl_, "a backward pass without a root");
+  const std::unique_ptr<Impl> root = std::move(impl_);
+  autograd::Engine::get_default_engine().execute({root->edge}, {gradient}, /*keep_graph=*/false,
+                                                 /*create_graph=*/false, /*accumulate_grad=*/true, {});
+}
+
 int current_backward() { return autograd::get_current_graph_task_id(); }
 
 bool current_backward_keeps_graph() {

@@ -118,6 +118,24 @@ class SavedTensor {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Where a backward pass begins: the graph behind a tensor, without the tensor's own memory.
+class BackwardRoot {
+ public:
+  BackwardRoot();
+  /// `output` requires grad.
+  explicit BackwardRoot(const at::Tensor& output);
+  BackwardRoot(BackwardRoot&&) noexcept;
+  BackwardRoot& operator=(BackwardRoot&&) noexcept;
+  ~BackwardRoot();
+  explicit operator bool() const { return impl_ != nullptr; }
+  /// output.backward(gradient), once: the graph is let go. An outermost backward like any other for listeners.
+  void backward(const at::Tensor& gradient);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 /// Whether the calling thread's current backward keeps its graph for another one (retain_graph). Only while
 /// current_backward() is not -1.
 bool current_backward_keeps_graph();

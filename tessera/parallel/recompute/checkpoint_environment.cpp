@@ -37,6 +37,7 @@ Environment Environment::capture(std::span<const at::Tensor> inputs, bool random
 
   Environment now;
   now.autocast_cache_ = at::autocast::is_autocast_cache_enabled();
+  now.late_ = nn::WeightGradients::current();
   for (const c10::Device device : devices) {
     if (device.type() != c10::kCPU && device.type() != c10::kCUDA) continue;
     now.autocast_.push_back({device.type(), at::autocast::is_autocast_enabled(device.type()),
@@ -65,10 +66,14 @@ int& recomputations() {
 bool in_recomputation() { return recomputations() > 0; }
 
 struct Environment::Restored::Saved {
-  explicit Saved(const c10::impl::LocalDispatchKeySet& keys) : keys_guard(keys) { ++recomputations(); }
+  Saved(const c10::impl::LocalDispatchKeySet& keys, const c10::intrusive_ptr<nn::WeightGradients>& gradients)
+      : late(gradients), keys_guard(keys) {
+    ++recomputations();
+  }
   ~Saved() { --recomputations(); }
 
   Environment environment;
+  nn::WeightGradients::Scope late;
   c10::AutoGradMode grad_mode{true};
   c10::impl::ForceDispatchKeyGuard keys_guard;
 };
@@ -84,7 +89,7 @@ Environment::Restored::Restored(const Environment& environment) {
     now.generators_.push_back({g.generator, std::move(state)});
   }
 
-  saved_ = std::make_unique<Saved>(environment.keys_);
+  saved_ = std::make_unique<Saved>(environment.keys_, environment.late_);
   saved_->environment = std::move(now);
   at::autocast::set_autocast_cache_enabled(environment.autocast_cache_);
   for (const Autocast& autocast : environment.autocast_) {

@@ -1,10 +1,13 @@
 #pragma once
 /// \file
-/// What a region of the model reads besides tensors: grad mode, dispatch state (autocast), random generators.
+/// What a region of the model reads besides tensors: grad mode, dispatch state (autocast), random generators, and
+/// whether backward is divided.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <tessera/nn/weight_gradients.h>
 
 #include <memory>
 #include <span>
@@ -39,6 +42,7 @@ class Environment {
   std::vector<Autocast> autocast_;
   bool autocast_cache_ = true;
   std::vector<Generators> generators_;
+  c10::intrusive_ptr<nn::WeightGradients> late_;  // linear maps save other tensors under it
 };
 
 class Environment::Restored {

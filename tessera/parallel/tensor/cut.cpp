@@ -195,6 +195,11 @@ at::Tensor Cut::own_tokens(const at::Tensor& x) const {
   return own;
 }
 
+void Cut::begin_with(const at::Tensor& x) const {
+  begin_pass();
+  if (between() == Between::own_tokens) activations_->tokens = {x.size(0), x.size(1)};
+}
+
 std::int64_t Cut::first_token(std::int64_t tokens) const {
   return between() == Between::whole ? 0 : tokens / group_.size() * group_.rank();
 }

@@ -55,6 +55,7 @@ class Cut final : public nn::Redirect {
   at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids, std::int64_t padding_idx,
                        bool whole) const override;
   at::Tensor own_tokens(const at::Tensor& x) const override;
+  void begin_with(const at::Tensor& x) const override;
   std::int64_t first_token(std::int64_t tokens) const override;
   std::int64_t first_along(int dim) const override;
   std::int64_t whole_numel() const override;

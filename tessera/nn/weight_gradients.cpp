@@ -1,0 +1,94 @@
+#include <tessera/nn/weight_gradients.h>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <tessera/base/error.h>
+
+namespace tessera::nn {
+namespace {
+
+namespace autograd = torch::autograd;
+
+thread_local c10::intrusive_ptr<WeightGradients> current_gradients;
+
+/// A part of an operator's backward as a node of a graph of its own.
+class LatePart final : public autograd::Node {
+ public:
+  /// The number of the operator's own node: parts run in the order in which the nodes ran.
+  LatePart(const autograd::Node& node, autograd::edge_list edges, const at::Tensor& start,
+           std::function<std::vector<at::Tensor>()> form)
+      : Node(node.sequence_nr(), std::move(edges)), form_(std::move(form)) {
+    add_input_metadata(start);
+  }
+
+  autograd::variable_list apply(autograd::variable_list&&) override {
+    return std::exchange(form_, nullptr)();  // what it holds is let go
+  }
+
+ private:
+  std::function<std::vector<at::Tensor>()> form_;
+};
+
+}  // namespace
+
+struct WeightGradients::Parts {
+  autograd::edge_list roots;
+  autograd::variable_list starts;  // one number each: the engine wants something to begin with, on the right device
+};
+
+WeightGradients::WeightGradients() : parts_(std::make_unique<Parts>()) {}
+WeightGradients::~WeightGradients() = default;
+
+WeightGradients::Scope::Scope(c10::intrusive_ptr<WeightGradients> gradients)
+    : gradients_(gradients), outer_(std::exchange(current_gradients, std::move(gradients))) {}
+WeightGradients::Scope::Scope(c10::intrusive_ptr<WeightGradients> gradients, bool defer) : Scope(std::move(gradients)) {
+  const std::lock_guard lock(gradients_->mutex_);
+  was_deferring_ = std::exchange(gradients_->deferring_, defer);
+}
+WeightGradients::Scope::~Scope() {
+  current_gradients = std::move(outer_);
+  if (!was_deferring_) return;
+  const std::lock_guard lock(gradients_->mutex_);
+  gradients_->deferring_ = *was_deferring_;
+}
+
+const c10::intrusive_ptr<WeightGradients>& WeightGradients::current() { return current_gradients; }
+
+bool WeightGradients::deferring() const {
+  const std::lock_guard lock(mutex_);
+  return deferring_;
+}
+
+bool WeightGradients::empty() const {
+  const std::lock_guard lock(mutex_);
+  return parts_->roots.empty();
+}
+
+void WeightGradients::leave(std::size_t first, std::size_t count, const at::Tensor& like,
+                            std::function<std::vector<at::Tensor>()> form) {
+  const std::shared_ptr<autograd::Node> node = autograd::get_current_node();
+  TESSERA_CHECK(node != nullptr, "no backward function is running");
+  autograd::edge_list edges;
+  for (std::size_t i = first; i < first + count; ++i) edges.push_back(node->next_edge(i));
+  const at::Tensor start = at::zeros({1}, like.options());
+  auto part =
+      std::shared_ptr<LatePart>(new LatePart(*node, std::move(edges), start, std::move(form)), autograd::deleteNode);
+  const std::lock_guard lock(mutex_);
+  parts_->roots.emplace_back(std::move(part), 0);
+  parts_->starts.push_back(start);
+}
+
+void WeightGradients::compute() {
+  Parts parts;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(parts, *parts_);
+  }
+  if (parts.roots.empty()) return;
+  autograd::Engine::get_default_engine().execute(parts.roots, parts.starts, /*keep_graph=*/false,
+                                                 /*create_graph=*/false,
+                                                 /*accumulate_grad=*/true);
+}
+
+}  // namespace tessera::nn

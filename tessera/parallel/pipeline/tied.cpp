@@ -1,0 +1,42 @@
+#include <tessera/parallel/pipeline/tied.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/comm/recorder.h>
+
+namespace tessera::parallel {
+
+void add_tied_gradients(Sharded& sharded, const std::string& parameter, const comm::Group& pipeline, int first,
+                        int last) {
+  const int rank = pipeline.rank();
+  if (parameter.empty() || first == last || (rank != first && rank != last)) return;
+  const auto& parameters = sharded.named_parameters();
+  const auto tied =
+      std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == parameter; });
+  if (tied == parameters.end()) return;  // frozen
+  const at::NoGradGuard no_grad;
+  const comm::Tag tag("tied embeddings");
+  const int other = rank == first ? last : first;
+  const auto exchange = [&](const at::Tensor& sent, const at::Tensor& received) {
+    comm::Work send = pipeline.send(sent, other), receive = pipeline.recv(received, other);
+    send.wait();
+    receive.wait();
+  };
+  // The two stages may divide the parameter in other places, so what the other rank has is cut from the whole.
+  const at::Tensor own = tied->local.grad();
+  const at::Tensor place = at::tensor({tied->begin, tied->local.numel()}, at::kLong).to(own.device());
+  at::Tensor others_place = at::empty_like(place);
+  exchange(place, others_place);
+  others_place = others_place.cpu();
+  const auto* const wanted = others_place.const_data_ptr<std::int64_t>();
+  const at::Tensor whole = tied->divided ? sharded.gather_like(*tied, own).flatten() : own.flatten();
+  const at::Tensor received = at::empty({own.numel()}, whole.options());
+  exchange(whole.narrow(0, wanted[0], wanted[1]).contiguous(), received);
+  const at::Tensor mine = whole.narrow(0, tied->begin, own.numel());
+  tied->local.mutable_grad().copy_((rank == first ? mine + received : received + mine).view(own.sizes()));
+}
+
+}  // namespace tessera::parallel
