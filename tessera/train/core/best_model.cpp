@@ -12,6 +12,7 @@
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/parallel/tensor_parallel.h>
+#include <tessera/train/saving/stage_parts.h>
 #include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
@@ -75,8 +76,11 @@ void BestModel::write_to(checkpoint::RunState& state) const {
   state.best_model_checkpoint = checkpoint_;
 }
 
-void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string& folder, const std::string& stem) {
-  const format::SafetensorsFolder weights(folder, stem);
+namespace {
+
+/// What of a folder a stage takes; returns how many of its tensors, without those of an earlier stage.
+std::int64_t take_weights(torch::nn::Module& module, Sharded& sharded, const format::SafetensorsFolder& weights,
+                          const std::string& folder) {
   const auto find = [&](const std::string& name) -> const format::SafetensorsFolder::Stored& {
     if (const auto* stored = weights.find(name)) return *stored;
     throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
@@ -90,14 +94,14 @@ void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string
     const auto& stored = find(name);
     return checkpoint::read_tensor(weights.files()[stored.file], stored.info);
   };
-  std::size_t names = module.named_buffers().size();
+  auto names = static_cast<std::int64_t>(module.named_buffers().size());
   std::map<std::string, const ShardedParameter*> trained;
   for (const ShardedParameter& parameter : sharded.named_parameters()) {
     check(parameter.name, saved_shape(parameter));
     trained[parameter.name] = &parameter;
   }
   sharded.load_parameters([&](const std::string& name) {
-    ++names;
+    if (!is_of_earlier_stage(sharded, name)) ++names;
     const auto parameter = trained.find(name);
     return parameter != trained.end() ? own_tensor_part(parameter->second->local, read(name)) : read(name);
   });
@@ -106,29 +110,54 @@ void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string
     check(item.key(), item.value().sizes());
     at::Tensor(item.value()).copy_(read(item.key()));
   }
-  if (names != weights.tensors().size())
-    throw InputError(concat(folder, ": holds ", weights.tensors().size(), " tensors, this model has ", names,
-                            ": it is another model's"));
+  return names;
+}
+
+/// The same for adapters.
+std::int64_t take_adapters(const models::LanguageModel& model, Sharded& sharded,
+                           const std::map<std::string, at::Tensor>& adapters, const std::string& folder) {
+  const at::NoGradGuard no_grad;
+  const auto parameters = model.named_parameters();
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : adapters) {
+    if (parameters.contains(name))
+      names.push_back(name);
+    else if (!sharded.options().stages)
+      throw InputError(concat(folder, ": the adapters of ", name, " are not among this run's"));
+  }
+  if (names.empty()) return 0;
+  const auto whole = sharded.unsharded({.names = names, .write_back = true});
+  for (const std::string& name : names) {
+    const at::Tensor* parameter = parameters.find(name);
+    parameter->copy_(adapters.at(name).view(parameter->sizes()));
+  }
+  return static_cast<std::int64_t>(names.size());
+}
+
+}  // namespace
+
+void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string& folder, const std::string& stem) {
+  std::int64_t stored = 0;
+  const auto [names, none] = count_over_stages(sharded, [&] {
+    const format::SafetensorsFolder weights(folder, stem);
+    stored = static_cast<std::int64_t>(weights.tensors().size());
+    return Counts{take_weights(module, sharded, weights, folder), 0};
+  });
+  if (names != stored)
+    throw InputError(concat(folder, ": holds ", stored, " tensors, this model has ", names, ": it is another model's"));
 }
 
 void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder) {
-  const at::NoGradGuard no_grad;
-  if (checkpoint::is_adapter_folder(folder)) {
+  if (!checkpoint::is_adapter_folder(folder)) return load_weights(model, sharded, folder);
+  std::int64_t stored = 0;
+  const auto [names, none] = count_over_stages(sharded, [&] {
     std::map<std::string, at::Tensor> adapters;
     for (auto& [name, tensor] : checkpoint::read_adapter_weights(folder)) adapters.emplace(name, tensor);
-    std::vector<std::string> names;
-    for (const auto& [name, tensor] : adapters) names.push_back(name);
-    const auto whole = sharded.unsharded({.names = names, .write_back = true});
-    const auto parameters = model.named_parameters();
-    for (const auto& [name, tensor] : adapters) {
-      const at::Tensor* parameter = parameters.find(name);
-      if (parameter == nullptr)
-        throw InputError(concat(folder, ": the adapters of ", name, " are not among this run's"));
-      parameter->copy_(tensor.view(parameter->sizes()));
-    }
-    return;
-  }
-  load_weights(model, sharded, folder);
+    stored = static_cast<std::int64_t>(adapters.size());
+    return Counts{take_adapters(model, sharded, adapters, folder), 0};
+  });
+  if (names != stored)
+    throw InputError(concat(folder, ": holds ", stored, " tensors of adapters, of which ", names, " are this run's"));
 }
 
 }  // namespace tessera::train

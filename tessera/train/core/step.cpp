@@ -128,7 +128,9 @@ void StepCore::write_to(checkpoint::RunState& state, const RunConfig& config) co
   state.seed = static_cast<std::uint64_t>(config.optimization.seed);
   state.configuration = config::stored_configuration(config);
   const comm::Group tensor = tensor_group(*sharded_);
-  state.mesh = {.ranks = sharded_->shard_ranks() * sharded_->replicate_ranks() * (tensor ? tensor.size() : 1),
+  const comm::Group& stages = sharded_->options().stages;
+  state.mesh = {.ranks = sharded_->shard_ranks() * sharded_->replicate_ranks() * (tensor ? tensor.size() : 1) *
+                         (stages ? stages.size() : 1),
                 .strategy = std::string(word_of(config.sharding.strategy)),
                 .shard_ranks = sharded_->shard_ranks(),
                 .replicate_ranks = sharded_->replicate_ranks()};

@@ -16,6 +16,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/stored_state.h>
+#include <tessera/train/saving/stage_parts.h>
 
 namespace tessera::train {
 namespace {
@@ -119,8 +120,23 @@ class TorchUpdate final : public Update {
 
   void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) override {
-    const checkpoint::StoredState file(folder, sums, stem);
-    std::size_t restored = 0;
+    std::size_t all = 0;
+    const auto [restored, none] = count_over_stages(sharded, [&] {
+      const checkpoint::StoredState file(folder, sums, stem);
+      all = file.tensors().size();
+      return Counts{read_own(sharded, steps, file, folder), 0};
+    });
+    if (static_cast<std::size_t>(restored) != all)
+      throw InputError(concat(folder, ": the checkpoint holds ", all, " optimizer tensors, of which ", restored,
+                              " fit this optimizer: resume with the same optimizer and model"));
+    steps_ = steps;
+  }
+
+ private:
+  /// Returns how many states there were, without those of an earlier stage.
+  std::int64_t read_own(const Sharded& sharded, std::int64_t steps, const checkpoint::StoredState& file,
+                        const std::string& folder) {
+    std::int64_t restored = 0;
     for (const ShardedParameter& parameter : sharded.named_parameters()) {
       if (!held(parameter.local)) continue;
       std::unique_ptr<OptimizerParamState> state = kind_.make();
@@ -133,18 +149,14 @@ class TorchUpdate final : public Update {
         *tensor = at::zeros_like(parameter.local.detach());
         if (tensor->numel() > 0) file.read(stored->name, parameter.begin, *tensor);
         any = true;
-        ++restored;
+        if (!is_of_earlier_stage(sharded, parameter.name)) ++restored;
       }
       if (std::int64_t* count = kind_.step(*state)) *count = steps;
       if (any) optimizer_.state()[key(parameter.local)] = std::move(state);
     }
-    if (restored != file.tensors().size())
-      throw InputError(concat(folder, ": the checkpoint holds ", file.tensors().size(), " optimizer tensors, of which ",
-                              restored, " fit this optimizer: resume with the same optimizer and model"));
-    steps_ = steps;
+    return restored;
   }
 
- private:
   static void* key(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); }
 
   bool held(const at::Tensor& part) const {

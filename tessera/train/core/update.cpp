@@ -9,6 +9,7 @@
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/train/core/optimization.h>
+#include <tessera/train/saving/stage_parts.h>
 #include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
@@ -27,12 +28,29 @@ class OwnUpdate final : public Update {
   std::int64_t steps() const override { return optimizer_->steps(); }
   void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) override {
-    const checkpoint::StoredState stored(folder, sums, stem);
+    std::size_t all = 0;
+    const Counts counts = count_over_stages(sharded, [&] {
+      const checkpoint::StoredState stored(folder, sums, stem);
+      all = stored.tensors().size();
+      return read_own(sharded, stored, folder);
+    });
+    const auto [restored, own] = counts;
+    if (restored != own || static_cast<std::size_t>(restored) != all)
+      throw InputError(concat(folder, ": the checkpoint holds ", all, " optimizer tensors, of which ", restored,
+                              " are among the ", own, " of this run: resume with the same --optim and model"));
+    optimizer_->set_steps(steps);
+  }
+
+ private:
+  /// Returns how many states are read, and how many this run has, without those of an earlier stage.
+  Counts read_own(const Sharded& sharded, const checkpoint::StoredState& stored, const std::string& folder) const {
     std::vector<HeldState> state = states(sharded);
     std::sort(state.begin(), state.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });  // as they lie in the files
-    std::size_t restored = 0;
+    Counts counts{};
     for (const auto& [name, own, parameter] : state) {
+      const std::int64_t counted = is_state_of_earlier_stage(sharded, name) ? 0 : 1;
+      counts[1] += counted;
       const format::StoredTensor* whole = stored.find(name);
       if (whole == nullptr) continue;
       if (whole->shape != (parameter == nullptr ? own.sizes().vec() : saved_shape(*parameter)))
@@ -50,16 +68,11 @@ class OwnUpdate final : public Update {
           put_box(*parameter, own.detach(), place, elements);
         }
       }
-      ++restored;
+      counts[0] += counted;
     }
-    if (restored != state.size() || restored != stored.tensors().size())
-      throw InputError(concat(folder, ": the checkpoint holds ", stored.tensors().size(),
-                              " optimizer tensors, of which ", restored, " are among the ", state.size(),
-                              " of this run: resume with the same --optim and model"));
-    optimizer_->set_steps(steps);
+    return counts;
   }
 
- private:
   std::unique_ptr<optim::Optimizer> optimizer_;
   double base_, rate_;
 };

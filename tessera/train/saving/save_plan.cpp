@@ -8,7 +8,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/comm/agree.h>
 #include <tessera/layout/owners.h>
+#include <tessera/train/saving/stage_parts.h>
 #include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
@@ -51,18 +53,30 @@ std::vector<PartFile> cut_into_files(const std::vector<format::TensorSpec>& tens
   return files;
 }
 
-/// The ranks among which tensors are dealt out: where some are cut over tp, those of this rank's part.
-comm::Group dealing_ranks(const SavedModel& model, const comm::Group& group) {
-  return tensor_group(*model.sharded) ? model.sharded->options().group : group;
+/// Names the files of a model's weights, one row over all stages. Collective over `all` where there are stages.
+/// `first`, `files`: place of this rank's first file among so many of its stage.
+void name_weights(SavePlan& plan, const SavedModel& model, const comm::Group& all, std::size_t first,
+                  std::size_t files) {
+  if (model.sharded->options().stages) {
+    first = files = 0;
+    const auto counts = comm::all_gather_numbers(all, {static_cast<std::int64_t>(plan.weights.size())});
+    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+      if (static_cast<int>(rank) == all.rank()) first = files;
+      files += static_cast<std::size_t>(counts[rank][0]);
+    }
+  }
+  for (std::size_t i = 0; i < plan.weights.size(); ++i)
+    plan.weights[i].name = part_name(model.weights_stem, first + i + 1, files);
 }
 
-void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& all, const SaveForm& form) {
+void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& all, const Dealing& dealing,
+                  const SaveForm& form) {
   const Sharded& sharded = *model.sharded;
-  const comm::Group group = dealing_ranks(model, all);
-  const bool writes = writes_whole(tensor_group(sharded));
+  const comm::Group& group = dealing.group;
   const std::vector<ShardedParameter>& parameters = sharded.named_parameters();
   std::vector<std::int64_t> bytes;
-  for (const ShardedParameter& p : parameters) bytes.push_back(bytes_of(saved_shape(p), p.local.scalar_type()));
+  for (const ShardedParameter& p : parameters)
+    bytes.push_back(is_of_earlier_stage(sharded, p.name) ? 0 : bytes_of(saved_shape(p), p.local.scalar_type()));
   // One of HSDP's copies of a tensor is written; by the rank that has it whole, if one has.
   std::vector<int> holders = sharded.whole_holders();
   if (tensor_group(sharded)) std::fill(holders.begin(), holders.end(), -1);  // they may differ between parts
@@ -76,35 +90,35 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   std::vector<int> owners = layout::assign_owners(bytes, group.size(), holders);
   if (form.full) std::fill(owners.begin(), owners.end(), 0);
   const auto untrained = owners.begin() + static_cast<std::ptrdiff_t>(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (is_of_earlier_stage(sharded, parameters[i].name)) owners[i] = -1;
   plan.owners.assign(owners.begin(), untrained);
   plan.untrained_owners.assign(untrained, owners.end());
   std::vector<format::TensorSpec> tensors;
   const auto add_untrained = [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i)
-      if (const UntrainedTensor& tensor = model.untrained[i]; writes && plan.untrained_owners[i] == group.rank())
+      if (const UntrainedTensor& tensor = model.untrained[i]; dealing.whole && plan.untrained_owners[i] == group.rank())
         tensors.push_back({tensor.name, checkpoint::dtype_of(tensor.type), tensor.shape});
   };
   plan.untrained_first = count_wider(model.untrained, sharded);
   add_untrained(0, plan.untrained_first);
   checkpoint::ShardFile::Tensors trained{tensors.size(), 0};
   for (const std::size_t i : sharded.delivery_order())
-    if (writes && plan.owners[i] == group.rank())
+    if (dealing.whole && plan.owners[i] == group.rank())
       tensors.push_back({model.weights_prefix + parameters[i].name,
                          checkpoint::dtype_of(parameters[i].local.scalar_type()), saved_shape(parameters[i])});
   trained.end = tensors.size();
   add_untrained(plan.untrained_first, model.untrained.size());
   plan.weights = cut_into_files(tensors, trained, form.full ? form.max_file_bytes : SaveForm().max_file_bytes);
-  const std::set<int> writers(owners.begin(), owners.end());  // fewer than ranks, of a model with few tensors
+  std::set<int> writers(owners.begin(), owners.end());  // fewer than ranks, of a model with few tensors
+  writers.erase(-1);
   const auto first = static_cast<std::size_t>(std::distance(writers.begin(), writers.lower_bound(group.rank())));
-  const std::size_t files = form.full ? plan.weights.size() : writers.size();
-  for (std::size_t i = 0; i < plan.weights.size(); ++i)
-    plan.weights[i].name = part_name(model.weights_stem, first + i + 1, files);
+  name_weights(plan, model, all, first, form.full ? plan.weights.size() : writers.size());
 }
 
-void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all) {
+void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all, const Dealing& dealing) {
   const Sharded& sharded = *model.sharded;
-  const comm::Group group = dealing_ranks(model, all);
-  const bool writes = writes_whole(tensor_group(sharded));
+  const comm::Group& group = dealing.group;
   struct State {
     std::size_t place;
     std::vector<std::int64_t> shape;  // the part's
@@ -117,6 +131,7 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
   std::vector<std::int64_t> divided_bytes, whole_bytes;
   for (std::size_t i = 0; i < model.states.size(); ++i) {
     const HeldState& state = model.states[i];
+    if (is_state_of_earlier_stage(sharded, state.name)) continue;
     const std::vector<std::int64_t> shape =
         state.parameter != nullptr ? state.parameter->shape : state.held.sizes().vec();
     const bool is_divided = state.parameter != nullptr && state.parameter->divided;
@@ -129,10 +144,10 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
   std::vector<State> own;
   for (std::size_t i = 0; i < divided.size(); ++i)
     if (const HeldState& state = model.states[divided[i].place];
-        copies[i] == own_copy && state.held.numel() > 0 && (writes || is_cut(state)))
+        copies[i] == own_copy && state.held.numel() > 0 && (dealing.whole || is_cut(state)))
       own.push_back(divided[i]);
   for (std::size_t i = 0; i < whole.size(); ++i)
-    if (owners[i] == group.rank() && (writes || is_cut(model.states[whole[i].place]))) own.push_back(whole[i]);
+    if (owners[i] == group.rank() && (dealing.whole || is_cut(model.states[whole[i].place]))) own.push_back(whole[i]);
 
   // as the reference writer orders them
   std::sort(own.begin(), own.end(),
@@ -174,8 +189,10 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
 }
 
 /// Whole, at rank 0: lists of states that are laid out like the parameters (those of a list have the names' first word
-/// in common), then what every rank has whole anyway.
-void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group& group) {
+/// in common), then what every rank has whole anyway. With stages each first rank has such a file, whose tensors are
+/// pieces in an index.
+void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group&, const Dealing& dealing) {
+  const comm::Group& stages = model.sharded->options().stages;
   const std::vector<ShardedParameter>& parameters = model.sharded->named_parameters();
   std::map<const ShardedParameter*, std::size_t> index;
   for (std::size_t i = 0; i < parameters.size(); ++i) index[&parameters[i]] = i;
@@ -183,6 +200,7 @@ void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group
   std::vector<std::size_t> whole;
   for (std::size_t i = 0; i < model.states.size(); ++i) {
     const HeldState& state = model.states[i];
+    if (is_state_of_earlier_stage(*model.sharded, state.name)) continue;
     if (state.parameter == nullptr) {
       whole.push_back(i);
       continue;
@@ -191,12 +209,18 @@ void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group
     list.resize(parameters.size(), no_state);
     list[index.at(state.parameter)] = i;
   }
-  PartFile file{part_name(model.states_stem, 1, 1), {}};
+  PartFile file{stages ? part_name(model.states_stem, static_cast<std::size_t>(stages.rank()) + 1,
+                                   static_cast<std::size_t>(stages.size()))
+                       : part_name(model.states_stem, 1, 1),
+                {}};
   const auto add = [&](std::size_t place, const std::vector<std::int64_t>& shape) {
     const HeldState& state = model.states[place];
-    file.tensors.push_back({state.name, checkpoint::dtype_of(state.held.scalar_type()), shape});
+    const format::DType dtype = checkpoint::dtype_of(state.held.scalar_type());
+    const layout::Region all = layout::whole_region(shape);
+    file.tensors.push_back({state.name, dtype, stages ? std::vector<std::int64_t>{all.numel()} : shape});
+    if (stages) plan.state_pieces.push_back({state.name, dtype, shape, {{file.name, state.name, all}}});
   };
-  const bool writes = group.rank() == 0;
+  const bool writes = dealing.group.rank() == 0 && dealing.whole;
   for (auto& [field, list] : lists) {
     for (const std::size_t i : model.sharded->delivery_order())
       if (writes && list[i] != no_state) add(list[i], saved_shape(parameters[i]));
@@ -208,7 +232,7 @@ void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group
     plan.own_states.push_back({place});
   }
   file.finite.end = file.tensors.size();
-  if (writes) plan.states.push_back(std::move(file));
+  if (writes && (!stages || !file.tensors.empty())) plan.states.push_back(std::move(file));
 }
 
 }  // namespace
@@ -245,8 +269,11 @@ std::size_t count_wider(const std::vector<UntrainedTensor>& tensors, const Shard
 
 SavePlan plan_save(const SavedModel& model, const comm::Group& group, const SaveForm& form) {
   SavePlan plan;
-  plan_weights(plan, model, group, form);
-  if (form.optimizer) (form.full ? plan_full_states : plan_states)(plan, model, group);
+  const Dealing dealing = dealing_of(*model.sharded, group);
+  plan.rank = dealing.group.rank();
+  plan.whole = dealing.whole;
+  plan_weights(plan, model, group, dealing, form);
+  if (form.optimizer) (form.full ? plan_full_states : plan_states)(plan, model, group, dealing);
   for (auto* files : {&plan.weights, &plan.states})
     for (PartFile& file : *files)
       if (!form.finite) file.finite = {};

@@ -48,7 +48,7 @@ std::size_t count_wider(const std::vector<UntrainedTensor>& tensors, const Shard
 struct SavedModel {
   const Sharded* sharded = nullptr;
   std::vector<HeldState> states = {};
-  std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank, put_in_writing_order()
+  std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank of a stage, put_in_writing_order()
   std::string weights_stem = "model", states_stem = "optimizer";
   std::string weights_prefix = "";  ///< what the trained parameters' names begin with in the file
 };
@@ -63,7 +63,7 @@ struct PartFile {
 /// In which form a save writes.
 struct SaveForm {
   bool optimizer = true;  ///< false: weights only
-  bool full = false;      ///< rank 0 writes everything, in whole tensors
+  bool full = false;      ///< rank 0 (of every stage) writes everything, in whole tensors
   /// FULL: weights begin another file before a tensor that would make this one larger; a larger one has its own.
   std::int64_t max_file_bytes = std::numeric_limits<std::int64_t>::max();
   bool finite = true;  ///< infinities and NaN in trained parameters and in states are errors
@@ -73,8 +73,12 @@ inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);
 
 /// This rank's part of a save.
 struct SavePlan {
-  std::vector<int> owners;            ///< who writes each of Sharded::named_parameters(); the same on every rank
-  std::vector<int> untrained_owners;  ///< who writes each of SavedModel::untrained; the same on every rank
+  /// Who writes each of Sharded::named_parameters(), by ranks of the group that deals them out (stage_parts.h), the
+  /// same on all of them; -1: an earlier stage does.
+  std::vector<int> owners;
+  std::vector<int> untrained_owners;  ///< the same for SavedModel::untrained
+  int rank = 0;                       ///< this rank's number there
+  bool whole = true;                  ///< this rank writes what it owns; false: another one, with the same, does
   std::size_t untrained_first = 0;    ///< so many of SavedModel::untrained precede the trained parameters in `weights`
   std::vector<PartFile> weights;      ///< trained ones in Sharded::delivery_order(); none: this rank writes no weights
   std::vector<PartFile> states;       ///< none or one, in the order of own_states
@@ -94,7 +98,9 @@ struct SavePlan {
 /// held, by one of the copies (HSDP); one that several ranks hold whole is written by one of them. On one rank the
 /// files have the plain names and hold whole tensors. FULL: so has rank 0, and the others write nothing. Where tensors
 /// are cut over ranks of tp, `group` holds a group of the sharding engine for each of them: the first writes the
-/// weights, each its states (tensor_parts.h).
+/// weights, each its states (tensor_parts.h). Where ranks hold stages, each stage's ranks write its tensors, FULL: the
+/// first of them, into files that are numbered over all stages; whole states then lie in one file of each stage, which
+/// an index lists. Collective over `group` in that case.
 SavePlan plan_save(const SavedModel& model, const comm::Group& group, const SaveForm& form);
 
 }  // namespace tessera::train

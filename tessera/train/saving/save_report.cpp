@@ -88,7 +88,9 @@ std::vector<format::ManifestFile> write_indexes(const std::string& folder, const
     const ModelReport& own = part.models.at(place);
     weight_files += own.files;
     weight_bytes += own.bytes;
-    files.insert(own.file_of.begin(), own.file_of.end());
+    for (const auto& [tensor, file] : own.file_of)
+      TESSERA_CHECK(files.emplace(tensor, file).second, tensor, " was written twice, into ", files[tensor], " and ",
+                    file, ": a later stage is to name it in held_by_earlier_stage");
     for (const format::StoredTensor& state : own.states) {
       auto& pieces = states.try_emplace(state.name, format::StoredTensor{state.name, state.dtype, state.shape, {}})
                          .first->second.pieces;

@@ -191,13 +191,13 @@ void Saver::copy() {
     const auto append_untrained = [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i) {
         const at::Tensor whole = model.untrained[i].whole();
-        if (part.plan.untrained_owners[i] == group_.rank() && writes_whole(tensor))
+        if (part.plan.untrained_owners[i] == part.plan.rank && part.plan.whole)
           guarded(error_, [&] { part.weights->append(whole); });
       }
     };
     append_untrained(0, part.plan.untrained_first);
     const auto append_weights = [&](std::size_t, std::int64_t, const at::Tensor& piece) {
-      guarded(error_, [&] { part.weights->append(piece); });
+      if (part.plan.whole) guarded(error_, [&] { part.weights->append(piece); });
     };
     model.sharded->deliver_parameters(part.plan.owners, of_whole_tensors(*model.sharded, tensor, append_weights));
     append_untrained(part.plan.untrained_first, model.untrained.size());
@@ -205,7 +205,7 @@ void Saver::copy() {
       std::vector<at::Tensor> held;
       for (const std::size_t i : list) held.push_back(i == no_state ? at::Tensor() : model.states[i].held);
       const auto append_states = [&](std::size_t, std::int64_t, const at::Tensor& piece) {
-        guarded(error_, [&] { part.states->append(piece); });
+        if (part.plan.whole) guarded(error_, [&] { part.states->append(piece); });
       };
       model.sharded->deliver_like(held, std::vector<int>(held.size(), 0),
                                   of_whole_tensors(*model.sharded, tensor, append_states));
@@ -251,10 +251,13 @@ void Saver::publish(const std::vector<Value>& reports) {
   for (const Value& report : reports) parts.push_back(parse_report(report));
   format::Manifest manifest{job.contents.step, {}};
   for (PartReport& part : parts) std::move(part.files.begin(), part.files.end(), std::back_inserter(manifest.files));
-  const bool in_pieces = job.contents.form.optimizer && !job.contents.form.full && group_.size() > 1;
-  for (std::size_t m = 0; m < job.models.size(); ++m)
+  for (std::size_t m = 0; m < job.models.size(); ++m) {
+    const SaveForm& form = job.contents.form;
+    const bool staged = bool(job.models[m].sharded->options().stages);
+    const bool in_pieces = form.optimizer && group_.size() > 1 && (!form.full || staged);
     for (format::ManifestFile& index : write_indexes(job.temporary, job.models[m], m, parts, in_pieces))
       manifest.files.push_back(std::move(index));
+  }
   if (!job.contents.model) format::write_manifest(job.temporary, manifest);
   // Shards were read back by those who wrote them; now the small files, and the list itself, which has its own
   // checksum.

@@ -11,8 +11,8 @@
 ///   advance()    again: every rank knows that the checkpoint exists
 ///
 /// SHARDED: every rank writes what it holds, while the training goes on. FULL: rank 0 writes everything in whole
-/// tensors, as the others send it messages of 1 MiB. A finished model is FULL, without states; its files go into a
-/// folder that may hold other things (ModelFolder).
+/// tensors, as the others send it messages of 1 MiB; of a pipeline, the first rank of each stage. A finished model is
+/// FULL, without states; its files go into a folder that may hold other things (ModelFolder).
 ///
 /// When anything fails on any rank, at any of these points, the checkpoint is dropped on all of them: the temporary
 /// folder goes, what was there before is untouched, training goes on, and the outcome says why. The layout of the
@@ -100,7 +100,7 @@ class Saver {
   const std::optional<SaveOutcome>& last() const { return last_; }
 
   /// Makes the memory for copies beside the training, so that not even the first save waits for fresh pages. Optional;
-  /// the first save makes what is missing.
+  /// the first save makes what is missing. Collective.
   void prepare(const SavedModel& model);
   /// Copies and starts; not busy. Collective. Failures are kept for advance(); throws only when the ranks can no longer
   /// talk.
