@@ -4,8 +4,10 @@
 ///
 ///   OMP_NUM_THREADS=2 context_bench                                    one process, two threads
 ///   OMP_NUM_THREADS=1 tessera launch --nproc_per_node 2 context_bench  two ranks, half of every row each
-///   [--steps 8 --layers 2 --d 512 --heads 8 --key_heads 8 --T 1024 --B 2 --vocab 8192 --method p2p]
+///   [--steps 8 --layers 2 --d 512 --heads 8 --kv 8 --T 1024 --B 2 --vocab 8192 --intermediate 1344 --method p2p]
 ///   --attention 1   attention alone: no model
+
+#include <bench/small_llama.h>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/world.h>
@@ -22,25 +24,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <functional>
-#include <map>
 #include <memory>
 
 using namespace tessera;
+using small_llama::cpu_seconds, small_llama::median;
 
 namespace {
-
-double cpu_seconds() {
-  timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 /// Runs `step`, whose first two calls are for warming up, and prints what one takes.
 void measure(const comm::World& world, const std::string& what, std::int64_t steps, const std::function<void()>& step) {
@@ -61,10 +51,10 @@ void measure(const comm::World& world, const std::string& what, std::int64_t ste
                 1e3 * *std::min_element(wall.begin(), wall.end()), 1e3 * median(cpu));
 }
 
-void attention_alone(comm::World& world, std::map<std::string, std::int64_t>& a, const ContextGroups& groups) {
+void attention_alone(comm::World& world, small_llama::Numbers& a, const ContextGroups& groups) {
   const std::int64_t d = a["--d"] / a["--heads"], t = a["--T"] / world.size();
   const auto draw = [&](std::int64_t heads) { return at::randn({a["--B"], t, heads, d}).requires_grad_(); };
-  const at::Tensor q = draw(a["--heads"]), k = draw(a["--key_heads"]), v = draw(a["--key_heads"]);
+  const at::Tensor q = draw(a["--heads"]), k = draw(a["--kv"]), v = draw(a["--kv"]);
   const at::Tensor dy = at::randn({a["--B"], t, a["--d"]});
   measure(world, concat("attention, ", layout::context_method_name(groups.method)), a["--steps"], [&] {
     const at::Tensor out = world.size() > 1
@@ -74,18 +64,8 @@ void attention_alone(comm::World& world, std::map<std::string, std::int64_t>& a,
   });
 }
 
-void model(comm::World& world, std::map<std::string, std::int64_t>& a, const ContextGroups& groups) {
-  Value config = models::preset("llama-tiny");
-  for (const auto& [name, key] : {std::pair("--layers", "num_hidden_layers"),
-                                  {"--d", "hidden_size"},
-                                  {"--heads", "num_attention_heads"},
-                                  {"--key_heads", "num_key_value_heads"},
-                                  {"--vocab", "vocab_size"},
-                                  {"--T", "max_position_embeddings"}})
-    config.set(key, Value::of(a[name]));
-  config.set("head_dim", Value::of(a["--d"] / a["--heads"]));
-  config.set("intermediate_size", Value::of(a["--d"] * 8 / 3 / 64 * 64));
-  const auto net = models::make_model(config, 0);
+void model(comm::World& world, small_llama::Numbers& a, const ContextGroups& groups) {
+  const auto net = models::make_model(small_llama::config(a, /*tied=*/true), 0);
   net->set_attention(context_attention_function(groups));
   Sharded sharded(*net, {.strategy = "zero1", .reduction = comm::Reduction::sum});
   const auto optimizer = optim::make_adamw(sharded.slots(), {});
@@ -102,18 +82,12 @@ void model(comm::World& world, std::map<std::string, std::int64_t>& a, const Con
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::int64_t> a{{"--steps", 8}, {"--layers", 2},    {"--d", 512},
-                                        {"--heads", 8}, {"--key_heads", 8}, {"--T", 1024},
-                                        {"--B", 2},     {"--vocab", 8192},  {"--attention", 0}};
-  std::string method = "p2p";
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::string(argv[i]) == "--method") {
-      method = argv[i + 1];
-      continue;
-    }
-    if (!a.count(argv[i])) return std::fprintf(stderr, "context_bench: unknown option %s\n", argv[i]), 2;
-    a[argv[i]] = std::stoll(argv[i + 1]);
-  }
+  small_llama::Numbers a{
+      {"--steps", 8}, {"--layers", 2}, {"--d", 512},      {"--heads", 8},           {"--kv", 8},
+      {"--T", 1024},  {"--B", 2},      {"--vocab", 8192}, {"--intermediate", 1344}, {"--attention", 0}};
+  small_llama::Words words{{"--method", "p2p"}};
+  if (!small_llama::read_options(argc, argv, a, &words)) return 2;
+  const std::string& method = words["--method"];
   const auto chosen = parse_word<ContextMethod>(method);
   if (!chosen) return std::fprintf(stderr, "context_bench: unknown method %s\n", method.c_str()), 2;
   nn::keep_memory();

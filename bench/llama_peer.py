@@ -7,10 +7,12 @@ JSON line.
 
 The shape is given by --layers --d --heads --kv --intermediate --vocab --T --tied.
 """
-import argparse, json, resource, statistics, time
+import json, resource, statistics, time
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM
+
+import small_llama
 
 
 def resident_mb():
@@ -21,36 +23,15 @@ IDLE_MB = resident_mb()  # the libraries and nothing else
 
 
 def parse():
-    p = argparse.ArgumentParser()
+    p = small_llama.parser(layers=6, kv=4, intermediate=1376, vocab=32000, tied=0, threads=2, tokens=64)
     p.add_argument("what", choices=["save", "train", "generate"])
     p.add_argument("folder", nargs="?")
-    for name, value in dict(layers=6, d=512, heads=8, kv=4, intermediate=1376, vocab=32000, T=256, B=8, tied=0, steps=6,
-                            warmup=2, threads=2, tokens=64).items():
-        p.add_argument("--" + name, type=int, default=value)
     p.add_argument("--shard", default="100GB")
     return p.parse_args()
 
 
 def build(a):
-    torch.manual_seed(0)
-    config = LlamaConfig(num_hidden_layers=a.layers, hidden_size=a.d, num_attention_heads=a.heads,
-                         num_key_value_heads=a.kv, intermediate_size=a.intermediate, vocab_size=a.vocab,
-                         max_position_embeddings=max(a.T, 512), tie_word_embeddings=bool(a.tied), use_cache=False,
-                         eos_token_id=a.vocab - 1, dtype="float32")
-    config._attn_implementation = "sdpa"
-    return LlamaForCausalLM(config)
-
-
-def tokens(step, a):
-    """31-bit linear congruential generator, restarted per step: x0 = step + 1; token = (x >> 8) mod V, row by row."""
-    x, rows = step + 1, []
-    for _ in range(a.B):
-        row = []
-        for _ in range(a.T):
-            x = (1103515245 * x + 12345) & 0x7FFFFFFF
-            row.append((x >> 8) % a.vocab)
-        rows.append(row)
-    return rows
+    return small_llama.model(a, tie_word_embeddings=bool(a.tied), eos_token_id=a.vocab - 1)
 
 
 def train(a):
@@ -60,7 +41,7 @@ def train(a):
     optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
     times, losses, cpu = [], [], 0.0
     for step in range(a.steps):
-        ids = torch.tensor(tokens(step, a))
+        ids = small_llama.tokens(step, a)
         if step == a.warmup:
             cpu = time.process_time()
         begin = time.perf_counter()

@@ -24,7 +24,7 @@ ways = {"one process, 2 threads": ([bench, *options], "2"), "tp 2": (launch, "1"
 if args.venv:
     run = os.path.join(args.venv, "bin", "torchrun")
     own = [word for i, word in enumerate(options) if options[i - i % 2] not in ("--bf16", "--sequence_parallel")]
-    ways["PyTorch, tp 2"] = ([run, "--nproc_per_node", "2", os.path.join(here, "tensor_peer.py"), *own], "1")
+    ways["PyTorch, tp 2"] = ([run, "--nproc_per_node", "2", "--", os.path.join(here, "tensor_peer.py"), *own], "1")
 
 results = {name: [] for name in ways}
 for number in range(args.rounds):
