@@ -58,6 +58,12 @@ at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& type
   return nn::dropout(own, is_training() ? dropout : 0, context.between_layers(ForwardContext::Draw::embedding));
 }
 
+void BertEmbeddings::keep_words_only() {
+  position_embeddings = token_type_embeddings = nullptr;
+  norm = nullptr;
+  for (const char* name : {"position_embeddings", "token_type_embeddings", "LayerNorm"}) unregister_module(name);
+}
+
 BertSelfAttention::BertSelfAttention(const BertConfig& config, std::int64_t index)
     : index(index), heads(config.num_attention_heads), dropout(config.attention_dropout) {
   const std::int64_t c = config.hidden_size;
@@ -134,7 +140,7 @@ at::Tensor BertLayer::forward(const at::Tensor& x, const std::shared_ptr<const B
   return context->run(part, ModelPart::Kind::mlp, index, transform, h);
 }
 
-BertModel::BertModel(const BertConfig& config, bool with_pooler) {
+BertModel::BertModel(const BertConfig& config, bool with_pooler) : positions(config.max_position_embeddings) {
   embeddings = register_module("embeddings", std::make_shared<BertEmbeddings>(config));
   const auto encoder = register_module("encoder", std::make_shared<torch::nn::Module>());
   const auto layers = encoder->register_module("layer", std::make_shared<torch::nn::Module>());
@@ -148,8 +154,7 @@ BertModel::BertModel(const BertConfig& config, bool with_pooler) {
 at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen,
                               BertContext given) {
   TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
-  const std::int64_t positions = embeddings->position_embeddings->weight.size(0),
-                     tokens = given.part ? given.part->longest : ids.size(1);
+  const std::int64_t tokens = given.part ? given.part->longest : ids.size(1);
   if (tokens > positions)
     throw InputError(concat("a sequence of ", tokens, " tokens does not fit the model's ", positions,
                             " positions; use a shorter block_size or max_length"));
@@ -157,13 +162,45 @@ at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, co
     given.mask =
         at::zeros({ids.size(0), 1, 1, ids.size(1)}, seen.options().dtype(at::kFloat))
             .masked_fill_(seen.logical_not().unsqueeze(1).unsqueeze(1), -std::numeric_limits<float>::infinity());
-  at::Tensor x = embeddings->forward(ids, types, given);
+  at::Tensor x = std::move(given.input);  // [B, T, C]
+  if (given.begins()) x = embeddings->forward(ids, types, given);
+  at::Tensor cut = embeddings ? embeddings->word_embeddings->weight : at::Tensor();  // says how tokens are divided
+  for (const auto& block : layer)
+    if (block) cut = block->attention->self->query->weight;
+  TESSERA_CHECK(cut.defined(), "a stage of BERT without a block or a table");
+  if (!given.begins()) nn::begin_with(cut, x);
+  given.first_token = nn::first_own_token(cut, ids.size(1));
   const auto context = std::make_shared<const BertContext>(std::move(given));
-  for (const auto& block : layer) {
-    const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
-    x = context->run(part, ModelPart::Kind::block, block->index, transform, x);
+  for (std::size_t i = 0; i < layer.size(); ++i) {
+    if (!context->runs(static_cast<std::int64_t>(i))) continue;
+    const auto transform = [block = layer[i], context](const at::Tensor& y) { return block->forward(y, context); };
+    x = context->run(part, ModelPart::Kind::block, layer[i]->index, transform, x);
   }
-  return nn::all_tokens(embeddings->word_embeddings->weight, x);
+  return context->ends() ? nn::all_tokens(cut, x) : x;
+}
+
+void BertModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
+  const KeptParts kept(parts);
+  bool any = false;
+  for (std::size_t i = 0; i < layer.size(); ++i) {
+    if (kept.block(static_cast<std::int64_t>(i))) {
+      any = true;
+      continue;
+    }
+    layer[i] = nullptr;
+    named_children()["encoder"]->named_children()["layer"]->unregister_module(std::to_string(i));
+  }
+  if (!any && !kept.embeddings && !(tied && kept.end))
+    throw InputError("a pipeline's rank that holds nothing of BERT but its head: give it a block (--pipeline_layout)");
+  if (!kept.embeddings && tied && kept.end) {
+    embeddings->keep_words_only();
+  } else if (!kept.embeddings) {
+    embeddings = nullptr;
+    unregister_module("embeddings");
+  }
+  if (kept.end || !pooler) return;
+  pooler = nullptr;
+  unregister_module("pooler");
 }
 
 at::Tensor BertModel::pooled(const at::Tensor& hidden, const nn::RandomPlace& place) {

@@ -26,6 +26,8 @@ struct BertEmbeddings : torch::nn::Module {
   /// ids, types int64 [B, T] (types undefined: all 0) -> [B, T, C].
   /// Sets what the context must know of the layers after it.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, ForwardContext& context);
+  /// Lets go of everything but the table of words.
+  void keep_words_only();
 
   std::shared_ptr<Table> word_embeddings, position_embeddings, token_type_embeddings;
   std::shared_ptr<LayerNorm> norm;  ///< "LayerNorm"
@@ -91,12 +93,15 @@ struct BertModel : torch::nn::Module {
   /// padding). Returns hidden states [B, T, C]; those at padding mean nothing.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {},
                      BertContext context = {});
+  /// Lets go of what is in none of `parts`. `tied`: the word embeddings stay for the end, too.
+  void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
   /// tanh(dense(first token)): hidden [B, T, C] -> [B, C].
   at::Tensor pooled(const at::Tensor& hidden, const nn::RandomPlace& place = {});
 
   std::shared_ptr<BertEmbeddings> embeddings;
-  std::vector<std::shared_ptr<BertLayer>> layer;  ///< "encoder.layer"
-  std::shared_ptr<Linear> pooler;                 ///< "pooler.dense"; null without
+  std::vector<std::shared_ptr<BertLayer>> layer;  ///< "encoder.layer"; null, and so is the rest: in another stage
+  std::int64_t positions;
+  std::shared_ptr<Linear> pooler;  ///< "pooler.dense"; null without
 };
 
 /// What both heads share.
@@ -112,6 +117,9 @@ class BertWithHead : public LanguageModel {
   std::vector<ModelPart> parts() const override;
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
                      const at::Tensor& token_type_ids = {}) override;
+  at::Tensor loss(const data::Batch& batch, double scale) override;
+  at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
+                       double scale) override;
 
   std::shared_ptr<BertModel> bert;
 
@@ -119,6 +127,9 @@ class BertWithHead : public LanguageModel {
   /// The head: hidden states [B, T, C], or [N, C] of a head for each token -> fp32 logits. `place`: of the rows, for
   /// what the head drops (of N tokens: the first row's, so that depends on how rows are divided).
   virtual at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) = 0;
+  /// loss() of a batch with these hidden states.
+  virtual at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, const ForwardContext& context,
+                             double scale) = 0;
   BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler);
   /// N(0, initializer_range), biases 0, norms 1, the padding token's embedding 0 (_init_weights).
   void initialise(std::uint64_t seed);
@@ -136,27 +147,32 @@ class BertForMaskedLM : public BertWithHead {
   /// Weights are initialised from `seed`; without a seed they stay uninitialised.
   BertForMaskedLM(const Value& hf_config, std::optional<std::uint64_t> seed);
   data::Objective::Kind objective() const override { return data::Objective::Kind::masked_token; }
-  /// Positions whose label is not -100 are scored; only their logits are computed.
-  at::Tensor loss(const data::Batch& batch, double scale) override;
+  std::string tied_parameter() const override;
 
   std::shared_ptr<BertLMPredictionHead> predictions;  ///< "cls.predictions"
 
  protected:
+  void drop_all_but(const std::vector<layout::StagePart>& parts) override;
   at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) override;
+  /// Positions whose label is not -100 are scored; only their logits are computed.
+  at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, const ForwardContext& context,
+                     double scale) override;
 };
 
 class BertForSequenceClassification : public BertWithHead {
  public:
   BertForSequenceClassification(const Value& hf_config, std::optional<std::uint64_t> seed);
   data::Objective::Kind objective() const override { return data::Objective::Kind::row_class; }
-  /// The class of row b is labels[b, 0].
-  at::Tensor loss(const data::Batch& batch, double scale) override;
+  /// The class of row b of a batch is labels[b, 0].
   std::int64_t num_labels() const override { return config_.num_labels; }
 
   std::shared_ptr<Linear> classifier;
 
  protected:
   at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) override;
+  void drop_all_but(const std::vector<layout::StagePart>& parts) override;
+  at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, const ForwardContext& context,
+                     double scale) override;
 };
 
 /// BERT's head for masked language modelling: transform, then the word embeddings (or a matrix of its own) with a bias.

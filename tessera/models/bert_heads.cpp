@@ -67,6 +67,20 @@ at::Tensor BertWithHead::hidden(const data::Batch& batch, const ForwardContext& 
   return bert->forward(batch.ids, batch.types, seen, std::move(context));
 }
 
+at::Tensor BertWithHead::loss(const data::Batch& batch, double scale) {
+  const ForwardContext context = context_of(batch);
+  return loss_of(hidden(batch, context), batch, context, scale);
+}
+
+at::Tensor BertWithHead::run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
+                                   double scale) {
+  ForwardContext context = context_of(batch);
+  context.stage = &part;
+  context.input = input;
+  const at::Tensor h = hidden(batch, context);
+  return part.end ? loss_of(h, batch, context, scale) : h;
+}
+
 double BertWithHead::flops_per_token(std::int64_t block_size) const {
   const double l = static_cast<double>(config_.num_hidden_layers), c = static_cast<double>(config_.hidden_size);
   const double n = l * (4 * c * c + 2 * c * static_cast<double>(config_.intermediate_size));  // heads see few tokens
@@ -126,9 +140,19 @@ at::Tensor BertForMaskedLM::scores(const at::Tensor& hidden, const nn::RandomPla
       .to(at::kFloat);
 }
 
-at::Tensor BertForMaskedLM::loss(const data::Batch& batch, double scale) {
-  const ForwardContext context = context_of(batch);
-  const at::Tensor h = BertWithHead::hidden(batch, context);              // [B, T, C]
+std::string BertForMaskedLM::tied_parameter() const {
+  return config_.tie_word_embeddings ? "bert.embeddings.word_embeddings.weight" : "";
+}
+
+void BertForMaskedLM::drop_all_but(const std::vector<layout::StagePart>& parts) {
+  bert->drop_all_but(parts, config_.tie_word_embeddings);
+  if (KeptParts(parts).end) return;
+  predictions = nullptr;
+  unregister_module("cls");
+}
+
+at::Tensor BertForMaskedLM::loss_of(const at::Tensor& h, const data::Batch& batch, const ForwardContext& context,
+                                    double scale) {
   const at::Tensor labels = batch.labels.reshape({-1});                   // [B T]
   at::Tensor places = labels.ne(nn::ignored_label).nonzero().squeeze(1);  // [N]
   if (places.numel() == 0) places = at::zeros({1}, places.options());     // the head takes part, with a loss of 0
@@ -149,10 +173,16 @@ at::Tensor BertForSequenceClassification::scores(const at::Tensor& hidden, const
   return classifier->forward(kept, place).to(at::kFloat);
 }
 
-at::Tensor BertForSequenceClassification::loss(const data::Batch& batch, double scale) {
-  const ForwardContext context = context_of(batch);
-  return summed_loss(scores(BertWithHead::hidden(batch, context), context.random), batch.labels.select(1, 0), scale,
-                     label_smoothing());
+void BertForSequenceClassification::drop_all_but(const std::vector<layout::StagePart>& parts) {
+  bert->drop_all_but(parts, /*tied=*/false);
+  if (KeptParts(parts).end) return;
+  classifier = nullptr;
+  unregister_module("classifier");
+}
+
+at::Tensor BertForSequenceClassification::loss_of(const at::Tensor& hidden, const data::Batch& batch,
+                                                  const ForwardContext& context, double scale) {
+  return summed_loss(scores(hidden, context.random), batch.labels.select(1, 0), scale, label_smoothing());
 }
 
 std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config) {

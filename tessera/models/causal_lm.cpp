@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/nn/nn.h>
 #include <algorithm>
+#include <limits>
 
 namespace tessera::models {
 namespace {
@@ -20,7 +21,8 @@ std::int64_t longest(const nn::DocumentStarts& documents, std::int64_t rows, std
 
 }  // namespace
 
-at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache) {
+at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache, const layout::StagePart* stage,
+                                    const at::Tensor& input) {
   const at::Tensor& ids = batch.ids;
   const nn::DocumentStarts& documents = batch.document_starts;
   const data::SequencePart* const part = batch.part.get();
@@ -34,15 +36,29 @@ at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache) {
   ForwardContext context = context_of(batch);
   context.documents = documents;
   context.cache = cache;
+  context.stage = stage;
+  context.input = input;
   if (cache) context.embedding_noise = 0;
+  if (stage && stage->end && stage->blocks == 0 && !stage->embeddings) nn::begin_with(head(), input);
   return hidden(ids, std::move(context));
 }
 
-at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
-  const at::Tensor h = checked_hidden(batch);
+at::Tensor CausalLm::loss_of(const at::Tensor& hidden, const data::Batch& batch, double scale) const {
   if (batch.part)
-    return nn::linear_cross_entropy(h, head(), batch.part->targets, scale, label_smoothing(), nn::LabelPlace::own);
-  return nn::linear_cross_entropy(h, head(), batch.labels, scale, label_smoothing());
+    return nn::linear_cross_entropy(hidden, head(), batch.part->targets, scale, label_smoothing(), nn::LabelPlace::own);
+  return nn::linear_cross_entropy(hidden, head(), batch.labels, scale, label_smoothing());
+}
+
+at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
+  return loss_of(checked_hidden(batch), batch, scale);
+}
+
+at::Tensor CausalLm::run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
+                               double scale) {
+  TESSERA_CHECK(part.embeddings != input.defined(), "a stage of ", layout::text_of(part),
+                part.embeddings ? " begins with tokens, not with activations" : " needs the activations before it");
+  const at::Tensor hidden = checked_hidden(batch, nullptr, &part, input);
+  return part.end ? loss_of(hidden, batch, scale) : hidden;
 }
 
 at::Tensor CausalLm::loss(const at::Tensor& ids, const at::Tensor& labels, double scale) {
@@ -75,10 +91,21 @@ at::Tensor CausalLm::logits(const at::Tensor& ids, const nn::DocumentStarts& doc
 }
 
 at::Tensor CausalLm::next_logits(const at::Tensor& ids, KvCache& cache) {
+  if (next_logits_) return next_logits_(ids, cache);
+  static constexpr layout::StagePart whole = {
+      .embeddings = true, .end = true, .first_block = 0, .blocks = std::numeric_limits<std::int64_t>::max()};
+  const at::Tensor logits = next_in_stage(ids, cache, whole, {});
+  cache.add_tokens(ids.size(1));
+  return logits;
+}
+
+at::Tensor CausalLm::next_in_stage(const at::Tensor& ids, KvCache& cache, const layout::StagePart& part,
+                                   const at::Tensor& input) {
   data::Batch batch;
   batch.ids = ids;
-  const at::Tensor last = checked_hidden(batch, &cache).select(1, -1);  // [B, C]
-  return nn::linear(last, head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
+  const at::Tensor hidden = checked_hidden(batch, &cache, &part, input);
+  if (!part.end) return hidden;
+  return nn::linear(hidden.select(1, -1), head(), {}, nn::WeightLayout::out_in).to(at::kFloat);  // [B, V]
 }
 
 }  // namespace tessera::models

@@ -6,6 +6,9 @@
 #include <tessera/models/language_model.h>
 #include <tessera/nn/documents.h>
 
+#include <functional>
+#include <utility>
+
 namespace tessera::models {
 
 class CausalLm : public LanguageModel {
@@ -17,6 +20,9 @@ class CausalLm : public LanguageModel {
   /// The same for ids, labels int64 [B, T] with one document per row.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale);
 
+  at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
+                       double scale) final;
+
   /// logits(ids). A causal model sees no later tokens, so padding at the end of rows needs no mask; padding before
   /// tokens, and token types, throw InputError. (Checking a mask reads it.)
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
@@ -25,16 +31,27 @@ class CausalLm : public LanguageModel {
   at::Tensor logits(const at::Tensor& ids, const nn::DocumentStarts& documents = {});
   /// fp32 logits [B, V] after the last of T tokens that continue the cached ones; the cache grows by T.
   at::Tensor next_logits(const at::Tensor& ids, KvCache& cache);
+  /// The same in one part of a model whose stages are kept apart (keep_stages): the last part gives the logits, others
+  /// activations. The cache's add_tokens() is the caller's.
+  at::Tensor next_in_stage(const at::Tensor& ids, KvCache& cache, const layout::StagePart& part,
+                           const at::Tensor& input);
+  /// From now on next_logits() is what this gives, since other processes have the other stages.
+  using NextLogits = std::function<at::Tensor(const at::Tensor& ids, KvCache& cache)>;
+  void set_next_logits(NextLogits next) { next_logits_ = std::move(next); }
 
  protected:
-  /// Hidden states after the last norm [B, T, C]. context.cache: ids continue it (then there are no documents).
+  /// Hidden states after the last norm [B, T, C], or of context.stage what it gives. context.cache: ids continue it
+  /// (then there are no documents).
   virtual at::Tensor hidden(const at::Tensor& ids, ForwardContext context) = 0;
   /// Weight of the head [V, C] (the embedding's when tied).
   virtual const at::Tensor& head() const = 0;
 
  private:
+  NextLogits next_logits_;
   /// Uses ids, document_starts, part and what dropout belongs to.
-  at::Tensor checked_hidden(const data::Batch& batch, KvCache* cache = nullptr);
+  at::Tensor checked_hidden(const data::Batch& batch, KvCache* cache = nullptr,
+                            const layout::StagePart* stage = nullptr, const at::Tensor& input = {});
+  at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, double scale) const;
 };
 
 }  // namespace tessera::models

@@ -112,19 +112,52 @@ Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
 }
 
 at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
-  KvCache* const cache = given.cache;
-  const at::Tensor embedded =
-      given.part ? nn::embed_at(ids, wte->weight, wpe->weight, given.part->positions)
-                 : nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, given.documents);
-  at::Tensor x = nn::own_tokens(wte->weight, given.embedded(embedded));
-  given.first_token = nn::first_own_token(wte->weight, ids.size(1));
-  const auto context = std::make_shared<const ForwardContext>(std::move(given));
-  if (is_training()) x = nn::dropout(x, dropout, context->between_layers(ForwardContext::Draw::embedding));
-  for (const auto& block : h) {
-    const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
-    x = context->run(part, ModelPart::Kind::block, block->index, transform, x);
+  at::Tensor x = std::move(given.input);  // [B, T, C]
+  if (given.begins()) x = embedded(ids, given);
+  for (std::size_t i = 0; i < h.size(); ++i) {
+    if (!given.runs(static_cast<std::int64_t>(i))) continue;
+    const at::Tensor& cut = h[i]->attn->c_attn->weight;
+    if (!given.begins() && given.stage->first_block == h[i]->index) nn::begin_with(cut, x);
+    given.first_token = nn::first_own_token(cut, ids.size(1));
   }
-  return nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps);
+  const auto context = std::make_shared<const ForwardContext>(std::move(given));
+  for (std::size_t i = 0; i < h.size(); ++i) {
+    if (!context->runs(static_cast<std::int64_t>(i))) continue;
+    const auto transform = [block = h[i], context](const at::Tensor& y) { return block->forward(y, context); };
+    x = context->run(part, ModelPart::Kind::block, h[i]->index, transform, x);
+  }
+  return context->ends() ? nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps) : x;
+}
+
+at::Tensor Gpt2Model::embedded(const at::Tensor& ids, const ForwardContext& given) {
+  const at::Tensor sum =
+      given.part ? nn::embed_at(ids, wte->weight, wpe->weight, given.part->positions)
+                 : nn::embed(ids, wte->weight, wpe->weight, given.cache ? given.cache->tokens() : 0, given.documents);
+  const at::Tensor x = nn::own_tokens(wte->weight, given.embedded(sum));
+  if (!is_training()) return x;
+  ForwardContext place = given;
+  place.first_token = nn::first_own_token(wte->weight, ids.size(1));
+  return nn::dropout(x, dropout, place.between_layers(ForwardContext::Draw::embedding));
+}
+
+void Gpt2Model::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
+  const KeptParts kept(parts);
+  for (std::size_t i = 0; i < h.size(); ++i) {
+    if (kept.block(static_cast<std::int64_t>(i))) continue;
+    h[i] = nullptr;
+    named_children()["h"]->unregister_module(std::to_string(i));
+  }
+  if (!kept.embeddings) {
+    wpe = nullptr;
+    unregister_module("wpe");
+  }
+  if (!kept.embeddings && !(tied && kept.end)) {
+    wte = nullptr;
+    unregister_module("wte");
+  }
+  if (kept.end) return;
+  ln_f = nullptr;
+  unregister_module("ln_f");
 }
 
 Gpt2::Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed)
@@ -147,6 +180,13 @@ void Gpt2::initialise(std::uint64_t seed) {
       normal_by_name(item.value(), ends_with(item.key(), "c_proj.weight") ? residual : config_.initializer_range, seed,
                      item.key());
   }
+}
+
+void Gpt2::drop_all_but(const std::vector<layout::StagePart>& parts) {
+  transformer->drop_all_but(parts, config_.tie_word_embeddings);
+  if (lm_head == nullptr || KeptParts(parts).end) return;
+  lm_head = nullptr;
+  unregister_module("lm_head");
 }
 
 at::Tensor Gpt2::hidden(const at::Tensor& ids, ForwardContext context) {

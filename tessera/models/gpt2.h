@@ -44,13 +44,18 @@ struct Gpt2Block : torch::nn::Module {
 
 struct Gpt2Model : torch::nn::Module {
   explicit Gpt2Model(const Gpt2Config& config);
-  /// ids int64 [B, T] -> hidden states after ln_f [B, T, C].
+  /// ids int64 [B, T] -> hidden states after ln_f [B, T, C], or of context.stage what it gives.
   at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
+  /// Lets go of what is in none of `parts`. `tied`: wte stays for the end, too.
+  void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
 
-  std::shared_ptr<Table> wte, wpe;  ///< [V, C], [n_positions, C]
-  std::vector<std::shared_ptr<Gpt2Block>> h;
+  std::shared_ptr<Table> wte, wpe;            ///< [V, C], [n_positions, C]
+  std::vector<std::shared_ptr<Gpt2Block>> h;  ///< null, and so is the rest: in another stage
   std::shared_ptr<LayerNorm> ln_f;
   double dropout;
+
+ private:
+  at::Tensor embedded(const at::Tensor& ids, const ForwardContext& context);
 };
 
 class Gpt2 : public CausalLm {
@@ -67,11 +72,13 @@ class Gpt2 : public CausalLm {
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
+  std::string tied_parameter() const override { return config_.tie_word_embeddings ? "transformer.wte.weight" : ""; }
 
   std::shared_ptr<Gpt2Model> transformer;
   std::shared_ptr<Table> lm_head;  ///< null when tied to wte
 
  protected:
+  void drop_all_but(const std::vector<layout::StagePart>& parts) override;
   at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
   const at::Tensor& head() const override { return lm_head ? lm_head->weight : transformer->wte->weight; }
 

@@ -13,10 +13,10 @@ namespace tessera::models {
 /// Made empty; filled layer by layer in hidden(). Memory doubles when it is full, so appending is O(1) on average.
 class KvCache {
  public:
-  /// Tokens that the layers hold (all the same number between two calls of the model).
-  std::int64_t tokens() const { return layers_.empty() ? 0 : layers_[0].tokens; }
-  /// Tokens that one layer holds, also while the model runs.
-  std::int64_t tokens(std::size_t layer) const { return layer < layers_.size() ? layers_[layer].tokens : 0; }
+  /// Tokens that every layer holds between two calls of the model, also those that are in other processes (pipelines).
+  std::int64_t tokens() const { return tokens_; }
+  /// A call of the model has ended, which added so many.
+  void add_tokens(std::int64_t count) { tokens_ += count; }
   /// Adds keys and values [B, heads, T, D] to a layer and returns all of its own as views [B, heads, tokens, D].
   std::pair<at::Tensor, at::Tensor> append(std::size_t layer, const at::Tensor& keys, const at::Tensor& values);
 
@@ -26,6 +26,7 @@ class KvCache {
     std::int64_t tokens = 0;
   };
   std::vector<Layer> layers_;
+  std::int64_t tokens_ = 0;
 };
 
 }  // namespace tessera::models

@@ -53,6 +53,30 @@ nn::RandomPlace ForwardContext::of_weights(std::int64_t block, std::int64_t firs
   return place;
 }
 
+void LanguageModel::keep_stages(const std::vector<layout::StagePart>& parts) {
+  for (const layout::StagePart& part : parts)
+    TESSERA_CHECK(part.first_block >= 0 && part.blocks >= 0 && part.past_block() <= shape().blocks, "a stage of ",
+                  layout::text_of(part), " for a model of ", shape().blocks, " blocks");
+  for (const auto& item : named_parameters()) {
+    elsewhere_.insert(item.key());
+    elsewhere_elements_ += item.value().numel();
+  }
+  drop_all_but(parts);
+  for (const auto& item : named_parameters()) {
+    elsewhere_.erase(item.key());
+    elsewhere_elements_ -= item.value().numel();
+  }
+}
+
+void LanguageModel::drop_all_but(const std::vector<layout::StagePart>&) {
+  throw InputError(concat("a model of type \"", hf_config().at("model_type").as_string(),
+                          "\" is not made for pipelines yet: use --pp_size 1"));
+}
+
+at::Tensor LanguageModel::run_stage(const data::Batch&, const layout::StagePart&, const at::Tensor&, double) {
+  TESSERA_CHECK(false, "run_stage() of a family that keep_stages() refuses");
+}
+
 void LanguageModel::set_part_runner(PartRunner runner) {
   runner_ = runner ? std::make_shared<const PartRunner>(std::move(runner)) : nullptr;
 }

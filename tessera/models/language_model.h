@@ -9,12 +9,14 @@
 
 #include <tessera/base/value.h>
 #include <tessera/data/objective.h>
+#include <tessera/layout/stages.h>
 #include <tessera/layout/state_bytes.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/models/model_parts.h>
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,7 +73,24 @@ class LanguageModel : public torch::nn::Module {
   /// without it such a batch throws InputError. Whole rows do not use it.
   void set_attention(nn::AttentionFunction attention);
 
+  /// Pipeline parallelism: from now on the model holds what lies in `parts` and nothing else; its other parameters are
+  /// gone, those that stay keep their names. Passes go through run_stage() then. Throws InputError for a family that
+  /// cannot be cut, and for parts beyond its blocks.
+  void keep_stages(const std::vector<layout::StagePart>& parts);
+  /// Whether a parameter of this name is the whole model's, and gone.
+  bool lies_elsewhere(const std::string& parameter) const { return elsewhere_.contains(parameter); }
+  const std::set<std::string>& elsewhere() const { return elsewhere_; }    ///< all of them
+  std::int64_t elsewhere_elements() const { return elsewhere_elements_; }  ///< and their elements
+  /// The pass of one of the parts: activations [B, t, C] of `batch` from `input`, those that the part before gave (none
+  /// where the embeddings are); of the last part the batch's loss, as loss() gives it.
+  virtual at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
+                               double scale);
+  /// The parameter that the first part and the last have in common (a tied embedding); "": none.
+  virtual std::string tied_parameter() const { return ""; }
+
  protected:
+  /// Lets go of the modules that are in none of `parts`.
+  virtual void drop_all_but(const std::vector<layout::StagePart>& parts);
   const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
   /// What a forward pass of rows, or of parts of rows, begins with: all but documents and a cache.
   ForwardContext context_of(const data::Batch& batch) const;
@@ -83,6 +102,8 @@ class LanguageModel : public torch::nn::Module {
  private:
   std::shared_ptr<const PartRunner> runner_;
   std::shared_ptr<const nn::AttentionFunction> attention_;
+  std::set<std::string> elsewhere_;
+  std::int64_t elsewhere_elements_ = 0;
   double label_smoothing_ = 0, embedding_noise_ = 0;
 };
 

@@ -110,15 +110,38 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   const nn::RotaryTable rotary = nn::rotary_table(positions, inverse_frequencies(rope, longest), rope.attention_factor);
   made->rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
 
-  const at::Tensor& table = embed_tokens->weight;
-  at::Tensor x = nn::own_tokens(table, made->embedded(nn::embed_tokens(table, ids)));  // [B, T, C]
-  made->first_token = nn::first_own_token(table, t);
+  at::Tensor x = std::move(made->input);  // [B, T, C]
+  if (made->begins()) {
+    const at::Tensor& table = embed_tokens->weight;
+    x = nn::own_tokens(table, made->embedded(nn::embed_tokens(table, ids)));
+  }
   const std::shared_ptr<const LlamaContext> context = made;
-  for (const auto& layer : layers) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!context->runs(static_cast<std::int64_t>(i))) continue;
+    const auto& layer = layers[i];
+    const at::Tensor& cut = layer->self_attn->q_proj->weight;
+    if (!context->begins() && context->stage->first_block == layer->index) nn::begin_with(cut, x);
+    made->first_token = nn::first_own_token(cut, t);
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
     x = context->run(part, ModelPart::Kind::block, layer->index, transform, x);
   }
-  return nn::rms_norm(x, norm->weight, norm->eps);
+  return context->ends() ? nn::rms_norm(x, norm->weight, norm->eps) : x;
+}
+
+void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
+  const KeptParts kept(parts);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (kept.block(static_cast<std::int64_t>(i))) continue;
+    layers[i] = nullptr;
+    named_children()["layers"]->unregister_module(std::to_string(i));
+  }
+  if (!kept.embeddings && !(tied && kept.end)) {
+    embed_tokens = nullptr;
+    unregister_module("embed_tokens");
+  }
+  if (kept.end) return;
+  norm = nullptr;
+  unregister_module("norm");
 }
 
 Llama::Llama(const Value& hf_config, std::optional<std::uint64_t> seed)
@@ -137,6 +160,13 @@ void Llama::initialise(std::uint64_t seed) {
     else
       item.value().fill_(item.key().ends_with(".bias") ? 0 : 1);
   }
+}
+
+void Llama::drop_all_but(const std::vector<layout::StagePart>& parts) {
+  model->drop_all_but(parts, config_.tie_word_embeddings);
+  if (lm_head == nullptr || KeptParts(parts).end) return;
+  lm_head = nullptr;
+  unregister_module("lm_head");
 }
 
 at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {

@@ -48,11 +48,13 @@ struct LlamaDecoderLayer : torch::nn::Module {
 
 struct LlamaModel : torch::nn::Module {
   explicit LlamaModel(const LlamaConfig& config);
-  /// ids int64 [B, T] -> hidden states after the last norm [B, T, C].
+  /// ids int64 [B, T] -> hidden states after the last norm [B, T, C], or of context.stage what it gives.
   at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
+  /// Lets go of what is in none of `parts`. `tied`: the embeddings stay for the end, too.
+  void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
 
-  std::shared_ptr<Table> embed_tokens;  ///< [V, C]
-  std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;
+  std::shared_ptr<Table> embed_tokens;                     ///< [V, C]
+  std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, and so is the rest: in another stage
   std::shared_ptr<RmsNorm> norm;
   RopeConfig rope;
 };
@@ -71,11 +73,13 @@ class Llama : public CausalLm {
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
+  std::string tied_parameter() const override { return config_.tie_word_embeddings ? "model.embed_tokens.weight" : ""; }
 
   std::shared_ptr<LlamaModel> model;
   std::shared_ptr<Table> lm_head;  ///< null when tied to embed_tokens
 
  protected:
+  void drop_all_but(const std::vector<layout::StagePart>& parts) override;
   at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
   const at::Tensor& head() const override { return lm_head ? lm_head->weight : model->embed_tokens->weight; }
 

@@ -27,7 +27,7 @@ class Matching {
  public:
   Matching(const torch::nn::Module& model, const Value& hf_config, const format::SafetensorsFolder& folder,
            const std::function<bool(const std::string&)>& skip = {})
-      : architecture_(architecture_of(hf_config)) {
+      : architecture_(architecture_of(hf_config)), model_(dynamic_cast<const LanguageModel*>(&model)) {
     for (const auto& item : model.named_parameters())
       if (!skip || !skip(item.key())) wanted_.emplace(item.key(), item.value());
     for (const auto& stored : folder.tensors()) match(stored, hf_config);
@@ -44,7 +44,10 @@ class Matching {
     const std::string name = architecture_.tensor_name(stored.info.name, hf_config);
     if (name.empty()) return;
     const auto place = wanted_.find(name);
-    if (place == wanted_.end()) return unexpected_.push_back(stored.info.name);
+    if (place == wanted_.end()) {
+      if (model_ == nullptr || !model_->lies_elsewhere(name)) unexpected_.push_back(stored.info.name);
+      return;
+    }
     if (!c10::isFloatingType(checkpoint::scalar_type(stored.info.dtype)))
       problems_.push_back(concat(stored.info.name, " has type ", format::dtype_name(stored.info.dtype),
                                  "; weights are floating-point numbers"));
@@ -107,6 +110,7 @@ class Matching {
   }
 
   const Architecture& architecture_;
+  const LanguageModel* model_;  ///< null: another kind of module
   std::map<std::string, at::Tensor> wanted_;
   std::vector<checkpoint::Placement> placements_;
   std::vector<std::string> names_, unexpected_, problems_;
@@ -159,6 +163,23 @@ bool WeightSource::read(const std::string& parameter, std::int64_t begin, at::Te
   if (found == stored_.end()) return false;
   readers_[found->second->file].read(found->second->info, begin, piece);
   return true;
+}
+
+void fill_parameters(LanguageModel& model, const WeightSource* weights) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> initialised;
+  for (const auto& item : model.named_parameters()) {
+    const at::Tensor& parameter = item.value();
+    const at::Tensor values =
+        weights != nullptr ? at::empty({parameter.numel()}, parameter.scalar_type()) : at::Tensor();
+    if (weights == nullptr || !weights->read(item.key(), 0, values)) {
+      initialised.push_back(parameter);
+      continue;
+    }
+    parallel::materialize_empty(parameter);
+    at::Tensor(parameter.detach()).copy_(values.view(parameter.sizes()));
+  }
+  parallel::materialize(initialised);
 }
 
 std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed,

@@ -62,6 +62,10 @@ class WeightSource {
   std::map<std::string, const format::SafetensorsFolder::Stored*> stored_;
 };
 
+/// Memory and values for the parameters that `model` (load_model_deferred) holds: from `weights`, and those that are
+/// not there, or all where it is null, from their initialisers.
+void fill_parameters(LanguageModel& model, const WeightSource* weights);
+
 /// Overwrites the weights from a folder holding model.safetensors (or a sharded index).
 void load_weights(LanguageModel& model, const std::string& folder, const std::shared_ptr<format::ReadSums>& sums = {});
 /// The same for a module that is no language model itself but has the parameter names of `hf_config`'s architecture.

@@ -6,10 +6,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/data/dataset.h>
+#include <tessera/layout/stages.h>
 #include <tessera/models/kv_cache.h>
 #include <tessera/nn/attention_call.h>
 #include <tessera/nn/dropout.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +35,24 @@ using PartFunction = std::function<at::Tensor(const at::Tensor&)>;
 /// called again in backward). Called only when there is no key/value cache.
 using PartRunner = std::function<at::Tensor(const ModelPart& part, const PartFunction& function, const at::Tensor& x)>;
 
+/// What of a chain lies in some of its parts.
+struct KeptParts {
+  explicit KeptParts(const std::vector<layout::StagePart>& given) : parts(given) {
+    for (const layout::StagePart& part : parts) {
+      embeddings = embeddings || part.embeddings;
+      end = end || part.end;
+    }
+  }
+  bool block(std::int64_t index) const {
+    return std::any_of(parts.begin(), parts.end(), [&](const layout::StagePart& part) {
+      return index >= part.first_block && index < part.past_block();
+    });
+  }
+
+  std::vector<layout::StagePart> parts;
+  bool embeddings = false, end = false;
+};
+
 /// What the blocks of one forward pass share. Parts keep it until their backward.
 struct ForwardContext {
   nn::DocumentStarts documents = {};  ///< starts in whole rows
@@ -45,6 +65,15 @@ struct ForwardContext {
 
   std::shared_ptr<const data::SequencePart> part = nullptr;          ///< null: the tokens are whole rows
   std::shared_ptr<const nn::AttentionFunction> attention = nullptr;  ///< for parts: see LanguageModel::set_attention
+
+  /// A stage's pass (LanguageModel::run_stage): what of the chain is run; null: all of it.
+  const layout::StagePart* stage = nullptr;
+  at::Tensor input = {};  ///< where the stage has no embeddings: the activations [B, t, C] that it begins with
+  bool begins() const { return stage == nullptr || stage->embeddings; }
+  bool ends() const { return stage == nullptr || stage->end; }
+  bool runs(std::int64_t block) const {
+    return stage == nullptr || (block >= stage->first_block && block < stage->past_block());
+  }
 
   /// Causal attention of all that a token sees of its row, be it here or not: nn::attention() of whole rows.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

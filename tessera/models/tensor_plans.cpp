@@ -41,12 +41,17 @@ void check_attention(const TensorPlan& plan, const std::vector<std::string>& par
 }
 
 /// The family's plan with what config.json says before it; rules that nothing is left for are left out.
-TensorPlan with_entries(const TensorPlan& family, const Value& entries, const std::vector<std::string>& parameters) {
+TensorPlan with_entries(const LanguageModel& model, const TensorPlan& family, const Value& entries) {
+  std::vector<std::string> parameters;
+  for (const auto& item : model.named_parameters()) parameters.push_back(item.key());
   TensorPlan plan;
   for (const auto& [pattern, style] : entries.members()) {
     const TensorRule said = layout::parse_rule(pattern, style.as_string());
     const auto named =
         std::ranges::find_if(parameters, [&](const std::string& p) { return layout::matches(pattern, p); });
+    if (named == parameters.end() &&
+        std::ranges::any_of(model.elsewhere(), [&](const std::string& p) { return layout::matches(pattern, p); }))
+      continue;  // another stage's
     if (named == parameters.end())
       throw InputError(concat("config.json: the tp_plan names '", pattern, "', and the model has no such parameter"));
     TensorRule rule = said;
@@ -93,12 +98,15 @@ void add_adapters(const LanguageModel& model, TensorPlan& plan) {
 layout::TensorPlan tensor_plan(const LanguageModel& model) {
   TensorPlan plan = model.tensor_plan();
   for (const char* key : {"base_model_tp_plan", "tp_plan"})
-    if (const Value* entries = model.hf_config().find(key); entries != nullptr && entries->is_object()) {
-      std::vector<std::string> parameters;
-      for (const auto& item : model.named_parameters()) parameters.push_back(item.key());
-      plan = with_entries(plan, *entries, parameters);
-    }
+    if (const Value* entries = model.hf_config().find(key); entries != nullptr && entries->is_object())
+      plan = with_entries(model, plan, *entries);
   add_adapters(model, plan);
+  if (model.elsewhere().empty()) return plan;
+  const auto parameters = model.named_parameters();
+  std::erase_if(plan, [&](const TensorRule& rule) {  // those of other stages
+    return std::none_of(parameters.begin(), parameters.end(),
+                        [&](const auto& item) { return layout::matches(rule.pattern, item.key()); });
+  });
   return plan;
 }
 

@@ -22,7 +22,51 @@ using layout::Axis;
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-class MeshFaults : public ResumeJobs {};
+class MeshFaults : public ResumeJobs {
+ protected:
+  /// Four ranks train until rank `victim` is killed; the others end by an error within two seconds.
+  std::vector<RankOutcome> kill_while_training(const Words& mesh, int victim) const {
+    const RunConfig run =
+        config("out", 1'000'000,
+               Words{"--config_name", "llama-tiny", "--config_overrides",
+                     "num_hidden_layers=4,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
+                     "intermediate_size=48,vocab_size=257,max_position_embeddings=16",
+                     "--logging_steps", "100000", "--save_strategy", "no", "--overwrite_output_dir"} +
+                   mesh);
+    RankOptions options = time_limit(30);
+    options.end_after_failure = false;
+    auto outcomes = run_ranks_outcomes(
+        4,
+        [&](comm::World& world) {
+          be_quiet();
+          const auto killed_at = [&] { return comm::life().slot().step.load() >= 5; };
+          std::jthread killer;
+          if (world.rank() == victim)
+            killer = std::jthread([&] {
+              while (!killed_at()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+              post(concat(monotonic_ns()));
+              raise(SIGKILL);
+            });
+          try {
+            train::train(run, Value::make_object());
+          } catch (const Error& error) {
+            post(concat(monotonic_ns()));
+            throw;
+          }
+        },
+        options);
+    const auto posted = [&](int r) { return outcomes[static_cast<std::size_t>(r)].posted; };
+    EXPECT_EQ(posted(victim).size(), 1u) << outcomes[static_cast<std::size_t>(victim)].error;
+    for (int r = 0; r < 4; ++r) {
+      if (r == victim || posted(victim).empty()) continue;
+      EXPECT_EQ(posted(r).size(), 1u) << "rank " << r
+                                      << " did not end by an error: " << outcomes[static_cast<std::size_t>(r)].error;
+      if (posted(r).empty()) continue;
+      EXPECT_LT((std::stod(posted(r)[0]) - std::stod(posted(victim)[0])) * 1e-9, 2) << "rank " << r;
+    }
+    return outcomes;
+  }
+};
 
 /// Ranks that nobody fails wait for the others at their end.
 RankOptions short_grace() {
@@ -43,45 +87,33 @@ struct Net : torch::nn::Module {
 const TensorPlan plan = {{"up", TensorStyle::colwise}, {"down", TensorStyle::rowwise}};
 
 TEST_F(MeshFaults, a_tensor_parallel_rank_that_is_killed_while_it_trains) {
-  const RunConfig run =
-      config("out", 1'000'000,
-             {"--config_name", "llama-tiny", "--config_overrides",
-              "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
-              "intermediate_size=48,vocab_size=257,max_position_embeddings=16",
-              "--logging_steps", "100000", "--save_strategy", "no", "--tp_size", "2"});
-  RankOptions options = time_limit(30);
-  options.end_after_failure = false;
-  const auto outcomes = run_ranks_outcomes(
-      4,
-      [&](comm::World& world) {
-        be_quiet();
-        const auto killed_at = [&] { return comm::life().slot().step.load() >= 5; };
-        std::jthread killer;
-        if (world.rank() == 3)
-          killer = std::jthread([&] {
-            while (!killed_at()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            post(concat(monotonic_ns()));
-            raise(SIGKILL);
-          });
-        try {
-          train::train(run, Value::make_object());
-        } catch (const Error& error) {
-          post(concat(monotonic_ns()));
-          throw;
-        }
-      },
-      options);
-  ASSERT_EQ(outcomes[3].posted.size(), 1u) << outcomes[3].error;
-  const double killed = std::stod(outcomes[3].posted[0]);
+  const auto outcomes = kill_while_training({"--tp_size", "2"}, 3);
   for (int r = 0; r < 3; ++r) {
-    const RankOutcome& outcome = outcomes[static_cast<std::size_t>(r)];
-    ASSERT_EQ(outcome.posted.size(), 1u) << "rank " << r << " did not end by an error: " << outcome.error;
-    EXPECT_LT((std::stod(outcome.posted[0]) - killed) * 1e-9, 2) << "rank " << r;
-    EXPECT_TRUE(has(outcome.error, concat("dp_replicate ", r / 2, ", tp ", r % 2))) << outcome.error;
-    EXPECT_TRUE(has(outcome.error, "of group 'tp ") || has(outcome.error, "of group 'dp_replicate ")) << outcome.error;
+    const std::string& error = outcomes[static_cast<std::size_t>(r)].error;
+    EXPECT_TRUE(has(error, concat("dp_replicate ", r / 2, ", tp ", r % 2))) << error;
+    EXPECT_TRUE(has(error, "of group 'tp ") || has(error, "of group 'dp_replicate ")) << error;
   }
   // Ranks 1 and 2 wait for rank 3 itself, the one along dp, the other along tp; rank 0 for them.
   EXPECT_TRUE(has(outcomes[2].error, "rank 1 of the group = rank 3 of the job")) << outcomes[2].error;
+}
+
+TEST_F(MeshFaults, a_stage_that_is_killed_while_it_trains) {
+  int victim = 0;
+  for (const char* schedule : {"1f1b", "zb_h1", "gpipe", "zb_h2"}) {
+    const auto outcomes =
+        kill_while_training({"--pp_size", "4", "--pipeline_schedule", schedule, "--per_device_train_batch_size", "1",
+                             "--gradient_accumulation_steps", "4"},
+                            victim);
+    int named = 0;
+    for (int r = 0; r < 4; ++r) {
+      if (r == victim) continue;
+      const std::string& error = outcomes[static_cast<std::size_t>(r)].error;
+      EXPECT_TRUE(has(error, concat("(pp ", r)) || has(error, "of group 'world'")) << error;
+      named += has(error, concat("= rank ", victim, " of the job")) || has(error, concat("rank ", victim, " "));
+    }
+    EXPECT_GE(named, 1) << schedule;
+    ++victim;
+  }
 }
 
 TEST_F(MeshFaults, ranks_that_differ_in_shape) {

@@ -1,87 +1,12 @@
 // `tessera train` on meshes of tp, sp, cp and every strategy: the run is that of one process, and what one mesh saves
 // another loads.
 
-#include "resume_jobs.h"
+#include "mesh_jobs.h"
 
 #include <map>
 
-#include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/format/safetensors/safetensors.h>
-
 namespace tessera::testing {
 namespace {
-
-constexpr int saved_at = 3, last_step = 6;
-
-struct Mesh {
-  std::string name;
-  int ranks;
-  int copies;  ///< copies of the model, each with rows of its own
-  Words flags;
-};
-
-class TrainMesh : public ResumeJobs {
- protected:
-  /// The rows of a step are the same everywhere: copies x rows of each. A tiny Llama, unless `more` names a model.
-  RunConfig run_config(const std::string& output, const Mesh& mesh, const Words& more) const {
-    static const Words llama = {"--config_name", "llama-tiny", "--config_overrides",
-                                "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,"
-                                "head_dim=8,intermediate_size=48,vocab_size=257,max_position_embeddings=16"};
-    const bool named = !more.empty() && more[0] == "--model_name_or_path";
-    return config(output, last_step,
-                  (named ? Words{more[0], more[1]} : llama) +
-                      Words{"--per_device_train_batch_size", concat(4 / mesh.copies), "--validation_split_percentage",
-                            "10", "--eval_strategy", "steps", "--eval_steps", "3", "--check_replicas_steps", "2"} +
-                      mesh.flags + more);
-  }
-
-  void train_on(const std::string& output, const Mesh& mesh, const Words& more) const {
-    const RunConfig run = run_config(output, mesh, more);
-    run_ranks(
-        mesh.ranks,
-        [&](comm::World&) {
-          be_quiet();
-          EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << output;
-        },
-        time_limit(60));
-  }
-
-  /// Every loss, norm and evaluation that the run has logged.
-  std::vector<double> figures(const std::string& output) const {
-    std::vector<double> all;
-    const std::string metrics = path_join(path(output), "metrics.jsonl");
-    for (const std::string& line : split(read_file(metrics), '\n')) {
-      if (line.empty()) continue;
-      const Value value = parse_json(line, metrics);
-      for (const char* key : {"loss", "grad_norm", "eval_loss", "tokens"})
-        if (const Value* number = value.find(key); number != nullptr && number->is_number())
-          all.push_back(number->as_real());
-    }
-    return all;
-  }
-
-  void expect_same_run(const std::string& output, const std::string& wanted, const std::string& what) const {
-    const auto got = figures(output), expected = figures(wanted);
-    ASSERT_EQ(got.size(), expected.size()) << what;
-    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-5 * std::abs(expected[i])) << what;
-    expect_same_model(output, wanted, what);
-  }
-
-  void expect_same_model(const std::string& output, const std::string& wanted, const std::string& what,
-                         const std::string& file = "model.safetensors") const {
-    const format::SafetensorsFile a(path(output + "/" + file)), b(path(wanted + "/" + file));
-    ASSERT_EQ(a.tensors().size(), b.tensors().size()) << what;
-    for (const format::TensorInfo& info : b.tensors()) {
-      const format::TensorInfo* own = a.find(info.name);
-      ASSERT_NE(own, nullptr) << what << ": " << info.name;
-      ASSERT_EQ(own->shape, info.shape) << what << ": " << info.name;
-      const at::Tensor x = checkpoint::read_tensor(a, *own), y = checkpoint::read_tensor(b, info);
-      EXPECT_LE((x - y).norm().item<double>(), 2e-5 * y.norm().item<double>()) << what << ": " << info.name;
-    }
-  }
-};
-
-const Mesh one{"one", 1, 1, {}};
 
 TEST_F(TrainMesh, every_mesh_trains_as_one_process_and_loads_what_another_has_saved) {
   const std::vector<Mesh> meshes = {

@@ -21,7 +21,8 @@ data::Batch to_device(data::Batch batch, c10::Device device) {
 }
 
 EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
-                     const comm::Group& group, std::optional<at::ScalarType> narrow, bool together, bool nan_filter) {
+                     const comm::Group& group, std::optional<at::ScalarType> narrow, bool together, bool nan_filter,
+                     const LossesOf& pipeline, std::int64_t at_once) {
   const comm::Tag tag("evaluation");
   const std::int64_t begin_ns = monotonic_ns();
   const at::NoGradGuard no_grad;
@@ -33,6 +34,25 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
   const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();  // the last ones may be missing
   std::vector<double> sums(static_cast<std::size_t>(own_batches), 0.0);
   std::int64_t tokens = 0, batches = 0, left_out = 0;
+  std::vector<data::Batch> waiting;  // for the pipeline
+  std::vector<double> scales;
+  std::vector<std::int64_t> places;  // in sums; -1: does not count
+  const auto note = [&](std::int64_t place, double sum, std::int64_t scored) {
+    if (nan_filter && !std::isfinite(sum)) {
+      left_out += scored;
+      return;
+    }
+    sums[static_cast<std::size_t>(place)] = sum;
+    tokens += scored;
+  };
+  const auto run_pipeline = [&] {
+    const std::vector<double> losses = pipeline(waiting, scales);
+    for (std::size_t i = 0; i < waiting.size(); ++i)
+      if (places[i] >= 0) note(places[i], losses[i] / scales[i], waiting[i].scored_tokens);
+    waiting.clear();
+    scales.clear();
+    places.clear();
+  };
   for (std::int64_t k = 0; k < own_batches; ++k) {
     const std::int64_t own_row = (k * group.size() + group.rank()) * batch_size;
     const bool counts = own_row < dataset.size();
@@ -44,16 +64,16 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
     if (batch.scored_tokens == 0 && !together) continue;
     // The scale keeps the fp32 result near 1, where its rounding is that of a mean.
     const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, batch.scored_tokens));
-    const nn::Autocast precision(narrow, group.device().type());
-    const at::Tensor loss = model.loss(batch, scale);
-    if (!counts || batch.scored_tokens == 0) continue;
-    const double sum = loss.item<double>() / scale;
-    if (nan_filter && !std::isfinite(sum)) {
-      left_out += batch.scored_tokens;
+    if (pipeline) {
+      waiting.push_back(batch);
+      scales.push_back(scale);
+      places.push_back(counts && batch.scored_tokens > 0 ? k : -1);
+      if (std::ssize(waiting) >= at_once || k + 1 == own_batches) run_pipeline();
       continue;
     }
-    sums[static_cast<std::size_t>(k)] = sum;
-    tokens += batch.scored_tokens;
+    const nn::Autocast precision(narrow, group.device().type());
+    const at::Tensor loss = model.loss(batch, scale);
+    if (counts && batch.scored_tokens > 0) note(k, loss.item<double>() / scale, batch.scored_tokens);
   }
   model.train(was_training);
 

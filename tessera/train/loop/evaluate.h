@@ -7,17 +7,25 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/train/reporting/metrics.h>
 
+#include <functional>
+#include <vector>
+
 namespace tessera::train {
+
+/// The losses of several batches, each times its scale, without gradients.
+using LossesOf =
+    std::function<std::vector<double>(const std::vector<data::Batch>& batches, const std::vector<double>& scales)>;
 
 /// Every block once, in batches of `batch_size` (the last may be smaller): rank r of R takes the batches r, R + r, ...
 /// Their sums are added in fp64 in the order of the batches, so the bits do not depend on the number of ranks (one
 /// thread each). The model is left in training mode as it was. `narrow`: forward under autocast (nn/autocast.h), as in
 /// training. `together`: a forward pass is collective (parameters are divided over ranks), so every rank does as many.
 /// `nan_filter`: batches whose loss is not finite are left out, as long as there is another one (transformers'
-/// logging_nan_inf_filter). Collective. Fills loss, tokens, rows, batches and seconds.
+/// logging_nan_inf_filter). `pipeline`: instead of the model's own loss, the losses of up to `at_once` batches,
+/// which go through a pipeline one behind the other. Collective. Fills loss, tokens, rows, batches and seconds.
 EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
                      const comm::Group& group, std::optional<at::ScalarType> narrow = {}, bool together = false,
-                     bool nan_filter = false);
+                     bool nan_filter = false, const LossesOf& pipeline = {}, std::int64_t at_once = 1);
 
 /// `batch` with its tensors on a device.
 data::Batch to_device(data::Batch batch, c10::Device device);

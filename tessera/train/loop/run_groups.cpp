@@ -10,6 +10,7 @@
 
 #include <initializer_list>
 #include <numeric>
+#include <span>
 
 namespace tessera::train {
 
@@ -24,6 +25,10 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   if (!groups.cuts()) return groups;
   comm::life().set_place(layout::describe_rank(groups.mesh, world.rank()));
   groups.tensor = made.of(Axis::tp);
+  groups.pipeline = made.of(Axis::pp);
+  constexpr Axis stages = Axis::pp;
+  if (groups.pipeline_ranks() > 1 && groups.pipeline.capabilities().ordered_messages)
+    groups.back = world.split(layout::all_groups(groups.mesh, std::span(&stages, 1)), "pp back");
   if (groups.context_ranks() > 1)
     groups.context =
         context_groups(world, groups.mesh, config.parallel.cp_comm_type, static_cast<int>(config.parallel.cp_a2a_size));

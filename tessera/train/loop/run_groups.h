@@ -19,6 +19,8 @@ struct RunGroups {
   comm::Group data;       ///< the ranks that have other rows (dp)
   comm::Group gradients;  ///< those whose gradients are summed, over which the engine divides (dp x cp)
   comm::Group tensor;     ///< tp
+  comm::Group pipeline;   ///< pp
+  comm::Group back;       ///< the same ranks, for messages to lower ones, where the backend keeps messages in order
   ContextGroups context;  ///< cp
 
   bool sequence_parallel = false;
@@ -27,8 +29,9 @@ struct RunGroups {
   std::int64_t filled_length(std::int64_t tokens) const;
   int tensor_ranks() const { return mesh.size(layout::Axis::tp); }
   int context_ranks() const { return mesh.size(layout::Axis::cp); }
-  /// One rank for each row and part of a layer: the model itself is cut.
-  bool cuts() const { return tensor_ranks() * context_ranks() > 1; }
+  int pipeline_ranks() const { return mesh.size(layout::Axis::pp); }
+  /// Several ranks work on the same rows.
+  bool cuts() const { return tensor_ranks() * context_ranks() * pipeline_ranks() > 1; }
 };
 
 /// Collective. Throws InputError for settings that do not fit the ranks.

@@ -185,8 +185,13 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   std::string weights_folder;
   const bool parts_only = keeps_parts_only(config, world, groups);
   const models::ConfigEdit edit = task_edit(config.data);
-  setup.model = parts_only ? models::load_model_deferred(config.model, seed, weights_folder, edit)
-                           : models::load_language_model(config.model, seed, edit);
+  const bool pipelined = groups.pipeline_ranks() > 1, deferred = parts_only || pipelined;
+  setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit)
+                         : models::load_language_model(config.model, seed, edit);
+  if (pipelined) {
+    setup.pipeline = plan_pipeline(config, groups, *setup.model);
+    setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
+  }
   setup.lora = set_up_adapters(*setup.model, config, world.rank());
   setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
 
@@ -219,7 +224,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     check_checkpoint_kind(setup);
     if (setup.lora)
       models::load_adapters(*setup.model, *setup.lora, setup.resume_folder);
-    else if (parts_only)
+    else if (deferred)
       weights_folder = setup.resume_folder;
     else
       models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
@@ -233,6 +238,10 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
   setup.plan = make_run_plan(config, groups.data.size(), setup.datasets.train->size(),
                              setup.datasets.validation != nullptr, from);
+  if (pipelined && !parts_only) {
+    models::fill_parameters(*setup.model, setup.weights.get());
+    setup.weights.reset();
+  }
   if (!parts_only) setup.model->to(world.device());
   return setup;
 }

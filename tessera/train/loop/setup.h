@@ -15,6 +15,7 @@
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
 #include <tessera/train/core/run_plan.h>
+#include <tessera/train/loop/pipeline.h>
 #include <tessera/train/loop/run_groups.h>
 
 #include <functional>
@@ -44,6 +45,7 @@ struct Setup {
   /// null, from their initialisers.
   std::shared_ptr<const models::WeightSource> weights;
   RunPlan plan;
+  std::optional<PipelinePlan> pipeline;  ///< --pp_size; the model holds this rank's stages
 };
 
 /// Where a run begins.

@@ -67,6 +67,13 @@ void TrainingLoop::shard_model() {
                                           .sequence_parallel = setup_.config.parallel.sequence_parallel});
   if (groups.context_ranks() > 1) setup_.model->set_attention(context_attention_function(groups.context));
   ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.gradients);
+  if (setup_.pipeline) {
+    options.stages = groups.pipeline;
+    const std::string tied = setup_.model->tied_parameter();
+    const auto& rank_of = setup_.pipeline->schedule.rank_of;
+    if (!tied.empty() && groups.pipeline.rank() == rank_of.back() && rank_of.front() != rank_of.back())
+      options.held_by_earlier_stage = {tied};
+  }
   bool filled = false;            // a model that is not divided after all is not asked for
   std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing
   if (setup_.weights)
@@ -86,6 +93,9 @@ void TrainingLoop::shard_model() {
     for (const auto& item : setup_.model->named_parameters())
       setup_.weights->read(item.key(), 0, item.value().detach());
   setup_.weights.reset();
+  if (setup_.pipeline)
+    pipeline_.emplace(*setup_.pipeline, setup_.config, groups, *setup_.model,
+                      [this](bool forward) { enter(forward ? Phase::forward : Phase::backward); });
   if (setup_.config.optimization.gradient_checkpointing)
     checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
 }
@@ -99,9 +109,11 @@ ExitCode TrainingLoop::run() {
   if (setup_.groups.cuts())
     journal_.note(concat("mesh: ", layout::describe(setup_.groups.mesh),
                          setup_.config.parallel.sequence_parallel ? ", sequence parallel" : ""));
+  if (pipeline_) journal_.note(concat("pipeline: ", describe(pipeline_->plan())));
   if (!core_.moves_betas())
     journal_.note(concat("one_cycle: --optim ", setup_.config.optimization.optim,
                          " has no betas, so only the learning rate is cycled"));
+  predict_memory();
   prepare_measuring();
   totals_.startup_seconds = seconds_since_process_start();
   if (setup_.config.output.profile) {
@@ -215,6 +227,7 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
     }
   }
   if (stop == StopRequest::none) load_best_model();
+  if (pipeline_) pipeline_drawing_ = pipeline_->drawing();
   count_totals(stop);
   journal_.ended(totals_);
   if (stop == StopRequest::none) save_final_model();
@@ -225,7 +238,7 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
     if (stop == StopRequest::none) unmark_output(setup_.config.output.output_dir);
     if (!describe_strategy(setup_.config, *sharded_).empty() && !last_log_.memory_kinds.empty())
       journal_.note("memory of rank 0: " +
-                    compare_memory(predicted_memory(0), to_json(last_log_.memory_kinds.front())));
+                    compare_memory(predicted_memory_[0], to_json(last_log_.memory_kinds.front())));
     for (const std::string& line :
          describe_end(setup_, totals_, first_sample_, last_sample_, output_->path("report.html")))
       journal_.note(line);

@@ -54,16 +54,14 @@ class TrainingLoop {
   };
 
   void shard_model();
-  Value predicted_memory(int rank) const {
-    return train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(),
-                                   rank / setup_.groups.tensor_ranks(), plan_.batch_size * row_tokens());
-  }
+  void predict_memory();
   void open_output();
   void enter(Phase phase, std::string_view name);
   void enter(Phase phase) { enter(phase, phase_names[static_cast<std::size_t>(phase)]); }
   void prepare_measuring();
   std::vector<data::Batch> read_step() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
+  void compute_in_pipeline(const std::vector<data::Batch>& batches, double scale, double logged);
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
   bool update_weights();
   bool check_norm();
@@ -107,6 +105,7 @@ class TrainingLoop {
   StepCore core_;
   std::optional<TensorParallel> tensor_;                                    // --tp_size
   Sharded* sharded_ = nullptr;                                              // the core's
+  std::optional<RunPipeline> pipeline_;                                     // --pp_size
   std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;  // --gradient_checkpointing
   CheckpointManager checkpoints_;
   StopSignals signals_;
@@ -117,6 +116,8 @@ class TrainingLoop {
   std::int64_t skipped_steps_ = 0;     // whose gradients were not finite (--fp16, --nan_policy skip)
   std::int64_t skipped_in_a_row_ = 0;  // counted for --nan_policy skip
   double grad_norm_ = 0, learning_rate_ = 0;
+  std::vector<Value> predicted_memory_;  // by rank
+  std::string pipeline_drawing_;         // when the run has ended
   PhaseClock clock_;
   std::optional<Trace> trace_;  // --profile
   std::int64_t trace_zero_ns_ = 0;

@@ -81,7 +81,11 @@ bool TrainingLoop::evaluate() {
   enter(Phase::other, "evaluate");
   EvalMetrics metrics = train::evaluate(
       *setup_.model, *setup_.datasets.validation, setup_.config.optimization.per_device_eval_batch_size,
-      setup_.groups.data, evaluation_precision(setup_.config), divided(), setup_.config.output.logging_nan_inf_filter);
+      setup_.groups.data, evaluation_precision(setup_.config), divided(), setup_.config.output.logging_nan_inf_filter,
+      pipeline_
+          ? LossesOf([this](const auto& batches, const auto& scales) { return pipeline_->evaluate(batches, scales); })
+          : LossesOf(),
+      std::int64_t{4} * setup_.groups.pipeline_ranks());
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
@@ -93,6 +97,15 @@ bool TrainingLoop::evaluate() {
   write_report();
   enter(Phase::other);
   return best;
+}
+
+/// Each rank's, told by itself: ranks may hold other stages of the model. Collective.
+void TrainingLoop::predict_memory() {
+  const Value own = train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(),
+                                            setup_.groups.gradients.rank() % sharded_->shard_ranks(),
+                                            plan_.batch_size * row_tokens());
+  for (const std::string& text : comm::all_gather_text(world_.group(), dump_json(own, -1)))
+    predicted_memory_.push_back(parse_json(text, "predicted memory"));
 }
 
 /// Means over the steps of this process, and the machine as of the last log.
@@ -148,13 +161,14 @@ void TrainingLoop::write_report() {
   report.communication = communication_table();
   report.memory = Value::make_array();
   for (const MemoryByKind& kinds : last_log_.memory_kinds) report.memory.push_back(to_json(kinds));
-  for (int rank = 0; rank < world_.size(); ++rank) report.predicted_memory.push_back(predicted_memory(rank));
+  for (const Value& rank : predicted_memory_) report.predicted_memory.push_back(rank);
   if (!describe_strategy(setup_.config, *sharded_).empty())
     for (const auto& cells : unit_table(sharded_->units(), row_of(setup_.config.sharding.strategy).shard_parameters)) {
       Value row = Value::make_array();
       for (const std::string& cell : cells) row.push_back(Value::of(cell));
       report.units.push_back(std::move(row));
     }
+  report.pipeline = pipeline_drawing_;
   report.unigram_entropy = totals_.unigram_entropy;
   report.advice = advise(utilization()).line();
   report.sample_before = first_sample_.text;

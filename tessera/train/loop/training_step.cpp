@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/log.h>
+#include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/context/batch.h>
@@ -47,7 +48,8 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
   all = all.cpu();
   const auto* sums = all.data_ptr<std::int64_t>();
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
-  const std::int64_t same = setup_.groups.tensor_ranks();  // so many ranks have counted the same rows
+  const std::int64_t same = std::int64_t{setup_.groups.tensor_ranks()} *
+                            setup_.groups.pipeline_ranks();  // so many ranks have counted the same rows
   return {{sums[0] / same, sums[1] / same, sums[2] / same, sums[5] / same},
           sums[4] > 0   ? StopRequest::interrupt
           : sums[3] > 0 ? StopRequest::terminate
@@ -70,6 +72,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   }
   const double scale = share * core_.loss_factor();
   core_.zero_grad();
+  if (pipeline_) return compute_in_pipeline(batches, scale, logged);
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
     enter(Phase::forward);
     core_.expect_step(micro + 1 == batches.size());
@@ -84,6 +87,24 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     // Ranks of tp have the same loss; what they log is added up.
     window_.add_loss(scale == 0 ? 0 : loss.item<double>() / scale * logged / setup_.groups.tensor_ranks());
   }
+}
+
+/// The same with stages of the model on several ranks: one reduction, when all micro-batches are through.
+void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, double scale, double logged) {
+  key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
+                     plan_.first_row(step_, 0, setup_.groups.data.rank()));
+  std::vector<double> losses;
+  {
+    const Sharded::WholeBatch together(*sharded_);
+    losses = pipeline_->train(batches, scale);
+  }
+  const int same = setup_.groups.tensor_ranks() * setup_.groups.pipeline_ranks();  // ranks that log the same
+  for (const double loss : losses) window_.add_loss(scale == 0 ? 0 : loss / scale * logged / same);
+  enter(Phase::backward, "reduce");
+  sharded_->reduce();
+  pipeline_->add_tied_gradients(*sharded_);
+  core_.gradients_changed();
+  comm::life().advance();
 }
 
 /// Clipping and the optimizer step in one pass over the gradients. A step whose gradients overflowed (--fp16) or are

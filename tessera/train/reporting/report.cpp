@@ -69,6 +69,7 @@ std::string render(const Report& report) {
                                          {"communication", report.communication},
                                          {"memory", report.memory},
                                          {"predicted_memory", report.predicted_memory},
+                                         {"pipeline", Value::of(report.pipeline)},
                                          {"units", report.units},
                                          {"advice", Value::of(report.advice)},
                                          {"unigram_entropy", Value::of(report.unigram_entropy)},

@@ -20,6 +20,7 @@ struct Report {
   Value predicted_memory = Value::make_array();  ///< state bytes per rank as they follow from the settings, by kind
   Value units = Value::make_array();   ///< what is gathered and dropped as one: rows of cells, the headings first
   Value memory = Value::make_array();  ///< array by rank of {kind: bytes}, the parts of the last peak
+  std::string pipeline;                ///< a drawing (SVG) of a step, planned and measured; empty: none
   double unigram_entropy = 0;          ///< drawn as a yardstick into the loss; 0: not
   std::string advice;                  ///< what limits the run, one line; empty: not known
   std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample

@@ -86,7 +86,7 @@ std::string host_name() {
 }  // namespace
 
 std::int64_t parameter_count(const models::LanguageModel& model) {
-  std::int64_t count = 0;
+  std::int64_t count = model.elsewhere_elements();
   for (const auto& parameter : model.parameters()) count += c10::multiply_integers(whole_shape(parameter));
   return count;
 }

@@ -191,6 +191,8 @@
       [bytes(stated.reduce((sum, k) => sum + (kindsOf[k] || 0), 0)), 'number']]));
     predicted.forEach((p, rank) => { line('rank ' + rank + ', predicted', p); line('measured', data.memory[rank]); });
   }
+  $('pipeline').innerHTML = data.pipeline || '';
+  $('pipeline-card').hidden = !data.pipeline;
   const units = data.units || [];
   units.forEach((cells, i) => $('units').appendChild(row(cells.map((text, column) => [text, column > 0 && column < 4 ? 'number' : '', i === 0 ? 'th' : undefined]))));
   $('units-card').hidden = units.length === 0;

@@ -1,0 +1,292 @@
+#include <tessera/train/loop/pipeline.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/comm/agree.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/layout/schedule/check.h>
+#include <tessera/layout/schedule/draw.h>
+#include <tessera/layout/schedule/files.h>
+#include <tessera/layout/schedule/table.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/parallel/pipeline/executor.h>
+#include <tessera/parallel/pipeline/tied.h>
+#include <tessera/train/core/precision.h>
+#include <tessera/train/loop/evaluate.h>
+
+namespace tessera::train {
+namespace {
+
+namespace schedule = layout::schedule;
+
+schedule::Schedule asked_schedule(const RunConfig& config, int ranks) {
+  const ParallelConfig& p = config.parallel;
+  const auto micro_batches = static_cast<int>(config.optimization.gradient_accumulation_steps);
+  if (schedule::find_schedule(p.pipeline_schedule) != nullptr || !path_exists(p.pipeline_schedule))
+    return schedule::make_schedule(p.pipeline_schedule,
+                                   {.ranks = ranks,
+                                    .stages_per_rank = static_cast<int>(p.pipeline_stages_per_rank),
+                                    .micro_batches = micro_batches,
+                                    .group_size = static_cast<int>(p.pipeline_group_size)});
+  schedule::Schedule read = schedule::read_schedule(p.pipeline_schedule);
+  schedule::check(read);
+  const auto given = static_cast<int>(read.ranks.size());
+  if (given != ranks || read.micro_batches != micro_batches || !schedule::has_backward(read))
+    throw InputError(concat("--pipeline_schedule ", p.pipeline_schedule, " is for ", given, " ranks and ",
+                            read.micro_batches, " micro-batches", schedule::has_backward(read) ? "" : ", forwards only",
+                            "; the run has --pp_size ", ranks, " and --gradient_accumulation_steps ", micro_batches,
+                            ": make them the same, with backwards"));
+  return schedule::computations_of(read);
+}
+
+/// Every stage's forwards, stage after stage: what evaluation does with so many batches.
+schedule::Schedule forwards_of(const schedule::Schedule& training, int batches) {
+  schedule::Schedule forwards{.name = "forward", .micro_batches = batches, .rank_of = training.rank_of, .ranks = {}};
+  for (int rank = 0; rank < static_cast<int>(training.ranks.size()); ++rank) {
+    auto& actions = forwards.ranks.emplace_back();
+    for (const int stage : schedule::stages_of(training, rank))
+      for (int batch = 0; batch < batches; ++batch)
+        actions.push_back({.kind = schedule::Kind::forward, .stage = stage, .micro_batch = batch});
+  }
+  return forwards;
+}
+
+/// FLOP per token of forward and backward. Looking up embeddings costs nothing beside them, and an encoder's head sees
+/// few tokens.
+layout::ChainCosts flops_of(const models::LanguageModel& model) {
+  const layout::DecoderShape shape = model.shape();
+  const bool causal = dynamic_cast<const models::CausalLm*>(&model) != nullptr;
+  layout::ChainCosts costs;
+  costs.end = causal ? 6.0 * static_cast<double>(model.vocab_size()) * static_cast<double>(shape.width) : 0;
+  const auto blocks = static_cast<double>(shape.blocks);
+  costs.blocks.assign(
+      static_cast<std::size_t>(shape.blocks),
+      (model.flops_per_token(std::min<std::int64_t>(1024, model.max_positions())) - costs.end) / blocks);
+  return costs;
+}
+
+void check_use(const RunConfig& config) {
+  const auto refuse = [](const char* what, const char* why) {
+    throw InputError(concat(what, " is not built with pipelines (--pp_size 2 or more): ", why));
+  };
+  if (config.model.lora_r > 0 || checkpoint::is_adapter_folder(config.model.model_name_or_path))
+    refuse("training of adapters", "PEFT's folders hold them in one file; divide the data instead");
+  if (config.optimization.auto_find_batch_size) refuse("--auto_find_batch_size", "give --per_device_train_batch_size");
+}
+
+}  // namespace
+
+std::vector<layout::StagePart> PipelinePlan::parts_of(int rank) const {
+  std::vector<layout::StagePart> parts;
+  for (const int stage : schedule::stages_of(schedule, rank)) parts.push_back(stages[static_cast<std::size_t>(stage)]);
+  return parts;
+}
+
+PipelinePlan plan_pipeline(const RunConfig& config, const RunGroups& groups, const models::LanguageModel& model) {
+  check_use(config);
+  PipelinePlan plan{.schedule = asked_schedule(config, groups.pipeline_ranks()), .stages = {}};
+  const int stages = plan.schedule.stages();
+  const std::int64_t blocks = model.shape().blocks;
+  const std::string& asked = config.parallel.pipeline_layout;
+  plan.stages = asked.empty()                      ? layout::cut_evenly(blocks, stages)
+                : asked == layout::layout_by_flops ? layout::cut_by_cost(flops_of(model), stages)
+                                                   : layout::parse_stage_layout(asked, blocks, stages);
+  for (int rank = 0; rank < groups.pipeline_ranks(); ++rank) {
+    const std::vector<layout::StagePart> parts = plan.parts_of(rank);
+    if (std::all_of(parts.begin(), parts.end(),
+                    [](const auto& part) { return part.blocks == 0 && !part.embeddings && !part.end; }))
+      throw InputError(concat("pipeline rank ", rank, " of ", groups.pipeline_ranks(),
+                              " would hold nothing: the model's ", blocks, " blocks are cut into ", stages,
+                              " stages; use fewer (--pp_size, --pipeline_stages_per_rank), or another "
+                              "--pipeline_layout"));
+  }
+  return plan;
+}
+
+std::string describe(const PipelinePlan& plan) {
+  std::string text = concat(plan.schedule.name.empty() ? "schedule of a file" : plan.schedule.name, ", ",
+                            plan.schedule.micro_batches, " micro-batches");
+  for (int rank = 0; rank < static_cast<int>(plan.schedule.ranks.size()); ++rank) {
+    std::vector<std::string> parts;
+    for (const layout::StagePart& part : plan.parts_of(rank)) parts.push_back(text_of(part));
+    text += concat("; rank ", rank, ": ", join(parts, " and "));
+  }
+  return text;
+}
+
+/// What the stages' functions work on, and who calls them.
+class PassesOfBatch {
+ public:
+  std::vector<data::Batch> batches;
+  std::vector<double> scales;
+  std::optional<at::ScalarType> narrow;
+  models::KvCache* cache = nullptr;  ///< not null: next_logits() of batches[0]
+  std::int64_t parts_of_rows = 1;    ///< between stages each rank of tp has such a part of the tokens
+  std::optional<parallel::PipelineExecutor> executor;
+};
+
+RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGroups& groups,
+                         models::LanguageModel& model, std::function<void(bool)> enter)
+    : plan_(std::move(plan)),
+      config_(config),
+      groups_(groups),
+      model_(model),
+      enter_(std::move(enter)),
+      passes_(std::make_unique<PassesOfBatch>()) {
+  parallel::PipelineOptions options{.group = groups_.pipeline, .back = groups_.back};
+  for (const int stage : schedule::stages_of(plan_.schedule, groups_.pipeline.rank()))
+    options.stages[stage].forward = [this, part = plan_.stages[static_cast<std::size_t>(stage)]](
+                                        int micro_batch, const at::Tensor& input) {
+      const auto i = static_cast<std::size_t>(micro_batch);
+      const nn::Autocast precision(passes_->narrow, groups_.pipeline.device().type());
+      if (passes_->cache != nullptr)
+        return dynamic_cast<models::CausalLm&>(model_).next_in_stage(passes_->batches[i].ids, *passes_->cache, part,
+                                                                     input);
+      return model_.run_stage(passes_->batches[i], part, input, passes_->scales[i]);
+    };
+  options.sizes = [this](int micro_batch) {
+    const at::Tensor& ids = passes_->batches[static_cast<std::size_t>(micro_batch)].ids;
+    return std::vector<std::int64_t>{ids.size(0), ids.size(1) / passes_->parts_of_rows, model_.shape().width};
+  };
+  options.enter = [this](const schedule::Action& action) { enter_(action.kind == schedule::Kind::forward); };
+  passes_->executor.emplace(std::move(options));
+  if (auto* const causal = dynamic_cast<models::CausalLm*>(&model_))
+    causal->set_next_logits([this](const at::Tensor& ids, models::KvCache& cache) { return next_logits(ids, cache); });
+}
+
+RunPipeline::~RunPipeline() {
+  if (auto* const causal = dynamic_cast<models::CausalLm*>(&model_)) causal->set_next_logits(nullptr);
+}
+
+std::vector<double> RunPipeline::train(const std::vector<data::Batch>& batches, double scale) {
+  passes_->batches.clear();
+  for (const data::Batch& batch : batches) passes_->batches.push_back(to_device(batch, groups_.pipeline.device()));
+  passes_->scales.assign(batches.size(), scale);
+  passes_->narrow = training_precision(config_);
+  passes_->parts_of_rows = groups_.sequence_parallel ? groups_.tensor_ranks() : 1;
+  const std::vector<double> losses = losses_of(plan_.schedule);
+  measured_ = passes_->executor->measured();
+  return losses;
+}
+
+std::vector<double> RunPipeline::evaluate(const std::vector<data::Batch>& batches, const std::vector<double>& scales) {
+  passes_->batches = batches;
+  passes_->scales = scales;
+  passes_->narrow = evaluation_precision(config_);
+  passes_->parts_of_rows = 1;
+  return losses_of(forwards_of(plan_.schedule, static_cast<int>(batches.size())));
+}
+
+at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cache) {
+  data::Batch batch;
+  batch.ids = ids;
+  passes_->batches = {batch};
+  passes_->narrow.reset();  // the caller's, if any
+  passes_->parts_of_rows = 1;
+  passes_->cache = &cache;
+  const std::vector<at::Tensor> own = passes_->executor->run(forwards_of(plan_.schedule, 1));
+  passes_->cache = nullptr;
+  passes_->batches.clear();
+  cache.add_tokens(ids.size(1));
+  const int last = plan_.schedule.rank_of.back();
+  const at::Tensor logits =
+      groups_.pipeline.rank() == last
+          ? own.front().contiguous()
+          : at::empty({ids.size(0), model_.vocab_size()}, at::TensorOptions(at::kFloat).device(ids.device()));
+  const comm::Tag tag("logits");
+  groups_.pipeline.broadcast(logits, last).wait();
+  return logits;
+}
+
+/// Everyone learns the losses from the rank of the last stage.
+std::vector<double> RunPipeline::losses_of(const schedule::Schedule& schedule) {
+  const std::vector<at::Tensor> own = passes_->executor->run(schedule);
+  const int last = plan_.schedule.rank_of.back();
+  std::vector<double> losses(passes_->batches.size());
+  if (groups_.pipeline.rank() == last)
+    std::transform(own.begin(), own.end(), losses.begin(), [](const at::Tensor& loss) { return loss.item<double>(); });
+  passes_->batches.clear();
+  const comm::Tag tag("losses");
+  at::Tensor shared = at::tensor(losses, at::kDouble).to(groups_.pipeline.device());  // [micro-batches]
+  groups_.pipeline.broadcast(shared, last).wait();
+  shared = shared.cpu();
+  std::copy_n(shared.const_data_ptr<double>(), losses.size(), losses.begin());
+  return losses;
+}
+
+namespace {
+
+std::string to_text(const std::vector<schedule::TimedAction>& actions) {
+  std::string text;
+  for (const auto& [action, start, end] : actions)
+    if (schedule::is_compute(action.kind))
+      text +=
+          concat(static_cast<int>(action.kind), " ", action.stage, " ", action.micro_batch, " ", start, " ", end, "\n");
+  return text;
+}
+
+std::vector<schedule::TimedAction> from_text(const std::string& text) {
+  std::vector<schedule::TimedAction> actions;
+  std::istringstream in(text);
+  int kind = 0;
+  for (schedule::TimedAction timed;
+       in >> kind >> timed.action.stage >> timed.action.micro_batch >> timed.start >> timed.end;) {
+    timed.action.kind = static_cast<schedule::Kind>(kind);
+    actions.push_back(timed);
+  }
+  return actions;
+}
+
+/// Means of what was measured. Where backward was one, its two parts are not known by themselves.
+schedule::Costs costs_of(const std::vector<std::vector<schedule::TimedAction>>& ranks, int stages) {
+  std::vector<std::map<schedule::Kind, std::pair<double, int>>> sums(static_cast<std::size_t>(stages));
+  for (const auto& actions : ranks)
+    for (const auto& [action, start, end] : actions) {
+      auto& [seconds, count] = sums[static_cast<std::size_t>(action.stage)][action.kind];
+      seconds += end - start;
+      ++count;
+    }
+  schedule::Costs costs;
+  costs.stages.clear();
+  for (auto& of_stage : sums) {
+    const auto mean = [&](schedule::Kind kind) {
+      const auto& [seconds, count] = of_stage[kind];
+      return count == 0 ? 0 : seconds / count;
+    };
+    schedule::StageCosts& stage = costs.stages.emplace_back();
+    stage.forward = mean(schedule::Kind::forward);
+    stage.input_gradient = mean(schedule::Kind::input_gradient);
+    stage.weight_gradient = mean(schedule::Kind::weight_gradient);
+    stage.backward = mean(schedule::Kind::backward);
+  }
+  return costs;
+}
+
+}  // namespace
+
+std::string RunPipeline::drawing() const {
+  schedule::Track measured{.title = "measured", .ranks = {}};
+  for (const std::string& text : comm::all_gather_text(groups_.pipeline, to_text(measured_)))
+    measured.ranks.push_back(from_text(text));
+  if (measured_.empty()) return "";
+  const schedule::Timing planned =
+      schedule::time_schedule(plan_.schedule, costs_of(measured.ranks, plan_.schedule.stages()));
+  return schedule::draw_svg(plan_.schedule, {schedule::track_of(planned, "planned"), measured});
+}
+
+void RunPipeline::add_tied_gradients(Sharded& sharded) const {
+  parallel::add_tied_gradients(sharded, model_.tied_parameter(), groups_.pipeline, plan_.schedule.rank_of.front(),
+                               plan_.schedule.rank_of.back());
+}
+
+}  // namespace tessera::train

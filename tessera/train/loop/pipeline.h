@@ -1,0 +1,75 @@
+#pragma once
+/// \file
+/// Pipeline parallelism of a run (--pp_size): which stages there are, and one batch through them.
+
+#include <tessera/comm/group.h>
+#include <tessera/config/core/run_config.h>
+#include <tessera/data/dataset.h>
+#include <tessera/layout/schedule/schedule.h>
+#include <tessera/layout/schedule/timing.h>
+#include <tessera/layout/stages.h>
+#include <tessera/models/causal_lm.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/train/loop/run_groups.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::train {
+
+class PassesOfBatch;
+
+/// Where the model is cut, and who does what when: the same on every rank.
+struct PipelinePlan {
+  layout::schedule::Schedule schedule;    ///< a training step's; computations only
+  std::vector<layout::StagePart> stages;  ///< in the order of the forward pass
+
+  /// What a rank of the pipeline holds.
+  std::vector<layout::StagePart> parts_of(int rank) const;
+};
+
+/// The plan that the settings ask for (--pipeline_schedule, --pipeline_stages_per_rank, --pipeline_layout), with the
+/// micro-batches of gradient accumulation. Throws InputError for what the model, or the run, cannot have.
+PipelinePlan plan_pipeline(const RunConfig& config, const RunGroups& groups, const models::LanguageModel& model);
+/// "1f1b, 2 ranks, 8 micro-batches; rank 0: embeddings, blocks 0-5; rank 1: ..."
+std::string describe(const PipelinePlan& plan);
+
+/// One rank's share. The model has kept its stages only. Not thread-safe.
+class RunPipeline {
+ public:
+  /// `config`, `groups` and `model` outlive it. `enter`: before every forward (true) and backward pass (false).
+  RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGroups& groups, models::LanguageModel& model,
+              std::function<void(bool forward)> enter);
+  ~RunPipeline();
+
+  const PipelinePlan& plan() const { return plan_; }
+  /// Forward and backward of a step's micro-batches, whose losses are multiplied by `scale`; gradients are accumulated
+  /// and not reduced (Sharded::WholeBatch). Returns the losses, on every rank. Collective over the pipeline.
+  std::vector<double> train(const std::vector<data::Batch>& batches, double scale);
+  /// The losses of batches, each times its scale, without gradients. On every rank; collective over the pipeline.
+  std::vector<double> evaluate(const std::vector<data::Batch>& batches, const std::vector<double>& scales);
+  /// models::CausalLm::next_logits() through all stages, on every rank; collective over the pipeline.
+  at::Tensor next_logits(const at::Tensor& ids, models::KvCache& cache);
+  /// The last step as it ran, beside what its schedule plans with the same costs: an SVG. Collective over the pipeline.
+  /// Ranks begin at 0, each by its own clock.
+  std::string drawing() const;
+  /// After the reduction: what the first and the last stage have in common gets the sum of both gradients, there and
+  /// here. Collective over the ranks of both stages.
+  void add_tied_gradients(Sharded& sharded) const;
+
+ private:
+  std::vector<double> losses_of(const layout::schedule::Schedule& schedule);
+
+  PipelinePlan plan_;
+  const RunConfig& config_;
+  const RunGroups& groups_;
+  models::LanguageModel& model_;
+  std::function<void(bool)> enter_;
+  std::unique_ptr<PassesOfBatch> passes_;
+  std::vector<layout::schedule::TimedAction> measured_;  // in the last step
+};
+
+}  // namespace tessera::train

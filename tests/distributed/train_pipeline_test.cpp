@@ -1,0 +1,140 @@
+// `tessera train` with pipelines: every schedule and every other axis beside them, against one process.
+
+#include "mesh_jobs.h"
+
+namespace tessera::testing {
+namespace {
+
+/// Four micro-batches of a step, the same rows on every mesh.
+class TrainPipeline : public TrainMesh {
+ protected:
+  Words llama(bool tied) const {
+    return {"--config_name", "llama-tiny", "--config_overrides",
+            concat("num_hidden_layers=4,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
+                   "intermediate_size=48,vocab_size=257,max_position_embeddings=16,tie_word_embeddings=",
+                   tied ? "true" : "false")};
+  }
+
+  /// As one process with so many micro-batches.
+  void train_pipe(const std::string& output, int ranks, int copies, const Words& model, const Words& flags,
+                  int micro_batches = 4) const {
+    const RunConfig run =
+        config(output, last_step,
+               model +
+                   Words{"--per_device_train_batch_size", concat(8 / copies / micro_batches),
+                         "--gradient_accumulation_steps", concat(micro_batches), "--validation_split_percentage", "10",
+                         "--eval_strategy", "steps", "--eval_steps", "3", "--check_replicas_steps", "2"} +
+                   flags);
+    run_ranks(
+        ranks,
+        [&](comm::World&) {
+          be_quiet();
+          EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << output;
+        },
+        time_limit(60));
+  }
+};
+
+const Words unsaved = {"--save_strategy", "no"};
+
+TEST_F(TrainPipeline, schedules_give_the_bits_of_one_process) {
+  const Words model = llama(/*tied=*/false);
+  train_pipe("one", 1, 1, model, unsaved);
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2"}) {
+    const std::string name = concat("pp2_", schedule);
+    train_pipe(name, 2, 1, model, unsaved + Words{"--pp_size", "2", "--pipeline_schedule", schedule});
+    expect_same_run(name, "one", name);
+    expect_same_model(name, "one", name, "", /*exactly=*/true);
+    if (HasFailure()) return;
+  }
+  for (const char* schedule : {"interleaved", "looped_bfs", "zbv", "dualpipev"}) {
+    const std::string name = concat("pp2v2_", schedule);
+    train_pipe(name, 2, 1, model,
+               unsaved + Words{"--pp_size", "2", "--pipeline_schedule", schedule, "--pipeline_stages_per_rank", "2"});
+    expect_same_run(name, "one", name);
+    expect_same_model(name, "one", name, "", /*exactly=*/true);
+    if (HasFailure()) return;
+  }
+  train_pipe("pp4", 4, 1, model, unsaved + Words{"--pp_size", "4"});
+  expect_same_model("pp4", "one", "pp4", "", /*exactly=*/true);
+  train_pipe("layout", 2, 1, model, unsaved + Words{"--pp_size", "2", "--pipeline_layout", "Et|tttL"});
+  expect_same_model("layout", "one", "layout", "", /*exactly=*/true);
+  train_pipe("flops", 2, 1, model, unsaved + Words{"--pp_size", "2", "--pipeline_layout", "flops"});
+  expect_same_model("flops", "one", "flops", "", /*exactly=*/true);
+}
+
+TEST_F(TrainPipeline, every_axis_beside_it) {
+  const Words model = llama(/*tied=*/true);
+  train_pipe("one", 1, 1, model, unsaved);
+  const std::vector<Mesh> meshes = {
+      {"pp2", 2, 1, {}},
+      {"pp2_zbv", 2, 1, {"--pipeline_schedule", "zbv"}},
+      {"dp2", 4, 2, {}},
+      {"full_shard2", 4, 2, {"--fsdp", "full_shard auto_wrap"}},
+      {"zero1", 4, 2, {"--zero_stage", "1", "--pipeline_schedule", "zb_h1"}},
+      {"zero2", 4, 2, {"--zero_stage", "2", "--pipeline_schedule", "interleaved"}},
+      {"tp2_sp", 4, 1, {"--tp_size", "2", "--sequence_parallel"}},
+      {"cp2", 4, 1, {"--cp_size", "2"}},
+      {"dp2_tp2", 8, 2, {"--tp_size", "2", "--fsdp", "full_shard auto_wrap"}},
+  };
+  std::string before;
+  for (const Mesh& mesh : meshes) {
+    train_pipe(mesh.name, mesh.ranks, mesh.copies, model,
+               mesh.flags + Words{"--pp_size", "2", "--save_steps", concat(saved_at)});
+    expect_same_run(mesh.name, "one", mesh.name);
+    if (!before.empty()) {
+      const std::string resumed = concat(mesh.name, "_from_", before);
+      train_pipe(
+          resumed, mesh.ranks, mesh.copies, model,
+          mesh.flags + unsaved +
+              Words{"--pp_size", "2", "--resume_from_checkpoint", path(concat(before, "/checkpoint-", saved_at))});
+      expect_same_model(resumed, "one", resumed);
+    }
+    before = mesh.name;
+    if (HasFailure()) return;
+  }
+  train_pipe("one_again", 1, 1, model,
+             unsaved + Words{"--resume_from_checkpoint", path(concat(before, "/checkpoint-", saved_at))});
+  expect_same_model("one_again", "one", "one_again");
+}
+
+TEST_F(TrainPipeline, dropout_recomputation_and_fewer_micro_batches_than_stages) {
+  const Words gpt2 = {"--config_name",
+                      "gpt2-tiny",
+                      "--config_overrides",
+                      "n_layer=4,n_embd=24,n_head=4,vocab_size=257,n_positions=16,resid_pdrop=0.1,embd_pdrop=0.2,"
+                      "attn_pdrop=0.1",
+                      "--neftune_noise_alpha",
+                      "5"};
+  train_pipe("one", 1, 1, gpt2, unsaved, 2);
+  train_pipe("pp4", 4, 1, gpt2, unsaved + Words{"--pp_size", "4", "--pipeline_schedule", "zb_h1"}, 2);
+  expect_same_run("pp4", "one", "pp4");
+  train_pipe("pp2", 4, 1, gpt2,
+             unsaved + Words{"--pp_size", "2", "--tp_size", "2", "--sequence_parallel", "--gradient_checkpointing"}, 2);
+  expect_same_run("pp2", "one", "pp2");
+}
+
+// Hidden tokens, padding, a tied decoder.
+TEST_F(TrainPipeline, an_encoder) {
+  std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nrank\nholds\ntile\nof\nthe\nmosaic\n.\n";
+  for (int i = 0; i < 13; ++i) vocabulary += concat(i, "\n");
+  const std::string folder = path("words");
+  make_folders(folder);
+  write_file_atomically(path_join(folder, "vocab.txt"), vocabulary);
+  write_file_atomically(
+      path_join(folder, "config.json"),
+      R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], "vocab_size": 25, "hidden_size": 32,
+          "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 16,
+          "type_vocab_size": 2, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})");
+  const Words bert = {"--config_name",    folder, "--config_overrides", "type_vocab_size=2",
+                      "--tokenizer_name", folder, "--block_size",       "12"};
+  train_pipe("one", 1, 1, bert, unsaved);
+  for (const Mesh& mesh : {Mesh{"pp2", 2, 1, {}}, Mesh{"tp2", 4, 1, {"--tp_size", "2", "--sequence_parallel"}},
+                           Mesh{"cp2", 4, 1, {"--cp_size", "2"}}}) {
+    train_pipe(mesh.name, mesh.ranks, 1, bert, unsaved + mesh.flags + Words{"--pp_size", "2"});
+    expect_same_run(mesh.name, "one", mesh.name);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
