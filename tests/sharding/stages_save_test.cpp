@@ -5,6 +5,7 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
+#include <torch/optim/adamw.h>
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -39,6 +40,7 @@ struct Net : torch::nn::Module {
 };
 
 const std::vector<int> all_layers = {0, 1, 2};
+const std::string torchs = "torch::optim::AdamW";
 
 struct Layout {
   int stages = 1, data = 1, tensor = 1;
@@ -76,6 +78,14 @@ class Rank {
                                    .plan = {{"layers.0", TensorStyle::colwise}, {"layers.1", TensorStyle::rowwise}},
                                    .check_values = false});
     core_.divide(module_, std::move(options), std::nullopt);
+    if (layout.optimizer == torchs) {
+      torchs_.emplace(module_->parameters());
+      core_.set_update(train::torch_update(*torchs_)(*module_, core_.sharded()));
+      for (const ShardedParameter& p : sharded().named_parameters())
+        at::Tensor(p.local).mutable_grad() = at::zeros_like(p.local);
+      core_.update().step(1);  // makes its states
+      return;
+    }
     OptimizationConfig config;
     config.optim = parse_word<OptimizerKind>(layout.optimizer).value();
     core_.set_update(train::configured_update(config, train::decay_everything(0))(*module_, core_.sharded()));
@@ -131,6 +141,7 @@ class Rank {
   comm::World& world_;
   std::shared_ptr<Net> module_;
   std::optional<TensorParallel> parts_;
+  std::optional<torch::optim::AdamW> torchs_;
   train::StepCore core_;
 };
 
@@ -238,7 +249,8 @@ TEST_F(StagesSave, two_stages_of_two_ranks) {
          {.stages = 2, .data = 2, .strategy = "zero1"},
          {.stages = 2, .data = 2, .strategy = "full_shard"},
          {.stages = 2, .data = 2, .strategy = "full_shard", .shards = 1},
-         {.stages = 2, .data = 2, .strategy = "full_shard", .optimizer = "adafactor"}});
+         {.stages = 2, .data = 2, .strategy = "full_shard", .optimizer = "adafactor"},
+         {.stages = 2, .data = 2, .strategy = "zero1", .optimizer = torchs}});
 }
 
 TEST_F(StagesSave, two_stages_of_copies_that_are_divided) {
