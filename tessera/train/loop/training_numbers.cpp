@@ -19,7 +19,7 @@
 namespace tessera::train {
 namespace {
 
-/// "tp" or "cp" when this rank has waited for that axis more than for any other; empty else.
+/// "tp", "cp" or "pp" when this rank has waited for that axis more than for any other; empty else.
 std::string cut_axis_waited_for() {
   std::map<std::string, double> seconds;
   for (const comm::OpTotals& row : comm::recorder().totals()) {
@@ -28,7 +28,8 @@ std::string cut_axis_waited_for() {
   }
   const auto most = std::max_element(seconds.begin(), seconds.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most != seconds.end() && (most->first == "tp" || most->first == "cp") ? most->first : "";
+  return most != seconds.end() && (most->first == "tp" || most->first == "cp" || most->first == "pp") ? most->first
+                                                                                                      : "";
 }
 
 }  // namespace

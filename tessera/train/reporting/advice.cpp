@@ -45,6 +45,15 @@ Advice input_advice(double share) {
 }
 
 Advice communication_advice(const Utilization& run, double share) {
+  if (run.cut_axis == "pp")
+    return {"communication-bound",
+            concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
+                   run.ranks == 2 ? " process" : " processes",
+                   ", most of it along pp, where stages are empty at a step's ends or take longer than others: raise "
+                   "--gradient_accumulation_steps (now ",
+                   run.accumulation,
+                   "), take a --pipeline_schedule with less bubble (zb_h1, zbv), or cut by cost "
+                   "(--pipeline_layout flops)")};
   if (!run.cut_axis.empty())
     return {"communication-bound",
             concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,

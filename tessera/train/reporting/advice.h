@@ -20,7 +20,7 @@ struct Utilization {
   std::int64_t micro_batch = 1;       ///< rows
   std::int64_t accumulation = 1;      ///< micro-batches per step
   bool gathers_parameters = false;    ///< whole parameters are gathered for every micro-batch
-  std::string cut_axis = "";          ///< "tp" or "cp" where this rank waits most for those; empty: for copies, shards
+  std::string cut_axis = "";          ///< "tp", "cp" or "pp" where this rank waits most for those; else empty
   std::int64_t peak_bytes = 0;        ///< bytes of the rank that needs most
   std::int64_t activation_bytes = 0;  ///< activations among these
   std::int64_t machine_bytes = 0;     ///< memory of the host; 0: unknown
