@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/models/kept_parts.h>
 #include <tessera/nn/dropout_attention.h>
 #include <tessera/nn/nn.h>
 
@@ -59,9 +60,9 @@ at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& type
 }
 
 void BertEmbeddings::keep_words_only() {
-  position_embeddings = token_type_embeddings = nullptr;
-  norm = nullptr;
-  for (const char* name : {"position_embeddings", "token_type_embeddings", "LayerNorm"}) unregister_module(name);
+  drop(*this, "position_embeddings", position_embeddings);
+  drop(*this, "token_type_embeddings", token_type_embeddings);
+  drop(*this, "LayerNorm", norm);
 }
 
 BertSelfAttention::BertSelfAttention(const BertConfig& config, std::int64_t index)
@@ -181,26 +182,16 @@ at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, co
 
 void BertModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
   const KeptParts kept(parts);
-  bool any = false;
-  for (std::size_t i = 0; i < layer.size(); ++i) {
-    if (kept.block(static_cast<std::int64_t>(i))) {
-      any = true;
-      continue;
-    }
-    layer[i] = nullptr;
-    named_children()["encoder"]->named_children()["layer"]->unregister_module(std::to_string(i));
-  }
+  drop_blocks(*named_children()["encoder"]->named_children()["layer"], layer, kept);
+  const bool any = std::any_of(layer.begin(), layer.end(), [](const auto& block) { return block != nullptr; });
   if (!any && !kept.embeddings && !(tied && kept.end))
     throw InputError("a pipeline's rank that holds nothing of BERT but its head: give it a block (--pipeline_layout)");
   if (!kept.embeddings && tied && kept.end) {
     embeddings->keep_words_only();
   } else if (!kept.embeddings) {
-    embeddings = nullptr;
-    unregister_module("embeddings");
+    drop(*this, "embeddings", embeddings);
   }
-  if (kept.end || !pooler) return;
-  pooler = nullptr;
-  unregister_module("pooler");
+  if (pooler && !kept.end) drop(*this, "pooler", pooler);
 }
 
 at::Tensor BertModel::pooled(const at::Tensor& hidden, const nn::RandomPlace& place) {

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/bert.h>
+#include <tessera/models/kept_parts.h>
 #include <tessera/nn/nn.h>
 
 #include <array>
@@ -146,9 +147,7 @@ std::string BertForMaskedLM::tied_parameter() const {
 
 void BertForMaskedLM::drop_all_but(const std::vector<layout::StagePart>& parts) {
   bert->drop_all_but(parts, config_.tie_word_embeddings);
-  if (KeptParts(parts).end) return;
-  predictions = nullptr;
-  unregister_module("cls");
+  if (!KeptParts(parts).end) drop(*this, "cls", predictions);
 }
 
 at::Tensor BertForMaskedLM::loss_of(const at::Tensor& h, const data::Batch& batch, const ForwardContext& context,
@@ -175,9 +174,7 @@ at::Tensor BertForSequenceClassification::scores(const at::Tensor& hidden, const
 
 void BertForSequenceClassification::drop_all_but(const std::vector<layout::StagePart>& parts) {
   bert->drop_all_but(parts, /*tied=*/false);
-  if (KeptParts(parts).end) return;
-  classifier = nullptr;
-  unregister_module("classifier");
+  if (!KeptParts(parts).end) drop(*this, "classifier", classifier);
 }
 
 at::Tensor BertForSequenceClassification::loss_of(const at::Tensor& hidden, const data::Batch& batch,

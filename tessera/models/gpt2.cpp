@@ -1,6 +1,7 @@
 #include <tessera/models/gpt2.h>
 
 #include <tessera/base/error.h>
+#include <tessera/models/kept_parts.h>
 #include <tessera/nn/nn.h>
 #include <cmath>
 
@@ -142,22 +143,10 @@ at::Tensor Gpt2Model::embedded(const at::Tensor& ids, const ForwardContext& give
 
 void Gpt2Model::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
   const KeptParts kept(parts);
-  for (std::size_t i = 0; i < h.size(); ++i) {
-    if (kept.block(static_cast<std::int64_t>(i))) continue;
-    h[i] = nullptr;
-    named_children()["h"]->unregister_module(std::to_string(i));
-  }
-  if (!kept.embeddings) {
-    wpe = nullptr;
-    unregister_module("wpe");
-  }
-  if (!kept.embeddings && !(tied && kept.end)) {
-    wte = nullptr;
-    unregister_module("wte");
-  }
-  if (kept.end) return;
-  ln_f = nullptr;
-  unregister_module("ln_f");
+  drop_blocks(*named_children()["h"], h, kept);
+  if (!kept.embeddings) drop(*this, "wpe", wpe);
+  if (!kept.embeddings && !(tied && kept.end)) drop(*this, "wte", wte);
+  if (!kept.end) drop(*this, "ln_f", ln_f);
 }
 
 Gpt2::Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed)
@@ -184,9 +173,7 @@ void Gpt2::initialise(std::uint64_t seed) {
 
 void Gpt2::drop_all_but(const std::vector<layout::StagePart>& parts) {
   transformer->drop_all_but(parts, config_.tie_word_embeddings);
-  if (lm_head == nullptr || KeptParts(parts).end) return;
-  lm_head = nullptr;
-  unregister_module("lm_head");
+  if (lm_head && !KeptParts(parts).end) drop(*this, "lm_head", lm_head);
 }
 
 at::Tensor Gpt2::hidden(const at::Tensor& ids, ForwardContext context) {

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/config_value.h>
+#include <tessera/models/kept_parts.h>
 #include <tessera/nn/nn.h>
 #include <cmath>
 #include <numeric>
@@ -130,18 +131,9 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
 
 void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
   const KeptParts kept(parts);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (kept.block(static_cast<std::int64_t>(i))) continue;
-    layers[i] = nullptr;
-    named_children()["layers"]->unregister_module(std::to_string(i));
-  }
-  if (!kept.embeddings && !(tied && kept.end)) {
-    embed_tokens = nullptr;
-    unregister_module("embed_tokens");
-  }
-  if (kept.end) return;
-  norm = nullptr;
-  unregister_module("norm");
+  drop_blocks(*named_children()["layers"], layers, kept);
+  if (!kept.embeddings && !(tied && kept.end)) drop(*this, "embed_tokens", embed_tokens);
+  if (!kept.end) drop(*this, "norm", norm);
 }
 
 Llama::Llama(const Value& hf_config, std::optional<std::uint64_t> seed)
@@ -164,9 +156,7 @@ void Llama::initialise(std::uint64_t seed) {
 
 void Llama::drop_all_but(const std::vector<layout::StagePart>& parts) {
   model->drop_all_but(parts, config_.tie_word_embeddings);
-  if (lm_head == nullptr || KeptParts(parts).end) return;
-  lm_head = nullptr;
-  unregister_module("lm_head");
+  if (lm_head && !KeptParts(parts).end) drop(*this, "lm_head", lm_head);
 }
 
 at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {

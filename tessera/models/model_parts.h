@@ -11,7 +11,6 @@
 #include <tessera/nn/attention_call.h>
 #include <tessera/nn/dropout.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,24 +33,6 @@ using PartFunction = std::function<at::Tensor(const at::Tensor&)>;
 /// Returns function(x), at once or with something around it. The function owns all it needs (it may be copied and
 /// called again in backward). Called only when there is no key/value cache.
 using PartRunner = std::function<at::Tensor(const ModelPart& part, const PartFunction& function, const at::Tensor& x)>;
-
-/// What of a chain lies in some of its parts.
-struct KeptParts {
-  explicit KeptParts(const std::vector<layout::StagePart>& given) : parts(given) {
-    for (const layout::StagePart& part : parts) {
-      embeddings = embeddings || part.embeddings;
-      end = end || part.end;
-    }
-  }
-  bool block(std::int64_t index) const {
-    return std::any_of(parts.begin(), parts.end(), [&](const layout::StagePart& part) {
-      return index >= part.first_block && index < part.past_block();
-    });
-  }
-
-  std::vector<layout::StagePart> parts;
-  bool embeddings = false, end = false;
-};
 
 /// What the blocks of one forward pass share. Parts keep it until their backward.
 struct ForwardContext {

@@ -38,12 +38,15 @@ class TrainMesh : public ResumeJobs {
   }
 
   void train_on(const std::string& output, const Mesh& mesh, const Words& more) const {
-    const RunConfig run = run_config(output, mesh, more);
+    train_run(run_config(output, mesh, more), mesh.ranks);
+  }
+
+  static void train_run(const RunConfig& run, int ranks) {
     run_ranks(
-        mesh.ranks,
+        ranks,
         [&](comm::World&) {
           be_quiet();
-          EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << output;
+          EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << run.output.output_dir;
         },
         time_limit(60));
   }

@@ -25,13 +25,7 @@ class TrainPipeline : public TrainMesh {
                          "--gradient_accumulation_steps", concat(micro_batches), "--validation_split_percentage", "10",
                          "--eval_strategy", "steps", "--eval_steps", "3", "--check_replicas_steps", "2"} +
                    flags);
-    run_ranks(
-        ranks,
-        [&](comm::World&) {
-          be_quiet();
-          EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << output;
-        },
-        time_limit(60));
+    train_run(run, ranks);
   }
 };
 
