@@ -50,9 +50,7 @@ double peak_bytes_of(const std::vector<TimedAction>& actions, const Costs& costs
         if (!backward) bytes -= stage.activation_bytes;
         break;
       case Kind::input_gradient:
-        bytes += stage.weight_gradient_bytes;
-        peak = std::max(peak, bytes);  // both, while it runs
-        bytes -= stage.activation_bytes;
+        bytes += stage.weight_gradient_bytes - stage.activation_bytes;  // layer by layer the one becomes the other
         break;
       case Kind::backward:
         bytes -= stage.activation_bytes;

@@ -142,6 +142,8 @@ void PipelineMessages::progress() {
   for (auto& [source, queue] : incoming_)
     for (std::size_t i = 0; i < std::min(queue.size(), receives_ahead); ++i)
       if (!post(queue[i], source, /*blocking=*/false)) break;
+  for (auto& [destination, queue] : outgoing_)  // what has gone need not be held
+    for (; !queue.empty() && queue.front().done(); queue.pop_front()) queue.front().wait();
 }
 
 bool PipelineMessages::arrived(const Action& receive) const {
@@ -167,10 +169,7 @@ void PipelineMessages::send(const Action& send, const at::Tensor& tensor, bool r
   const int destination = rank_of_[static_cast<std::size_t>(layout::schedule::counterpart(send).stage)];
   const comm::Group& group = group_to(destination);
   auto& queue = outgoing_[destination];
-  while (!queue.empty() && (queue.size() >= outstanding_ || queue.front().done())) {
-    queue.front().wait();
-    queue.pop_front();
-  }
+  for (; queue.size() >= outstanding_; queue.pop_front()) queue.front().wait();
   const comm::Tag tag(name_of(send.kind));
   const at::Tensor out = tensor.detach().contiguous();
   Outgoing outgoing;

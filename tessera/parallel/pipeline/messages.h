@@ -47,7 +47,7 @@ class PipelineMessages {
   void begin(const layout::schedule::Schedule& schedule, const std::vector<Action>& receives, int outstanding);
   /// Gradients of this output may be received from now on.
   void expect_gradient(int stage, int micro_batch, const Passed& output);
-  /// Posts what can be posted. Does not block.
+  /// Posts what can be posted, lets go of what was sent. Does not block.
   void progress();
   /// Whether receive() of this would return at once.
   bool arrived(const Action& receive) const;
