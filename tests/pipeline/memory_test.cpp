@@ -27,10 +27,9 @@ constexpr double unit = 4.0 * B * T * C;  // bytes of a message
 std::shared_ptr<models::LanguageModel> make_stages(const std::vector<layout::StagePart>& parts) {
   ModelConfig config;
   config.config_name = "llama-tiny";
-  config.config_overrides =
-      concat("hidden_size=", C, ",num_attention_heads=", heads, ",num_key_value_heads=", heads, ",head_dim=", C / heads,
-             ",intermediate_size=", inner, ",num_hidden_layers=", blocks, ",vocab_size=", V,
-             ",max_position_embeddings=", T, ",tie_word_embeddings=false");
+  config.config_overrides = concat("hidden_size=", C, ",num_attention_heads=", heads, ",num_key_value_heads=", heads,
+                                   ",head_dim=", C / heads, ",intermediate_size=", inner, ",num_hidden_layers=", blocks,
+                                   ",vocab_size=", V, ",max_position_embeddings=", T, ",tie_word_embeddings=false");
   std::string folder;
   const auto model = models::load_model_deferred(config, 3, folder);
   model->keep_stages(parts);
@@ -68,8 +67,8 @@ TEST(PipelineMemory, is_the_formula_of_the_schedule) {
         return made;
       }();
       for (const schedule::ScheduleRow& row : schedule::schedules()) {
-        const schedule::Schedule plan = schedule::make_schedule(
-            row.name, {.ranks = ranks, .stages_per_rank = 0, .micro_batches = micro_batches});
+        const schedule::Schedule plan =
+            schedule::make_schedule(row.name, {.ranks = ranks, .stages_per_rank = 0, .micro_batches = micro_batches});
         const auto stages = layout::cut_evenly(blocks, plan.stages());
         std::vector<layout::StagePart> own;
         double elements = 0;
@@ -107,8 +106,8 @@ TEST(PipelineMemory, is_the_formula_of_the_schedule) {
         schedule::Costs costs;
         costs.stages.clear();
         for (const layout::StagePart& stage : stages)
-          costs.stages.push_back({.activation_bytes = activations_of(stage),
-                                  .weight_gradient_bytes = inputs_of_weights(stage)});
+          costs.stages.push_back(
+              {.activation_bytes = activations_of(stage), .weight_gradient_bytes = inputs_of_weights(stage)});
         const double formula =
             schedule::time_schedule(plan, costs).ranks[static_cast<std::size_t>(world.rank())].peak_bytes;
         // Besides, what is on its way from and to each neighbour: three messages that are awaited, four results that it
