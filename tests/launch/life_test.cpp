@@ -71,7 +71,12 @@ TEST(LifeWatch, AStoppedRankIsFrozenWithinThreeSeconds) {
   Job job;
   job.pass(5);
   job.process(2).state = 'T';
-  EXPECT_TRUE(job.pass(2.4, {2}).empty());
+  const auto early = job.pass(2.4, {2});
+  ASSERT_EQ(early.size(), 1u);
+  EXPECT_EQ(early[0].kind, LifeFinding::stopped);
+  EXPECT_EQ(early[0].text,
+            "rank 2 (pid 102) stands still: no heartbeat for 1 s, process state T (stopped by a signal); the job ends "
+            "after 2.5 s (--heartbeat_timeout)");
   const auto found = job.pass(0.5, {2});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, LifeFinding::frozen);
@@ -84,7 +89,7 @@ TEST(LifeWatch, APauseOfTwoSecondsIsToldAfterwards) {
   Job job;
   job.pass(5);
   job.process(1).state = 'T';
-  EXPECT_TRUE(job.pass(2.1, {1}).empty());
+  EXPECT_EQ(job.pass(2.1, {1}).size(), 1u) << "that it stands still";
   job.process(1).state = 'S';
   const auto found = job.pass(3);
   ASSERT_EQ(found.size(), 1u);
@@ -124,7 +129,7 @@ TEST(LifeWatch, AStoppedRankIsFrozenOnABusyMachineToo) {
   job.pass(5);
   job.wait_for_cpu(2);
   job.process(2).state = 'T';
-  EXPECT_EQ(job.pass(3, {2}).at(0).kind, LifeFinding::frozen);
+  EXPECT_EQ(job.pass(3, {2}).at(1).kind, LifeFinding::frozen);
 }
 
 TEST(ProcStatus, CountsTheTimeInWhichAProcessWaitsForAProcessor) {
@@ -169,8 +174,8 @@ TEST(LifeWatch, ASuspendedMachineIsNoFreeze) {
   EXPECT_TRUE(job.pass(10).empty());
   job.now += 600 * second;
   job.process(2).state = 'T';
-  EXPECT_TRUE(job.pass(2.4, {2}).empty());
-  EXPECT_EQ(job.pass(0.5, {2}).size(), 1u);
+  EXPECT_EQ(job.pass(2.4, {2}).at(0).kind, LifeFinding::stopped);
+  EXPECT_EQ(job.pass(0.5, {2}).at(0).kind, LifeFinding::frozen);
 }
 
 TEST(LifeWatch, OnlyRanksOfThisGenerationThatHaveJoinedAndNotLeftAreWatched) {

@@ -282,6 +282,85 @@ TEST(PipelineFaults, AStageThrows) {
               2, "pipeline: stage 2, micro-batch 3 (2F3): no more");
 }
 
+// Every stage under every schedule, in F or in backward: the one is named, the others end.
+TEST(PipelineFaults, AnyStageThrowsUnderAnySchedule) {
+  int turn = 0;
+  for (const auto& row : layout::schedule::schedules()) {
+    const Schedule schedule = make_schedule(row.name, {.ranks = 2, .stages_per_rank = 0, .micro_batches = 4});
+    const int victim = turn++ % schedule.stages();
+    const bool backward = turn % 2 == 0;
+    RankOptions run;
+    run.end_after_failure = false;
+    run.timeout_s = 15;
+    const auto outcomes = run_ranks_outcomes(
+        2,
+        [&](comm::World& world) {
+          Chain chain(schedule, world.rank(), at::kDouble);
+          PipelineOptions options = options_for(world, chain, schedule);
+          for (auto& [stage, functions] : options.stages)
+            if (stage == victim)
+              functions.forward = [&, plain = functions.forward](int m, const at::Tensor& input) {
+                if (m == 2 && !backward) throw std::runtime_error("no more");
+                const at::Tensor y = plain(m, input);
+                if (m == 2) y.register_hook([](const at::Tensor&) { throw std::runtime_error("no more"); });
+                return y;
+              };
+          PipelineExecutor executor(std::move(options));
+          const auto begin = std::chrono::steady_clock::now();
+          try {
+            executor.run(schedule);
+          } catch (const std::exception&) {
+            post(concat(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()));
+            throw;
+          }
+        },
+        run);
+    const std::string told =
+        outcomes[static_cast<std::size_t>(schedule.rank_of[static_cast<std::size_t>(victim)])].error;
+    EXPECT_NE(told.find(concat("pipeline: stage ", victim, ", micro-batch 2 (", victim)), std::string::npos) << told;
+    EXPECT_NE(told.find("no more"), std::string::npos) << told;
+    for (const RankOutcome& outcome : outcomes) {
+      ASSERT_EQ(outcome.posted.size(), 1u) << row.name << ": " << outcome.error;
+      EXPECT_LE(std::stod(outcome.posted[0]), 2) << row.name;
+    }
+  }
+}
+
+// What is not finite is known where it began: F of a stage, or its backward.
+TEST(PipelineFaults, NotFinite) {
+  run_ranks(2, [](comm::World& world) {
+    for (const auto& row : layout::schedule::schedules()) {
+      const Schedule schedule = make_schedule(row.name, {.ranks = 2, .stages_per_rank = 0, .micro_batches = 4});
+      for (int victim = 0; victim < schedule.stages(); ++victim)
+        for (const bool backward : {false, true}) {
+          if (backward && victim == 0) continue;  // it hands no gradient back
+          Chain chain(schedule, world.rank(), at::kDouble);
+          PipelineOptions options = options_for(world, chain, schedule);
+          for (auto& [stage, functions] : options.stages)
+            if (stage == victim)
+              functions.forward = [&, plain = functions.forward](int m, const at::Tensor& input) {
+                const at::Tensor y = plain(m, input);
+                if (m != 1) return y;
+                if (!backward) return y / 0.0;
+                const at::Tensor spoilt = y * 1.0;
+                spoilt.register_hook([](const at::Tensor& gradient) { return gradient / 0.0; });
+                return spoilt;
+              };
+          PipelineExecutor executor(std::move(options));
+          executor.run(schedule);
+          std::set<std::string> named;
+          for (const Action& action : executor.not_finite()) named.insert(text_of(action));
+          for (const int stage : stages_of(schedule, world.rank())) {
+            EXPECT_EQ(named.contains(concat(stage, "F1")), !backward && stage >= victim) << row.name << victim;
+            const bool back = named.contains(concat(stage, "B1")) || named.contains(concat(stage, "I1"));
+            EXPECT_EQ(back, stage > 0 && (!backward || stage <= victim)) << row.name << victim;
+            EXPECT_FALSE(named.contains(concat(stage, "F0"))) << row.name;
+          }
+        }
+    }
+  });
+}
+
 TEST(PipelineFaults, SizesDeviate) {
   expect_told(run_failing([](PipelineOptions&, Chain& chain) { chain.rows = {3, 3, 3, 3, 3, 2, 3, 3}; }), 0,
               "pipeline: stage 0, micro-batch 5 (0SEND_F5): the output is Double [2, 2, 6], expected is Double [3, 2, "

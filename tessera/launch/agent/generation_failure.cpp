@@ -127,9 +127,9 @@ void Generation::look_at_life() {
     if (finding.kind == LifeFinding::hang) return on_hang(finding);
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
                                    [&](const LocalRank& each) { return each.rank == finding.ranks.at(0); });
-    if (finding.kind == LifeFinding::paused || host_.options.only_report) {
+    if (finding.kind != LifeFinding::frozen || host_.options.only_report) {
       host_.say(finding.text);
-      if (finding.kind == LifeFinding::frozen) tell_circumstances(*rank, false);
+      if (finding.kind != LifeFinding::paused) tell_circumstances(*rank, false);
       continue;
     }
     fail(&*rank, finding.text);

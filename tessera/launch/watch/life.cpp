@@ -77,7 +77,7 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
     memory.heartbeat_ns = heartbeat;
     memory.status_in_pause = 0;
     memory.pause_seen_ns = 0;
-    memory.told_frozen = false;
+    memory.told_stopped = memory.told_frozen = false;
     return;
   }
   const double age = seconds(now_ns - std::max(heartbeat, excused_ns_));
@@ -95,6 +95,15 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
   }
   if (status && merely_waits_for_cpu(memory, *status, now_ns)) return;
   if (limits_.heartbeat_timeout <= 0 || memory.told_frozen) return;
+  if (state == 'T' && age >= limits_.told_pause && !memory.told_stopped) {
+    memory.told_stopped = true;
+    findings.push_back({LifeFinding::stopped,
+                        {rank.rank},
+                        concat(name(rank, slot), " stands still: no heartbeat for ", format_real(age, 3),
+                               " s, process state ", state_text(state), "; the job ends after ",
+                               format_real(limits_.heartbeat_timeout, 3), " s (--heartbeat_timeout)"),
+                        age});
+  }
   if (age < limits_.heartbeat_timeout * patience(state) || slot.heartbeat_ns.load() != heartbeat) return;
   memory.told_frozen = true;
   findings.push_back({LifeFinding::frozen,

@@ -1,14 +1,12 @@
 #pragma once
 /// \file
-/// launch/watch/: is every rank alive, and does the job get on? Judgement only; what follows is the agent's business.
-///
-/// Is every rank alive, and does the job get on? Judged from the board (board.h) on the monotonic clock, ten times a
-/// second. Its own file is the judgement only: what happens then is the agent's business (generation.h).
+/// launch/watch/: is every rank alive, and does the job get on? Judged from the board (board.h) on the monotonic clock,
+/// ten times a second. Judgement only: what happens then is the agent's business (generation.h).
 ///
 /// Frozen: no heartbeat for heartbeat_timeout while the kernel says that the process is stopped or sleeps; twice that
-/// when it waits for a disk, four times when it runs. Shorter pauses are told when they are over. A busy machine is no
-/// fault of the rank: while its threads wait for a processor for at least half of the time, it is neither frozen nor is
-/// its pause told.
+/// when it waits for a disk, four times when it runs. A process that a signal has stopped is named after told_pause
+/// already; other pauses are told when they are over. A busy machine is no fault of the rank: while its threads wait for
+/// a processor for at least half of the time, it is neither frozen nor is its pause told.
 ///
 /// Hang: the heart beats, but no rank has made progress for max(5 s, 5 x p99 step); before a step is known, 30 s when
 /// all ranks are idle and 10 min when one computes (the first step of a large model, a program without steps). Four
@@ -41,8 +39,8 @@ struct WatchedRank {
 };
 
 struct LifeFinding {
-  enum Kind { paused, frozen, hang } kind = paused;
-  std::vector<int> ranks;  ///< the frozen or paused one; empty for a hang (wait_graph.h finds whom to blame)
+  enum Kind { stopped, paused, frozen, hang } kind = paused;
+  std::vector<int> ranks;  ///< the stopped, paused or frozen one; empty for a hang (wait_graph.h finds whom to blame)
   std::string text;        ///< for people: "rank 2 (pid 7) is frozen: no heartbeat for 2.6 s, process state T (...)"
   double seconds = 0;      ///< without a heartbeat, or without progress
 };
@@ -64,7 +62,7 @@ class LifeWatch {
     std::int64_t state_ns = 0;                        ///< when `state` was first seen
     char status_in_pause = 0;                         ///< state of the process, while a pause lasted
     std::int64_t pause_seen_ns = 0, cpu_wait_ns = 0;  ///< when the pause was first looked at, ProcStatus of then
-    bool told_frozen = false;
+    bool told_stopped = false, told_frozen = false;
     std::int64_t cpu_ticks = 0, cpu_since_ns = 0;  ///< for "idle"
     bool idle = true, starved = false;
   };

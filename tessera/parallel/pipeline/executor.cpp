@@ -15,6 +15,7 @@
 #include <tessera/parallel/pipeline/messages.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <optional>
 #include <set>
@@ -138,6 +139,7 @@ std::vector<at::Tensor> PipelineExecutor::run(const Schedule& schedule) {
   const Plan& plan = plan_of(schedule);
   failed_ = true;  // until the end
   measured_.clear();
+  sums_.clear();
   begin_ns_ = monotonic_ns();
   Batch batch(plan);
   if (schedule.rank_of.back() == rank_) batch.losses.resize(static_cast<std::size_t>(schedule.micro_batches));
@@ -202,6 +204,7 @@ void PipelineExecutor::forward(Batch& batch, const Action& action) {
   const at::Tensor output = options_.stages.at(action.stage).forward(action.micro_batch, input);
   divided.reset();
   TESSERA_CHECK(output.defined(), "the stage returned no tensor");
+  note(action, output);
   const bool requires_grad = batch.plan.with_backward && output.requires_grad();
   if (action.stage + 1 == schedule.stages()) {
     if (batch.plan.with_backward && output.numel() != 1)
@@ -250,11 +253,27 @@ void PipelineExecutor::backward(Batch& batch, const Action& action) {
   if (handed.requires_grad) {
     handed.tensor = std::exchange(cell.input.mutable_grad(), {});
     if (!handed.tensor.defined()) handed.tensor = at::zeros_like(cell.input);
+    note(action, handed.tensor);
   }
   if (send_after(batch.plan.schedule, action))
     batch.input_gradients[key] = std::move(handed);
   else
     batch.output_gradients[{action.stage - 1, action.micro_batch}] = std::move(handed);
+}
+
+/// One pass over what goes from stage to stage: nothing beside the stage itself. An overflow of the sum is told as one
+/// of the result, which is near it.
+void PipelineExecutor::note(const Action& action, const at::Tensor& result) {
+  if (!result.is_floating_point()) return;
+  const at::NoGradGuard none;
+  sums_.emplace_back(action, result.detach().sum(result.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
+}
+
+std::vector<Action> PipelineExecutor::not_finite() const {
+  std::vector<Action> actions;
+  for (const auto& [action, sum] : sums_)
+    if (!std::isfinite(sum.item<double>())) actions.push_back(action);
+  return actions;
 }
 
 void PipelineExecutor::receive(Batch& batch, const Action& action) {

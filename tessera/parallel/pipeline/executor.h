@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace tessera::parallel {
@@ -77,6 +78,10 @@ class PipelineExecutor {
   /// When the last batch's computations ran, and when receives were waited for, in order; seconds since its begin.
   const std::vector<layout::schedule::TimedAction>& measured() const { return measured_; }
 
+  /// Those of the last batch whose result - what F hands on, or the loss; the gradient that I or B hands
+  /// back - holds a NaN or an infinity, in order.
+  std::vector<layout::schedule::Action> not_finite() const;
+
  private:
   struct Plan;
   struct Batch;
@@ -87,6 +92,7 @@ class PipelineExecutor {
   void backward(Batch& batch, const layout::schedule::Action& action);
   void receive(Batch& batch, const layout::schedule::Action& action);
   void send(Batch& batch, const layout::schedule::Action& action);
+  void note(const layout::schedule::Action& action, const at::Tensor& result);
 
   PipelineOptions options_;
   int rank_ = 0;
@@ -94,6 +100,7 @@ class PipelineExecutor {
   std::unique_ptr<Messages> messages_;
   std::vector<std::unique_ptr<Plan>> plans_;  // the newest first
   std::vector<layout::schedule::TimedAction> measured_;
+  std::vector<std::pair<layout::schedule::Action, at::Tensor>> sums_;  // of results; looked at when they are asked for
   std::int64_t begin_ns_ = 0;
   bool failed_ = false;
 };

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include <tessera/base/error.h>
@@ -14,6 +16,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/world.h>
 #include <tessera/layout/schedule/check.h>
 #include <tessera/layout/schedule/draw.h>
 #include <tessera/layout/schedule/files.h>
@@ -205,6 +208,10 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
           : at::empty({ids.size(0), model_.vocab_size()}, at::TensorOptions(at::kFloat).device(ids.device()));
   const comm::Tag tag("logits");
   groups_.pipeline.broadcast(logits, last).wait();
+  if (!std::isfinite(logits.sum(at::kDouble).item<double>()))
+    if (const std::string where = first_not_finite(groups_.pipeline); !where.empty())
+      throw Error(
+          concat("the model's logits are not finite (", where, "): the weights are damaged or the training diverged"));
   return logits;
 }
 
@@ -282,6 +289,29 @@ std::string RunPipeline::drawing() const {
   const schedule::Timing planned =
       schedule::time_schedule(plan_.schedule, costs_of(measured.ranks, plan_.schedule.stages()));
   return schedule::draw_svg(plan_.schedule, {schedule::track_of(planned, "planned"), measured});
+}
+
+std::string RunPipeline::first_not_finite(const comm::Group& group) const {
+  // Forward passes come first, from stage to stage, then backward passes the other way.
+  const auto place = [](const schedule::Action& action) {
+    const bool forward = action.kind == schedule::Kind::forward;
+    return std::tuple(!forward, forward ? action.stage : -action.stage, action.micro_batch);
+  };
+  std::vector<schedule::TimedAction> mine;
+  for (const schedule::Action& action : passes_->executor->not_finite()) mine.push_back({action, 0, 0});
+  std::optional<schedule::Action> first;
+  int rank = 0;
+  for (const std::string& theirs : comm::all_gather_text(group, concat(world().rank(), "\n", to_text(mine)))) {
+    const std::size_t line = theirs.find('\n');
+    for (const schedule::TimedAction& timed : from_text(theirs.substr(line + 1))) {
+      if (first && place(*first) <= place(timed.action)) continue;
+      first = timed.action;
+      rank = std::stoi(theirs.substr(0, line));
+    }
+  }
+  return first ? concat("first in stage ", first->stage, ", micro-batch ", first->micro_batch, " (",
+                        schedule::text_of(*first), "), on rank ", rank)
+               : "";
 }
 
 void RunPipeline::add_tied_gradients(Sharded& sharded) const {

@@ -134,6 +134,9 @@ bool TrainingLoop::check_norm() {
   } catch (const Error& error) {
     where = error.what();  // names rank and parameter
   }
+  if (pipeline_)
+    if (const std::string stage = pipeline_->first_not_finite(world_.group()); !stage.empty())
+      where = concat(stage, where.empty() ? "" : "; ", where);
   const OutputConfig& output = setup_.config.output;
   if (output.nan_policy == NanPolicy::skip && ++skipped_in_a_row_ <= output.nan_skip_limit) {
     if (world_.rank() == 0)
