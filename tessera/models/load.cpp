@@ -165,21 +165,17 @@ bool WeightSource::read(const std::string& parameter, std::int64_t begin, at::Te
   return true;
 }
 
-void fill_parameters(LanguageModel& model, const WeightSource* weights) {
+void fill_parameter(const std::string& name, const at::Tensor& parameter, const WeightSource* weights) {
+  if (!parallel::is_deferred(parameter)) return;
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> initialised;
-  for (const auto& item : model.named_parameters()) {
-    const at::Tensor& parameter = item.value();
-    const at::Tensor values =
-        weights != nullptr ? at::empty({parameter.numel()}, parameter.scalar_type()) : at::Tensor();
-    if (weights == nullptr || !weights->read(item.key(), 0, values)) {
-      initialised.push_back(parameter);
-      continue;
-    }
-    parallel::materialize_empty(parameter);
-    at::Tensor(parameter.detach()).copy_(values.view(parameter.sizes()));
-  }
-  parallel::materialize(initialised);
+  const at::Tensor values = weights != nullptr ? at::empty({parameter.numel()}, parameter.scalar_type()) : at::Tensor();
+  if (weights == nullptr || !weights->read(name, 0, values)) return parallel::materialize({parameter});
+  parallel::materialize_empty(parameter);
+  at::Tensor(parameter.detach()).copy_(values.view(parameter.sizes()));
+}
+
+void fill_parameters(LanguageModel& model, const WeightSource* weights) {
+  for (const auto& item : model.named_parameters()) fill_parameter(item.key(), item.value(), weights);
 }
 
 std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed,

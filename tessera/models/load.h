@@ -62,8 +62,10 @@ class WeightSource {
   std::map<std::string, const format::SafetensorsFolder::Stored*> stored_;
 };
 
-/// Memory and values for the parameters that `model` (load_model_deferred) holds: from `weights`, and those that are
-/// not there, or all where it is null, from their initialisers.
+/// Memory and values for a parameter of load_model_deferred(): from `weights`, or, where it is not there or they are
+/// null, from its initialisers. One that has memory stays as it is.
+void fill_parameter(const std::string& name, const at::Tensor& parameter, const WeightSource* weights);
+/// The same for all that `model` holds.
 void fill_parameters(LanguageModel& model, const WeightSource* weights);
 
 /// Overwrites the weights from a folder holding model.safetensors (or a sharded index).

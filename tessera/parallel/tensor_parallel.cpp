@@ -12,6 +12,7 @@
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/tensor/cut.h>
 
 #include <algorithm>
@@ -110,10 +111,9 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
     if (rule == options.plan.end()) continue;
     used[static_cast<std::size_t>(rule - options.plan.begin())] = true;
     if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;  // tied: the first name counts
-    if (parallel::is_managed(item.value()))
+    if (parallel::is_managed(item.value()) && !parallel::is_deferred(item.value()))
       throw InputError(concat("tensor parallelism: '", name,
-                              "' is sharded, or has no memory yet (deferred construction): cut the whole module first, "
-                              "then shard its parts"));
+                              "' is sharded: cut the whole module first, then shard its parts"));
     if (parallel::cut_of(item.value()) != nullptr)
       throw InputError(concat("tensor parallelism: '", name, "' is cut already"));
     if (item.value().is_leaf() && parallel::has_gradient_hook(item.value()))
@@ -204,6 +204,13 @@ TensorParallel::TensorParallel(torch::nn::Module& module, TensorParallelOptions 
   for (Planned& each : planned) {
     const c10::TensorImpl* const impl = each.parameter.unsafeGetTensorImpl();
     seen.insert(impl);
+    if (each.cut->divided() && parallel::is_deferred(each.parameter)) {
+      const at::NoGradGuard no_grad;
+      if (impl_->options.fill)
+        impl_->options.fill(each.cut->name(), each.parameter);
+      else
+        parallel::materialize({each.parameter});
+    }
     parallel::apply_cut(each.parameter, each.cut);
     const unsigned hook = add_hook(each.parameter, [cut = each.cut, impl](const at::Tensor& gradient) {
       if (cut->divided() && impl->get_backend_meta_intrusive_ptr().get() != cut.get())

@@ -18,6 +18,7 @@
 #include <tessera/layout/tensor_plan.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,10 @@ struct TensorParallelOptions {
   /// the style sequence_parallel, their gradients are summed. (Passes without gradients work on whole rows.)
   bool sequence_parallel = false;
   bool check_values = true;  ///< false: the values come later, into the parts
+  /// Gives a parameter that has no memory yet (deferred construction) memory and its whole value; called right before
+  /// it is cut, so that no more than one is ever there whole. Empty: its initialisers do. Those that stay whole are not
+  /// asked for, and stay without memory.
+  std::function<void(const std::string& name, const at::Tensor& parameter)> fill = {};
 };
 
 /// A parameter of which this rank holds a part.

@@ -99,9 +99,10 @@ TEST(TensorMisuse, of_the_order) {
   });
 }
 
-TEST(TensorMisuse, of_modules_without_memory) {
-  expect_refused("has no memory yet (deferred construction)", [](comm::World&) {
-    const auto net = deferred<HeadsNetImpl>();
+TEST(TensorMisuse, of_sharded_modules) {
+  expect_refused("is sharded: cut the whole module first", [](comm::World&) {
+    const auto net = std::make_shared<HeadsNetImpl>();
+    const Sharded sharded(*net, {.strategy = "full_shard"});
     const TensorParallel parts(*net, {.plan = heads_plan()});
   });
 }

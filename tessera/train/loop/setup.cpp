@@ -185,7 +185,10 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   std::string weights_folder;
   const bool parts_only = keeps_parts_only(config, world, groups);
   const models::ConfigEdit edit = task_edit(config.data);
-  const bool pipelined = groups.pipeline_ranks() > 1, deferred = parts_only || pipelined;
+  const bool pipelined = groups.pipeline_ranks() > 1;
+  // Parameters that are cut get their memory one by one, in TensorParallel.
+  const bool cut_later = groups.tensor_ranks() > 1 && world.device().is_cpu();
+  const bool deferred = parts_only || pipelined || cut_later;
   setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit)
                          : models::load_language_model(config.model, seed, edit);
   if (pipelined) {
@@ -238,11 +241,11 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
   setup.plan = make_run_plan(config, groups.data.size(), setup.datasets.train->size(),
                              setup.datasets.validation != nullptr, from);
-  if (pipelined && !parts_only) {
+  if (pipelined && !parts_only && !cut_later) {
     models::fill_parameters(*setup.model, setup.weights.get());
     setup.weights.reset();
   }
-  if (!parts_only) setup.model->to(world.device());
+  if (!parts_only && !cut_later) setup.model->to(world.device());
   return setup;
 }
 

@@ -60,11 +60,18 @@ void TrainingLoop::open_output() {
 /// Collective; wrong class names and the like throw the same on every rank.
 void TrainingLoop::shard_model() {
   const RunGroups& groups = setup_.groups;
-  if (groups.tensor_ranks() > 1)
-    tensor_.emplace(*setup_.model,
-                    TensorParallelOptions{.group = groups.tensor,
-                                          .plan = models::tensor_plan(*setup_.model),
-                                          .sequence_parallel = setup_.config.parallel.sequence_parallel});
+  if (groups.tensor_ranks() > 1) {
+    const models::WeightSource* const weights = setup_.weights.get();
+    tensor_.emplace(*setup_.model, TensorParallelOptions{
+                                       .group = groups.tensor,
+                                       .plan = models::tensor_plan(*setup_.model),
+                                       .sequence_parallel = setup_.config.parallel.sequence_parallel,
+                                       .fill = [&](const std::string& name, const at::Tensor& parameter) {
+                                         models::fill_parameter(name, parameter, weights);
+                                       }});
+    models::fill_parameters(*setup_.model, weights);  // what is not cut
+    setup_.weights.reset();
+  }
   if (groups.context_ranks() > 1) setup_.model->set_attention(context_attention_function(groups.context));
   ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.gradients);
   if (setup_.pipeline) {
