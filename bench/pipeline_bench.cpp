@@ -22,6 +22,7 @@
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/layout/stages.h>
 #include <tessera/models/load.h>
+#include <tessera/nn/accumulate.h>
 #include <tessera/nn/allocator.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/pipeline/executor.h>
@@ -118,6 +119,7 @@ void run(comm::World& world, const small_llama::Numbers& a, small_llama::Words& 
   parallel::PipelineExecutor executor(std::move(options));
 
   const auto through_stages = [&] {
+    const nn::AccumulateInPlace in_place;  // as `tessera train`
     double loss = 0;
     for (const at::Tensor& part : executor.run(steps)) loss += part.item<double>();
     const at::Tensor shared = at::full({1}, loss, at::kDouble);
@@ -125,6 +127,7 @@ void run(comm::World& world, const small_llama::Numbers& a, small_llama::Words& 
     return shared.item<double>();
   };
   const auto whole = [&] {
+    const nn::AccumulateInPlace in_place;
     double sum = 0;
     for (const data::Batch& batch : batches) {
       const at::Tensor loss = net->loss(batch, scale);

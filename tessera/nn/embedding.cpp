@@ -1,15 +1,68 @@
 #include <tessera/nn/embedding.h>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
+#include <tessera/kernels/cpu/rows.h>
+#include <tessera/nn/accumulate.h>
 #include <tessera/nn/attention.h>
+#include <tessera/nn/fused.h>
 #include <tessera/nn/redirect.h>
 
+#include <algorithm>
+
 namespace tessera::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// sum[id] += the row of dy for it, in the order of tokens: threads share out the columns.
+void add_token_rows(const at::Tensor& sum, const at::Tensor& dy, const at::Tensor& ids, std::int64_t padding_idx) {
+  const std::int64_t columns = sum.size(1), tokens = ids.numel();
+  const at::Tensor rows = dy.contiguous(), places = ids.contiguous();
+  const float* const from = rows.const_data_ptr<float>();
+  const std::int64_t* const id = places.const_data_ptr<std::int64_t>();
+  float* const to = sum.mutable_data_ptr<float>();
+  at::parallel_for(0, columns, std::max<std::int64_t>(16, 16384 / std::max<std::int64_t>(1, tokens)),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t i = 0; i < tokens; ++i) {
+                       if (id[i] == padding_idx) continue;
+                       float* const place = to + id[i] * columns + begin;
+                       kernels::add_rows(place, from + i * columns + begin, nullptr, place, 1, end - begin);
+                     }
+                   });
+}
+
+/// at::embedding, whose gradient joins that of earlier passes (accumulate.h) without a table of zeros.
+struct TableRows : torch::autograd::Function<TableRows> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& table, const at::Tensor& ids,
+                            std::int64_t padding_idx) {
+    ctx->save_for_backward({table, ids});
+    ctx->saved_data["padding"] = padding_idx;
+    return at::embedding(table, ids, padding_idx);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &table = saved[0], &ids = saved[1], &dy = gradients[0];
+    const std::int64_t padding = ctx->saved_data["padding"].toInt();
+    const at::Tensor sum =
+        fusable({table, dy}) && ids.scalar_type() == at::kLong ? gradient_to_add_to(table) : at::Tensor();
+    if (!sum.defined())
+      return {at::embedding_dense_backward(dy, ids, table.size(0), padding, /*scale_grad_by_freq=*/false), {}, {}};
+    add_token_rows(sum, dy, ids, padding);
+    return {at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
 
 at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx) {
   if (const Redirect* cut = redirect_of(table)) return cut->embedding(table, ids, padding_idx, /*whole=*/true);
+  if (AccumulateInPlace::active() && at::GradMode::is_enabled() && table.is_cpu())
+    return TableRows::apply(table, ids, padding_idx);
   return at::embedding(table, ids, padding_idx);
 }
 

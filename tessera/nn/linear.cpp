@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/kernels/cpu/rows.h>
+#include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
@@ -33,6 +34,24 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half, at::IntA
 }
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half) {
   return product(a, b, half, {a.size(0), b.size(1)});
+}
+
+/// a b as the gradient of `weight`, or nothing where it was added to grad() at once.
+at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, Half half) {
+  const at::Tensor sum = gradient_to_add_to(weight);
+  if (!sum.defined()) return product(a, b, half);
+  if (half)
+    multiply_half(sum, a.to(*half), b.to(*half), /*accumulate=*/true);
+  else
+    multiply(sum, a, b, /*accumulate=*/true);
+  return {};
+}
+/// The same by ATen.
+at::Tensor plain_weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor sum = gradient_to_add_to(weight);
+  if (!sum.defined()) return at::mm(a, b);
+  sum.addmm_(a, b);
+  return {};
 }
 
 /// Column sums of x [..., C] -> [C].
@@ -124,9 +143,11 @@ struct Linear : torch::autograd::Function<Linear> {
     const bool has_bias = ctx->saved_data["has_bias"].toBool();
     const bool keep_rows = has_bias && ctx->needs_input_grad(2);
     const auto form = [x = x.defined() ? x.detach() : x, rows = keep_rows ? rows : at::Tensor(), narrow, half,
-                       out_first](bool of_weight, bool of_bias) {
+                       out_first, weight](bool of_weight, bool of_bias) {
       variable_list formed(2);
-      if (of_weight) formed[0] = out_first ? product(narrow.t(), x, half) : product(x.t(), narrow, half);
+      if (of_weight)
+        formed[0] =
+            out_first ? weight_gradient(weight, narrow.t(), x, half) : weight_gradient(weight, x.t(), narrow, half);
       if (of_bias) formed[1] = column_sums(rows);
       return formed;
     };
@@ -163,9 +184,10 @@ struct PlainLinear : torch::autograd::Function<PlainLinear> {
       shape.back() = out_in.size(1);
       dx = at::mm(rows, out_in).view(shape);
     }
-    const auto form = [x = x.defined() ? x.detach() : x, rows, out_first](bool of_weight, bool of_bias) {
+    const auto form = [x = x.defined() ? x.detach() : x, rows, out_first, weight](bool of_weight, bool of_bias) {
       variable_list formed(2);
-      if (of_weight) formed[0] = out_first ? at::mm(rows.t(), x) : at::mm(x.t(), rows);
+      if (of_weight)
+        formed[0] = out_first ? plain_weight_gradient(weight, rows.t(), x) : plain_weight_gradient(weight, x.t(), rows);
       if (of_bias) formed[1] = rows.sum(0);
       return formed;
     };

@@ -7,6 +7,7 @@
 /// composition of ATen operations, which is also the reference that the tests compare the fused path with. Parameters
 /// may be views of a flat buffer; gradients follow autograd's rules (moved in when undefined, added otherwise).
 
+#include <tessera/nn/accumulate.h>
 #include <tessera/nn/attention.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/dropout.h>

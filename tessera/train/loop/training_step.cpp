@@ -7,6 +7,7 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/context/batch.h>
 #include <tessera/train/core/precision.h>
@@ -72,6 +73,8 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   }
   const double scale = share * core_.loss_factor();
   core_.zero_grad();
+  std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed by itself
+  if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
   if (pipeline_) return compute_in_pipeline(batches, scale, logged);
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
     enter(Phase::forward);
