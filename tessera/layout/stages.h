@@ -29,6 +29,9 @@ struct ChainCosts {
   double embeddings = 0, end = 0;
 };
 
+/// What every part costs.
+std::vector<double> costs_of(const std::vector<StagePart>& parts, const ChainCosts& costs);
+
 /// As many blocks for each stage as can be, embeddings and end counted as so many blocks (torchtitan's "less layers":
 /// 1 each is its default; 0: only blocks count). Earlier stages get what is left over. Throws InputError for fewer than
 /// one stage, and for numbers beyond most_blocks_in_layout and most_stages_in_layout.
@@ -38,6 +41,16 @@ std::vector<StagePart> cut_evenly(std::int64_t blocks, int stages, double embedd
 /// ones may then be empty). Time O(blocks^2 stages), memory O(blocks stages). Throws InputError for fewer than one
 /// stage, and for costs that are not finite or below 0.
 std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages);
+
+/// The same where ranks have several stages: stage s is on rank rank_of[s], and a rank's stages together count, since it
+/// does them one after another. The most loaded rank has as little as can be; of the cuts within balance_tolerance of
+/// that, one whose most expensive stage is cheapest (a pipeline fills and drains stage by stage). With two stages per
+/// rank, placed in a loop or to and fro (Placement), that is exact, in time O(blocks^3 ranks) at most. Other placements
+/// of several stages are searched for step by step, from the cut above on: never worse than that, seldom the best.
+/// Throws InputError as above, and for a rank below 0 or of which there is no stage.
+std::vector<StagePart> cut_by_cost(const ChainCosts& costs, const std::vector<int>& rank_of);
+/// Measured costs of blocks vary by more than this from one measurement to the next.
+inline constexpr double balance_tolerance = 0.01;
 
 /// What a layout may have at most, so that a repeat of repeats stays small.
 inline constexpr std::int64_t most_blocks_in_layout = 65536;

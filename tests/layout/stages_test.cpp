@@ -3,10 +3,12 @@
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/layout/schedule/schedule.h>
 #include <tessera/layout/stages.h>
 #include <tests/error_of.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <string>
@@ -142,6 +144,122 @@ RC_GTEST_PROP(Stages, CutsByCostAreTheBestOfAll, ()) {
   const auto parts = cut_by_cost(costs, stages);
   RC_ASSERT(is_chain(parts, blocks));
   RC_ASSERT(counts_of(parts) == best_counts);
+}
+
+double most_loaded(const std::vector<StagePart>& parts, const ChainCosts& costs, const std::vector<int>& rank_of) {
+  std::vector<double> loads(rank_of.size(), 0);
+  const std::vector<double> each = costs_of(parts, costs);
+  for (std::size_t s = 0; s < each.size(); ++s) loads[static_cast<std::size_t>(rank_of[s])] += each[s];
+  return *std::max_element(loads.begin(), loads.end());
+}
+double most_expensive(const std::vector<StagePart>& parts, const ChainCosts& costs) {
+  const std::vector<double> each = costs_of(parts, costs);
+  return *std::max_element(each.begin(), each.end());
+}
+void for_every_cut(std::int64_t blocks, std::size_t stages, const std::function<void(std::vector<StagePart>)>& visit) {
+  Counts firsts;
+  const std::function<void(std::int64_t)> go = [&](std::int64_t from) {
+    if (firsts.size() + 1 == stages) return visit(cut_before(firsts, blocks));
+    for (std::int64_t next = from; next <= blocks; ++next) {
+      firsts.push_back(next);
+      go(next);
+      firsts.pop_back();
+    }
+  };
+  go(0);
+}
+ChainCosts any_costs(std::int64_t blocks) {
+  ChainCosts costs;
+  const bool whole = any_of(0, 2) == 0;
+  const auto cost = [&] {
+    return whole ? static_cast<double>(any_of(0, 6)) : static_cast<double>(any_of(1, 1000)) / 7;
+  };
+  for (std::int64_t b = 0; b < blocks; ++b) costs.blocks.push_back(cost());
+  if (any_of(0, 2) == 0) costs.embeddings = cost();
+  if (any_of(0, 2) == 0) costs.end = 2 * cost();
+  return costs;
+}
+
+/// Two stages per rank: the most loaded rank has the least that any cut gives; of all cuts nearly as good, the most
+/// expensive stage is the cheapest.
+RC_GTEST_PROP(Stages, RanksOfTwoStagesAreBalanced, ()) {
+  using schedule::Placement;
+  const std::int64_t blocks = any_of(0, 8);
+  const int ranks = static_cast<int>(any_of(1, 4));
+  const ChainCosts costs = any_costs(blocks);
+  for (const Placement placement : {Placement::loop, Placement::v}) {
+    const std::vector<int> rank_of = schedule::place_stages(placement, ranks, 2);
+    const auto parts = cut_by_cost(costs, rank_of);
+    RC_ASSERT(is_chain(parts, blocks));
+    double least = 1e300, least_stage = 1e300;
+    for_every_cut(blocks, rank_of.size(),
+                  [&](const auto& cut) { least = std::min(least, most_loaded(cut, costs, rank_of)); });
+    for_every_cut(blocks, rank_of.size(), [&](const auto& cut) {
+      if (most_loaded(cut, costs, rank_of) <= least * (1 + balance_tolerance) * (1 + 1e-11))
+        least_stage = std::min(least_stage, most_expensive(cut, costs));
+    });
+    RC_ASSERT(most_loaded(parts, costs, rank_of) <= least * (1 + balance_tolerance) * (1 + 1e-9));
+    RC_ASSERT(most_expensive(parts, costs) <= least_stage * (1 + 1e-9));
+  }
+}
+
+/// Any other placement: never worse than a cut that looks at stages alone, and mostly the best there is.
+TEST(Stages, RanksOfManyStagesAreBalanced) {
+  int count = 0, best = 0;
+  double ratios = 0;
+  const bool held = rc::check("any placement", [&] {
+    const std::int64_t blocks = any_of(1, 9);
+    std::vector<int> rank_of = any_of(0, 2) == 0 ? std::vector{0, 1, 0, 1, 0, 1} : std::vector{0, 1, 1, 0, 0, 1};
+    if (any_of(0, 3) == 0) rank_of = {1, 2, 0, 0, 1};
+    const ChainCosts costs = any_costs(blocks);
+    const auto parts = cut_by_cost(costs, rank_of);
+    RC_ASSERT(is_chain(parts, blocks));
+    const double mine = most_loaded(parts, costs, rank_of);
+    RC_ASSERT(mine <= most_loaded(cut_by_cost(costs, static_cast<int>(rank_of.size())), costs, rank_of) *
+                          (1 + balance_tolerance));
+    double least = 1e300;
+    for_every_cut(blocks, rank_of.size(),
+                  [&](const auto& cut) { least = std::min(least, most_loaded(cut, costs, rank_of)); });
+    if (least == 0) return;
+    ++count;
+    best += mine <= least * (1 + balance_tolerance + 1e-9);
+    ratios += mine / least;
+  });
+  EXPECT_TRUE(held);
+  EXPECT_GE(best, 0.8 * count) << count;
+  EXPECT_LE(ratios / count, 1.03);
+}
+
+// Embedding and head are alike in cost to three blocks each: with a stage per rank they are a burden, with a V both are
+// the first rank's, and in a loop the last rank has the head twice over its share if only stages are looked at.
+TEST(Stages, CutsByCostForRanks) {
+  const ChainCosts costs{{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 3, 3};
+  EXPECT_EQ(counts_of(cut_by_cost(costs, {0, 1})), (Counts{5, 5}));
+  EXPECT_EQ(counts_of(cut_by_cost(costs, {0, 1, 1, 0})), (Counts{1, 4, 4, 1}));
+  EXPECT_EQ(most_loaded(cut_by_cost(costs, {0, 1, 0, 1}), costs, {0, 1, 0, 1}), 8);
+  const ChainCosts head{{1, 1, 1, 1, 1, 1}, 0, 6};
+  EXPECT_EQ(most_loaded(cut_by_cost(head, 4), head, {0, 1, 1, 0}), 12);
+  EXPECT_EQ(most_loaded(cut_by_cost(head, {0, 1, 1, 0}), head, {0, 1, 1, 0}), 6);
+  EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, 2}); }),
+            "rank 1 of 3 has no stage; every rank of a pipeline needs one");
+  EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, -1}); }), "a stage is on rank -1; ranks count from 0");
+  EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, std::vector<int>()); }),
+            "a model cannot be cut in 0 stages; there may be 1 to 65536");
+}
+
+// 200 blocks over 8 ranks in less than a second.
+TEST(Stages, LargeModelsAreCutForRanksQuickly) {
+  ChainCosts costs;
+  for (int b = 0; b < 200; ++b) costs.blocks.push_back(1 + 0.1 * ((b * 7919) % 13));
+  costs.end = 9;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto placement : {schedule::Placement::loop, schedule::Placement::v}) {
+    const auto rank_of = schedule::place_stages(placement, 8, 2);
+    double all = costs.end;
+    for (const double cost : costs.blocks) all += cost;
+    EXPECT_LE(most_loaded(cut_by_cost(costs, rank_of), costs, rank_of), 1.03 * all / 8);
+  }
+  EXPECT_LE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 2);
 }
 
 TEST(Stages, LayoutsOfMegatronAreRead) {

@@ -1,0 +1,246 @@
+#include <tessera/layout/stages.h>
+
+#include <tessera/base/error.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace tessera::layout {
+namespace {
+
+using Cuts = std::vector<std::int64_t>;  // cuts[s]: the first block of stage s; the last entry is the number of blocks
+
+std::vector<StagePart> parts_of(const Cuts& cuts) {
+  return cut_before({cuts.begin() + 1, cuts.end() - 1}, cuts.back());
+}
+
+std::vector<double> sums_of(const std::vector<double>& costs) {
+  std::vector<double> sums(costs.size() + 1, 0);
+  std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
+  return sums;
+}
+
+/// Two chains, cut in as many pieces as there are ranks: rank r has the r-th piece of each. With a loop the chains are
+/// the first and the second part of the model, to and fro the second one is taken from its end.
+struct TwoChains {
+  std::vector<double> first, second;            // sums of costs up to a block
+  std::vector<double> first_more, second_more;  // by rank: what its piece costs besides (embeddings, end)
+
+  int ranks() const { return static_cast<int>(first_more.size()); }
+};
+
+/// Where both chains are cut: entry r is where rank r's piece begins.
+struct TwoCuts {
+  std::vector<std::size_t> first, second;
+};
+
+/// Whether no piece need cost more than `stage_limit`, and no rank's two more than `rank_limit`. With as much of the
+/// first chain done, it is never worse to have done more of the second one, so that is all that has to be remembered.
+std::optional<TwoCuts> cut_within(const TwoChains& chains, double rank_limit, double stage_limit) {
+  const std::size_t n = chains.first.size() - 1, m = chains.second.size() - 1;
+  constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+  const auto ranks = static_cast<std::size_t>(chains.ranks());
+  std::vector<std::vector<std::size_t>> done(ranks + 1, std::vector<std::size_t>(n + 1, none)), from = done;
+  done[0][0] = 0;
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t i = 0; i <= n; ++i) {
+      if (done[r][i] == none) continue;
+      const double before = chains.second[done[r][i]];
+      for (std::size_t j = i; j <= n; ++j) {
+        const double own = chains.first_more[r] + chains.first[j] - chains.first[i];
+        if (own > stage_limit || own > rank_limit) break;
+        const double room = std::min(stage_limit, rank_limit - own) - chains.second_more[r];
+        if (room < 0) break;
+        const auto past = std::partition_point(chains.second.begin() + static_cast<std::ptrdiff_t>(done[r][i]),
+                                               chains.second.end(), [&](double sum) { return sum - before <= room; });
+        const auto reached = static_cast<std::size_t>(past - chains.second.begin()) - 1;
+        if (done[r + 1][j] != none && done[r + 1][j] >= reached) continue;
+        done[r + 1][j] = reached;
+        from[r + 1][j] = i;
+      }
+    }
+  if (done[ranks][n] != m) return std::nullopt;
+  TwoCuts cuts{std::vector<std::size_t>(ranks + 1), std::vector<std::size_t>(ranks + 1)};
+  for (std::size_t r = ranks, i = n;; i = from[r--][i]) {
+    cuts.first[r] = i;
+    cuts.second[r] = done[r][i];
+    if (r == 0) return cuts;
+  }
+}
+
+/// The least limit in (low, high] that `possible` accepts, to a part in 10^12; `possible` accepts `high`.
+double least_limit(double low, double high, const std::function<bool(double)>& possible) {
+  while (high - low > 1e-12 * high) {
+    const double middle = low + (high - low) / 2;
+    (possible(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+struct Loads {
+  double rank = 0, stage = 0;  // the greatest
+};
+Loads loads_of(const std::vector<StagePart>& parts, const ChainCosts& costs, const std::vector<int>& rank_of) {
+  Loads loads;
+  std::vector<double> by_rank(rank_of.size(), 0);
+  const std::vector<double> each = costs_of(parts, costs);
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    loads.stage = std::max(loads.stage, each[s]);
+    double& load = by_rank[static_cast<std::size_t>(rank_of[s])];
+    loads.rank = std::max(loads.rank, load += each[s]);
+  }
+  return loads;
+}
+
+/// Two stages per rank, to and fro or in a loop.
+std::vector<StagePart> cut_two_per_rank(const ChainCosts& costs, int ranks, bool to_and_fro) {
+  const auto blocks = static_cast<std::int64_t>(costs.blocks.size());
+  const auto count = static_cast<std::size_t>(ranks);
+  const auto chains_at = [&](std::int64_t middle) {
+    const auto at = costs.blocks.begin() + middle;
+    std::vector<double> first(costs.blocks.begin(), at), second(at, costs.blocks.end());
+    if (to_and_fro) std::reverse(second.begin(), second.end());
+    TwoChains chains{sums_of(first), sums_of(second), std::vector<double>(count, 0), std::vector<double>(count, 0)};
+    chains.first_more.front() = costs.embeddings;
+    (to_and_fro ? chains.second_more.front() : chains.second_more.back()) = costs.end;
+    return chains;
+  };
+  const double all = std::accumulate(costs.blocks.begin(), costs.blocks.end(), costs.embeddings + costs.end);
+  double rank_limit = all, stage_limit = all;
+  constexpr double less = 1 - 1e-12;
+  for (std::int64_t middle = 0; middle <= blocks; ++middle) {
+    const TwoChains chains = chains_at(middle);
+    const auto possible = [&](double limit) { return cut_within(chains, limit, all).has_value(); };
+    if (possible(rank_limit * less)) rank_limit = least_limit(all / ranks * less, rank_limit, possible);
+  }
+  rank_limit *= 1 + balance_tolerance;
+  std::optional<TwoCuts> best;
+  std::int64_t best_middle = 0;
+  for (std::int64_t middle = 0; middle <= blocks; ++middle) {
+    const TwoChains chains = chains_at(middle);
+    const auto possible = [&](double limit) { return cut_within(chains, rank_limit, limit).has_value(); };
+    if (!possible(best ? stage_limit * less : stage_limit)) continue;
+    stage_limit = least_limit(0, stage_limit, possible);
+    best = cut_within(chains, rank_limit, stage_limit);
+    best_middle = middle;
+  }
+  TESSERA_CHECK(best.has_value(), "no cut of ", blocks, " blocks in ", 2 * ranks, " stages was found");
+  Cuts cuts;
+  for (std::size_t r = 0; r < count; ++r) cuts.push_back(static_cast<std::int64_t>(best->first[r]));
+  for (std::size_t r = 0; r < count; ++r)
+    cuts.push_back(to_and_fro ? blocks - static_cast<std::int64_t>(best->second[count - r])
+                              : best_middle + static_cast<std::int64_t>(best->second[r]));
+  cuts.push_back(blocks);
+  return parts_of(cuts);
+}
+
+/// Moves one or two cuts at a time as long as `worth` falls.
+template <class Worth>
+void descend(Cuts& cuts, const Worth& worth) {
+  auto best = worth(cuts);
+  const auto try_cuts = [&](const Cuts& changed) {
+    if (!std::is_sorted(changed.begin(), changed.end())) return false;
+    const auto value = worth(changed);
+    if (!(value < best)) return false;
+    best = value;
+    cuts = changed;
+    return true;
+  };
+  const std::size_t inner = cuts.size() - 1;  // cuts[1 .. inner) may move
+  for (bool better = true; better;) {
+    better = false;
+    for (std::size_t s = 1; s < inner; ++s)
+      for (std::int64_t at = cuts[s - 1]; at <= cuts[s + 1]; ++at) {
+        Cuts changed = cuts;
+        changed[s] = at;
+        better = try_cuts(changed) || better;
+      }
+    for (std::size_t s = 1; s < inner; ++s)
+      for (std::size_t t = s + 1; t < inner; ++t)
+        for (const auto& [of_s, of_t] : {std::pair(1, 1), std::pair(1, -1), std::pair(-1, 1), std::pair(-1, -1)}) {
+          Cuts changed = cuts;
+          for (std::size_t k = s; k < t; ++k) changed[k] += of_s;  // the stages between keep their sizes
+          changed[t] += of_t;
+          better = try_cuts(changed) || better;
+          changed = cuts;
+          changed[s] += of_s;
+          changed[t] += of_t;
+          better = try_cuts(changed) || better;
+        }
+  }
+}
+
+std::vector<StagePart> search(const ChainCosts& costs, const std::vector<int>& rank_of) {
+  const auto stages = rank_of.size();
+  Cuts cuts;
+  for (const StagePart& part : cut_by_cost(costs, static_cast<int>(stages))) cuts.push_back(part.first_block);
+  cuts.push_back(static_cast<std::int64_t>(costs.blocks.size()));
+  const std::vector<double> sums = sums_of(costs.blocks);
+  struct Worth {
+    double rank, spread, stage;  // spread: that of all ranks, which tells steps that lead on from those that do not
+    bool operator<(const Worth& other) const {
+      return std::tie(rank, spread, stage) < std::tie(other.rank, other.spread, other.stage);
+    }
+  };
+  const auto look = [&](const Cuts& at) {
+    std::vector<double> by_rank(stages, 0);
+    Worth worth{0, 0, 0};
+    for (std::size_t s = 0; s < stages; ++s) {
+      const double cost = sums[static_cast<std::size_t>(at[s + 1])] - sums[static_cast<std::size_t>(at[s])] +
+                          (s == 0 ? costs.embeddings : 0) + (s + 1 == stages ? costs.end : 0);
+      worth.stage = std::max(worth.stage, cost);
+      by_rank[static_cast<std::size_t>(rank_of[s])] += cost;
+    }
+    worth.rank = *std::max_element(by_rank.begin(), by_rank.end());
+    for (const double load : by_rank) worth.spread += load * load;
+    return worth;
+  };
+  descend(cuts, look);
+  const double limit = look(cuts).rank * (1 + balance_tolerance);
+  descend(cuts, [&](const Cuts& at) {
+    const Worth worth = look(at);
+    return std::pair(worth.rank > limit, worth.stage);
+  });
+  return parts_of(cuts);
+}
+
+}  // namespace
+
+std::vector<double> costs_of(const std::vector<StagePart>& parts, const ChainCosts& costs) {
+  std::vector<double> each;
+  for (const StagePart& part : parts) {
+    const auto begin = costs.blocks.begin() + static_cast<std::ptrdiff_t>(part.first_block);
+    each.push_back(std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(part.blocks),
+                                   (part.embeddings ? costs.embeddings : 0) + (part.end ? costs.end : 0)));
+  }
+  return each;
+}
+
+std::vector<StagePart> cut_by_cost(const ChainCosts& costs, const std::vector<int>& rank_of) {
+  const auto stages = static_cast<int>(rank_of.size());
+  std::vector<StagePart> by_stage = cut_by_cost(costs, stages);  // checks the costs, too
+  const int ranks = *std::max_element(rank_of.begin(), rank_of.end()) + 1;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (std::count(rank_of.begin(), rank_of.end(), rank) == 0)
+      throw InputError(concat("rank ", rank, " of ", ranks, " has no stage; every rank of a pipeline needs one"));
+  if (const int least = *std::min_element(rank_of.begin(), rank_of.end()); least < 0)
+    throw InputError(concat("a stage is on rank ", least, "; ranks count from 0"));
+  if (ranks == stages || ranks == 1) return by_stage;  // a stage's cost is its rank's, or all of them are one rank's
+  bool loop = stages == 2 * ranks, to_and_fro = loop;
+  for (int s = 0; s < stages; ++s) {
+    const int rank = rank_of[static_cast<std::size_t>(s)];
+    loop = loop && rank == s % ranks;
+    to_and_fro = to_and_fro && rank == (s < ranks ? s : stages - 1 - s);
+  }
+  std::vector<StagePart> by_rank =
+      loop || to_and_fro ? cut_two_per_rank(costs, ranks, to_and_fro) : search(costs, rank_of);
+  const Loads plain = loads_of(by_stage, costs, rank_of), found = loads_of(by_rank, costs, rank_of);
+  return plain.rank <= found.rank && plain.stage <= found.stage ? by_stage : by_rank;
+}
+
+}  // namespace tessera::layout
