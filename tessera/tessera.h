@@ -12,6 +12,8 @@
 ///                                            <tessera/parallel/fully_shard.h>
 ///   tessera::deferred<M>(...)                a module without memory until it is sharded
 ///                                            <tessera/parallel/deferred/deferred.h>
+///   tessera::pipeline(*sequential, {...})    layers of your own module on different ranks
+///                                            <tessera/parallel/pipeline/pipeline_parallel.h>
 ///   tessera::checkpointed(f, x)              activations recomputed in backward
 ///                                            <tessera/parallel/recompute/checkpoint_activations.h>
 ///   tessera::context_attention(q, k, v, groups)
@@ -35,5 +37,6 @@
 #include <tessera/parallel/ddp.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/pipeline/pipeline_parallel.h>
 #include <tessera/parallel/recompute/checkpoint_activations.h>
 #include <tessera/parallel/replicas/data_parallel.h>

@@ -82,63 +82,6 @@ double least_limit(double low, double high, const std::function<bool(double)>& p
   return high;
 }
 
-struct Loads {
-  double rank = 0, stage = 0;  // the greatest
-};
-Loads loads_of(const std::vector<StagePart>& parts, const ChainCosts& costs, const std::vector<int>& rank_of) {
-  Loads loads;
-  std::vector<double> by_rank(rank_of.size(), 0);
-  const std::vector<double> each = costs_of(parts, costs);
-  for (std::size_t s = 0; s < parts.size(); ++s) {
-    loads.stage = std::max(loads.stage, each[s]);
-    double& load = by_rank[static_cast<std::size_t>(rank_of[s])];
-    loads.rank = std::max(loads.rank, load += each[s]);
-  }
-  return loads;
-}
-
-/// Two stages per rank, to and fro or in a loop.
-std::vector<StagePart> cut_two_per_rank(const ChainCosts& costs, int ranks, bool to_and_fro) {
-  const auto blocks = static_cast<std::int64_t>(costs.blocks.size());
-  const auto count = static_cast<std::size_t>(ranks);
-  const auto chains_at = [&](std::int64_t middle) {
-    const auto at = costs.blocks.begin() + middle;
-    std::vector<double> first(costs.blocks.begin(), at), second(at, costs.blocks.end());
-    if (to_and_fro) std::reverse(second.begin(), second.end());
-    TwoChains chains{sums_of(first), sums_of(second), std::vector<double>(count, 0), std::vector<double>(count, 0)};
-    chains.first_more.front() = costs.embeddings;
-    (to_and_fro ? chains.second_more.front() : chains.second_more.back()) = costs.end;
-    return chains;
-  };
-  const double all = std::accumulate(costs.blocks.begin(), costs.blocks.end(), costs.embeddings + costs.end);
-  double rank_limit = all, stage_limit = all;
-  constexpr double less = 1 - 1e-12;
-  for (std::int64_t middle = 0; middle <= blocks; ++middle) {
-    const TwoChains chains = chains_at(middle);
-    const auto possible = [&](double limit) { return cut_within(chains, limit, all).has_value(); };
-    if (possible(rank_limit * less)) rank_limit = least_limit(all / ranks * less, rank_limit, possible);
-  }
-  rank_limit *= 1 + balance_tolerance;
-  std::optional<TwoCuts> best;
-  std::int64_t best_middle = 0;
-  for (std::int64_t middle = 0; middle <= blocks; ++middle) {
-    const TwoChains chains = chains_at(middle);
-    const auto possible = [&](double limit) { return cut_within(chains, rank_limit, limit).has_value(); };
-    if (!possible(best ? stage_limit * less : stage_limit)) continue;
-    stage_limit = least_limit(0, stage_limit, possible);
-    best = cut_within(chains, rank_limit, stage_limit);
-    best_middle = middle;
-  }
-  TESSERA_CHECK(best.has_value(), "no cut of ", blocks, " blocks in ", 2 * ranks, " stages was found");
-  Cuts cuts;
-  for (std::size_t r = 0; r < count; ++r) cuts.push_back(static_cast<std::int64_t>(best->first[r]));
-  for (std::size_t r = 0; r < count; ++r)
-    cuts.push_back(to_and_fro ? blocks - static_cast<std::int64_t>(best->second[count - r])
-                              : best_middle + static_cast<std::int64_t>(best->second[r]));
-  cuts.push_back(blocks);
-  return parts_of(cuts);
-}
-
 /// Moves one or two cuts at a time as long as `worth` falls.
 template <class Worth>
 void descend(Cuts& cuts, const Worth& worth) {
@@ -175,37 +118,104 @@ void descend(Cuts& cuts, const Worth& worth) {
   }
 }
 
-std::vector<StagePart> search(const ChainCosts& costs, const std::vector<int>& rank_of) {
-  const auto stages = rank_of.size();
+Cuts cuts_of(const std::vector<StagePart>& parts) {
   Cuts cuts;
-  for (const StagePart& part : cut_by_cost(costs, static_cast<int>(stages))) cuts.push_back(part.first_block);
-  cuts.push_back(static_cast<std::int64_t>(costs.blocks.size()));
-  const std::vector<double> sums = sums_of(costs.blocks);
-  struct Worth {
-    double rank, spread, stage;  // spread: that of all ranks, which tells steps that lead on from those that do not
-    bool operator<(const Worth& other) const {
-      return std::tie(rank, spread, stage) < std::tie(other.rank, other.spread, other.stage);
-    }
-  };
-  const auto look = [&](const Cuts& at) {
+  for (const StagePart& part : parts) cuts.push_back(part.first_block);
+  cuts.push_back(parts.back().past_block());
+  return cuts;
+}
+
+/// What a cut is judged by. Sums of squares tell steps that lead on from those that do not.
+struct Worth {
+  double rank = 0, stage = 0;                  // the greatest
+  double rank_squares = 0, stage_squares = 0;  // of all
+};
+std::function<Worth(const Cuts&)> worth_of(const ChainCosts& costs, const std::vector<int>& rank_of) {
+  return [sums = sums_of(costs.blocks), &costs, &rank_of](const Cuts& cuts) {
+    const std::size_t stages = rank_of.size();
     std::vector<double> by_rank(stages, 0);
-    Worth worth{0, 0, 0};
+    Worth worth;
     for (std::size_t s = 0; s < stages; ++s) {
-      const double cost = sums[static_cast<std::size_t>(at[s + 1])] - sums[static_cast<std::size_t>(at[s])] +
+      const double cost = sums[static_cast<std::size_t>(cuts[s + 1])] - sums[static_cast<std::size_t>(cuts[s])] +
                           (s == 0 ? costs.embeddings : 0) + (s + 1 == stages ? costs.end : 0);
       worth.stage = std::max(worth.stage, cost);
+      worth.stage_squares += cost * cost;
       by_rank[static_cast<std::size_t>(rank_of[s])] += cost;
     }
     worth.rank = *std::max_element(by_rank.begin(), by_rank.end());
-    for (const double load : by_rank) worth.spread += load * load;
+    for (const double load : by_rank) worth.rank_squares += load * load;
     return worth;
   };
-  descend(cuts, look);
+}
+
+/// Stages that cost less than the most expensive one are made alike, too, as far as ranks allow it.
+void even_out(Cuts& cuts, const std::function<Worth(const Cuts&)>& look) {
+  const Worth before = look(cuts);
+  descend(cuts, [&](const Cuts& at) {
+    const Worth worth = look(at);
+    return std::pair(worth.rank > before.rank || worth.stage > before.stage, worth.stage_squares);
+  });
+}
+
+/// Two stages per rank, to and fro or in a loop.
+std::vector<StagePart> cut_two_per_rank(const ChainCosts& costs, const std::vector<int>& rank_of, bool to_and_fro) {
+  const auto ranks = static_cast<int>(rank_of.size() / 2);
+  const auto blocks = static_cast<std::int64_t>(costs.blocks.size());
+  const auto count = static_cast<std::size_t>(ranks);
+  const auto chains_at = [&](std::int64_t middle) {
+    const auto at = costs.blocks.begin() + middle;
+    std::vector<double> first(costs.blocks.begin(), at), second(at, costs.blocks.end());
+    if (to_and_fro) std::reverse(second.begin(), second.end());
+    TwoChains chains{sums_of(first), sums_of(second), std::vector<double>(count, 0), std::vector<double>(count, 0)};
+    chains.first_more.front() = costs.embeddings;
+    (to_and_fro ? chains.second_more.front() : chains.second_more.back()) = costs.end;
+    return chains;
+  };
+  const double all = std::accumulate(costs.blocks.begin(), costs.blocks.end(), costs.embeddings + costs.end);
+  double rank_limit = all, stage_limit = all;
+  constexpr double less = 1 - 1e-12;
+  for (std::int64_t middle = 0; middle <= blocks; ++middle) {
+    const TwoChains chains = chains_at(middle);
+    const auto possible = [&](double limit) { return cut_within(chains, limit, all).has_value(); };
+    if (possible(rank_limit * less)) rank_limit = least_limit(all / ranks * less, rank_limit, possible);
+  }
+  rank_limit *= 1 + balance_tolerance;
+  for (std::int64_t middle = 0; middle <= blocks; ++middle) {
+    const TwoChains chains = chains_at(middle);
+    const auto possible = [&](double limit) { return cut_within(chains, rank_limit, limit).has_value(); };
+    if (possible(stage_limit * less)) stage_limit = least_limit(0, stage_limit, possible);
+  }
+  // Where the first chain ends is left open by both limits; each place leads to another cut.
+  const auto look = worth_of(costs, rank_of);
+  std::optional<Cuts> best;
+  for (std::int64_t middle = 0; middle <= blocks; ++middle) {
+    const auto found = cut_within(chains_at(middle), rank_limit, stage_limit);
+    if (!found) continue;
+    Cuts cuts(found->first.begin(), found->first.end() - 1);
+    for (std::size_t r = 0; r < count; ++r)
+      cuts.push_back(to_and_fro ? blocks - static_cast<std::int64_t>(found->second[count - r])
+                                : middle + static_cast<std::int64_t>(found->second[r]));
+    cuts.push_back(blocks);
+    even_out(cuts, look);
+    if (!best || look(cuts).stage_squares < look(*best).stage_squares) best = cuts;
+  }
+  TESSERA_CHECK(best.has_value(), "no cut of ", blocks, " blocks in ", 2 * ranks, " stages was found");
+  return parts_of(*best);
+}
+
+std::vector<StagePart> search(const ChainCosts& costs, const std::vector<int>& rank_of) {
+  Cuts cuts = cuts_of(cut_by_cost(costs, static_cast<int>(rank_of.size())));
+  const auto look = worth_of(costs, rank_of);
+  descend(cuts, [&](const Cuts& at) {
+    const Worth worth = look(at);
+    return std::tuple(worth.rank, worth.rank_squares, worth.stage);
+  });
   const double limit = look(cuts).rank * (1 + balance_tolerance);
   descend(cuts, [&](const Cuts& at) {
     const Worth worth = look(at);
     return std::pair(worth.rank > limit, worth.stage);
   });
+  even_out(cuts, look);
   return parts_of(cuts);
 }
 
@@ -237,10 +247,7 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, const std::vector<in
     loop = loop && rank == s % ranks;
     to_and_fro = to_and_fro && rank == (s < ranks ? s : stages - 1 - s);
   }
-  std::vector<StagePart> by_rank =
-      loop || to_and_fro ? cut_two_per_rank(costs, ranks, to_and_fro) : search(costs, rank_of);
-  const Loads plain = loads_of(by_stage, costs, rank_of), found = loads_of(by_rank, costs, rank_of);
-  return plain.rank <= found.rank && plain.stage <= found.stage ? by_stage : by_rank;
+  return loop || to_and_fro ? cut_two_per_rank(costs, rank_of, to_and_fro) : search(costs, rank_of);
 }
 
 }  // namespace tessera::layout

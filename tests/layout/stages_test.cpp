@@ -240,6 +240,8 @@ TEST(Stages, CutsByCostForRanks) {
   const ChainCosts head{{1, 1, 1, 1, 1, 1}, 0, 6};
   EXPECT_EQ(most_loaded(cut_by_cost(head, 4), head, {0, 1, 1, 0}), 12);
   EXPECT_EQ(most_loaded(cut_by_cost(head, {0, 1, 1, 0}), head, {0, 1, 1, 0}), 6);
+  // Nothing helps the rank of the first block; what is left is divided all the same.
+  EXPECT_EQ(counts_of(cut_by_cost({{9, 1, 1, 1, 1, 1, 1}, 0, 0}, {0, 1, 1, 0})), (Counts{1, 3, 3, 0}));
   EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, 2}); }),
             "rank 1 of 3 has no stage; every rank of a pipeline needs one");
   EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, -1}); }), "a stage is on rank -1; ranks count from 0");

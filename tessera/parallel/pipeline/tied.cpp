@@ -39,4 +39,39 @@ void add_tied_gradients(Sharded& sharded, const std::string& parameter, const co
   tied->local.mutable_grad().copy_((rank == first ? mine + received : received + mine).view(own.sizes()));
 }
 
+void add_tied_gradients(const at::Tensor& parameter, const comm::Group& pipeline, const std::vector<int>& holders) {
+  const int rank = pipeline.rank();
+  if (holders.size() < 2 || std::find(holders.begin(), holders.end(), rank) == holders.end()) return;
+  const at::NoGradGuard no_grad;
+  const comm::Tag tag("tied parameters");
+  const int first = holders.front();
+  at::Tensor gradient = parameter.grad();
+  at::Tensor there = at::full({1}, gradient.defined() ? 1 : 0, at::TensorOptions(at::kLong).device(pipeline.device()));
+  gradient = gradient.defined() ? gradient.contiguous() : at::zeros(parameter.sizes(), parameter.options());
+  // The first one adds up in order, so that the sum has the bits of no particular timing.
+  if (rank != first) {
+    pipeline.send(there, first).wait();
+    pipeline.send(gradient, first).wait();
+    pipeline.recv(there, first).wait();
+    gradient = at::empty_like(gradient);
+    pipeline.recv(gradient, first).wait();
+  } else {
+    at::Tensor others = at::empty_like(gradient), others_there = at::empty_like(there), sum = gradient.clone();
+    for (const int other : holders) {
+      if (other == first) continue;
+      pipeline.recv(others_there, other).wait();
+      pipeline.recv(others, other).wait();
+      there += others_there;
+      sum += others;
+    }
+    for (const int other : holders) {
+      if (other == first) continue;
+      pipeline.send(there, other).wait();
+      pipeline.send(sum, other).wait();
+    }
+    gradient = sum;
+  }
+  if (there.item<std::int64_t>() > 0) parameter.mutable_grad() = gradient;
+}
+
 }  // namespace tessera::parallel

@@ -6,7 +6,10 @@
 #include <tessera/comm/group.h>
 #include <tessera/parallel/fully_shard.h>
 
+#include <ATen/core/Tensor.h>
+
 #include <string>
+#include <vector>
 
 namespace tessera::parallel {
 
@@ -16,5 +19,10 @@ namespace tessera::parallel {
 /// stages.
 void add_tied_gradients(Sharded& sharded, const std::string& parameter, const comm::Group& pipeline, int first,
                         int last);
+
+/// The same where no engine is around the module: grad() of `parameter`, which the ranks `holders` of `pipeline` have,
+/// becomes the sum of theirs, added in the order of `holders`, with the same bits on all; one without a gradient adds
+/// nothing, and where nobody has one it stays undefined. On other ranks it does nothing. Collective over the holders.
+void add_tied_gradients(const at::Tensor& parameter, const comm::Group& pipeline, const std::vector<int>& holders);
 
 }  // namespace tessera::parallel

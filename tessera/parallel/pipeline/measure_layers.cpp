@@ -1,0 +1,127 @@
+#include <tessera/parallel/pipeline/measure_layers.h>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <tessera/base/clock.h>
+#include <tessera/base/error.h>
+#include <tessera/comm/recorder.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace tessera::parallel {
+namespace {
+
+constexpr int most_runs = 5;
+constexpr double enough_seconds = 0.5;  // no further run after so much time in one layer
+constexpr std::int64_t most_dims = 14;
+
+/// Buffers and the random numbers of a layer that is run for its time alone.
+class PutBack {
+ public:
+  explicit PutBack(const std::vector<LayerTensors::Item>& items)
+      : generator_(at::detail::getDefaultCPUGenerator()), random_state_(generator_.get_state()) {
+    for (const auto& item : items)
+      if (item.is_buffer) buffers_.emplace_back(item.tensor, item.tensor.detach().clone());
+  }
+  ~PutBack() {
+    const at::NoGradGuard none;
+    for (const auto& [buffer, before] : buffers_) buffer.copy_(before);
+    generator_.set_state(random_state_);
+  }
+  PutBack(const PutBack&) = delete;
+  PutBack& operator=(const PutBack&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor random_state_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
+};
+
+void finish_device(const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) c10::impl::VirtualGuardImpl(tensor.device().type()).synchronizeDevice(tensor.device().index());
+}
+
+/// Seconds of the layer; `value` becomes its output.
+double time_layer(LayerChain& chain, std::size_t layer, const std::vector<LayerTensors::Item>& items,
+                  const at::Tensor& sample, at::Tensor& value) {
+  const PutBack put_back(items);
+  const at::AutoGradMode with_grad(true);
+  at::Tensor input = value.detach();
+  const bool differentiable = layer > 0 && (input.is_floating_point() || input.is_complex());
+  std::vector<at::Tensor> inputs;
+  for (const auto& item : items)
+    if (!item.is_buffer && item.tensor.requires_grad()) inputs.push_back(item.tensor);
+  if (differentiable) inputs.push_back(input.set_requires_grad(true));
+  std::vector<double> seconds;
+  const std::int64_t begin = monotonic_ns();
+  for (int run = 0; run <= most_runs; ++run) {
+    const std::int64_t start = monotonic_ns();
+    const at::Tensor output = chain.run(layer, layer + 1, sample, input);
+    // Not backward(): nothing shall stay in grad().
+    if (output.requires_grad() && !inputs.empty())
+      (void)torch::autograd::grad({output}, inputs, {at::ones_like(output)}, /*retain_graph=*/false,
+                                  /*create_graph=*/false, /*allow_unused=*/true);
+    finish_device(output);
+    seconds.push_back(1e-9 * static_cast<double>(monotonic_ns() - start));
+    value = output.detach();
+    if (1e-9 * static_cast<double>(monotonic_ns() - begin) > enough_seconds) break;
+  }
+  if (seconds.size() > 1) seconds.erase(seconds.begin());  // the first one builds, and warms caches
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+}  // namespace
+
+at::Tensor share_tensor(const comm::Group& group, int root, const at::Tensor& tensor) {
+  if (group.size() == 1) return tensor;
+  at::Tensor header = at::zeros({2 + most_dims}, at::kLong);
+  if (group.rank() == root) {
+    TESSERA_CHECK(tensor.defined() && tensor.dim() <= most_dims, "a tensor of up to ", most_dims, " dimensions");
+    header[0] = static_cast<std::int64_t>(tensor.scalar_type());
+    header[1] = tensor.dim();
+    for (std::int64_t d = 0; d < tensor.dim(); ++d) header[2 + d] = tensor.size(d);
+  }
+  header = header.to(group.device());
+  group.broadcast(header, root).wait();
+  header = header.cpu();
+  const auto* const numbers = header.const_data_ptr<std::int64_t>();
+  const at::Tensor shared =
+      group.rank() == root
+          ? tensor.to(group.device()).contiguous()
+          : at::empty(at::IntArrayRef(numbers + 2, static_cast<std::size_t>(numbers[1])),
+                      at::TensorOptions(static_cast<at::ScalarType>(numbers[0])).device(group.device()));
+  group.broadcast(shared, root).wait();
+  return shared;
+}
+
+std::vector<double> measure_layers(LayerChain& chain, const LayerTensors& tensors, const comm::Group& group,
+                                   const at::Tensor& sample) {
+  if (!sample.defined())
+    throw InputError("pipeline: PipelineCut::by_measured() needs a sample of a micro-batch's inputs on every rank");
+  const comm::Tag tag("measured layers");
+  const std::size_t layers = chain.layers().size();
+  const auto ranks = static_cast<std::size_t>(group.size());
+  at::Tensor seconds = at::zeros({static_cast<std::int64_t>(layers)}, at::kDouble), value = sample;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (static_cast<int>(rank) == group.rank())
+      for (std::size_t i = rank * layers / ranks; i < (rank + 1) * layers / ranks; ++i)
+        seconds[static_cast<std::int64_t>(i)] = time_layer(chain, i, tensors.of_layer[i], sample, value);
+    if (rank + 1 < ranks) value = share_tensor(group, static_cast<int>(rank), value);
+  }
+  if (ranks > 1) {
+    seconds = seconds.to(group.device());
+    group.all_reduce(seconds).wait();
+    seconds = seconds.cpu();
+  }
+  const auto* const data = seconds.const_data_ptr<double>();
+  return {data, data + layers};
+}
+
+}  // namespace tessera::parallel

@@ -1,0 +1,420 @@
+#include <tessera/parallel/pipeline/pipeline_parallel.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/agree.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/comm/world.h>
+#include <tessera/layout/schedule/lower.h>
+#include <tessera/optim/norm.h>
+#include <tessera/parallel/deferred/deferred.h>
+#include <tessera/parallel/pipeline/executor.h>
+#include <tessera/parallel/pipeline/layer_chain.h>
+#include <tessera/parallel/pipeline/measure_layers.h>
+#include <tessera/parallel/pipeline/stage_gathers.h>
+#include <tessera/parallel/pipeline/stage_plan.h>
+#include <tessera/parallel/pipeline/tied.h>
+#include <tessera/parallel/sharding/hash.h>
+#include <tessera/parallel/sharding/managed.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace tessera {
+
+using layout::schedule::Gathering;
+using layout::schedule::Schedule;
+
+namespace {
+
+/// A parameter that layers of several ranks have in common.
+struct TiedParameter {
+  std::string name;
+  at::Tensor parameter;
+  std::vector<int> holders;  // in the order of their first stages
+};
+
+std::vector<TiedParameter> find_tied(const parallel::LayerTensors& tensors, const parallel::StagePlan& plan) {
+  std::vector<TiedParameter> found;  // by first appearance
+  for (std::size_t stage = 0; stage < plan.layers.size(); ++stage)
+    for (std::size_t i = plan.layers[stage].first; i < plan.layers[stage].second; ++i)
+      for (const auto& item : tensors.of_layer[i]) {
+        if (item.is_buffer) continue;
+        auto known = std::find_if(found.begin(), found.end(),
+                                  [&](const auto& other) { return other.parameter.is_same(item.tensor); });
+        if (known == found.end()) known = found.insert(found.end(), {item.name, item.tensor, {}});
+        const int rank = plan.rows[stage].rank;
+        if (std::find(known->holders.begin(), known->holders.end(), rank) == known->holders.end())
+          known->holders.push_back(rank);
+      }
+  std::erase_if(found, [](const TiedParameter& tied) { return tied.holders.size() < 2; });
+  return found;
+}
+
+/// What must be alike on all ranks.
+std::string fingerprint(const parallel::LayerChain& chain, const parallel::LayerTensors& tensors,
+                        const PipelineParallelOptions& options) {
+  std::string all;
+  std::int64_t parameters = 0, elements = 0;
+  std::set<const c10::TensorImpl*> seen;
+  for (std::size_t i = 0; i < tensors.of_layer.size(); ++i) {
+    all += concat(chain.layers()[i].name, "\n");
+    for (const auto& item : tensors.of_layer[i]) {
+      all += concat(item.name, " ", item.tensor.sizes(), " ", c10::toString(item.tensor.scalar_type()), " ",
+                    item.tensor.requires_grad(), "\n");
+      if (item.is_buffer || !seen.insert(item.tensor.unsafeGetTensorImpl()).second) continue;
+      ++parameters;
+      elements += item.tensor.numel();
+    }
+  }
+  for (const double cost : options.cut.costs_of_layers) all += concat(cost, "\n");
+  for (const std::string& name : options.cut.first_layers) all += concat(name, "\n");
+  return concat(tensors.of_layer.size(), " layers, ", parameters, " parameters of ", elements, " elements, schedule ",
+                options.schedule, ", ", options.micro_batches, " micro-batches (",
+                parallel::hash_bytes(all.data(), all.size()), ")");
+}
+
+/// Rows of every micro-batch.
+std::vector<at::Tensor> cut_rows(const at::Tensor& batch, int micro_batches, bool variable, const char* what) {
+  if (!batch.defined()) return {};
+  if (batch.dim() == 0 || batch.size(0) < micro_batches || (batch.size(0) % micro_batches != 0 && !variable))
+    throw InputError(concat("pipeline: ", what, " of sizes ", batch.sizes(), " are to be cut along dimension 0 in ",
+                            micro_batches, " micro-batches; give a multiple of that many rows",
+                            batch.dim() != 0 && batch.size(0) > micro_batches
+                                ? ", or allow sizes to differ (variable_sizes)"
+                                : ", or fewer micro-batches"));
+  return batch.tensor_split(micro_batches, 0);
+}
+
+}  // namespace
+
+struct PipelineParallel::Impl {
+  Impl(std::unique_ptr<parallel::LayerChain> the_chain, PipelineParallelOptions the_options);
+
+  void check_tied_values() const;
+  parallel::PipelineOptions executor_options();
+  at::Tensor run_stage(int stage, int micro_batch, const at::Tensor& input);
+  void set_batch(std::vector<at::Tensor> the_inputs, std::vector<at::Tensor> the_targets, bool with_loss);
+  std::vector<at::Tensor> cut(const at::Tensor& batch, const char* what) const {
+    return cut_rows(batch, plan.schedule.micro_batches, options.variable_sizes, what);
+  }
+  std::vector<at::Tensor> run(const Schedule& schedule);
+  double total(const std::vector<at::Tensor>& losses) const;
+  double train(std::vector<at::Tensor> the_inputs, std::vector<at::Tensor> the_targets);
+  void attach(Sharded& engine);
+  double clip(double max_norm);
+
+  bool has_first() const { return rank == plan.schedule.rank_of.front(); }
+  bool has_last() const { return rank == plan.schedule.rank_of.back(); }
+
+  PipelineParallelOptions options;
+  std::unique_ptr<parallel::LayerChain> chain;
+  parallel::LayerTensors tensors;
+  int rank = 0;
+  parallel::StagePlan plan;
+  std::vector<TiedParameter> tied;  // the same on every rank
+  std::optional<parallel::LetGo> let_go;
+  Schedule training, forwards;
+  Sharded* sharded = nullptr;
+  std::optional<parallel::StageGathers> gathers;
+  std::optional<parallel::PipelineExecutor> executor;
+
+  // The batch that is under way.
+  std::vector<at::Tensor> inputs, targets;
+  std::vector<double> weights;  // of the micro-batches' losses; empty: outputs are wanted, not losses
+};
+
+PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, PipelineParallelOptions the_options)
+    : options(std::move(the_options)), chain(std::move(the_chain)) {
+  if (!options.group) options.group = world().group();
+  if (options.loss_reduction != comm::Reduction::mean && options.loss_reduction != comm::Reduction::sum)
+    throw InputError("pipeline: losses of micro-batches are added up as a mean or a sum (loss_reduction)");
+  rank = options.group.rank();
+  tensors = tensors_of(*chain);
+  for (const auto& items : tensors.of_layer)
+    for (const auto& item : items)
+      if (parallel::managed_storage(item.tensor) != nullptr)
+        throw InputError(concat("pipeline: parameter '", item.name,
+                                "' is in the hands of a sharding engine, or of another pipeline; make the pipeline "
+                                "first, then tessera::Sharded around what is left of the module"));
+  comm::require_equal(options.group, "the pipeline's module", fingerprint(*chain, tensors, options),
+                      "construct the same module with the same options on every rank");
+  plan = plan_stages(*chain, tensors, options);
+  tied = find_tied(tensors, plan);
+  check_tied_values();
+  const std::vector<bool> kept = plan.kept_by(rank);
+  let_go.emplace(*chain, tensors, kept, plan.places());
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    if (!kept[i]) tensors.of_layer[i].clear();
+  for (TiedParameter& one : tied)
+    if (std::find(one.holders.begin(), one.holders.end(), rank) == one.holders.end()) one.parameter = at::Tensor();
+  training = plan.schedule;
+  forwards = forward_only(plan.schedule);
+  executor.emplace(executor_options());
+}
+
+/// Different seeds go unnoticed elsewhere, since no two ranks hold the same layer; here they would part silently.
+void PipelineParallel::Impl::check_tied_values() const {
+  if (tied.empty()) return;
+  std::vector<std::int64_t> hashes;
+  for (const TiedParameter& one : tied) {
+    std::int64_t hash = 0;
+    if (std::find(one.holders.begin(), one.holders.end(), rank) != one.holders.end()) {
+      const at::NoGradGuard no_grad;
+      at::Tensor copy = one.parameter.detach().clone();  // a deferred one stays so
+      parallel::materialize({copy});
+      copy = copy.cpu().contiguous();
+      hash = static_cast<std::int64_t>(parallel::hash_bytes(copy.const_data_ptr(), copy.nbytes()));
+    }
+    hashes.push_back(hash);
+  }
+  const auto all = comm::all_gather_numbers(options.group, hashes);
+  for (std::size_t i = 0; i < tied.size(); ++i)
+    for (const int holder : tied[i].holders)
+      if (const int first = tied[i].holders.front();
+          all[static_cast<std::size_t>(holder)][i] != all[static_cast<std::size_t>(first)][i])
+        throw InputError(concat("pipeline: tied parameter '", tied[i].name, "' has other values on rank ", holder,
+                                " than on rank ", first, "; construct the module with the same seed on every rank"));
+}
+
+parallel::PipelineOptions PipelineParallel::Impl::executor_options() {
+  parallel::PipelineOptions result{.group = options.group, .back = options.back};
+  result.variable_sizes = options.variable_sizes;
+  for (const int stage : stages_of(plan.schedule, rank))
+    result.stages[stage].forward = [this, stage](int micro_batch, const at::Tensor& input) {
+      return run_stage(stage, micro_batch, input);
+    };
+  result.sharding = [this](const layout::schedule::Action& action) {
+    if (gathers) gathers->act(action);
+  };
+  return result;
+}
+
+at::Tensor PipelineParallel::Impl::run_stage(int stage, int micro_batch, const at::Tensor& input) {
+  const auto i = static_cast<std::size_t>(micro_batch);
+  const auto [first, past] = plan.layers[static_cast<std::size_t>(stage)];
+  const at::Tensor batch = stage == 0 || chain->needs_batch() ? inputs.at(i) : at::Tensor();
+  // Empty stages before the first layer hand on what comes in.
+  at::Tensor output = chain->run(first, past, stage == 0 ? batch : first == 0 ? input : batch, input);
+  if (stage + 1 < plan.schedule.stages() || weights.empty()) return output;
+  output = options.loss(output, targets.at(i));
+  if (!output.defined() || output.numel() != 1)
+    throw InputError(concat("the loss function returned ",
+                            output.defined() ? concat("a tensor of sizes ", output.sizes()) : "no tensor",
+                            "; the rule is one element"));
+  return weights[i] == 1 ? output : output * weights[i];
+}
+
+void PipelineParallel::Impl::set_batch(std::vector<at::Tensor> the_inputs, std::vector<at::Tensor> the_targets,
+                                       bool with_loss) {
+  const auto count = static_cast<std::size_t>(plan.schedule.micro_batches);
+  const auto check = [&](const std::vector<at::Tensor>& given, const char* what, const char* why) {
+    if (given.size() == count && std::all_of(given.begin(), given.end(), [](const auto& t) { return t.defined(); }))
+      return;
+    throw InputError(concat("pipeline: ", given.size(), " micro-batches of ", what, " on rank ", rank, ", which has ",
+                            why, "; give ", count, " defined tensors there, or a batch to be cut"));
+  };
+  if (has_first() || chain->needs_batch())
+    check(the_inputs, "inputs", chain->needs_batch() ? "to know them, as all ranks" : "the first stage");
+  weights.clear();
+  if (with_loss && has_last()) {
+    check(the_targets, "targets", "the last stage");
+    if (!options.loss)
+      throw InputError(
+          "pipeline: no loss function was given (PipelineParallelOptions::loss), which the rank of the "
+          "last stage calls");
+    double rows = 0;
+    for (const at::Tensor& target : the_targets) {
+      weights.push_back(target.dim() == 0 ? 1 : static_cast<double>(target.size(0)));
+      rows += weights.back();
+    }
+    for (double& weight : weights) weight = options.loss_reduction == comm::Reduction::sum ? 1 : weight / rows;
+  }
+  inputs = std::move(the_inputs);
+  targets = std::move(the_targets);
+}
+
+std::vector<at::Tensor> PipelineParallel::Impl::run(const Schedule& schedule) {
+  try {
+    std::vector<at::Tensor> outputs = executor->run(schedule);
+    inputs.clear();
+    targets.clear();
+    return outputs;
+  } catch (...) {
+    if (gathers) gathers->drop();
+    throw;
+  }
+}
+
+double PipelineParallel::Impl::total(const std::vector<at::Tensor>& losses) const {
+  double sum = 0;
+  for (const at::Tensor& loss : losses) sum += loss.item<double>();
+  const at::Tensor shared = at::full({1}, sum, at::TensorOptions(at::kDouble).device(options.group.device()));
+  const comm::Tag tag("loss");
+  options.group.broadcast(shared, plan.schedule.rank_of.back()).wait();
+  return shared.item<double>();
+}
+
+double PipelineParallel::Impl::train(std::vector<at::Tensor> the_inputs, std::vector<at::Tensor> the_targets) {
+  set_batch(std::move(the_inputs), std::move(the_targets), true);
+  std::vector<at::Tensor> losses;
+  if (sharded != nullptr) {
+    {
+      const Sharded::WholeBatch together(*sharded);
+      losses = run(training);
+    }
+    sharded->reduce();
+    for (const TiedParameter& one : tied)
+      parallel::add_tied_gradients(*sharded, one.name, options.group, one.holders.front(), one.holders.back());
+  } else {
+    losses = run(training);
+    for (const TiedParameter& one : tied)
+      if (one.parameter.defined() && one.parameter.requires_grad())
+        parallel::add_tied_gradients(one.parameter, options.group, one.holders);
+  }
+  return total(losses);
+}
+
+void PipelineParallel::Impl::attach(Sharded& engine) {
+  const ShardingOptions& given = engine.options();
+  const StrategyRow& strategy = row_of(given.strategy);
+  std::set<std::string> mine, engines;
+  for (const auto& items : tensors.of_layer)
+    for (const auto& item : items)
+      if (!item.is_buffer && item.tensor.requires_grad()) mine.insert(item.name);
+  for (const ShardedParameter& parameter : engine.named_parameters()) engines.insert(parameter.name);
+  if (mine != engines)
+    throw InputError(concat("pipeline: attach() got an engine around ", engines.size(),
+                            " trained parameters; this rank's stages have ", mine.size(),
+                            ": construct tessera::Sharded around the same module, after the pipeline"));
+  if (options.group.size() > 1 && (!given.stages || given.stages.size() != options.group.size()))
+    throw InputError(
+        "pipeline: attach() got an engine that does not know of the other stages, so that its norms would "
+        "be those of one rank; construct it with .stages = the pipeline's group");
+  for (const TiedParameter& one : tied) {
+    if (one.holders.size() > 2)
+      throw InputError(concat("pipeline: parameter '", one.name, "' is tied over ", one.holders.size(),
+                              " ranks; with a sharding engine it may be 2: cut the model so that fewer ranks use it"));
+    const bool later = one.holders.back() == rank;
+    if (later && std::count(given.held_by_earlier_stage.begin(), given.held_by_earlier_stage.end(), one.name) == 0)
+      throw InputError(concat("pipeline: rank ", one.holders.front(), " has parameter '", one.name,
+                              "', too, and its engine counts it; construct this rank's with .held_by_earlier_stage = "
+                              "held_by_earlier_stage() of the pipeline"));
+  }
+  if (options.gathering == Gathering::per_batch && !strategy.shard_parameters)
+    throw InputError(concat("pipeline: gathering once per batch does nothing under strategy '",
+                            word_of<Strategy>(given.strategy),
+                            "', which keeps parameters whole; leave it out, or choose one that shards parameters "
+                            "(full_shard)"));
+  sharded = &engine;
+  if (options.gathering != Gathering::per_batch) return;
+  std::map<int, std::vector<std::string>> names;
+  for (const int stage : stages_of(plan.schedule, rank)) {
+    names[stage];
+    const auto [first, past] = plan.layers[static_cast<std::size_t>(stage)];
+    for (std::size_t i = first; i < past; ++i)
+      for (const auto& item : tensors.of_layer[i])
+        if (!item.is_buffer) names[stage].push_back(item.name);
+  }
+  gathers.emplace(engine, std::move(names));
+  training = with_sharding(plan.schedule, Gathering::per_batch, /*reduce=*/false);
+  forwards = with_sharding(forward_only(plan.schedule), Gathering::per_batch, /*reduce=*/false);
+}
+
+double PipelineParallel::Impl::clip(double max_norm) {
+  if (sharded != nullptr) return sharded->clip_grad_norm(max_norm);
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  std::vector<optim::GradientPiece> counted;
+  std::set<const c10::TensorImpl*> seen;
+  std::string damaged;
+  for (const auto& items : tensors.of_layer)
+    for (const auto& item : items) {
+      if (item.is_buffer || !item.tensor.grad().defined() || !seen.insert(item.tensor.unsafeGetTensorImpl()).second)
+        continue;
+      gradients.push_back(item.tensor.grad());
+      if (damaged.empty() && !at::isfinite(gradients.back()).all().item<bool>()) damaged = item.name;
+      const auto shared = std::find_if(tied.begin(), tied.end(), [&](const auto& t) { return t.name == item.name; });
+      if (shared == tied.end() || shared->holders.front() == rank) counted.push_back({gradients.back(), 0});
+    }
+  const comm::Tag tag("gradient norm");
+  const double norm = optim::gradient_norm(counted, [&](std::vector<std::int64_t>& words) {
+    at::Tensor shared = at::tensor(words, at::kLong).to(options.group.device());
+    options.group.all_reduce(shared).wait();
+    shared = shared.cpu();
+    std::copy_n(shared.const_data_ptr<std::int64_t>(), words.size(), words.begin());
+  });
+  if (!std::isfinite(norm)) {
+    const std::vector<std::string> by_rank = comm::all_gather_text(options.group, damaged);
+    std::string where;
+    for (std::size_t r = 0; r < by_rank.size() && where.empty(); ++r)
+      if (!by_rank[r].empty()) where = concat(": first in the gradient of '", by_rank[r], "' on rank ", r);
+    throw Error(concat("pipeline: the gradient norm is ", norm, where,
+                       "; the run diverged (lower the learning rate, clip earlier) or its data is damaged"));
+  }
+  const double factor = optim::clip_coefficient(norm, max_norm);
+  if (factor != 1)
+    for (const at::Tensor& gradient : gradients) gradient.mul_(factor);
+  return norm;
+}
+
+PipelineParallel::PipelineParallel(torch::nn::SequentialImpl& sequential, PipelineParallelOptions options)
+    : impl_(std::make_unique<Impl>(parallel::chain_of(sequential), std::move(options))) {}
+PipelineParallel::PipelineParallel(torch::nn::Module& module, std::vector<PipelineLayer> layers,
+                                   PipelineParallelOptions options)
+    : impl_(std::make_unique<Impl>(parallel::chain_of(module, std::move(layers)), std::move(options))) {}
+PipelineParallel::PipelineParallel(PipelineParallel&&) noexcept = default;
+PipelineParallel::~PipelineParallel() = default;
+
+double PipelineParallel::train_batch(const at::Tensor& inputs, const at::Tensor& targets) {
+  std::vector<at::Tensor> first = impl_->cut(inputs, "inputs");
+  return impl_->train(std::move(first), impl_->cut(targets, "targets"));
+}
+double PipelineParallel::train_batch(std::vector<at::Tensor> inputs, std::vector<at::Tensor> targets) {
+  return impl_->train(std::move(inputs), std::move(targets));
+}
+
+double PipelineParallel::evaluate_batch(const at::Tensor& inputs, const at::Tensor& targets) {
+  std::vector<at::Tensor> first = impl_->cut(inputs, "inputs");
+  impl_->set_batch(std::move(first), impl_->cut(targets, "targets"), true);
+  return impl_->total(impl_->run(impl_->forwards));
+}
+
+at::Tensor PipelineParallel::forward_batch(const at::Tensor& inputs, bool everywhere) {
+  impl_->set_batch(impl_->cut(inputs, "inputs"), {}, false);
+  const std::vector<at::Tensor> outputs = impl_->run(impl_->forwards);
+  at::Tensor output;
+  if (impl_->has_last()) {
+    if (outputs.front().dim() == 0)
+      throw InputError(
+          "pipeline: the last layer gives one number per micro-batch, so there are no rows to be put "
+          "together; use evaluate_batch() for losses");
+    output = at::cat(outputs, 0);
+  }
+  if (!everywhere) return output;
+  const comm::Tag tag("outputs");
+  return parallel::share_tensor(impl_->options.group, impl_->plan.schedule.rank_of.back(), output);
+}
+
+void PipelineParallel::attach(Sharded& sharded) { impl_->attach(sharded); }
+double PipelineParallel::clip_grad_norm(double max_norm) { return impl_->clip(max_norm); }
+const Schedule& PipelineParallel::schedule() const { return impl_->plan.schedule; }
+const std::vector<PipelineStageRow>& PipelineParallel::stages() const { return impl_->plan.rows; }
+std::string PipelineParallel::describe() const { return parallel::describe(impl_->plan); }
+const std::vector<layout::schedule::TimedAction>& PipelineParallel::measured() const {
+  return impl_->executor->measured();
+}
+
+std::vector<std::string> PipelineParallel::held_by_earlier_stage() const {
+  std::vector<std::string> names;
+  for (const TiedParameter& one : impl_->tied)
+    if (one.holders.front() != impl_->rank && one.parameter.defined()) names.push_back(one.name);
+  return names;
+}
+
+}  // namespace tessera
