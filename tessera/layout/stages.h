@@ -50,8 +50,8 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages);
 /// of several stages are searched for step by step, from the cut above on: never worse than that, seldom the best.
 /// Throws InputError as above, and for a rank below 0 or of which there is no stage.
 std::vector<StagePart> cut_by_cost(const ChainCosts& costs, const std::vector<int>& rank_of);
-/// Measured costs of blocks vary by more than this from one measurement to the next.
-inline constexpr double balance_tolerance = 0.01;
+/// Costs that are measured vary by as much, and unequal stages lose more than that while a pipeline fills and drains.
+inline constexpr double balance_tolerance = 0.05;
 
 /// What a layout may have at most, so that a repeat of repeats stays small.
 inline constexpr std::int64_t most_blocks_in_layout = 65536;

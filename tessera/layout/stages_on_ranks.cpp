@@ -128,7 +128,7 @@ Cuts cuts_of(const std::vector<StagePart>& parts) {
 /// What a cut is judged by. Sums of squares tell steps that lead on from those that do not.
 struct Worth {
   double rank = 0, stage = 0;                  // the greatest
-  double rank_squares = 0, stage_squares = 0;  // of all
+  double rank_squares = 0, stage_squares = 0;  // all together
 };
 std::function<Worth(const Cuts&)> worth_of(const ChainCosts& costs, const std::vector<int>& rank_of) {
   return [sums = sums_of(costs.blocks), &costs, &rank_of](const Cuts& cuts) {

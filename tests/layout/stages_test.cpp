@@ -227,7 +227,7 @@ TEST(Stages, RanksOfManyStagesAreBalanced) {
   });
   EXPECT_TRUE(held);
   EXPECT_GE(best, 0.8 * count) << count;
-  EXPECT_LE(ratios / count, 1.03);
+  EXPECT_LE(ratios / count, 1.04);
 }
 
 // Embedding and head are alike in cost to three blocks each: with a stage per rank they are a burden, with a V both are
@@ -240,6 +240,8 @@ TEST(Stages, CutsByCostForRanks) {
   const ChainCosts head{{1, 1, 1, 1, 1, 1}, 0, 6};
   EXPECT_EQ(most_loaded(cut_by_cost(head, 4), head, {0, 1, 1, 0}), 12);
   EXPECT_EQ(most_loaded(cut_by_cost(head, {0, 1, 1, 0}), head, {0, 1, 1, 0}), 6);
+  // The best for ranks alone would be nothing, 56 and 50, 104: an empty stage for 3.7 % less on one rank.
+  EXPECT_EQ(counts_of(cut_by_cost({{6, 50, 50, 50, 50, 4}, 0, 0}, {0, 1, 1, 0})), (Counts{2, 1, 1, 2}));
   // Nothing helps the rank of the first block; what is left is divided all the same.
   EXPECT_EQ(counts_of(cut_by_cost({{9, 1, 1, 1, 1, 1, 1}, 0, 0}, {0, 1, 1, 0})), (Counts{1, 3, 3, 0}));
   EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, 2}); }),
@@ -259,7 +261,7 @@ TEST(Stages, LargeModelsAreCutForRanksQuickly) {
     const auto rank_of = schedule::place_stages(placement, 8, 2);
     double all = costs.end;
     for (const double cost : costs.blocks) all += cost;
-    EXPECT_LE(most_loaded(cut_by_cost(costs, rank_of), costs, rank_of), 1.03 * all / 8);
+    EXPECT_LE(most_loaded(cut_by_cost(costs, rank_of), costs, rank_of), 1.06 * all / 8);
   }
   EXPECT_LE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 2);
 }

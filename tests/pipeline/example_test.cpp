@@ -1,5 +1,5 @@
-// examples/parallel_3d as a user starts it: data x tensor x pipeline parallelism from one Hugging Face folder to
-// another.
+// The examples as a user starts them: parallel_3d, data x tensor x pipeline parallelism from one Hugging Face folder to
+// another, and pipeline, somebody's own module.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -71,6 +71,29 @@ TEST(Parallel3d, from_folder_to_folder_as_one_process) {
       EXPECT_LE((item.value() - parameters[item.key()]).norm().item<double>(),
                 1e-4 * item.value().norm().item<double>())
           << item.key();
+  }
+}
+
+TEST(PipelineExample, EqualsOneProcess) {
+  const auto losses = [](const Words& command) {
+    const auto run = launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 60);
+    EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+    std::vector<double> found;
+    for (const std::string& line : split(run.out, '\n'))
+      if (const auto at = line.find("loss "); at != std::string::npos)
+        found.push_back(std::strtod(line.c_str() + at + 5, nullptr));
+    EXPECT_EQ(found.size(), 4u) << run.out << run.err;
+    return found;
+  };
+  const std::string example = tessera::testing::build_path("examples/pipeline");
+  const auto launched = [&](const char* ranks) { return program + Words{"launch", "--num_processes", ranks, example}; };
+  const std::vector<double> alone = losses({example, "--pp=1"});
+  ASSERT_EQ(alone.size(), 4u);
+  EXPECT_LT(alone[3], 0.5 * alone[0]);
+  for (const Words& command :
+       {launched("2") + Words{"--schedule=zbv"}, launched("4") + Words{"--pp=2", "--strategy=full_shard"}}) {
+    const std::vector<double> got = losses(command);
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], alone[i], 2e-4);
   }
 }
 

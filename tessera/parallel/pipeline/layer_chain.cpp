@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/parallel/sharding/managed.h>
 
 #include <torch/nn/modules/container/any.h>
 
@@ -141,6 +142,10 @@ LayerTensors tensors_of(const LayerChain& chain) {
   std::map<const c10::TensorImpl*, std::string> first_names;
   std::map<const c10::StorageImpl*, std::pair<at::Tensor, std::string>> memory;
   const auto visit = [&](const std::string& name, const at::Tensor& tensor, bool is_buffer) {
+    if (managed_storage(tensor) != nullptr)
+      throw InputError(concat("pipeline: parameter '", name,
+                              "' is in the hands of a sharding engine, or of another pipeline; make the pipeline "
+                              "first, then tessera::Sharded around what is left of the module"));
     const std::string& first = first_names.try_emplace(tensor.unsafeGetTensorImpl(), name).first->second;
     bool owned = false;
     for (std::size_t i = 0; i < layers.size(); ++i) {

@@ -16,9 +16,11 @@
 namespace tessera::parallel {
 namespace {
 
-/// Stands where a module of another rank was.
+/// Stands where a module of another rank was, under its class, so that what asks for classes (wrap policies) finds them
+/// on every rank.
 struct Elsewhere : torch::nn::Module {
-  explicit Elsewhere(std::string the_text) : torch::nn::Module("Elsewhere"), text(std::move(the_text)) {}
+  Elsewhere(const std::string& class_name, std::string the_text)
+      : torch::nn::Module(class_name), text(std::move(the_text)) {}
   at::Tensor forward(const at::Tensor&) { throw InputError(text); }
   std::string text;
 };
@@ -51,7 +53,8 @@ void register_below(torch::nn::Module& module, const std::string& path, const at
   const std::string child = path.substr(0, dot);
   const auto children = module.named_children();
   const auto* const there = children.find(child);
-  const auto next = there != nullptr ? *there : module.register_module(child, std::make_shared<Elsewhere>(text));
+  const auto next =
+      there != nullptr ? *there : module.register_module(child, std::make_shared<Elsewhere>("Elsewhere", text));
   register_below(*next, path.substr(dot + 1), parameter, text);
 }
 
@@ -113,7 +116,7 @@ LetGo::LetGo(LayerChain& chain, const LayerTensors& tensors, const std::vector<b
         if (needed.count(parameters[place.name].unsafeGetTensorImpl()) == 0) parameters.erase(place.name);
         continue;
       }
-      const auto placeholder = std::make_shared<Elsewhere>(text);
+      const auto placeholder = std::make_shared<Elsewhere>((*child)->name(), text);
       for (const auto& parameter : (*child)->named_parameters())
         if (needed.count(parameter.value().unsafeGetTensorImpl()) != 0)
           register_below(*placeholder, parameter.key(), parameter.value(), text);

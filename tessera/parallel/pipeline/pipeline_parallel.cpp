@@ -16,7 +16,6 @@
 #include <tessera/parallel/pipeline/stage_plan.h>
 #include <tessera/parallel/pipeline/tied.h>
 #include <tessera/parallel/sharding/hash.h>
-#include <tessera/parallel/sharding/managed.h>
 
 #include <algorithm>
 #include <cmath>
@@ -126,7 +125,7 @@ struct PipelineParallel::Impl {
 
   // The batch that is under way.
   std::vector<at::Tensor> inputs, targets;
-  std::vector<double> weights;  // of the micro-batches' losses; empty: outputs are wanted, not losses
+  std::vector<double> weights;  // what each loss counts; empty: outputs are wanted
 };
 
 PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, PipelineParallelOptions the_options)
@@ -136,12 +135,6 @@ PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, Pi
     throw InputError("pipeline: losses of micro-batches are added up as a mean or a sum (loss_reduction)");
   rank = options.group.rank();
   tensors = tensors_of(*chain);
-  for (const auto& items : tensors.of_layer)
-    for (const auto& item : items)
-      if (parallel::managed_storage(item.tensor) != nullptr)
-        throw InputError(concat("pipeline: parameter '", item.name,
-                                "' is in the hands of a sharding engine, or of another pipeline; make the pipeline "
-                                "first, then tessera::Sharded around what is left of the module"));
   comm::require_equal(options.group, "the pipeline's module", fingerprint(*chain, tensors, options),
                       "construct the same module with the same options on every rank");
   plan = plan_stages(*chain, tensors, options);

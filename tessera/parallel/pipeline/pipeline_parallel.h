@@ -5,7 +5,7 @@
 ///   tessera::init();
 ///   torch::nn::Sequential net(...);                                  // the same on every rank; or tessera::deferred
 ///   auto pipe = tessera::pipeline(*net, {.schedule = "zbv", .micro_batches = 8, .loss = torch_loss});
-///   torch::optim::AdamW optimizer(net->parameters(), 3e-4);          // of this rank's stages
+///   torch::optim::AdamW optimizer(net->parameters(), 3e-4);          // for this rank's stages
 ///   for (auto& batch : loader) {
 ///     optimizer.zero_grad();
 ///     const double loss = pipe.train_batch(batch.x, batch.y);        // the same on every rank
@@ -77,9 +77,10 @@ struct PipelineParallelOptions {
   comm::Reduction loss_reduction = comm::Reduction::mean;
   /// Micro-batches of a batch may differ in sizes. Costs a small message more for each.
   bool variable_sizes = false;
-  /// With attach() and a strategy that shards parameters. per_micro_batch: as without a pipeline, units are gathered for
-  /// each pass that needs them. per_batch: a stage's parameters are whole from its first forward to its last backward
-  /// of a batch: one gather instead of up to two per micro-batch, for the memory of the stage's parameters.
+  /// With attach() and a strategy that shards parameters. per_micro_batch: as without a pipeline, units are gathered
+  /// for each pass that needs them. per_batch: a stage's parameters are whole from its first forward to its last
+  /// backward in a batch, so that each is gathered once in place of up to twice per micro-batch; they cost their memory
+  /// meanwhile.
   layout::schedule::Gathering gathering = layout::schedule::Gathering::per_micro_batch;
 };
 
@@ -105,8 +106,8 @@ struct PipelineStageRow {
 /// This rank's stages of a module, and batches through all of them. What a module may do: docs/parallelism.md.
 ///
 /// - Every rank constructs the same module. Layers of other ranks are let go in the constructor: they leave the tree,
-///   their memory is freed, and operators that receive their parameters throw. What stays keeps its names, so optimizers
-///   (made afterwards), tessera::Sharded, checkpoints and module->train() take the module as it is then.
+///   their memory is freed, and operators that receive their parameters throw. What stays keeps its names, so
+///   optimizers (made afterwards), tessera::Sharded, checkpoints and module->train() take the module as it is then.
 /// - Every micro-batch goes through the layers by itself: losses and gradients are those of accumulation over the
 ///   micro-batches in one process, to the bit where nothing is tied between ranks.
 /// - A parameter that layers of several ranks have in common (registered twice) is held by each; its gradients are
@@ -137,8 +138,8 @@ class PipelineParallel {
   /// `everywhere` on all ranks.
   at::Tensor forward_batch(const at::Tensor& inputs, bool everywhere = false);
 
-  /// From now on a batch's gradients are accumulated in `sharded`, which is around the same module and must outlive this
-  /// in its place, and reduced at the batch's end: once, under every strategy. Give it `.stages = group` and
+  /// From now on a batch's gradients are accumulated in `sharded`, which is around the same module and must outlive
+  /// this in its place, and reduced at the batch's end: once, under every strategy. Give it `.stages = group` and
   /// `.held_by_earlier_stage = held_by_earlier_stage()`, so that norms count everything once. Throws InputError for a
   /// gathering that the strategy does not have, and for a tied parameter on more than two ranks.
   void attach(Sharded& sharded);
