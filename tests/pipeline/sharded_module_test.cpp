@@ -144,7 +144,7 @@ TEST(GatheringOncePerBatch, SendsLessAndKeepsMore) {
       }
       for (const auto& [name, value] : weights[Gathering::per_batch])
         EXPECT_TRUE(at::equal(value, weights[Gathering::per_micro_batch].at(name))) << schedule << ": " << name;
-      constexpr std::uint64_t units = 3;            // of a rank: six matrices over two
+      constexpr std::uint64_t units = 3;            // on each rank: six matrices over two
       constexpr std::int64_t unit_bytes = 128 * 8;  // 36 doubles, filled up to 2 x 64
       EXPECT_EQ(gathers[Gathering::per_batch], units) << schedule;
       EXPECT_GE(gathers[Gathering::per_micro_batch], micro_batches * units) << schedule;

@@ -62,9 +62,9 @@ struct LayerTensors {
 /// whose parameters share memory although they are not the same tensor. Buffers of no layer are everybody's.
 LayerTensors tensors_of(const LayerChain& chain);
 
-/// Takes the modules of other ranks out of the tree. In their places stand empty ones of the same names, which hold what
-/// kept layers have in common with them (tied parameters), under its first name. The memory of what is let go is freed,
-/// whoever else refers to the modules, and operators that receive it throw an InputError that says where it is.
+/// Takes the modules of other ranks out of the tree. In their places stand empty ones of the same names, which hold
+/// what kept layers have in common with them (tied parameters), under its first name. The memory of what is let go is
+/// freed, whoever else refers to the modules, and operators that receive it throw an InputError that says where it is.
 class LetGo {
  public:
   /// kept[i]: layer i stays. place_of[i]: "stage 2 on rank 1", for errors.
