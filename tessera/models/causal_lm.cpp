@@ -40,7 +40,10 @@ at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache, co
   context.input = input;
   if (cache) context.embedding_noise = 0;
   if (stage && stage->end && stage->blocks == 0 && !stage->embeddings) nn::begin_with(head(), input);
-  return hidden(ids, std::move(context));
+  if (!cache) context.routers = router_log(stage);
+  const std::shared_ptr<RouterLog> routers = context.routers;
+  const at::Tensor result = hidden(ids, std::move(context));
+  return routers ? routers->finished(result) : result;
 }
 
 at::Tensor CausalLm::loss_of(const at::Tensor& hidden, const data::Batch& batch, double scale) const {

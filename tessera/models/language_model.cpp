@@ -57,11 +57,24 @@ void LanguageModel::keep_stages(const std::vector<layout::StagePart>& parts) {
   for (const layout::StagePart& part : parts)
     TESSERA_CHECK(part.first_block >= 0 && part.blocks >= 0 && part.past_block() <= shape().blocks, "a stage of ",
                   layout::text_of(part), " for a model of ", shape().blocks, " blocks");
+  let_go([&] { drop_all_but(parts); });
+}
+
+void LanguageModel::keep_experts(std::int64_t first, std::int64_t count) {
+  if (balance_.experts == 0)
+    throw InputError(concat("a model of type \"", hf_config().at("model_type").as_string(),
+                            "\" has no experts to be shared out: use --ep_size 1"));
+  TESSERA_CHECK(first >= 0 && count >= 1 && first + count <= balance_.experts, "experts ", first, " to ",
+                first + count - 1, " of ", balance_.experts);
+  let_go([&] { drop_experts_but(first, count); });
+}
+
+void LanguageModel::let_go(const std::function<void()>& drop) {
   for (const auto& item : named_parameters()) {
     elsewhere_.insert(item.key());
     elsewhere_elements_ += item.value().numel();
   }
-  drop_all_but(parts);
+  drop();
   for (const auto& item : named_parameters()) {
     elsewhere_.erase(item.key());
     elsewhere_elements_ -= item.value().numel();
@@ -72,6 +85,18 @@ void LanguageModel::drop_all_but(const std::vector<layout::StagePart>&) {
   throw InputError(concat("a model of type \"", hf_config().at("model_type").as_string(),
                           "\" is not made for pipelines yet: use --pp_size 1"));
 }
+
+void LanguageModel::drop_experts_but(std::int64_t, std::int64_t) {
+  TESSERA_CHECK(false, "a family with experts that does not say how to let go of some");
+}
+
+std::shared_ptr<RouterLog> LanguageModel::router_log(const layout::StagePart* stage) const {
+  if (balance_.experts == 0 || !is_training()) return nullptr;
+  const bool whole = stage == nullptr || (stage->embeddings && stage->end);
+  return std::make_shared<RouterLog>(balance_, auxiliary_scale_, whole, routers_);
+}
+
+RouterStatistics LanguageModel::take_router_statistics() { return std::exchange(*routers_, {}); }
 
 at::Tensor LanguageModel::run_stage(const data::Batch&, const layout::StagePart&, const at::Tensor&, double) {
   TESSERA_CHECK(false, "run_stage() of a family that keep_stages() refuses");
@@ -85,12 +110,19 @@ void LanguageModel::set_attention(nn::AttentionFunction attention) {
   attention_ = attention ? std::make_shared<const nn::AttentionFunction>(std::move(attention)) : nullptr;
 }
 
+void LanguageModel::set_experts(nn::ExpertsFunction experts) {
+  experts_ = experts ? std::make_shared<const nn::ExpertsFunction>(std::move(experts)) : nullptr;
+}
+
 ForwardContext LanguageModel::context_of(const data::Batch& batch) const {
   if (batch.part && !attention_)
     throw InputError(concat("a batch of parts of rows of ", batch.part->length,
                             " tokens for a model whose attention sees whole rows: call set_attention() first"));
-  ForwardContext context{
-      .runner = runner_, .embedding_noise = embedding_noise(), .part = batch.part, .attention = attention_};
+  ForwardContext context{.runner = runner_,
+                         .embedding_noise = embedding_noise(),
+                         .part = batch.part,
+                         .attention = attention_,
+                         .experts = experts_};
   if (is_training()) {
     context.random.key = batch.random_key ? *batch.random_key : nn::drawn_key();
     context.random.row = batch.first_row;

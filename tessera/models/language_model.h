@@ -13,11 +13,14 @@
 #include <tessera/layout/state_bytes.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/models/model_parts.h>
+#include <tessera/models/router_log.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::models {
@@ -73,6 +76,22 @@ class LanguageModel : public torch::nn::Module {
   /// without it such a batch throws InputError. Whole rows do not use it.
   void set_attention(nn::AttentionFunction attention);
 
+  /// Mixture of experts: from now on the layers' experts are computed by this; empty: by nn::experts().
+  void set_experts(nn::ExpertsFunction experts);
+  /// Expert parallelism: from now on every layer holds the experts first, first + 1, ... first + count - 1 and no
+  /// others; names stay, and so do the routers, which choose among all. Throws InputError for a family without experts
+  /// and for numbers beyond them.
+  void keep_experts(std::int64_t first, std::int64_t count);
+  /// How the load of experts is kept even, at first as config.json says; `experts` is 0 where there are none. A pass in
+  /// training adds the gradients of coefficient * loss * scale (set_auxiliary_scale) to its backward.
+  const BalanceOptions& balance() const { return balance_; }
+  void set_balance(BalanceOptions balance) { balance_ = std::move(balance); }
+  /// From now on gradients of auxiliary losses are multiplied by this (1 at first): what a micro-batch counts in the
+  /// step, times the loss scale.
+  void set_auxiliary_scale(double scale) { auxiliary_scale_ = scale; }
+  /// What routers did in training since the last call.
+  RouterStatistics take_router_statistics();
+
   /// Pipeline parallelism: from now on the model holds what lies in `parts` and nothing else; its other parameters are
   /// gone, those that stay keep their names. Passes go through run_stage() then. Throws InputError for a family that
   /// cannot be cut, and for parts beyond its blocks.
@@ -91,6 +110,10 @@ class LanguageModel : public torch::nn::Module {
  protected:
   /// Lets go of the modules that are in none of `parts`.
   virtual void drop_all_but(const std::vector<layout::StagePart>& parts);
+  /// Lets go of the experts that are not among them.
+  virtual void drop_experts_but(std::int64_t first, std::int64_t count);
+  /// Where the routers of a pass tell what they chose; null: there are none, or nobody asks.
+  std::shared_ptr<RouterLog> router_log(const layout::StagePart* stage) const;
   const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
   /// What a forward pass of rows, or of parts of rows, begins with: all but documents and a cache.
   ForwardContext context_of(const data::Batch& batch) const;
@@ -100,8 +123,15 @@ class LanguageModel : public torch::nn::Module {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(at::Tensor())}, {2, torch::nn::AnyValue(at::Tensor())})
 
  private:
+  /// Runs `drop` and remembers what is gone.
+  void let_go(const std::function<void()>& drop);
+
   std::shared_ptr<const PartRunner> runner_;
   std::shared_ptr<const nn::AttentionFunction> attention_;
+  std::shared_ptr<const nn::ExpertsFunction> experts_;
+  BalanceOptions balance_;
+  double auxiliary_scale_ = 1;
+  std::shared_ptr<RouterStatistics> routers_ = std::make_shared<RouterStatistics>();
   std::set<std::string> elsewhere_;
   std::int64_t elsewhere_elements_ = 0;
   double label_smoothing_ = 0, embedding_noise_ = 0;

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/models/config_value.h>
 #include <tessera/models/kept_parts.h>
+#include <tessera/models/moe_mlp.h>
 #include <tessera/nn/nn.h>
 #include <cmath>
 #include <numeric>
@@ -14,6 +15,16 @@ ModelPart part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".self_attn", ".mlp"};
   return {kind, block, concat("model.layers.", block, ends[static_cast<std::size_t>(kind)])};
 }
+ModelPart mixtral_part(ModelPart::Kind kind, std::int64_t block) {
+  if (kind != ModelPart::Kind::mlp) return part(kind, block);
+  return {kind, block, concat("model.layers.", block, ".block_sparse_moe")};
+}
+
+/// Norms of q and k over all heads at once, and bounds.
+at::Tensor normed_whole(const at::Tensor& x, const std::shared_ptr<RmsNorm>& norm, double clip) {
+  const at::Tensor y = norm ? nn::rms_norm(x, norm->weight, norm->eps) : x;
+  return clip > 0 ? y.clamp(-clip, clip) : y;
+}
 
 }  // namespace
 
@@ -21,24 +32,31 @@ LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
     : index(index),
       head_size(c.head_size),
       window(c.windows[static_cast<std::size_t>(index)]),
-      dropout(c.attention_dropout) {
+      dropout(c.attention_dropout),
+      clip(c.clip_qkv) {
   const std::int64_t queries = c.heads * head_size, keys = c.key_heads * head_size;
   q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, queries, c.query_bias));
   k_proj = register_module("k_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   v_proj = register_module("v_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   o_proj = register_module("o_proj", std::make_shared<Linear>(queries, c.hidden, c.output_bias));
   if (!c.query_key_norm) return;
-  q_norm = register_module("q_norm", std::make_shared<RmsNorm>(head_size, c.rms_norm_eps));
-  k_norm = register_module("k_norm", std::make_shared<RmsNorm>(head_size, c.rms_norm_eps));
+  const bool wide = c.norm_of_all_heads;
+  q_norm = register_module("q_norm", std::make_shared<RmsNorm>(wide ? queries : head_size, c.rms_norm_eps));
+  k_norm = register_module("k_norm", std::make_shared<RmsNorm>(wide ? keys : head_size, c.rms_norm_eps));
 }
 
 at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& context) {
   // [B, T, H, D], [B, T, K, D]: the heads, and the tokens, that the projections give (they may be cut over ranks).
   const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, head_size}); };
   const nn::RandomPlace place = context.between_layers();
-  at::Tensor q = split(q_proj->forward(x, place)), k = split(k_proj->forward(x, place));
-  const at::Tensor v = split(v_proj->forward(x, place));
-  if (q_norm) {
+  const bool whole = q_norm && q_norm->weight.size(0) != head_size;
+  const auto projected = [&](Linear& map, const std::shared_ptr<RmsNorm>& norm) {
+    const at::Tensor y = map.forward(x, place);
+    return split(whole || clip > 0 ? normed_whole(y, whole ? norm : nullptr, clip) : y);
+  };
+  at::Tensor q = projected(*q_proj, q_norm), k = projected(*k_proj, k_norm);
+  const at::Tensor v = projected(*v_proj, nullptr);
+  if (q_norm && !whole) {
     q = nn::rms_norm(q, q_norm->weight, q_norm->eps);
     k = nn::rms_norm(k, k_norm->weight, k_norm->eps);
   }
@@ -59,20 +77,14 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
   return o_proj->forward(mixed, context.random);
 }
 
-LlamaMlp::LlamaMlp(const LlamaConfig& c) {
-  gate_proj = register_module("gate_proj", std::make_shared<Linear>(c.hidden, c.intermediate, c.mlp_bias));
-  up_proj = register_module("up_proj", std::make_shared<Linear>(c.hidden, c.intermediate, c.mlp_bias));
-  down_proj = register_module("down_proj", std::make_shared<Linear>(c.intermediate, c.hidden, c.mlp_bias));
-}
-
-at::Tensor LlamaMlp::forward(const at::Tensor& x, const LlamaContext& context) {
-  const nn::RandomPlace place = context.between_layers();
-  return down_proj->forward(nn::swiglu(gate_proj->forward(x, place), up_proj->forward(x, place)), context.random);
-}
-
-LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index) : index(index) {
+LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
+    : index(index), part(c.mixtral_names ? mixtral_part : models::part) {
   self_attn = register_module("self_attn", std::make_shared<LlamaAttention>(c, index));
-  mlp = register_module("mlp", std::make_shared<LlamaMlp>(c));
+  if (c.sparse(index))
+    mlp = register_module(c.mixtral_names ? "block_sparse_moe" : "mlp",
+                          std::make_shared<MoeMlp>(*c.moe, c.hidden, index));
+  else
+    mlp = register_module("mlp", std::make_shared<GatedMlp>(c.hidden, c.intermediate, c.mlp_bias));
   input_layernorm = register_module("input_layernorm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
   post_attention_layernorm =
       register_module("post_attention_layernorm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
@@ -124,7 +136,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
     if (!context->begins() && context->stage->first_block == layer->index) nn::begin_with(cut, x);
     made->first_token = nn::first_own_token(cut, t);
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
-    x = context->run(part, ModelPart::Kind::block, layer->index, transform, x);
+    x = context->run(layer->part, ModelPart::Kind::block, layer->index, transform, x);
   }
   return context->ends() ? nn::rms_norm(x, norm->weight, norm->eps) : x;
 }
@@ -141,6 +153,7 @@ Llama::Llama(const Value& hf_config, std::optional<std::uint64_t> seed)
   model = register_module("model", std::make_shared<LlamaModel>(config_));
   if (!config_.tie_word_embeddings)
     lm_head = register_module("lm_head", std::make_shared<Table>(config_.vocab_size, config_.hidden));
+  if (config_.moe) set_balance(config_.moe->balance);
   if (seed) initialise(*seed);
 }
 
@@ -159,6 +172,12 @@ void Llama::drop_all_but(const std::vector<layout::StagePart>& parts) {
   if (lm_head && !KeptParts(parts).end) drop(*this, "lm_head", lm_head);
 }
 
+void Llama::drop_experts_but(std::int64_t first, std::int64_t count) {
+  for (const auto& layer : model->layers)
+    if (const auto moe = layer ? std::dynamic_pointer_cast<MoeMlp>(layer->mlp) : nullptr)
+      moe->keep_experts(first, count);
+}
+
 at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {
   return model->forward(ids, std::move(context));
 }
@@ -167,24 +186,32 @@ std::vector<ModelPart> Llama::parts() const {
   std::vector<ModelPart> all;
   for (std::int64_t block = 0; block < config_.layers; ++block)
     for (const auto kind : {ModelPart::Kind::block, ModelPart::Kind::attention, ModelPart::Kind::mlp})
-      all.push_back(part(kind, block));
+      all.push_back((config_.mixtral_names ? mixtral_part : part)(kind, block));
   return all;
 }
 
 double Llama::flops_per_token(std::int64_t block_size) const {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double width = real(config_.heads * config_.head_size), keys = real(config_.key_heads * config_.head_size);
-  const double c = real(config_.hidden), layer = c * (2 * width + 2 * keys + 3 * real(config_.intermediate));
+  const double c = real(config_.hidden);
+  double matrices = real(config_.vocab_size) * c;  // elements that a token meets
+  for (std::int64_t i = 0; i < config_.layers; ++i) {
+    const bool sparse = config_.sparse(i);
+    matrices += c * (2 * width + 2 * keys + 3 * real(config_.inner(i)));
+    if (sparse) matrices += c * real(config_.moe->router.experts + (config_.moe->shared_gate ? 1 : 0));
+  }
   double seen = 0;  // tokens within reach, summed over layers
   for (const std::int64_t window : config_.windows)
     seen += real(window > 0 ? std::min(window, block_size) : block_size);
-  return 6 * (real(config_.layers) * layer + real(config_.vocab_size) * c) + 12 * width * seen;
+  return 6 * matrices + 12 * width * seen;
 }
 
 layout::DecoderShape Llama::shape() const {
+  std::int64_t inner = 0;
+  for (std::int64_t i = 0; i < config_.layers; ++i) inner = std::max(inner, config_.inner(i));
   return {.blocks = config_.layers,
           .width = config_.hidden,
-          .inner = config_.intermediate,
+          .inner = inner,
           .key_value_width = config_.key_heads * config_.head_size,
           .gated = true};
 }
@@ -192,22 +219,36 @@ layout::DecoderShape Llama::shape() const {
 layout::TensorPlan Llama::tensor_plan() const {
   using enum layout::TensorStyle;
   layout::TensorPlan plan = {
-      {"self_attn.q_proj", colwise, 1, config_.heads},
-      {"self_attn.k_proj", colwise, 1, config_.key_heads},
-      {"self_attn.v_proj", colwise, 1, config_.key_heads},
-      {"self_attn.o_proj", rowwise},
-      {"mlp.gate_proj", colwise},
-      {"mlp.up_proj", colwise},
-      {"mlp.down_proj", rowwise},
-      {"model.embed_tokens", embedding_rowwise},
-      {"input_layernorm", sequence_parallel},
-      {"post_attention_layernorm", sequence_parallel},
-      {"model.norm", sequence_parallel},
+      {"self_attn.q_proj", colwise, 1, config_.heads},     {"self_attn.k_proj", colwise, 1, config_.key_heads},
+      {"self_attn.v_proj", colwise, 1, config_.key_heads}, {"self_attn.o_proj", rowwise},
+      {"model.embed_tokens", embedding_rowwise},           {"input_layernorm", sequence_parallel},
+      {"post_attention_layernorm", sequence_parallel},     {"model.norm", sequence_parallel},
   };
   if (lm_head) plan.push_back({"lm_head", colwise_gather_output});
+  const bool wide = config_.norm_of_all_heads;  // then every rank needs all heads
+  for (layout::TensorRule& rule : plan)
+    if (wide && rule.pattern.starts_with("self_attn.")) {
+      rule.style = rule.style == rowwise ? rowwise_split_input : colwise_gather_output;
+      rule.heads = 0;
+    }
   if (config_.query_key_norm)  // on this rank's heads
     for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})
-      plan.push_back({norm, replicated_with_grad_allreduce});
+      plan.push_back({norm, wide ? replicated : replicated_with_grad_allreduce});
+  std::int64_t sparse = 0;
+  for (std::int64_t i = 0; i < config_.layers; ++i) sparse += config_.sparse(i);
+  const auto gated = [&](const std::string& module, const std::string& gate, const std::string& up,
+                         const std::string& down) {
+    plan.push_back({concat(module, gate), colwise});
+    plan.push_back({concat(module, up), colwise});
+    plan.push_back({concat(module, down), rowwise});
+  };
+  if (sparse < config_.layers) gated("mlp.", "gate_proj", "up_proj", "down_proj");
+  if (sparse == 0) return plan;
+  const MoeConfig& moe = *config_.moe;
+  gated("experts.*.", moe.gate_name, moe.up_name, moe.down_name);
+  plan.push_back({config_.mixtral_names ? "block_sparse_moe.gate" : "mlp.gate", sequence_parallel});
+  if (moe.shared_intermediate > 0) gated(moe.shared_name + ".", "gate_proj", "up_proj", "down_proj");
+  if (moe.shared_gate) plan.push_back({"shared_expert_gate", sequence_parallel});
   return plan;
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 /// \file
-/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, as
-/// transformers/models/{llama,mistral,qwen2,qwen3}/modeling_*.py compute it; the configuration says which.
+/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, and with a
+/// mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, as transformers/models/{llama,mistral,qwen2,qwen3,mixtral,
+/// qwen2_moe,qwen3_moe,olmoe}/modeling_*.py compute it; the configuration says which.
 /// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
 
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/llama_config.h>
+#include <tessera/models/mlp.h>
 #include <tessera/models/model_parts.h>
 #include <tessera/nn/rotary.h>
 #include <memory>
@@ -24,16 +26,9 @@ struct LlamaAttention : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context);  ///< [B, T, C] -> [B, T, C]
 
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;  ///< [H D, C], [K D, C], [K D, C], [C, H D]
-  std::shared_ptr<RmsNorm> q_norm, k_norm;                 ///< [D] each; null: none
+  std::shared_ptr<RmsNorm> q_norm, k_norm;                 ///< [D] each, or as wide as q and k (OLMoE); null: none
   std::int64_t index, head_size, window;
-  double dropout;
-};
-
-struct LlamaMlp : torch::nn::Module {
-  explicit LlamaMlp(const LlamaConfig& config);
-  at::Tensor forward(const at::Tensor& x, const LlamaContext& context);  ///< [B, T, C] -> [B, T, C]
-
-  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  ///< [I, C], [I, C], [C, I]
+  double dropout, clip;  ///< clip: bound of the absolute values of q, k and v; 0: none
 };
 
 struct LlamaDecoderLayer : torch::nn::Module {
@@ -42,8 +37,9 @@ struct LlamaDecoderLayer : torch::nn::Module {
 
   std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
   std::shared_ptr<LlamaAttention> self_attn;
-  std::shared_ptr<LlamaMlp> mlp;
+  std::shared_ptr<Mlp> mlp;  ///< a GatedMlp or a MoeMlp
   std::int64_t index;
+  ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
 };
 
 struct LlamaModel : torch::nn::Module {
@@ -80,6 +76,7 @@ class Llama : public CausalLm {
 
  protected:
   void drop_all_but(const std::vector<layout::StagePart>& parts) override;
+  void drop_experts_but(std::int64_t first, std::int64_t count) override;
   at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
   const at::Tensor& head() const override { return lm_head ? lm_head->weight : model->embed_tokens->weight; }
 

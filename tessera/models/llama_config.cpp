@@ -15,13 +15,14 @@ void refuse_other(const Value& json, const char* key, const char* expected) {
         concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; ", expected, " is"));
 }
 
-/// Mistral: one window for all layers. Qwen: `use_sliding_window`, then the layers from max_window_layers on, unless
+/// Mistral, Mixtral, Qwen3-MoE: one window for all layers. Qwen: `use_sliding_window`, then the layers from max_window_layers on, unless
 /// layer_types says which. Llama has none.
 std::vector<std::int64_t> read_windows(const Value& json, const std::string& type, std::int64_t layers) {
   std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
   const Value* size = given(json, "sliding_window");
-  const bool qwen = type == "qwen2" || type == "qwen3";
-  if (type == "llama" || !size || (qwen && !flag(json, "use_sliding_window", false))) return windows;
+  const bool qwen = type == "qwen2" || type == "qwen3" || type == "qwen2_moe";
+  if (type == "llama" || type == "olmoe" || !size) return windows;
+  if ((qwen || type == "qwen3_moe") && !flag(json, "use_sliding_window", false)) return windows;
   const std::int64_t window = positive(json, "sliding_window");
   if (const Value* types = given(json, "layer_types"); qwen && types) {
     if (static_cast<std::int64_t>(types->items().size()) != layers)
@@ -38,6 +39,11 @@ std::vector<std::int64_t> read_windows(const Value& json, const std::string& typ
     return windows;
   }
   const Value* first = given(json, "max_window_layers");
+  if (type == "qwen2_moe") {  // every second one of the first max_window_layers
+    for (std::int64_t i = 0; i < std::min(layers, first ? first->as_int() : 28); i += 2)
+      windows[static_cast<std::size_t>(i)] = window;
+    return windows;
+  }
   const std::int64_t begin = qwen ? (first ? first->as_int() : 28) : 0;
   for (std::int64_t i = std::max<std::int64_t>(begin, 0); i < layers; ++i)
     windows[static_cast<std::size_t>(i)] = window;
@@ -49,11 +55,12 @@ std::vector<std::int64_t> read_windows(const Value& json, const std::string& typ
 LlamaConfig parse_llama_config(const Value& json) {
   require_object(json);
   const std::string type = architecture_of(json).model_type;
+  const bool mistral = type == "mistral" || type == "mixtral", qwen2 = type == "qwen2" || type == "qwen2_moe";
   LlamaConfig c{};
   c.layers = positive(json, "num_hidden_layers");
   c.hidden = positive(json, "hidden_size");
   c.heads = positive(json, "num_attention_heads");
-  c.key_heads = positive_or(json, "num_key_value_heads", type == "mistral" ? 8 : c.heads);
+  c.key_heads = positive_or(json, "num_key_value_heads", mistral ? 8 : type == "qwen3_moe" ? 4 : c.heads);
   c.intermediate = positive(json, "intermediate_size");
   c.vocab_size = positive(json, "vocab_size");
   c.max_positions = positive(json, "max_position_embeddings");
@@ -73,16 +80,23 @@ LlamaConfig parse_llama_config(const Value& json) {
   c.initializer_range = positive_real(json, "initializer_range", 0.02);
   c.attention_dropout = probability(json, "attention_dropout", 0);
   c.tie_word_embeddings = flag(json, "tie_word_embeddings", false);
-  const bool bias = type != "mistral" && type != "qwen2" && flag(json, "attention_bias", false);
-  c.query_bias = type == "qwen2" || bias;
+  const bool bias = !mistral && !qwen2 && flag(json, "attention_bias", false);
+  c.query_bias = type == "qwen2" || (type == "qwen2_moe" && flag(json, "qkv_bias", true)) || bias;
   c.output_bias = bias;
   c.mlp_bias = type == "llama" && flag(json, "mlp_bias", false);
-  c.query_key_norm = type == "qwen3";
+  c.norm_of_all_heads = type == "olmoe";
+  c.query_key_norm = type == "qwen3" || type == "qwen3_moe" || type == "olmoe";
+  c.clip_qkv = type == "olmoe" && given(json, "clip_qkv") ? positive_real(json, "clip_qkv", 0) : 0;
   c.windows = read_windows(json, type, c.layers);
   if (const Value* slices = given(json, "pretraining_tp"); slices && slices->as_int() != 1)
     throw InputError(
         concat(slices->where().str(), ": pretraining_tp ", slices->as_int(), " is not supported (only 1 is)"));
   c.rope = parse_rope(json, c.head_size, c.max_positions);
+  c.mixtral_names = type == "mixtral";
+  if (mistral && type == "mixtral" && !given(json, "rope_theta") && !given(json, "rope_parameters"))
+    c.rope.theta = 1e6;  // what MixtralConfig has where config.json says nothing
+  if (type == "mixtral" || type == "qwen2_moe" || type == "qwen3_moe" || type == "olmoe")
+    c.moe = parse_moe_config(json, type, c.layers);
   return c;
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 /// \file
-/// The members of a Llama-family config.json that the model uses (transformers/models/{llama,mistral,qwen2,qwen3}/
-/// configuration_*.py, spellings of transformers 4 and 5).
+/// The members of a Llama-family config.json that the model uses (transformers/models/{llama,mistral,qwen2,qwen3,
+/// mixtral,qwen2_moe,qwen3_moe,olmoe}/configuration_*.py, spellings of transformers 4 and 5).
 
 #include <tessera/base/value.h>
+#include <tessera/models/moe_config.h>
 #include <tessera/models/rope.h>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace tessera::models {
@@ -16,13 +18,23 @@ struct LlamaConfig {
   bool query_bias = false;   ///< biases of q_proj, k_proj, v_proj
   bool output_bias = false;  ///< bias of o_proj
   bool mlp_bias = false;
-  bool query_key_norm = false;  ///< RMS norms of each head of q and k (Qwen3)
+  bool query_key_norm = false;     ///< RMS norms of each head of q and k (Qwen3)
+  bool norm_of_all_heads = false;  ///< over all heads at once instead (OLMoE)
+  double clip_qkv = 0;             ///< bound of the absolute values of q, k and v; 0: none (OLMoE)
   bool tie_word_embeddings = false;
   std::vector<std::int64_t> windows;  ///< per layer: tokens that one sees; 0: all before it
   RopeConfig rope;
+  std::optional<MoeConfig> moe;
+  bool mixtral_names = false;  ///< the sparse layers' module is block_sparse_moe, not mlp
+
+  bool sparse(std::int64_t layer) const { return moe && moe->sparse[static_cast<std::size_t>(layer)]; }
+  /// Numbers between the products of a layer's MLPs that a token meets.
+  std::int64_t inner(std::int64_t layer) const {
+    return sparse(layer) ? moe->router.top_k * moe->intermediate + moe->shared_intermediate : intermediate;
+  }
 };
 
-/// model_type (or architectures) says which of the four; where they differ, see the table in the source. Throws
+/// model_type (or architectures) says which of them; where they differ, see the table in the source. Throws
 /// InputError "file:line:column: ..." on a missing key, a value out of range, heads that do not divide, or a member
 /// that would change the architecture in a way the model does not have.
 LlamaConfig parse_llama_config(const Value& json);

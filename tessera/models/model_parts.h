@@ -10,6 +10,7 @@
 #include <tessera/models/kv_cache.h>
 #include <tessera/nn/attention_call.h>
 #include <tessera/nn/dropout.h>
+#include <tessera/nn/moe/experts.h>
 
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,8 @@
 #include <vector>
 
 namespace tessera::models {
+
+class RouterLog;
 
 /// A part of a model that maps one activation to another of the same sizes [B, T, C]. Parts of kind attention and mlp
 /// lie inside the block of the same index.
@@ -47,6 +50,9 @@ struct ForwardContext {
   std::shared_ptr<const data::SequencePart> part = nullptr;          ///< null: the tokens are whole rows
   std::shared_ptr<const nn::AttentionFunction> attention = nullptr;  ///< for parts: see LanguageModel::set_attention
 
+  std::shared_ptr<const nn::ExpertsFunction> experts = nullptr;  ///< null: nn::experts()
+  std::shared_ptr<RouterLog> routers = nullptr;                  ///< where routers tell what they chose; or null
+
   /// A stage's pass (LanguageModel::run_stage): what of the chain is run; null: all of it.
   const layout::StagePart* stage = nullptr;
   at::Tensor input = {};  ///< where the stage has no embeddings: the activations [B, t, C] that it begins with
@@ -64,7 +70,7 @@ struct ForwardContext {
                               const std::vector<std::int64_t>& lengths, const nn::AttentionOptions& options) const;
 
   /// Everything that is dropped in a pass, apart from LoRA's inputs, which have numbers of their own.
-  enum class Draw : std::uint8_t { embedding_noise, embedding, attention_weights, attention, mlp, classifier };
+  enum class Draw : std::uint8_t { embedding_noise, embedding, attention_weights, attention, mlp, classifier, router };
   /// Where activations [B, t, C] between layers lie, for what is drawn there.
   nn::RandomPlace between_layers() const;
   nn::RandomPlace between_layers(Draw draw, std::int64_t block = 0) const;

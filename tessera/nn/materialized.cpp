@@ -15,11 +15,11 @@ MaterializeHooks& hooks() {
 void set_materialize_hooks(const MaterializeHooks& given) { hooks() = given; }
 
 // Tensors get the key only after the hooks were set, so a thread that sees such a tensor sees the hooks.
-void Materialized::enter(std::initializer_list<const at::Tensor*> tensors) {
+void Materialized::enter(const at::Tensor* const* tensors, std::size_t count) {
   TESSERA_CHECK(hooks().enter != nullptr,
                 "a fused function received a tensor without memory of its own (deferred construction), and nothing is "
                 "there to bring it; materialise it first");
-  token_ = hooks().enter(tensors.begin(), tensors.size());
+  token_ = hooks().enter(tensors, count);
 }
 
 void Materialized::leave() noexcept { hooks().leave(token_); }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <optional>
+#include <vector>
 
 namespace tessera::nn {
 
@@ -33,7 +34,14 @@ class Materialized {
   Materialized(std::initializer_list<const at::Tensor*> tensors) {
     for (const at::Tensor* t : tensors)
       if (t != nullptr && t->defined() && t->key_set().has(managed_key)) [[unlikely]] {
-        enter(tensors);
+        enter(tensors.begin(), tensors.size());
+        return;
+      }
+  }
+  explicit Materialized(const std::vector<const at::Tensor*>& tensors) {
+    for (const at::Tensor* t : tensors)
+      if (t != nullptr && t->defined() && t->key_set().has(managed_key)) [[unlikely]] {
+        enter(tensors.data(), tensors.size());
         return;
       }
   }
@@ -45,7 +53,7 @@ class Materialized {
   Materialized& operator=(const Materialized&) = delete;
 
  private:
-  void enter(std::initializer_list<const at::Tensor*> tensors);
+  void enter(const at::Tensor* const* tensors, std::size_t count);
   void leave() noexcept;
 
   void* token_ = nullptr;

@@ -16,6 +16,11 @@
 #include <tessera/nn/layer_norm.h>
 #include <tessera/nn/linear.h>
 #include <tessera/nn/linear_cross_entropy.h>
+#include <tessera/nn/moe/balance.h>
+#include <tessera/nn/moe/experts.h>
+#include <tessera/nn/moe/grouped.h>
+#include <tessera/nn/moe/permute.h>
+#include <tessera/nn/moe/router.h>
 #include <tessera/nn/rms_norm.h>
 #include <tessera/nn/rotary.h>
 #include <tessera/nn/swiglu.h>

@@ -1,0 +1,25 @@
+#pragma once
+/// \file
+/// What stands behind attention in a block of the Llama family: one gated MLP for all tokens, or (moe_mlp.h) experts.
+
+#include <tessera/models/layers.h>
+#include <tessera/models/model_parts.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace tessera::models {
+
+struct Mlp : torch::nn::Module {
+  virtual at::Tensor forward(const at::Tensor& x, const ForwardContext& context) = 0;  ///< [B, T, C] -> [B, T, C]
+};
+
+/// down(silu(gate(x)) * up(x)).
+struct GatedMlp : Mlp {
+  GatedMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias);
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
+
+  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  ///< [I, C], [I, C], [C, I]
+};
+
+}  // namespace tessera::models

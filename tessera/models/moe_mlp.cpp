@@ -1,0 +1,71 @@
+#include <tessera/models/moe_mlp.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/models/kept_parts.h>
+
+namespace tessera::models {
+
+Router::Router(std::int64_t experts, std::int64_t hidden, bool with_bias) {
+  weight = register_parameter("weight", at::empty({experts, hidden}));
+  if (with_bias)
+    e_score_correction_bias =
+        register_parameter("e_score_correction_bias", at::empty({experts}), /*requires_grad=*/false);
+}
+
+Expert::Expert(const MoeConfig& c, std::int64_t hidden) {
+  gate = register_module(c.gate_name, std::make_shared<Table>(c.intermediate, hidden));
+  up = register_module(c.up_name, std::make_shared<Table>(c.intermediate, hidden));
+  down = register_module(c.down_name, std::make_shared<Table>(hidden, c.intermediate));
+}
+
+MoeMlp::MoeMlp(const MoeConfig& c, std::int64_t hidden, std::int64_t index)
+    : options(c.router), index(index), jitter(c.jitter) {
+  gate = register_module("gate", std::make_shared<Router>(options.experts, hidden, c.selection_bias));
+  const auto list = register_module("experts", std::make_shared<torch::nn::Module>());
+  for (std::int64_t e = 0; e < options.experts; ++e)
+    experts.push_back(list->register_module(std::to_string(e), std::make_shared<Expert>(c, hidden)));
+  if (c.shared_intermediate > 0)
+    shared_expert = register_module(c.shared_name, std::make_shared<GatedMlp>(hidden, c.shared_intermediate, false));
+  if (c.shared_gate)
+    shared_expert_gate = register_module("shared_expert_gate", std::make_shared<Linear>(hidden, 1, false));
+}
+
+void MoeMlp::keep_experts(std::int64_t first, std::int64_t count) {
+  const auto list = named_children()["experts"];
+  for (std::int64_t e = 0; e < options.experts; ++e)
+    if (auto& expert = experts[static_cast<std::size_t>(e)]; expert && (e < first || e >= first + count))
+      drop(*list, std::to_string(e), expert);
+}
+
+nn::ExpertWeights MoeMlp::weights() const {
+  nn::ExpertWeights all;
+  all.total = options.experts;
+  for (std::size_t e = 0; e < experts.size(); ++e) {
+    if (!experts[e]) continue;
+    if (all.gate.empty()) all.first = static_cast<std::int64_t>(e);
+    all.gate.push_back(experts[e]->gate->weight);
+    all.up.push_back(experts[e]->up->weight);
+    all.down.push_back(experts[e]->down->weight);
+  }
+  return all;
+}
+
+at::Tensor MoeMlp::forward(const at::Tensor& given, const ForwardContext& context) {
+  at::Tensor x = given;  // [B, T, C]
+  if (is_training() && jitter > 0)
+    x = nn::jittered(x, jitter, context.between_layers(ForwardContext::Draw::router, index));
+  const nn::Routing routing = nn::route(nn::router_logits(x, gate->weight), options, gate->e_score_correction_bias);
+  if (context.routers) context.routers->add(index, routing, x.size(0));
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  at::Tensor y =
+      (context.experts ? (*context.experts)(rows, routing, weights()) : nn::experts(rows, routing, weights()))
+          .view(x.sizes());
+  if (!shared_expert) return y;
+  at::Tensor shared = shared_expert->forward(x, context);
+  if (shared_expert_gate) shared = shared_expert_gate->forward(x, context.between_layers()).sigmoid() * shared;
+  return y + shared;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,66 @@
+#pragma once
+/// \file
+/// What the routers of a model do in a pass: the load of experts, and the auxiliary losses that keep it even
+/// (nn/moe/balance.h). A model's loss() stays the cross-entropy; the auxiliary losses' gradients join it in backward.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/nn/moe/balance.h>
+#include <tessera/nn/moe/router.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace tessera::models {
+
+/// How the load is kept even. What is minimised is the cross-entropy + auxiliary * (balancing loss) + z * (z-loss).
+struct BalanceOptions {
+  /// layers_together: transformers' (nn::load_balancing_loss), whose counts and probabilities are the whole model's; not
+  /// possible where a pipeline's stages hold parts of the model. The others are sums over layers of nn::switch_loss for
+  /// the counts of this pass (micro_batch), of each row (sequence), of all passes of a step so far and all processes
+  /// (global_batch).
+  enum class Form { layers_together, micro_batch, sequence, global_batch };
+  std::int64_t experts = 0, top_k = 0;  ///< 0: the model has none
+  Form form = Form::layers_together;
+  double auxiliary = 0, z = 0;  ///< coefficients; 0: none
+  nn::SumOver sum = {};         ///< global_batch: over the processes that share a step
+};
+
+/// Of the passes in training since it was last taken.
+struct RouterStatistics {
+  std::int64_t passes = 0;
+  double auxiliary_loss = 0, z_loss = 0;    ///< sums over passes, without coefficients
+  std::map<std::int64_t, at::Tensor> load;  ///< by block: how many slots chose each expert, int64 [E]
+};
+
+/// The routers of one pass.
+class RouterLog {
+ public:
+  /// `totals` is added to at the end. `scale`: of the auxiliary losses' gradients. `whole`: all layers are run.
+  RouterLog(const BalanceOptions& options, double scale, bool whole, std::shared_ptr<RouterStatistics> totals)
+      : options_(options), scale_(scale), whole_(whole), totals_(std::move(totals)) {}
+
+  /// The choice that a layer made for B rows of equally many tokens. Ignored after the end of the pass: that is
+  /// checkpointing, which runs a layer again.
+  void add(std::int64_t block, const nn::Routing& routing, std::int64_t rows);
+  /// The end of the pass, whose result is x: returned so that backward from it adds the auxiliary losses' gradients.
+  /// Throws InputError for layers_together in a pass that is not whole.
+  at::Tensor finished(const at::Tensor& x);
+
+ private:
+  at::Tensor auxiliary_loss() const;
+
+  struct Layer {
+    std::int64_t block, rows;
+    nn::Routing routing;
+  };
+  BalanceOptions options_;
+  double scale_;
+  bool whole_, closed_ = false;
+  std::vector<Layer> layers_;
+  std::shared_ptr<RouterStatistics> totals_;
+};
+
+}  // namespace tessera::models

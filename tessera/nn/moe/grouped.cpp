@@ -1,0 +1,309 @@
+#include <tessera/nn/moe/grouped.h>
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/base/error.h>
+#include <tessera/kernels/cpu/swiglu.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/nn/fused.h>
+#include <tessera/nn/gemm.h>
+#include <tessera/nn/materialized.h>
+#include <tessera/nn/moe/grouped_products.h>
+#include <tessera/nn/weight_gradients.h>
+
+#include <optional>
+#include <utility>
+
+namespace tessera::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Tensors = std::vector<at::Tensor>;
+using Half = std::optional<at::ScalarType>;
+
+/// Where the rows of each group begin; at the end, how many there are.
+std::vector<std::int64_t> starts_of(const at::Tensor& counts) {
+  std::vector<std::int64_t> starts{0};
+  const std::int64_t* const count = counts.const_data_ptr<std::int64_t>();
+  for (std::int64_t e = 0; e < counts.numel(); ++e) starts.push_back(starts.back() + count[e]);
+  return starts;
+}
+
+/// Products of groups of rows. fp32 on the CPU: all at once (multiply_all), or, with `half`, of numbers rounded to
+/// that type. Anything else: by at::mm, one after the other.
+class Groups {
+ public:
+  Groups(std::vector<std::int64_t> starts, Half half) : starts_(std::move(starts)), half_(half) {}
+
+  /// x_e W_e^T (`out_in`), or x_e W_e, into the rows of `out`, or added to them.
+  void rows(const at::Tensor& x, const Tensors& weights, bool out_in, const at::Tensor& out,
+            bool accumulate = false) const {
+    if (all_at_once(x)) {
+      std::vector<Product> products;
+      for (std::size_t e = 0; e < weights.size(); ++e) {
+        const at::Tensor w = weights[e].contiguous();
+        products.push_back({.a = data(x) + starts_[e] * x.size(1),
+                            .a_stride = x.size(1),
+                            .a_transposed = false,
+                            .b = w.const_data_ptr<float>(),
+                            .b_stride = w.size(1),
+                            .b_transposed = out_in,
+                            .c = data(out) + starts_[e] * out.size(1),
+                            .c_stride = out.size(1),
+                            .m = starts_[e + 1] - starts_[e],
+                            .n = out.size(1),
+                            .k = x.size(1),
+                            .accumulate = accumulate});
+      }
+      return multiply_all(products);
+    }
+    for (std::size_t e = 0; e < weights.size(); ++e) {
+      if (starts_[e] == starts_[e + 1]) continue;
+      const at::Tensor w = half_ ? weights[e].to(*half_) : weights[e];
+      one(of(x, e), out_in ? w.t() : w, of(out, e), accumulate);
+    }
+  }
+
+  /// dy_e^T x_e, the gradient of W_e, for every group.
+  Tensors weights(const at::Tensor& dy, const at::Tensor& x, at::ScalarType type) const {
+    Tensors gradients;
+    for (std::size_t e = 0; e + 1 < starts_.size(); ++e)
+      gradients.push_back(at::empty({dy.size(1), x.size(1)}, x.options().dtype(half_ ? at::kFloat : type)));
+    if (all_at_once(x)) {
+      std::vector<Product> products;
+      for (std::size_t e = 0; e < gradients.size(); ++e)
+        products.push_back({.a = data(dy) + starts_[e] * dy.size(1),
+                            .a_stride = dy.size(1),
+                            .a_transposed = true,
+                            .b = data(x) + starts_[e] * x.size(1),
+                            .b_stride = x.size(1),
+                            .b_transposed = false,
+                            .c = data(gradients[e]),
+                            .c_stride = x.size(1),
+                            .m = dy.size(1),
+                            .n = x.size(1),
+                            .k = starts_[e + 1] - starts_[e]});
+      multiply_all(products);
+      return gradients;
+    }
+    for (std::size_t e = 0; e < gradients.size(); ++e)
+      if (starts_[e] == starts_[e + 1])
+        gradients[e].zero_();
+      else
+        one(of(dy, e).t(), of(x, e), gradients[e], false);
+    return gradients;
+  }
+
+ private:
+  bool all_at_once(const at::Tensor& x) const { return !half_ && fusable({x}); }
+  at::Tensor of(const at::Tensor& x, std::size_t e) const { return x.slice(0, starts_[e], starts_[e + 1]); }
+  void one(const at::Tensor& a, const at::Tensor& b, at::Tensor out, bool accumulate) const {
+    if (half_)
+      multiply_half(out, a, b, accumulate);
+    else if (accumulate)
+      out.addmm_(a, b);
+    else
+      at::mm_out(out, a, b);
+  }
+
+  std::vector<std::int64_t> starts_;
+  Half half_;
+};
+
+/// Materialises lists of parameters.
+Materialized present(std::initializer_list<const Tensors*> lists) {
+  std::vector<const at::Tensor*> all;
+  for (const Tensors* list : lists)
+    for (const at::Tensor& t : *list) all.push_back(&t);
+  return Materialized(all);
+}
+
+/// Leaves what forms gradients of the inputs first, first + 1, ... for later, or gives them now.
+variable_list now_or_later(AutogradContext* ctx, std::size_t first, std::size_t count, const at::Tensor& like,
+                           const std::function<Tensors()>& form) {
+  const auto found = ctx->saved_data.find("late");
+  if (found != ctx->saved_data.end()) {
+    const auto late = c10::static_intrusive_pointer_cast<WeightGradients>(found->second.toCapsule());
+    if (late->deferring()) {
+      late->leave(first, count, like, form);
+      return variable_list(count);
+    }
+  }
+  return form();
+}
+
+void remember(AutogradContext* ctx, const at::Tensor& counts, Half half) {
+  ctx->saved_data["counts"] = counts;
+  ctx->saved_data["half"] = static_cast<std::int64_t>(half.value_or(at::kFloat));
+  if (const auto& current = WeightGradients::current()) [[unlikely]]
+    ctx->saved_data["late"] = c10::IValue::make_capsule(current);
+}
+
+Groups groups_of(AutogradContext* ctx) {
+  const auto type = static_cast<at::ScalarType>(ctx->saved_data["half"].toInt());
+  return {starts_of(ctx->saved_data["counts"].toTensor()), type == at::kFloat ? Half() : Half(type)};
+}
+
+bool any_requires_grad(const Tensors& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.requires_grad(); });
+}
+
+/// What products of this tensor compute in; nothing where the tensor is narrow already.
+at::Tensor narrowed(const at::Tensor& x, Half half) { return half ? x.to(*half) : x; }
+
+struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& counts,
+                            at::TensorList list) {
+    const Tensors weights = list.vec();
+    const Materialized materialized = present({&weights});
+    const Half half = fusable({given}) ? autocast_type(at::kCPU) : Half();
+    const at::Tensor x = narrowed(given.contiguous(), half);
+    remember(ctx, counts, half);
+    const at::Tensor y = at::empty({x.size(0), weights[0].size(0)}, x.options().dtype(given.scalar_type()));
+    groups_of(ctx).rows(x, weights, /*out_in=*/true, y);
+    Tensors saved{any_requires_grad(weights) ? x : at::Tensor()};
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    ctx->save_for_backward(saved);
+    ctx->saved_data["type"] = static_cast<std::int64_t>(weights[0].scalar_type());
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const Tensors weights(saved.begin() + 1, saved.end());
+    const Groups groups = groups_of(ctx);
+    const auto type = static_cast<at::ScalarType>(ctx->saved_data["half"].toInt());
+    const at::Tensor dy = gradients[0].contiguous(), narrow = type == at::kFloat ? dy : dy.to(type);
+    variable_list all(2 + weights.size());
+    if (ctx->needs_input_grad(0)) {
+      const Materialized materialized = present({&weights});
+      all[0] = at::empty({dy.size(0), weights[0].size(1)}, dy.options());
+      groups.rows(narrow, weights, /*out_in=*/false, all[0]);
+    }
+    if (!x.defined()) return all;
+    const auto form = [groups, x = x.detach(), narrow, weight_type = ctx->saved_data["type"].toInt()] {
+      return groups.weights(narrow, x, static_cast<at::ScalarType>(weight_type));
+    };
+    const variable_list formed = now_or_later(ctx, 2, weights.size(), dy, form);
+    std::copy(formed.begin(), formed.end(), all.begin() + 2);
+    return all;
+  }
+};
+
+/// gate, up and down are one list, one after the other.
+struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& counts,
+                            at::TensorList list) {
+    const Tensors weights = list.vec();
+    const Materialized materialized = present({&weights});
+    const Half half = autocast_type(at::kCPU);
+    const at::Tensor x = narrowed(given.contiguous(), half);
+    remember(ctx, counts, half);
+    const Groups groups = groups_of(ctx);
+    const auto [gate, up, down] = split(weights);
+    const std::int64_t rows = x.size(0), inner = gate[0].size(0);
+    const at::Tensor g = at::empty({rows, inner}, given.options()), u = at::empty_like(g);
+    groups.rows(x, gate, /*out_in=*/true, g);
+    groups.rows(x, up, /*out_in=*/true, u);
+    const at::Tensor y = at::empty({rows, x.size(1)}, given.options());
+    groups.rows(narrowed(activated(g, u), half), down, /*out_in=*/true, y);
+    Tensors saved{any_requires_grad(weights) ? x : at::Tensor(), g, u};
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    ctx->save_for_backward(saved);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &g = saved[1], &u = saved[2];
+    const Tensors weights(saved.begin() + 3, saved.end());
+    const auto [gate, up, down] = split(weights);
+    const Groups groups = groups_of(ctx);
+    const auto type = static_cast<at::ScalarType>(ctx->saved_data["half"].toInt());
+    const Half half = type == at::kFloat ? Half() : Half(type);
+    const at::Tensor dy = narrowed(gradients[0].contiguous(), half);
+    const Materialized materialized = present({&weights});
+    at::Tensor dg = at::empty_like(g), du = at::empty_like(g);
+    const at::Tensor h = x.defined() ? narrowed(activated(g, u), half) : at::Tensor();
+    groups.rows(dy, down, /*out_in=*/false, dg);  // of h, for the moment
+    for_rows(g.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+      kernels::swiglu_backward(data(g) + begin, data(u) + begin, data(dg) + begin, data(dg) + begin, data(du) + begin,
+                               end - begin);
+    });
+    dg = narrowed(dg, half);
+    du = narrowed(du, half);
+    variable_list all(2 + weights.size());
+    if (ctx->needs_input_grad(0)) {
+      all[0] = at::empty({g.size(0), gate[0].size(1)}, g.options());
+      groups.rows(dg, gate, /*out_in=*/false, all[0]);
+      groups.rows(du, up, /*out_in=*/false, all[0], /*accumulate=*/true);
+    }
+    if (!x.defined()) return all;
+    const auto form = [groups, x = x.detach(), h, dg, du, dy] {
+      Tensors formed = groups.weights(dg, x, at::kFloat);
+      for (Tensors& more : std::array{groups.weights(du, x, at::kFloat), groups.weights(dy, h, at::kFloat)})
+        formed.insert(formed.end(), more.begin(), more.end());
+      return formed;
+    };
+    const variable_list formed = now_or_later(ctx, 2, weights.size(), gradients[0], form);
+    std::copy(formed.begin(), formed.end(), all.begin() + 2);
+    return all;
+  }
+
+ private:
+  static std::array<Tensors, 3> split(const Tensors& weights) {
+    const auto each = static_cast<std::ptrdiff_t>(weights.size() / 3);
+    const auto begin = weights.begin();
+    return {Tensors(begin, begin + each), Tensors(begin + each, begin + 2 * each),
+            Tensors(begin + 2 * each, weights.end())};
+  }
+  static at::Tensor activated(const at::Tensor& g, const at::Tensor& u) {
+    const at::Tensor h = at::empty_like(g);
+    for_rows(g.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+      kernels::swiglu(data(g) + begin, data(u) + begin, data(h) + begin, end - begin);
+    });
+    return h;
+  }
+};
+
+void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights, std::int64_t in) {
+  TESSERA_CHECK(!weights.empty() && counts.dim() == 1 && counts.size(0) == static_cast<std::int64_t>(weights.size()) &&
+                    counts.scalar_type() == at::kLong && counts.is_cpu(),
+                "counts ", c10::str(counts.sizes()), " for ", weights.size(),
+                " groups; they must be int64 on the CPU, one for each group, of which there is at least one");
+  TESSERA_CHECK(x.dim() == 2 && x.size(1) == in && x.size(0) == counts.sum().item<std::int64_t>(), "rows ",
+                c10::str(x.sizes()), " for groups of ", counts.sum().item<std::int64_t>(), " rows of ", in);
+}
+
+}  // namespace
+
+at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights) {
+  check(x, counts, weights, weights.empty() ? 0 : weights[0].size(1));
+  const c10::DeviceType device = x.device().type();
+  const Half half = autocast_type(device);
+  if (!half || fusable({x, weights[0]})) return GroupedLinear::apply(x, counts, at::TensorList(weights));
+  const auto narrow = [&](const at::Tensor& t) { return at::autocast::cached_cast(*half, t, device); };
+  Tensors narrow_weights;
+  for (const at::Tensor& weight : weights) narrow_weights.push_back(narrow(weight));
+  return GroupedLinear::apply(narrow(x), counts, at::TensorList(narrow_weights));
+}
+
+at::Tensor grouped_mlp(const at::Tensor& x, const at::Tensor& counts, const Tensors& gate, const Tensors& up,
+                       const Tensors& down) {
+  TESSERA_CHECK(gate.size() == up.size() && gate.size() == down.size(), gate.size(), ", ", up.size(), " and ",
+                down.size(), " matrices of gates, ups and downs");
+  check(x, counts, gate, gate.empty() ? 0 : gate[0].size(1));
+  if (!fusable({x, gate[0], up[0], down[0]})) {
+    const at::Tensor g = grouped_linear(x, counts, gate), u = grouped_linear(x, counts, up);
+    return grouped_linear(at::silu(g) * u, counts, down);
+  }
+  Tensors weights = gate;
+  weights.insert(weights.end(), up.begin(), up.end());
+  weights.insert(weights.end(), down.begin(), down.end());
+  return GroupedMlp::apply(x, counts, at::TensorList(weights));
+}
+
+}  // namespace tessera::nn

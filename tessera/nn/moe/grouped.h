@@ -1,0 +1,25 @@
+#pragma once
+/// \file
+/// Linear maps of rows that lie group by group, each group with a weight of its own: the experts' work. One autograd
+/// function each, however many groups there are; a group without rows gives its weights gradients of zeros.
+///
+/// Precision is nn::linear's: under autocast products run in bf16 or fp16, results and gradients of fp32 weights are
+/// fp32. Gradients of weights may wait for later (weight_gradients.h). On the CPU in fp32 a whole group, or a panel of
+/// its rows, is one task, and threads take the largest task that is left: groups may be as uneven as they like.
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace tessera::nn {
+
+/// y = x W_e^T on the rows of group e. x [R, in]; counts int64 [E] on the CPU, adding up to R; weights: E of [out, in].
+/// Returns [R, out].
+at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const std::vector<at::Tensor>& weights);
+
+/// W_down_e (silu(W_gate_e x) * (W_up_e x)) on the rows of group e (the gated MLP, Shazeer 2020). x [R, C]; gate, up: E
+/// of [F, C]; down: E of [C, F]. Returns [R, C]. Keeps x and the two products for backward.
+at::Tensor grouped_mlp(const at::Tensor& x, const at::Tensor& counts, const std::vector<at::Tensor>& gate,
+                       const std::vector<at::Tensor>& up, const std::vector<at::Tensor>& down);
+
+}  // namespace tessera::nn

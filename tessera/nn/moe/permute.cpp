@@ -1,0 +1,135 @@
+#include <tessera/nn/moe/permute.h>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/base/error.h>
+#include <tessera/kernels/cpu/slots.h>
+#include <tessera/nn/fused.h>
+
+#include <vector>
+
+namespace tessera::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+const std::int64_t* numbers(const at::Tensor& t) { return t.const_data_ptr<std::int64_t>(); }
+
+/// Sum over each token's slots of its row, times the slot's weight where there are weights.
+at::Tensor sum_of_slots(const at::Tensor& rows, const at::Tensor& inverse, const float* weights) {
+  const std::int64_t k = inverse.size(1), columns = rows.size(1);
+  const at::Tensor out = at::empty({inverse.size(0), columns}, rows.options());
+  for_rows(out.size(0), columns * k, [&](std::int64_t begin, std::int64_t end) {
+    kernels::sum_slots(data(rows), numbers(inverse) + begin * k, weights ? weights + begin * k : nullptr,
+                       data(out) + begin * columns, end - begin, k, columns);
+  });
+  return out;
+}
+
+/// Rows of x for the slots in order, each times its slot's weight where there are weights.
+at::Tensor rows_of_slots(const at::Tensor& x, const at::Tensor& order, std::int64_t k, const float* weights) {
+  const std::int64_t columns = x.size(1);
+  const at::Tensor out = at::empty({order.size(0), columns}, x.options());
+  for_rows(out.size(0), columns, [&](std::int64_t begin, std::int64_t end) {
+    kernels::gather_slots(data(x), numbers(order) + begin, weights, data(out) + begin * columns, end - begin, k,
+                          columns);
+  });
+  return out;
+}
+
+/// For each slot the product of its row with its token's row of y: what its weight does.
+at::Tensor slot_products(const at::Tensor& rows, const at::Tensor& y, const at::Tensor& inverse) {
+  const std::int64_t k = inverse.size(1), columns = rows.size(1);
+  const at::Tensor out = at::empty(inverse.sizes(), rows.options());
+  for_rows(inverse.size(0), columns * k, [&](std::int64_t begin, std::int64_t end) {
+    kernels::dot_slots(data(rows), numbers(inverse) + begin * k, data(y) + begin * columns, data(out) + begin * k,
+                       end - begin, k, columns);
+  });
+  return out;
+}
+
+struct Permute : torch::autograd::Function<Permute> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& order,
+                            const at::Tensor& inverse) {
+    ctx->save_for_backward({inverse});
+    return rows_of_slots(x.contiguous(), order, inverse.size(1), nullptr);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    return {sum_of_slots(gradients[0].contiguous(), ctx->get_saved_variables()[0], nullptr), {}, {}};
+  }
+};
+
+struct Unpermute : torch::autograd::Function<Unpermute> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& order,
+                            const at::Tensor& inverse, const at::Tensor& given_weights) {
+    const at::Tensor rows = given.contiguous(), weights = given_weights.contiguous();
+    ctx->save_for_backward({given_weights.requires_grad() ? rows : at::Tensor(), order, inverse, weights});
+    return sum_of_slots(rows, inverse, weights.const_data_ptr<float>());
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &rows = saved[0], &order = saved[1], &inverse = saved[2], dy = gradients[0].contiguous();
+    at::Tensor drows, dweights;
+    if (ctx->needs_input_grad(0)) drows = rows_of_slots(dy, order, inverse.size(1), saved[3].const_data_ptr<float>());
+    if (ctx->needs_input_grad(3)) dweights = slot_products(rows, dy, inverse);
+    return {drows, {}, {}, dweights};
+  }
+};
+
+}  // namespace
+
+Permutation permutation_of(const at::Tensor& ids, std::int64_t experts) {
+  TESSERA_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong, "experts of tokens must be int64 [N, k]; they are ",
+                c10::str(ids.scalar_type()), " ", c10::str(ids.sizes()));
+  const at::Tensor on_cpu = ids.cpu().contiguous();
+  const std::int64_t slots = on_cpu.numel();
+  const std::int64_t* const expert_of = on_cpu.const_data_ptr<std::int64_t>();
+  Permutation p;
+  p.counts = at::zeros({experts}, at::kLong);
+  std::int64_t* const counts = p.counts.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t s = 0; s < slots; ++s) {
+    TESSERA_CHECK(expert_of[s] >= -1 && expert_of[s] < experts, "slot ", s, " names expert ", expert_of[s], " of ",
+                  experts);
+    if (expert_of[s] >= 0) ++counts[expert_of[s]];
+  }
+  std::vector<std::int64_t> next(static_cast<std::size_t>(experts) + 1, 0);
+  for (std::int64_t e = 0; e < experts; ++e)
+    next[static_cast<std::size_t>(e) + 1] = next[static_cast<std::size_t>(e)] + counts[e];
+  p.order = at::empty({next.back()}, at::kLong);
+  p.inverse = at::empty(on_cpu.sizes(), at::kLong);
+  std::int64_t *const order = p.order.mutable_data_ptr<std::int64_t>(), *const inverse =
+                                                                            p.inverse.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t s = 0; s < slots; ++s) {
+    inverse[s] = -1;
+    if (expert_of[s] < 0) continue;
+    const std::int64_t row = next[static_cast<std::size_t>(expert_of[s])]++;
+    order[row] = s;
+    inverse[s] = row;
+  }
+  p.order = p.order.to(ids.device());
+  p.inverse = p.inverse.to(ids.device());
+  return p;
+}
+
+at::Tensor permute(const at::Tensor& x, const Permutation& p) {
+  TESSERA_CHECK(x.dim() == 2 && x.size(0) == p.inverse.size(0), "x is ", c10::str(x.sizes()), " for ",
+                p.inverse.size(0), " routed tokens");
+  if (fusable({x})) return Permute::apply(x, p.order, p.inverse);
+  return x.index_select(0, p.order.div(p.inverse.size(1), "floor"));
+}
+
+at::Tensor unpermute(const at::Tensor& rows, const Permutation& p, const at::Tensor& weights) {
+  TESSERA_CHECK(rows.dim() == 2 && rows.size(0) == p.order.size(0) && weights.sizes() == p.inverse.sizes(), "rows ",
+                c10::str(rows.sizes()), " and weights ", c10::str(weights.sizes()), " for ", p.order.size(0),
+                " rows of slots ", c10::str(p.inverse.sizes()));
+  if (fusable({rows, weights})) return Unpermute::apply(rows, p.order, p.inverse, weights);
+  const std::int64_t k = p.inverse.size(1);
+  const at::Tensor weighted = rows * weights.reshape({-1}).index_select(0, p.order).unsqueeze(1).to(rows.scalar_type());
+  // A dropped slot takes the row of zeros behind the others.
+  const at::Tensor padded = at::cat({weighted, at::zeros({1, rows.size(1)}, rows.options())});
+  const at::Tensor row_of = p.inverse.where(p.inverse.ge(0), at::scalar_tensor(rows.size(0), p.inverse.options()));
+  return padded.index_select(0, row_of.reshape({-1})).view({-1, k, rows.size(1)}).sum(1);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// Rows of tokens in the order of the experts that they go to, and back.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace tessera::nn {
+
+/// Slots n k + j (the j-th expert of token n) in the order of their experts; slots of one expert stay in the order of
+/// tokens. R <= N k slots take part: those whose id is not -1.
+struct Permutation {
+  at::Tensor order;    ///< int64 [R]: the slot of each row
+  at::Tensor inverse;  ///< int64 [N, k]: the row of each slot; -1: dropped
+  at::Tensor counts;   ///< int64 [E], on the CPU: rows of each expert
+};
+
+/// ids int64 [N, k]. Throws Error for an id outside [-1, experts).
+Permutation permutation_of(const at::Tensor& ids, std::int64_t experts);
+
+/// x [N, C] -> rows [R, C], row r being the token of slot order[r]. Gradients of a token's rows are summed in the order
+/// of its slots.
+at::Tensor permute(const at::Tensor& x, const Permutation& permutation);
+
+/// rows [R, C], weights [N, k] -> [N, C]: sum over a token's slots, in their order, of weight times row. A token all of
+/// whose slots were dropped gets zeros.
+at::Tensor unpermute(const at::Tensor& rows, const Permutation& permutation, const at::Tensor& weights);
+
+}  // namespace tessera::nn

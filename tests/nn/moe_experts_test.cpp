@@ -1,0 +1,213 @@
+// The experts of a layer against a loop over tokens, in fp64; then the fused path against the plain one.
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/nn/nn.h>
+#include <tests/nn/compare.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace tessera;
+using Tensors = std::vector<at::Tensor>;
+
+constexpr std::int64_t hidden = 24, inner = 40;
+
+/// Which experts tokens choose: [N, k] each.
+struct Choice {
+  std::string name;
+  std::int64_t experts;
+  at::Tensor ids;
+};
+
+std::vector<Choice> choices() {
+  at::manual_seed(5);
+  const auto drawn = [](std::int64_t tokens, std::int64_t experts, std::int64_t k) {
+    return std::get<1>(at::rand({tokens, experts}).topk(k, -1));
+  };
+  at::Tensor dropped = drawn(40, 5, 2);
+  dropped[3][0] = -1;
+  dropped[7].fill_(-1);
+  at::Tensor few = drawn(30, 3, 2) * 2;  // experts 1, 3 and 5 get nothing
+  return {{"even", 4, at::arange(64).view({32, 2}) % 4},
+          {"drawn", 8, drawn(70, 8, 3)},
+          {"all to one", 4, at::full({50, 1}, 2, at::kLong)},
+          {"some experts empty", 6, few},
+          {"one token", 8, drawn(1, 8, 2)},
+          {"no tokens", 3, at::empty({0, 2}, at::kLong)},
+          {"some dropped", 5, dropped},
+          {"all dropped", 3, at::full({6, 2}, -1, at::kLong)},
+          {"large groups", 3, drawn(900, 3, 1)}};  // cut into panels where there are several threads
+}
+
+/// x, weights of slots, and the experts' matrices: gates, then ups, then downs.
+Tensors inputs(const Choice& choice) {
+  at::manual_seed(6);
+  Tensors all{at::randn({choice.ids.size(0), hidden}), at::rand(choice.ids.sizes()) + 0.1};
+  for (const auto& [rows, columns] : {std::pair(inner, hidden), {inner, hidden}, {hidden, inner}})
+    for (std::int64_t e = 0; e < choice.experts; ++e) all.push_back(at::randn({rows, columns}) * 0.2);
+  return all;
+}
+
+nn::ExpertWeights weights_of(const Tensors& all, std::int64_t experts) {
+  const auto begin = all.begin() + 2;
+  return {.gate = {begin, begin + experts},
+          .up = {begin + experts, begin + 2 * experts},
+          .down = {begin + 2 * experts, begin + 3 * experts},
+          .total = experts};
+}
+
+at::Tensor by_loop(const Tensors& all, const Choice& choice) {
+  const nn::ExpertWeights w = weights_of(all, choice.experts);
+  Tensors tokens;
+  for (std::int64_t n = 0; n < choice.ids.size(0); ++n) {
+    const at::Tensor x = all[0][n];
+    at::Tensor sum = at::zeros_like(x);
+    for (std::int64_t j = 0; j < choice.ids.size(1); ++j) {
+      const std::int64_t id = choice.ids[n][j].item<std::int64_t>();
+      if (id < 0) continue;
+      const auto e = static_cast<std::size_t>(id);
+      sum = sum + all[1][n][j] * at::mv(w.down[e], at::silu(at::mv(w.gate[e], x)) * at::mv(w.up[e], x));
+    }
+    tokens.push_back(sum);
+  }
+  return tokens.empty() ? at::zeros_like(all[0]) : at::stack(tokens);
+}
+
+at::Tensor by_experts(const Tensors& all, const Choice& choice) {
+  nn::Routing routing;
+  routing.ids = choice.ids;
+  routing.weights = all[1];
+  return nn::experts(all[0], routing, weights_of(all, choice.experts));
+}
+
+Tensors leaves(const Choice& choice, at::ScalarType type) {
+  Tensors all;
+  for (const at::Tensor& t : inputs(choice)) all.push_back(t.to(type).detach().requires_grad_());
+  return all;
+}
+
+/// A loss whose gradient at y is nothing special.
+at::Tensor loss_of(const at::Tensor& y) {
+  return (y * at::linspace(-1, 1, std::max<std::int64_t>(y.numel(), 1), y.options()).slice(0, 0, y.numel()).view_as(y))
+      .sum();
+}
+
+void expect_near(const at::Tensor& got, const at::Tensor& wanted, double bound, const std::string& what) {
+  ASSERT_TRUE(got.defined()) << what;
+  ASSERT_EQ(got.sizes(), wanted.sizes()) << what;
+  if (wanted.numel() == 0) return;
+  const double scale = std::max(1e-3, wanted.abs().max().item<double>());
+  EXPECT_LE((got.to(at::kDouble) - wanted).abs().max().item<double>() / scale, bound) << what;
+}
+
+TEST(MoeExperts, ALoopOverTokens) {
+  for (const Choice& choice : choices()) {
+    const Tensors expected = leaves(choice, at::kDouble);
+    const at::Tensor wanted = by_loop(expected, choice);
+    if (wanted.requires_grad()) loss_of(wanted).backward();
+    for (const auto& [type, bound] : {std::pair(at::kDouble, 1e-11), {at::kFloat, 1e-5}}) {
+      const Tensors all = leaves(choice, type);
+      const at::Tensor got = by_experts(all, choice);
+      expect_near(got, wanted, bound, choice.name);
+      loss_of(got).backward();
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const std::string what = choice.name + ", gradient of input " + std::to_string(i);
+        // Experts without tokens have gradients of zeros, where the loop has none.
+        const at::Tensor none = at::zeros_like(expected[i]);
+        expect_near(all[i].grad(), expected[i].grad().defined() ? expected[i].grad() : none, bound, what);
+      }
+    }
+  }
+}
+
+TEST(MoeExperts, FrozenExpertsGetNoGradient) {
+  const Choice choice = choices()[1];
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const Tensors trained = leaves(choice, type);
+    Tensors frozen = leaves(choice, type);
+    for (std::size_t i = 2; i < frozen.size(); ++i) frozen[i].set_requires_grad(false);
+    loss_of(by_experts(trained, choice)).backward();
+    loss_of(by_experts(frozen, choice)).backward();
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(frozen[i].grad(), trained[i].grad())) << i;
+    for (std::size_t i = 2; i < frozen.size(); ++i) EXPECT_FALSE(frozen[i].grad().defined()) << i;
+  }
+}
+
+TEST(MoeExperts, GradientsOfWeightsMayComeLater) {
+  const Choice choice = choices()[3];
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const Tensors whole = leaves(choice, type), divided = leaves(choice, type);
+    loss_of(by_experts(whole, choice)).backward();
+    const auto late = c10::make_intrusive<nn::WeightGradients>();
+    at::Tensor loss;
+    {
+      const nn::WeightGradients::Scope scope(late, /*defer=*/false);
+      loss = loss_of(by_experts(divided, choice));
+    }
+    {
+      const nn::WeightGradients::Scope scope(late, /*defer=*/true);
+      loss.backward();
+    }
+    EXPECT_TRUE(at::equal(divided[0].grad(), whole[0].grad()));
+    EXPECT_FALSE(divided[2].grad().defined());
+    late->compute();
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(at::equal(divided[i].grad(), whole[i].grad())) << i;
+  }
+}
+
+TEST(MoeExperts, Autocast) {
+  const Choice choice = choices()[1];
+  const Tensors narrow = leaves(choice, at::kFloat), wide = leaves(choice, at::kDouble);
+  {
+    const nn::Autocast autocast(true, at::kCPU);
+    const at::Tensor y = by_experts(narrow, choice);
+    EXPECT_EQ(y.scalar_type(), at::kFloat);
+    loss_of(y).backward();
+  }
+  loss_of(by_experts(wide, choice)).backward();
+  double difference = 0;
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    EXPECT_EQ(narrow[i].grad().scalar_type(), at::kFloat);
+    EXPECT_LT(compare::error(narrow[i].grad(), wide[i].grad()), 0.02) << i;
+    difference = std::max(difference, compare::error(narrow[i].grad(), wide[i].grad()));
+  }
+  EXPECT_GT(difference, 1e-5);  // it did run in bf16
+}
+
+TEST(MoeExperts, WhatIsElsewhereIsRefused) {
+  const Choice choice = choices()[0];
+  const Tensors all = leaves(choice, at::kFloat);
+  nn::Routing routing;
+  routing.ids = choice.ids;
+  routing.weights = all[1];
+  nn::ExpertWeights half = weights_of(all, choice.experts);
+  for (Tensors* list : {&half.gate, &half.up, &half.down}) list->resize(2);
+  EXPECT_THROW(nn::experts(all[0], routing, half), Error);
+}
+
+TEST(MoePermutation, SlotsInTheOrderOfExperts) {
+  const at::Tensor ids = at::tensor({2, 0, 1, 2, -1, 0}, at::kLong).view({3, 2});
+  const nn::Permutation p = nn::permutation_of(ids, 4);
+  EXPECT_TRUE(at::equal(p.counts, at::tensor({2, 1, 2, 0}, at::kLong)));
+  EXPECT_TRUE(at::equal(p.order, at::tensor({1, 5, 2, 0, 3}, at::kLong)));
+  EXPECT_TRUE(at::equal(p.inverse.view(-1), at::tensor({3, 0, 2, 4, -1, 1}, at::kLong)));
+  EXPECT_THROW(nn::permutation_of(ids, 2), Error);
+}
+
+TEST(MoePermutation, ThereAndBack) {
+  for (const Choice& choice : choices()) {
+    const nn::Permutation p = nn::permutation_of(choice.ids, choice.experts);
+    const at::Tensor x = at::randn({choice.ids.size(0), hidden});
+    const at::Tensor slots = choice.ids.ge(0).sum(1, true).to(at::kFloat);
+    const at::Tensor back = nn::unpermute(nn::permute(x, p), p, at::ones(choice.ids.sizes()));
+    EXPECT_LT((back - x * slots).abs().sum().item<double>(), 1e-4) << choice.name;
+  }
+}
+
+}  // namespace
