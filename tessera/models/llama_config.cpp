@@ -93,7 +93,7 @@ LlamaConfig parse_llama_config(const Value& json) {
         concat(slices->where().str(), ": pretraining_tp ", slices->as_int(), " is not supported (only 1 is)"));
   c.rope = parse_rope(json, c.head_size, c.max_positions);
   c.mixtral_names = type == "mixtral";
-  if (mistral && type == "mixtral" && !given(json, "rope_theta") && !given(json, "rope_parameters"))
+  if (c.mixtral_names && !given(json, "rope_theta") && !given(json, "rope_parameters"))
     c.rope.theta = 1e6;  // what MixtralConfig has where config.json says nothing
   if (type == "mixtral" || type == "qwen2_moe" || type == "qwen3_moe" || type == "olmoe")
     c.moe = parse_moe_config(json, type, c.layers);

@@ -35,10 +35,11 @@ std::shared_ptr<models::CausalLm> load(const std::string& folder) {
   return models::load_model(config, 0);
 }
 
-/// max |got - wanted| / max |wanted|.
+/// max |got - wanted| / max |wanted|; where nothing but zeros is wanted (experts that saw no token), max |got|.
 double difference(const at::Tensor& got, const at::Tensor& wanted) {
   EXPECT_EQ(got.sizes(), wanted.sizes());
-  return ((got - wanted).abs().max() / wanted.abs().max()).item<double>();
+  const double largest = wanted.abs().max().item<double>();
+  return (got - wanted).abs().max().item<double>() / (largest > 0 ? largest : 1);
 }
 
 void expect_close(double got, double wanted, const std::string& what) {
@@ -185,6 +186,40 @@ TEST_P(LlamaParity, PackedDocumentsAreSeparateDocuments) {
         << together.slots[i].name;
 }
 
+class MixtureParity : public LlamaParity {};
+
+TEST_P(MixtureParity, TheRoutersBalancingLoss) {
+  const Value all = numbers(), &expected = all.at("auxiliary");
+  Training run(folder());
+  EXPECT_EQ(run.model->balance().auxiliary, 0) << "config.json does not ask for it";
+  models::BalanceOptions balance = run.model->balance();
+  balance.auxiliary = run.model->hf_config().at("router_aux_loss_coef").as_real();
+  run.model->set_balance(balance);
+  const at::Tensor ids = tokens(70);
+  const auto scored = static_cast<double>(count_scored(ids));
+  const at::Tensor loss = run.model->loss(ids, ids, 1 / scored);
+  loss.backward();
+  const models::RouterStatistics routers = run.model->take_router_statistics();
+  EXPECT_EQ(routers.passes, 1);
+  expect_close(routers.auxiliary_loss, expected.at("balancing").as_real(), "balancing loss");
+  expect_close(loss.item<double>() + balance.auxiliary * routers.auxiliary_loss, expected.at("loss").as_real(), "loss");
+  expect_close(run.gradient_norm(), expected.at("grad_norm").as_real(), "gradient norm");
+  for (const auto& [block, load] : routers.load)
+    EXPECT_EQ(load.sum().item<std::int64_t>(), ids.numel() * balance.top_k) << "block " << block;
+  EXPECT_TRUE(run.model->take_router_statistics().load.empty());
+  // Half the weight for each of two passes over the same tokens is the whole.
+  const at::Tensor whole = run.slots[0].parameter.grad().clone();
+  for (const auto& slot : run.slots) slot.parameter.mutable_grad().reset();
+  run.model->set_auxiliary_scale(0.5);
+  for (int pass = 0; pass < 2; ++pass) run.model->loss(ids, ids, 0.5 / scored).backward();
+  EXPECT_LT(difference(run.slots[0].parameter.grad(), whole), bound);
+  // Nobody counts what is not trained on.
+  EXPECT_EQ(run.model->take_router_statistics().passes, 2);
+  run.model->eval();
+  run.model->logits(ids);
+  EXPECT_EQ(run.model->take_router_statistics().passes, 0);
+}
+
 TEST_P(LlamaParity, TheCacheChangesNothing) {
   const at::NoGradGuard no_grad;
   const auto model = load(folder());
@@ -219,9 +254,13 @@ TEST_P(LlamaParity, WrittenBackByteForByte) {
     EXPECT_EQ(dump_json(config.at(key), -1), dump_json(value, -1)) << key;
 }
 
+INSTANTIATE_TEST_SUITE_P(Fixtures, MixtureParity,
+                         ::testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_moe_sparse_step", "olmoe"),
+                         [](const auto& info) { return std::string(info.param); });
 INSTANTIATE_TEST_SUITE_P(Fixtures, LlamaParity,
                          ::testing::Values("llama", "llama_biases_tied", "llama3_rope", "linear_rope", "dynamic_rope",
-                                           "yarn_rope", "mistral_window", "qwen2_windows", "qwen3"),
+                                           "yarn_rope", "mistral_window", "qwen2_windows", "qwen3", "mixtral",
+                                           "qwen2_moe", "qwen3_moe", "qwen3_moe_sparse_step", "olmoe"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

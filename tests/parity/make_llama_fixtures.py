@@ -10,6 +10,8 @@ expected.safetensors:
   train: mean losses and gradient norms (before clipping to 1) of 20 AdamW steps of transformers' Trainer: its decay
     rule, linear schedule with 2 steps of warm-up, labels = ids except one position;
   padded: rows of `lengths` tokens, right-padded with attention_mask, labels -100 there;
+  auxiliary (mixtures of experts): the loss with output_router_logits, its balancing part before the coefficient, and
+    the gradient norm;
   packed: rows of documents that begin at `starts`: position_ids from 0 in each, block-diagonal causal mask.
 
 The oracle runs in float64 (norms too, which transformers computes in float32 always), so that the differences that
@@ -21,11 +23,17 @@ import copy, json, os, shutil, sys, tempfile
 import torch
 from safetensors.torch import save_file
 from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Trainer, get_scheduler)
+                          MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer, get_scheduler)
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.mistral.modeling_mistral import MistralRMSNorm
+from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm
+from transformers.models.olmoe.modeling_olmoe import OlmoeRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm
 from transformers.utils.logging import disable_progress_bar
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -63,7 +71,22 @@ FIXTURES = {
                            max_window_layers=1, rms_norm_eps=1e-6, tie_word_embeddings=True)),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(wide_heads, tie_word_embeddings=True, rope_parameters=dict(
         rope_type="default", rope_theta=1000000.0))),
+    "mixtral": (MixtralConfig, MixtralForCausalLM, dict(small, intermediate_size=24, num_local_experts=6,
+                                                        num_experts_per_tok=2, router_aux_loss_coef=0.05)),
+    "qwen2_moe": (Qwen2MoeConfig, Qwen2MoeForCausalLM,
+                  dict(small, num_hidden_layers=3, moe_intermediate_size=16, shared_expert_intermediate_size=28,
+                       num_experts=8, num_experts_per_tok=3, mlp_only_layers=[1], use_sliding_window=True,
+                       sliding_window=6, max_window_layers=2, router_aux_loss_coef=0.05)),
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM,
+                  dict(wide_heads, moe_intermediate_size=16, num_experts=8, num_experts_per_tok=2, norm_topk_prob=True,
+                       tie_word_embeddings=True, router_aux_loss_coef=0.05)),
+    "qwen3_moe_sparse_step": (Qwen3MoeConfig, Qwen3MoeForCausalLM,
+                              dict(wide_heads, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=4,
+                                   norm_topk_prob=False, decoder_sparse_step=2)),
+    "olmoe": (OlmoeConfig, OlmoeForCausalLM, dict(small, intermediate_size=16, num_experts=8, num_experts_per_tok=3,
+                                                  clip_qkv=1.5, router_aux_loss_coef=0.05, pad_token_id=None)),
 }
+MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")  # model types
 SHARDED = {"llama": "60KB"}
 
 
@@ -85,7 +108,8 @@ def exact_norm(self, x):
     return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
-for kind in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm):
+for kind in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm, MixtralRMSNorm, OlmoeRMSNorm, Qwen2MoeRMSNorm,
+             Qwen3MoeRMSNorm):
     kind.plain_forward, kind.forward = kind.forward, exact_norm
 
 
@@ -112,7 +136,7 @@ def make(name):
     model = model_class(config_class(use_cache=True, dtype="float32", **arguments))
     with torch.no_grad():  # away from the initial symmetry: biases and norms that matter, sharper attention and logits
         for parameter_name, p in model.named_parameters():
-            p.copy_(p * 5 if p.dim() == 2 else p + 0.2 * torch.randn_like(p))
+            p.copy_(p * 5 if p.dim() >= 2 else p + 0.2 * torch.randn_like(p))
     return model
 
 
@@ -139,7 +163,8 @@ def loss_and_norm(folder, dtype, ids, labels, **inputs):
 
 def load(folder, dtype):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                attn_implementation="sdpa").to(dtype).train()
+                                                attn_implementation="sdpa",
+                                                experts_implementation="eager").to(dtype).train()
 
 
 def train(folder, dtype):
@@ -186,10 +211,20 @@ def packed_inputs(config, dtype):
     mask = as_mask(full)
     if getattr(config, "sliding_window", None):
         window = as_mask(full & (i[:, None] - i[None, :] < config.sliding_window))
-        mask = window if config.model_type == "mistral" else {"full_attention": mask, "sliding_attention": window}
+        mask = window if config.model_type in ("mistral", "mixtral", "qwen3_moe") else {"full_attention": mask, "sliding_attention": window}
     elif config.model_type in ("qwen2", "qwen3"):
         mask = {"full_attention": mask}
     return ids, labels, dict(attention_mask=mask, position_ids=position)
+
+
+def auxiliary(folder, dtype):
+    """The mean cross-entropy with the routers' balancing loss."""
+    model = load(folder, dtype)
+    ids = tokens(70)
+    result = model(input_ids=ids, labels=ids, use_cache=False, output_router_logits=True)
+    result.loss.backward()
+    return {"loss": float(result.loss.detach()), "balancing": float(result.aux_loss.detach()),
+            "grad_norm": norm_of(model)}
 
 
 def logits(folder, dtype, ids, **inputs):
@@ -203,6 +238,8 @@ def compute(folder, dtype):
     ids, labels, documents = packed_inputs(config, dtype)
     numbers = {"train": train(folder, dtype), "padded": {"lengths": PADDED, **padded(folder, dtype)},
                "packed": {"starts": PACKED, **loss_and_norm(folder, dtype, ids, labels, **documents)}}
+    if config.model_type in MIXTURES:
+        numbers["auxiliary"] = auxiliary(folder, dtype)
     tensors = {"logits": logits(folder, dtype, tokens(99)), "packed_logits": logits(folder, dtype, ids, **documents)}
     if config.rope_parameters["rope_type"] != "default":
         tensors["long_logits"] = logits(folder, dtype, tokens(98, 1, LONG))
@@ -217,8 +254,8 @@ def check_plain_float32(name, numbers, tensors, plain):
     plain_numbers, plain_tensors = plain
     worst = max(relative(plain_tensors[k].double(), tensors[k]) for k in tensors)
     for part, keys in (("train", ("losses", "grad_norms")), ("padded", ("loss", "grad_norm")),
-                       ("packed", ("loss", "grad_norm"))):
-        for key in keys:
+                       ("packed", ("loss", "grad_norm")), ("auxiliary", ("loss", "balancing", "grad_norm"))):
+        for key in keys if part in numbers else ():
             a, b = torch.tensor(plain_numbers[part][key]).double(), torch.tensor(numbers[part][key]).double()
             worst = max(worst, float(((a - b) / b).abs().max()))
     print(f"{name:18s} float32 transformers differs by {worst:.1e}; losses {numbers['train']['losses'][0]:.4f} -> "
