@@ -3,8 +3,11 @@
 #include <tessera/base/error.h>
 #include <tessera/models/config_value.h>
 #include <tessera/models/kept_parts.h>
+#include <tessera/models/latent_attention.h>
 #include <tessera/models/moe_mlp.h>
+#include <tessera/models/registry.h>
 #include <tessera/nn/nn.h>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -79,7 +82,10 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
 
 LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
     : index(index), part(c.mixtral_names ? mixtral_part : models::part) {
-  self_attn = register_module("self_attn", std::make_shared<LlamaAttention>(c, index));
+  if (c.latent)
+    self_attn = register_module("self_attn", std::make_shared<LatentAttention>(c, index));
+  else
+    self_attn = register_module("self_attn", std::make_shared<LlamaAttention>(c, index));
   if (c.sparse(index))
     mlp = register_module(c.mixtral_names ? "block_sparse_moe" : "mlp",
                           std::make_shared<MoeMlp>(*c.moe, c.hidden, index));
@@ -132,7 +138,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!context->runs(static_cast<std::int64_t>(i))) continue;
     const auto& layer = layers[i];
-    const at::Tensor& cut = layer->self_attn->q_proj->weight;
+    const at::Tensor& cut = layer->self_attn->first_weight();
     if (!context->begins() && context->stage->first_block == layer->index) nn::begin_with(cut, x);
     made->first_token = nn::first_own_token(cut, t);
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
@@ -182,6 +188,11 @@ at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {
   return model->forward(ids, std::move(context));
 }
 
+std::vector<std::string> Llama::default_lora_targets() const {
+  if (!config_.latent) return {"q_proj", "v_proj"};
+  return {config_.latent->query_rank == 0 ? "q_proj" : "q_b_proj", "kv_b_proj"};
+}
+
 std::vector<ModelPart> Llama::parts() const {
   std::vector<ModelPart> all;
   for (std::int64_t block = 0; block < config_.layers; ++block)
@@ -197,13 +208,17 @@ double Llama::flops_per_token(std::int64_t block_size) const {
   double matrices = real(config_.vocab_size) * c;  // elements that a token meets
   for (std::int64_t i = 0; i < config_.layers; ++i) {
     const bool sparse = config_.sparse(i);
-    matrices += c * (2 * width + 2 * keys + 3 * real(config_.inner(i)));
+    matrices += config_.latent ? real(config_.latent->attention_elements(config_.hidden, config_.heads))
+                               : c * (2 * width + 2 * keys);
+    matrices += 3 * c * real(config_.inner(i));
     if (sparse) matrices += c * real(config_.moe->router.experts + (config_.moe->shared_gate ? 1 : 0));
   }
   double seen = 0;  // tokens within reach, summed over layers
   for (const std::int64_t window : config_.windows)
     seen += real(window > 0 ? std::min(window, block_size) : block_size);
-  return 6 * matrices + 12 * width * seen;
+  // Scores are as wide as queries, what they mix as values; in latent attention the two differ.
+  const double heads_width = config_.latent ? real(config_.heads * config_.latent->mean_head()) : width;
+  return 6 * matrices + 12 * heads_width * seen;
 }
 
 layout::DecoderShape Llama::shape() const {
@@ -212,49 +227,22 @@ layout::DecoderShape Llama::shape() const {
   return {.blocks = config_.layers,
           .width = config_.hidden,
           .inner = inner,
-          .key_value_width = config_.key_heads * config_.head_size,
+          .key_value_width =
+              config_.latent ? config_.heads * config_.latent->widest_head() : config_.key_heads * config_.head_size,
           .gated = true};
-}
-
-layout::TensorPlan Llama::tensor_plan() const {
-  using enum layout::TensorStyle;
-  layout::TensorPlan plan = {
-      {"self_attn.q_proj", colwise, 1, config_.heads},     {"self_attn.k_proj", colwise, 1, config_.key_heads},
-      {"self_attn.v_proj", colwise, 1, config_.key_heads}, {"self_attn.o_proj", rowwise},
-      {"model.embed_tokens", embedding_rowwise},           {"input_layernorm", sequence_parallel},
-      {"post_attention_layernorm", sequence_parallel},     {"model.norm", sequence_parallel},
-  };
-  if (lm_head) plan.push_back({"lm_head", colwise_gather_output});
-  const bool wide = config_.norm_of_all_heads;  // then every rank needs all heads
-  for (layout::TensorRule& rule : plan)
-    if (wide && rule.pattern.starts_with("self_attn.")) {
-      rule.style = rule.style == rowwise ? rowwise_split_input : colwise_gather_output;
-      rule.heads = 0;
-    }
-  if (config_.query_key_norm)  // on this rank's heads
-    for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})
-      plan.push_back({norm, wide ? replicated : replicated_with_grad_allreduce});
-  std::int64_t sparse = 0;
-  for (std::int64_t i = 0; i < config_.layers; ++i) sparse += config_.sparse(i);
-  const auto gated = [&](const std::string& module, const std::string& gate, const std::string& up,
-                         const std::string& down) {
-    plan.push_back({concat(module, gate), colwise});
-    plan.push_back({concat(module, up), colwise});
-    plan.push_back({concat(module, down), rowwise});
-  };
-  if (sparse < config_.layers) gated("mlp.", "gate_proj", "up_proj", "down_proj");
-  if (sparse == 0) return plan;
-  const MoeConfig& moe = *config_.moe;
-  gated("experts.*.", moe.gate_name, moe.up_name, moe.down_name);
-  plan.push_back({config_.mixtral_names ? "block_sparse_moe.gate" : "mlp.gate", sequence_parallel});
-  if (moe.shared_intermediate > 0) gated(moe.shared_name + ".", "gate_proj", "up_proj", "down_proj");
-  if (moe.shared_gate) plan.push_back({"shared_expert_gate", sequence_parallel});
-  return plan;
 }
 
 std::string llama_tensor_name(const std::string& name, const Value& hf_config) {
   if (name.ends_with(".rotary_emb.inv_freq")) return {};
   if (name == "lm_head.weight") return flag(hf_config, "tie_word_embeddings", false) ? std::string() : name;
+  if (std::string_view(architecture_of(hf_config).model_type) == "deepseek_v3" && name.starts_with("model.layers.")) {
+    // Layers behind the last one predict further tokens; transformers leaves them aside, too.
+    std::int64_t layer = 0;
+    const char* const digits = name.data() + std::string_view("model.layers.").size();
+    if (std::from_chars(digits, name.data() + name.size(), layer).ec == std::errc() &&
+        layer >= hf_config.at("num_hidden_layers").as_int())
+      return {};
+  }
   return name;
 }
 

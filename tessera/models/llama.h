@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, and with a
-/// mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, as transformers/models/{llama,mistral,qwen2,qwen3,mixtral,
+/// mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, as transformers/models/{llama,mistral,qwen2,qwen3,mixtral,
 /// qwen2_moe,qwen3_moe,olmoe}/modeling_*.py compute it; the configuration says which.
 /// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
 
@@ -21,9 +21,16 @@ struct LlamaContext : ForwardContext {
   nn::RotaryTable rotary = {};
 };
 
-struct LlamaAttention : torch::nn::Module {
+struct Attention : torch::nn::Module {
+  virtual at::Tensor forward(const at::Tensor& x, const LlamaContext& context) = 0;  ///< [B, T, C] -> [B, T, C]
+  /// A parameter that the layer begins with.
+  virtual const at::Tensor& first_weight() const = 0;
+};
+
+struct LlamaAttention : Attention {
   LlamaAttention(const LlamaConfig& config, std::int64_t index);
-  at::Tensor forward(const at::Tensor& x, const LlamaContext& context);  ///< [B, T, C] -> [B, T, C]
+  at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
+  const at::Tensor& first_weight() const override { return q_proj->weight; }
 
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;  ///< [H D, C], [K D, C], [K D, C], [C, H D]
   std::shared_ptr<RmsNorm> q_norm, k_norm;                 ///< [D] each, or as wide as q and k (OLMoE); null: none
@@ -36,8 +43,8 @@ struct LlamaDecoderLayer : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context);
 
   std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
-  std::shared_ptr<LlamaAttention> self_attn;
-  std::shared_ptr<Mlp> mlp;  ///< a GatedMlp or a MoeMlp
+  std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention or a LatentAttention
+  std::shared_ptr<Mlp> mlp;              ///< a GatedMlp or a MoeMlp
   std::int64_t index;
   ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
 };
@@ -64,7 +71,7 @@ class Llama : public CausalLm {
   std::int64_t vocab_size() const override { return config_.vocab_size; }
   std::int64_t max_positions() const override { return config_.rope.longest_sequence(); }
   const Value& hf_config() const override { return hf_config_; }
-  std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
+  std::vector<std::string> default_lora_targets() const override;
   double flops_per_token(std::int64_t block_size) const override;
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;

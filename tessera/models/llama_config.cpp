@@ -3,6 +3,8 @@
 #include <tessera/base/error.h>
 #include <tessera/models/config_value.h>
 #include <tessera/models/registry.h>
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 namespace tessera::models {
@@ -21,7 +23,7 @@ std::vector<std::int64_t> read_windows(const Value& json, const std::string& typ
   std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
   const Value* size = given(json, "sliding_window");
   const bool qwen = type == "qwen2" || type == "qwen3" || type == "qwen2_moe";
-  if (type == "llama" || type == "olmoe" || !size) return windows;
+  if (type == "llama" || type == "olmoe" || type == "deepseek_v3" || !size) return windows;
   if ((qwen || type == "qwen3_moe") && !flag(json, "use_sliding_window", false)) return windows;
   const std::int64_t window = positive(json, "sliding_window");
   if (const Value* types = given(json, "layer_types"); qwen && types) {
@@ -50,6 +52,19 @@ std::vector<std::int64_t> read_windows(const Value& json, const std::string& typ
   return windows;
 }
 
+/// DeepSeek's.
+LatentConfig read_latent(const Value& json, const RopeConfig& rope) {
+  LatentConfig c;
+  c.query_rank = given(json, "q_lora_rank") ? positive(json, "q_lora_rank") : 0;
+  c.key_rank = positive_or(json, "kv_lora_rank", 512);
+  c.plain = positive_or(json, "qk_nope_head_dim", 128);
+  c.rotated = rope.dim;
+  c.value = positive_or(json, "v_head_dim", 128);
+  c.interleaved = flag(json, "rope_interleave", true);
+  c.scale = rope.score_factor / std::sqrt(static_cast<double>(c.plain + c.rotated));
+  return c;
+}
+
 }  // namespace
 
 LlamaConfig parse_llama_config(const Value& json) {
@@ -64,11 +79,13 @@ LlamaConfig parse_llama_config(const Value& json) {
   c.intermediate = positive(json, "intermediate_size");
   c.vocab_size = positive(json, "vocab_size");
   c.max_positions = positive(json, "max_position_embeddings");
-  const Value* size = given(json, "head_dim");
-  if (!size && type != "qwen3" && c.hidden % c.heads != 0)
+  const bool latent = type == "deepseek_v3";
+  const char* const size_key = latent ? "qk_rope_head_dim" : "head_dim";
+  const Value* size = given(json, size_key);
+  if (!size && !latent && type != "qwen3" && c.hidden % c.heads != 0)
     throw InputError(concat(json.at("hidden_size").where().str(), ": hidden_size ", c.hidden,
                             " is not a multiple of num_attention_heads ", c.heads));
-  c.head_size = size ? positive(json, "head_dim") : type == "qwen3" ? 128 : c.hidden / c.heads;
+  c.head_size = size ? positive(json, size_key) : latent ? 64 : type == "qwen3" ? 128 : c.hidden / c.heads;
   if (c.head_size % 2 != 0)
     throw InputError(concat((size ? *size : json.at("hidden_size")).where().str(), ": heads of ", c.head_size,
                             " cannot be rotated: the size must be even"));
@@ -93,9 +110,13 @@ LlamaConfig parse_llama_config(const Value& json) {
         concat(slices->where().str(), ": pretraining_tp ", slices->as_int(), " is not supported (only 1 is)"));
   c.rope = parse_rope(json, c.head_size, c.max_positions);
   c.mixtral_names = type == "mixtral";
+  if (latent) c.latent = read_latent(json, c.rope);
+  if (latent && c.key_heads != c.heads)
+    throw InputError(concat(json.at("num_key_value_heads").where().str(), ": num_key_value_heads ", c.key_heads, " of ",
+                            c.heads, " heads: in latent attention every head has keys of its own"));
   if (c.mixtral_names && !given(json, "rope_theta") && !given(json, "rope_parameters"))
     c.rope.theta = 1e6;  // what MixtralConfig has where config.json says nothing
-  if (type == "mixtral" || type == "qwen2_moe" || type == "qwen3_moe" || type == "olmoe")
+  if (type == "mixtral" || type == "qwen2_moe" || type == "qwen3_moe" || type == "olmoe" || latent)
     c.moe = parse_moe_config(json, type, c.layers);
   return c;
 }

@@ -12,6 +12,23 @@
 
 namespace tessera::models {
 
+/// Sizes of multi-head latent attention (latent_attention.h).
+struct LatentConfig {
+  std::int64_t query_rank = 0, key_rank = 0;       ///< of the latents; query_rank 0: queries have none
+  std::int64_t plain = 0, rotated = 0, value = 0;  ///< of a head: not rotated, rotated, value
+  bool interleaved = true;                         ///< rotated numbers come in pairs, not in halves
+  double scale = 1;                                ///< factor of scores
+
+  std::int64_t mean_head() const { return (plain + rotated + value) / 2; }
+  std::int64_t widest_head() const { return plain + rotated > value ? plain + rotated : value; }
+  /// Elements of a layer's matrices.
+  std::int64_t attention_elements(std::int64_t hidden, std::int64_t heads) const {
+    const std::int64_t queries = heads * (plain + rotated);
+    return (query_rank > 0 ? query_rank * (hidden + queries) : hidden * queries) + hidden * (key_rank + rotated) +
+           key_rank * heads * (plain + value) + heads * value * hidden;
+  }
+};
+
 struct LlamaConfig {
   std::int64_t layers, hidden, heads, key_heads, head_size, intermediate, vocab_size, max_positions;
   double rms_norm_eps = 1e-6, initializer_range = 0.02, attention_dropout = 0;
@@ -25,6 +42,7 @@ struct LlamaConfig {
   std::vector<std::int64_t> windows;  ///< per layer: tokens that one sees; 0: all before it
   RopeConfig rope;
   std::optional<MoeConfig> moe;
+  std::optional<LatentConfig> latent;
   bool mixtral_names = false;  ///< the sparse layers' module is block_sparse_moe, not mlp
 
   bool sparse(std::int64_t layer) const { return moe && moe->sparse[static_cast<std::size_t>(layer)]; }

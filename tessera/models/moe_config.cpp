@@ -70,6 +70,7 @@ MoeConfig parse_moe_config(const Value& json, const std::string& type, std::int6
   MoeConfig c;
   if (type == "deepseek_v3") {
     read_deepseek(json, layers, c);
+    c.balance = {.experts = c.router.experts, .top_k = c.router.top_k};
     return c;
   }
   const bool mixtral = type == "mixtral", qwen = type == "qwen2_moe" || type == "qwen3_moe";

@@ -36,6 +36,8 @@ constexpr Architecture architectures[] = {
      "Qwen3MoeDecoderLayer", "LlamaDecoderLayer"},
     {"olmoe", "OlmoeForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight", "OlmoeDecoderLayer",
      "LlamaDecoderLayer"},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight",
+     "DeepseekV3DecoderLayer", "LlamaDecoderLayer"},
     {"bert", "BertForMaskedLM", make<BertForMaskedLM>, bert_tensor_name, "bert.embeddings.word_embeddings.weight",
      "BertLayer", "BertLayer", Kind::masked_token, is_bert_head},
     {"bert", "BertForSequenceClassification", make<BertForSequenceClassification>, bert_tensor_name,

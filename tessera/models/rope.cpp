@@ -41,6 +41,10 @@ void read_yarn(RopeConfig& c, const Value& rope) {
   c.truncate = flag(rope, "truncate", true);
   const Value *scale = given(rope, "mscale"), *all = given(rope, "mscale_all_dim");
   const bool both = scale && all && scale->as_real() != 0 && all->as_real() != 0;
+  if (all && all->as_real() != 0) {
+    const double own = yarn_scale(c.factor, all->as_real());
+    c.score_factor = own * own;
+  }
   c.attention_factor = positive_real(
       rope, "attention_factor",
       both ? yarn_scale(c.factor, scale->as_real()) / yarn_scale(c.factor, all->as_real()) : yarn_scale(c.factor, 1));

@@ -20,6 +20,7 @@ struct RopeConfig {
   double low_freq_factor = 1, high_freq_factor = 4;  ///< llama3
   double beta_fast = 32, beta_slow = 1;              ///< yarn
   double attention_factor = 1;                       ///< yarn: of cosines and sines
+  double score_factor = 1;                           ///< yarn: of scores, where they have one (DeepSeek)
   bool truncate = true;                              ///< yarn: whole dimensions as limits of the ramp
 
   /// Tokens that a sequence may have: linear and dynamic scaling stretch max_position_embeddings by their factor; in

@@ -17,6 +17,7 @@
 #include <tessera/nn/linear.h>
 #include <tessera/nn/linear_cross_entropy.h>
 #include <tessera/nn/moe/balance.h>
+#include <tessera/nn/moe/capacity.h>
 #include <tessera/nn/moe/experts.h>
 #include <tessera/nn/moe/grouped.h>
 #include <tessera/nn/moe/permute.h>

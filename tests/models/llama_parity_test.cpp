@@ -50,7 +50,8 @@ struct Training {
   explicit Training(const std::string& folder) : model(load(folder)) {
     model->train();
     for (auto& p : model->named_parameters())
-      slots.push_back({p.key(), p.value(), model->is_norm_or_bias(p.key()) ? 0.0 : 0.1, 1.0});
+      if (p.value().requires_grad())
+        slots.push_back({p.key(), p.value(), model->is_norm_or_bias(p.key()) ? 0.0 : 0.1, 1.0});
   }
   double gradient_norm() const {
     std::vector<at::Tensor> gradients;
@@ -260,7 +261,8 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, MixtureParity,
 INSTANTIATE_TEST_SUITE_P(Fixtures, LlamaParity,
                          ::testing::Values("llama", "llama_biases_tied", "llama3_rope", "linear_rope", "dynamic_rope",
                                            "yarn_rope", "mistral_window", "qwen2_windows", "qwen3", "mixtral",
-                                           "qwen2_moe", "qwen3_moe", "qwen3_moe_sparse_step", "olmoe"),
+                                           "qwen2_moe", "qwen3_moe", "qwen3_moe_sparse_step", "olmoe", "deepseek_v3",
+                                           "deepseek_v3_yarn"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

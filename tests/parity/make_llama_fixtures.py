@@ -22,10 +22,11 @@ import copy, json, os, shutil, sys, tempfile
 
 import torch
 from safetensors.torch import save_file
-from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
                           MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer, get_scheduler)
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm
@@ -85,6 +86,19 @@ FIXTURES = {
                                    norm_topk_prob=False, decoder_sparse_step=2)),
     "olmoe": (OlmoeConfig, OlmoeForCausalLM, dict(small, intermediate_size=16, num_experts=8, num_experts_per_tok=3,
                                                   clip_qkv=1.5, router_aux_loss_coef=0.05, pad_token_id=None)),
+    "deepseek_v3": (DeepseekV3Config, DeepseekV3ForCausalLM,
+                    dict(small, num_hidden_layers=3, num_key_value_heads=4, intermediate_size=40,
+                         moe_intermediate_size=12, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+                         n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=1.7, q_lora_rank=20,
+                         kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-5)),
+    "deepseek_v3_yarn": (DeepseekV3Config, DeepseekV3ForCausalLM,
+                         dict(small, num_hidden_layers=2, num_key_value_heads=4, moe_intermediate_size=12,
+                              n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, norm_topk_prob=False,
+                              first_k_dense_replace=0, q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=8,
+                              qk_rope_head_dim=8, v_head_dim=20, attention_bias=True, rope_interleave=False,
+                              rope_parameters=dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, mscale=1.0,
+                                                   mscale_all_dim=0.8, original_max_position_embeddings=16,
+                                                   beta_fast=8.0, beta_slow=1.0))),
 }
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")  # model types
 SHARDED = {"llama": "60KB"}
@@ -109,7 +123,7 @@ def exact_norm(self, x):
 
 
 for kind in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm, MixtralRMSNorm, OlmoeRMSNorm, Qwen2MoeRMSNorm,
-             Qwen3MoeRMSNorm):
+             Qwen3MoeRMSNorm, DeepseekV3RMSNorm):
     kind.plain_forward, kind.forward = kind.forward, exact_norm
 
 
@@ -137,6 +151,9 @@ def make(name):
     with torch.no_grad():  # away from the initial symmetry: biases and norms that matter, sharper attention and logits
         for parameter_name, p in model.named_parameters():
             p.copy_(p * 5 if p.dim() >= 2 else p + 0.2 * torch.randn_like(p))
+        for buffer_name, b in model.named_buffers():
+            if buffer_name.endswith("e_score_correction_bias"):
+                b.copy_(0.2 * torch.randn_like(b))
     return model
 
 

@@ -1,0 +1,75 @@
+#include <tessera/models/llama.h>
+
+#include <tessera/base/error.h>
+
+#include <algorithm>
+
+namespace tessera::models {
+namespace {
+
+using layout::TensorPlan;
+using enum layout::TensorStyle;
+
+void add_gated(TensorPlan& plan, const std::string& module, const std::string& gate, const std::string& up,
+               const std::string& down) {
+  plan.push_back({concat(module, ".", gate), colwise});
+  plan.push_back({concat(module, ".", up), colwise});
+  plan.push_back({concat(module, ".", down), rowwise});
+}
+
+/// All heads share a part of their keys, so every rank computes all of them: matrices are cut, work is not.
+void add_latent_attention(TensorPlan& plan, const LatentConfig& c) {
+  const auto gathered = [&](const char* name, bool whole_input) {
+    plan.push_back({.pattern = name, .style = colwise_gather_output, .whole_input = whole_input});
+  };
+  if (c.query_rank == 0) {
+    gathered("self_attn.q_proj", false);
+  } else {
+    gathered("self_attn.q_a_proj", false);
+    gathered("self_attn.q_b_proj", true);
+    plan.push_back({"self_attn.q_a_layernorm", replicated});
+  }
+  gathered("self_attn.kv_a_proj_with_mqa", false);
+  gathered("self_attn.kv_b_proj", true);
+  plan.push_back({"self_attn.kv_a_layernorm", replicated});
+  plan.push_back({"self_attn.o_proj", rowwise_split_input});
+}
+
+void add_attention(TensorPlan& plan, const LlamaConfig& c) {
+  if (c.latent) return add_latent_attention(plan, *c.latent);
+  const bool wide = c.norm_of_all_heads;  // then every rank needs all heads
+  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
+    const std::int64_t heads = std::string_view(name) == "self_attn.q_proj" ? c.heads : c.key_heads;
+    plan.push_back({name, wide ? colwise_gather_output : colwise, 1, wide ? 0 : heads});
+  }
+  plan.push_back({"self_attn.o_proj", wide ? rowwise_split_input : rowwise});
+  if (!c.query_key_norm) return;
+  for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})  // of this rank's heads
+    plan.push_back({norm, wide ? replicated : replicated_with_grad_allreduce});
+}
+
+void add_experts(TensorPlan& plan, const MoeConfig& c, const std::string& module) {
+  add_gated(plan, "experts.*", c.gate_name, c.up_name, c.down_name);
+  plan.push_back({concat(module, ".gate.weight"), sequence_parallel});
+  if (c.selection_bias) plan.push_back({concat(module, ".gate.e_score_correction_bias"), replicated});
+  if (c.shared_intermediate > 0) add_gated(plan, c.shared_name, "gate_proj", "up_proj", "down_proj");
+  if (c.shared_gate) plan.push_back({"shared_expert_gate", sequence_parallel});
+}
+
+}  // namespace
+
+layout::TensorPlan Llama::tensor_plan() const {
+  layout::TensorPlan plan;
+  add_attention(plan, config_);
+  std::int64_t sparse = 0;
+  for (std::int64_t i = 0; i < config_.layers; ++i) sparse += config_.sparse(i);
+  if (sparse < config_.layers) add_gated(plan, "mlp", "gate_proj", "up_proj", "down_proj");
+  if (sparse > 0) add_experts(plan, *config_.moe, config_.mixtral_names ? "block_sparse_moe" : "mlp");
+  plan.push_back({"model.embed_tokens", embedding_rowwise});
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm", "model.norm"})
+    plan.push_back({norm, sequence_parallel});
+  if (lm_head) plan.push_back({"lm_head", colwise_gather_output});
+  return plan;
+}
+
+}  // namespace tessera::models
