@@ -217,6 +217,12 @@ class Call {
     return *this;
   }
 
+  /// Elements that this rank sends to others, where the parts may be uneven.
+  Call& sends(std::int64_t elements) {
+    sent_ = elements;
+    return *this;
+  }
+
   Call& root(int root) {
     if (root < 0 || root >= backend_->size()) {
       reject("root ", root, " is out of range; ranks of this group are 0..", backend_->size() - 1, ".");
@@ -308,7 +314,8 @@ class Call {
     entry.op = op_;
     entry.numel = numel_;
     entry.payload_bytes = dtype_ ? numel_ * static_cast<std::int64_t>(c10::elementSize(*dtype_)) : 0;
-    entry.wire_bytes = wire_bytes(op_, entry.payload_bytes, backend_->size());
+    entry.wire_bytes = sent_ ? *sent_ * static_cast<std::int64_t>(c10::elementSize(*dtype_))
+                             : wire_bytes(op_, entry.payload_bytes, backend_->size());
     entry.group_id = backend_->group_id();
     entry.group_size = backend_->size();
     entry.peer = peer_;
@@ -338,6 +345,7 @@ class Call {
   std::int64_t numel_ = 0;
   std::int32_t peer_ = -1;
   const char* reduction_ = "";
+  std::optional<std::int64_t> sent_;
 };
 
 // Rows per peer -> elements per peer, checked against the tensor.
@@ -458,6 +466,7 @@ Work Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int
   if (to[self] != from[self]) {
     call.reject("this rank sends itself ", from[self], " elements but expects ", to[self], "; the splits disagree.");
   }
+  call.sends(input.numel() - from[self]);
   // With splits, a rank that moves nothing must still take part: its peers cannot know.
   const bool nothing = call.numel() == 0 && output_splits.empty() && input_splits.empty();
   return call.start([&] { return backend_->all_to_all(output, input, std::move(to), std::move(from)); }, nothing);

@@ -42,9 +42,9 @@ std::vector<StagePart> cut_evenly(std::int64_t blocks, int stages, double embedd
 /// stage, and for costs that are not finite or below 0.
 std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages);
 
-/// The same where ranks have several stages: stage s is on rank rank_of[s], and a rank's stages together count, since it
-/// does them one after another. The most loaded rank has as little as can be; of the cuts within balance_tolerance of
-/// that, one whose most expensive stage is cheapest (a pipeline fills and drains stage by stage), and the others are
+/// The same where ranks have several stages: stage s is on rank rank_of[s], and a rank's stages together count, since
+/// it does them one after another. The most loaded rank has as little as can be; of the cuts within balance_tolerance
+/// of that, one whose most expensive stage is cheapest (a pipeline fills and drains stage by stage), and the others are
 /// made alike. With two stages per
 /// rank, placed in a loop or to and fro (Placement), that is exact, in time O(blocks^3 ranks) at most. Other placements
 /// of several stages are searched for step by step, from the cut above on: never worse than that, seldom the best.

@@ -9,10 +9,10 @@
 namespace tessera::nn {
 
 /// While it lives, backward passes on this thread may add to grad() themselves, where nobody can tell the difference:
-/// of a leaf that has a gradient, nobody's hook wants to see the new part, and the pass is an ordinary backward(), which
-/// neither builds a graph nor asks for the gradients of chosen inputs only. Sums are rounded in another order than
-/// autograd's (which forms each part first). Not while another thread runs a backward through the same parameters. For
-/// tables forward must be inside, too. Nests.
+/// of a leaf that has a gradient, nobody's hook wants to see the new part, and the pass is an ordinary backward(),
+/// which neither builds a graph nor asks for the gradients of chosen inputs only. Sums are rounded in another order
+/// than autograd's (which forms each part first). Not while another thread runs a backward through the same parameters.
+/// For tables forward must be inside, too. Nests.
 class AccumulateInPlace {
  public:
   AccumulateInPlace();

@@ -222,8 +222,8 @@ TEST(MegatronArgs, Mistakes) {
       {pipeline + "--account-for-embedding-in-pipeline-split",
        {"--account-for-embedding-in-pipeline-split needs --num-layers; --pipeline-model-parallel-layout does not"}},
       {"--train-iters 5 --expert-model-parallel-size 2 --num-experts 8",
-       {"--num-experts is not supported: mixtures of experts are not built yet; leave it out",
-        "--expert-model-parallel-size 2: expert parallelism is not built yet; use 1"}},
+       {"--num-experts is not supported: models with experts come from a config.json (--config_name, "
+        "--model_name_or_path); leave it out"}},
       {"--train-iters five", {"--train-iters is 'five'; it takes an integer"}},
       {"--train-iters", {"--train-iters needs a value"}},
       {"--train-iters 5 6", {"--train-iters takes one value, not 5 6"}},
@@ -363,6 +363,7 @@ bool stands_alone(std::string_view name) {
 TEST(MegatronArgs, EveryRow) {
   const std::map<std::string_view, std::string> values = {
       {"distributed_backend", "gloo"},
+      {"expert_model_parallel_size", "2"},
       {"weight_decay_incr_style", "constant"},
       {"lr_decay_samples", "16 --global-batch-size 4 --micro-batch-size 2"},
       {"no_load_optim", "--load out"},

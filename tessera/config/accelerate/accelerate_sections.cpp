@@ -163,7 +163,7 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
 
 }  // namespace
 
-std::string experts_not_built() { return "expert parallelism is not built yet; use 1"; }
+std::string experts_not_built() { return "cutting within experts is not built yet; use 1"; }
 
 std::optional<std::int64_t> AccelerateSections::whole(std::string_view section, std::string_view key,
                                                       std::int64_t least, std::int64_t most) const {
@@ -295,7 +295,8 @@ void translate_accelerate_deepspeed(const AccelerateSections& s) {
 }
 
 void translate_accelerate_megatron(const AccelerateSections& s) {
-  for (const char* key : {"expert_model_parallel_size", "expert_tensor_parallel_size"}) only_one(s, megatron, key);
+  only_one(s, megatron, "expert_tensor_parallel_size");
+  divided(s, megatron, "expert_model_parallel_size", "ep_size");
   const std::int64_t pp = divided(s, megatron, "pp_degree", "pp_size");
   if (const auto last = s.whole(megatron, "decoder_last_pipeline_num_layers", 0, 1 << 20)) {
     const Value& value = *s.find(megatron, "decoder_last_pipeline_num_layers");

@@ -265,6 +265,9 @@ const std::vector<Field>& table() {
                             "processes that divide each layer's matrices among them (tensor parallel)"),
       parallel<&P::cp_size>("cp_size", at_least(1, 4096),
                             "processes that divide each sequence among them (context parallel)"),
+      parallel<&P::ep_size>("ep_size", at_least(1, 4096),
+                            "of a mixture of experts: neighbours among the data- and context-parallel processes that "
+                            "divide each layer's experts among them (expert parallel)"),
       parallel<&P::sequence_parallel>("sequence_parallel", anything(),
                                       "with tp_size above 1: norms and dropout work on parts of the sequence, which "
                                       "saves activations"),
@@ -432,7 +435,7 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 25> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 27> names = {{
       {"data_path", "train_file"},               // the scripts of Alpaca, FastChat, LLaVA, Qwen
       {"evaluation_strategy", "eval_strategy"},  // transformers before v4.46
       {"deepspeed_config", "deepspeed"},         // DeepSpeed's own flag
@@ -446,6 +449,8 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"tensor_parallel_size", "tp_size"},
       {"tensor_model_parallel_size", "tp_size"},  // Megatron-LM
       {"context_parallel_size", "cp_size"},       // Megatron-LM
+      {"expert_parallel_size", "ep_size"},
+      {"expert_model_parallel_size", "ep_size"},  // Megatron-LM
       {"fsdp_sharding_strategy", "strategy"},     // accelerate launch, and from here on
       {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
       {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too

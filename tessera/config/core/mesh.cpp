@@ -59,6 +59,20 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
                   p.pp_size == sample && sample > 1 ? ", or make it one of " : ", or make the product one of ",
                   multiples_that_divide(world_size, 1));
   const std::int64_t given = config.sharding.shard_group_size, stage = world_size / p.pp_size, all = stage / p.tp_size;
+  if (p.ep_size > 1) {
+    if (all % p.ep_size != 0)
+      return concat(said("ep_size"), " ", p.ep_size, " does not divide the ", all,
+                    " processes that have other tokens (of ", world_size, " / pp_size ", p.pp_size, " / tp_size ",
+                    p.tp_size, "); make it one of ", multiples_that_divide(all, 1));
+    if (p.tp_size > 1)
+      return concat(said("ep_size"), " ", p.ep_size, " is not built beside ", said("tp_size"), " ", p.tp_size,
+                    ": leave one of them at 1");
+    if (given > 0 || row_of(config.sharding.strategy).shard_group == ShardGroup::host)
+      return concat(
+          said("ep_size"), " ", p.ep_size, " is not built beside groups of shards (",
+          given > 0 ? concat(said("shard_group_size"), " ", given) : concat("strategy ", config.sharding.strategy),
+          "): use a strategy that divides among all processes, such as full_shard");
+  }
   const std::string fitting = concat("make it one of ", multiples_that_divide(all, p.cp_size));
   if (given > 0) {
     if (all % given == 0 && given % p.cp_size == 0) return "";
@@ -91,7 +105,8 @@ layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_hos
   const ParallelConfig& p = config.parallel;
   const std::int64_t shards = ranks_of_shards(config, world_size, ranks_per_host) / p.cp_size;
   return layout::make_mesh({.sizes = {static_cast<int>(p.pp_size), 0, static_cast<int>(shards),
-                                      static_cast<int>(p.cp_size), static_cast<int>(p.tp_size)}},
+                                      static_cast<int>(p.cp_size), static_cast<int>(p.tp_size)},
+                            .ep = static_cast<int>(p.ep_size)},
                            world_size);
 }
 

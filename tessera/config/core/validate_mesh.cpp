@@ -35,7 +35,7 @@ class MeshRules : RuleChecks {
               "(tp_size is 1)");
     if (p_.cp_size > 1) levels();
     if (p_.pp_size > 1) pipeline();
-    if (ranks_per_sample(p_) > 1) fixed_order();
+    if (ranks_per_sample(p_) * p_.ep_size > 1) fixed_order();
     if (p_.tp_size > 1) optimizer();
   }
 
@@ -44,7 +44,8 @@ class MeshRules : RuleChecks {
     if (p_.num_processes == 0) return;  // run_mesh says it of the processes that run
     const std::string wrong = mesh_problem(c_, static_cast<int>(p_.num_processes), 0,
                                            [this](const char* name) { return is_default(name) ? name : said(name); });
-    if (!wrong.empty()) problem({"pp_size", "tp_size", "cp_size", "num_processes", "shard_group_size"}, wrong);
+    if (!wrong.empty())
+      problem({"pp_size", "tp_size", "cp_size", "ep_size", "num_processes", "shard_group_size"}, wrong);
   }
 
   void levels() {
@@ -131,9 +132,9 @@ class MeshRules : RuleChecks {
     for (const char* name : {"deterministic_reduce", "logical_shards"})
       if (name == std::string_view("deterministic_reduce") ? p_.deterministic_reduce : p_.logical_shards > 0)
         return problem(
-            {name, "pp_size", "tp_size", "cp_size"}, said(name),
-            " is not built with pipeline, tensor and context parallelism (pp_size ", p_.pp_size, ", tp_size ",
-            p_.tp_size, ", cp_size ", p_.cp_size,
+            {name, "pp_size", "tp_size", "cp_size", "ep_size"}, said(name),
+            " is not built with pipeline, tensor, context and expert parallelism (pp_size ", p_.pp_size, ", tp_size ",
+            p_.tp_size, ", cp_size ", p_.cp_size, ", ep_size ", p_.ep_size,
             "): its order is that of whole micro-batches; leave it out, or use data-parallel processes only");
   }
 

@@ -154,9 +154,9 @@ class Reader {
   }
 
   void mesh() {
-    for (const char* name : {"expert_model_parallel_size", "expert_tensor_parallel_size"})
-      if (const auto size = a_.whole(name, 1); size && *size > 1)
-        a_.problem(name, concat(*size, ": ", experts_not_built()));
+    if (const auto size = a_.whole("expert_tensor_parallel_size", 1); size && *size > 1)
+      a_.problem("expert_tensor_parallel_size", concat(*size, ": ", experts_not_built()));
+    divided("expert_model_parallel_size", "ep_size");
     const std::int64_t pp = translate_megatron_pipeline(a_, typed("pipeline_schedule"));
     const std::int64_t tp = divided("tensor_model_parallel_size", "tp_size");
     const std::int64_t cp = divided("context_parallel_size", "cp_size");

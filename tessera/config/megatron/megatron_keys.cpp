@@ -17,7 +17,8 @@ constexpr std::string_view stages =
     "refused when pipeline_model_parallel_size is above 1: pipeline_model_parallel_layout says which layers each stage "
     "has";
 constexpr std::string_view documents = "all tokens of a block see each other and are scored; leave it out";
-constexpr std::string_view experts = "mixtures of experts are not built yet; leave it out";
+constexpr std::string_view experts =
+    "models with experts come from a config.json (--config_name, --model_name_or_path); leave it out";
 constexpr std::string_view always = "that is always so";
 constexpr std::string_view mapped = "data is mapped into memory; there is nothing to wait for";
 constexpr std::string_view trackers = "metrics go to metrics.jsonl, report.html and TensorBoard";
@@ -61,7 +62,7 @@ constexpr std::array rows{
     elsewhere("context_parallel_size", "cp_size"),
     elsewhere("cp_comm_type", "cp_comm_type", "one word for all layers"),
     elsewhere("hierarchical_context_parallel_sizes", "cp_a2a_size", "the first of two, of cp_comm_type a2a+p2p"),
-    elsewhere("expert_model_parallel_size", "", "1; more is refused"),
+    elsewhere("expert_model_parallel_size", "ep_size"),
     elsewhere("expert_tensor_parallel_size", "", "1; more is refused"),
     not_built("num_experts", experts),
     elsewhere("distributed_backend", "backend", "nccl: device auto, whose backend follows"),

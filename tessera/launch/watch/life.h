@@ -5,8 +5,8 @@
 ///
 /// Frozen: no heartbeat for heartbeat_timeout while the kernel says that the process is stopped or sleeps; twice that
 /// when it waits for a disk, four times when it runs. A process that a signal has stopped is named after told_pause
-/// already; other pauses are told when they are over. A busy machine is no fault of the rank: while its threads wait for
-/// a processor for at least half of the time, it is neither frozen nor is its pause told.
+/// already; other pauses are told when they are over. A busy machine is no fault of the rank: while its threads wait
+/// for a processor for at least half of the time, it is neither frozen nor is its pause told.
 ///
 /// Hang: the heart beats, but no rank has made progress for max(5 s, 5 x p99 step); before a step is known, 30 s when
 /// all ranks are idle and 10 min when one computes (the first step of a large model, a program without steps). Four

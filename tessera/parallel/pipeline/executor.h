@@ -100,7 +100,7 @@ class PipelineExecutor {
   std::unique_ptr<Messages> messages_;
   std::vector<std::unique_ptr<Plan>> plans_;  // the newest first
   std::vector<layout::schedule::TimedAction> measured_;
-  std::vector<std::pair<layout::schedule::Action, at::Tensor>> sums_;  // of results; looked at when they are asked for
+  std::vector<std::pair<layout::schedule::Action, at::Tensor>> sums_;  // each result; see not_finite()
   std::int64_t begin_ns_ = 0;
   bool failed_ = false;
 };

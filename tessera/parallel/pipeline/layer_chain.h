@@ -58,8 +58,9 @@ struct LayerTensors {
 
   std::int64_t parameters(std::size_t layer) const;  ///< elements
 };
-/// Throws InputError for parameters that a sharding engine manages, for a parameter that belongs to no layer, for a name that is nothing in the module, and for layers
-/// whose parameters share memory although they are not the same tensor. Buffers of no layer are everybody's.
+/// Throws InputError for parameters that a sharding engine manages, for a parameter that belongs to no layer, for a
+/// name that is nothing in the module, and for layers whose parameters share memory although they are not the same
+/// tensor. Buffers of no layer are everybody's.
 LayerTensors tensors_of(const LayerChain& chain);
 
 /// Takes the modules of other ranks out of the tree. In their places stand empty ones of the same names, which hold

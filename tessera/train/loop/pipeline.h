@@ -56,8 +56,8 @@ class RunPipeline {
   /// The last step as it ran, beside what its schedule plans with the same costs: an SVG. Collective over the pipeline.
   /// Ranks begin at 0, each by its own clock.
   std::string drawing() const;
-  /// Where a NaN or an infinity of the last passes came from: "first in stage 1, micro-batch 2 (1F2), on rank 3"; empty:
-  /// no stage handed one on. Collective over `group`: this pipeline, or the job.
+  /// Where a NaN or an infinity of the last passes came from: "first in stage 1, micro-batch 2 (1F2), on rank 3";
+  /// empty: no stage handed one on. Collective over `group`: this pipeline, or the job.
   std::string first_not_finite(const comm::Group& group) const;
   /// After the reduction: what the first and the last stage have in common gets the sum of both gradients, there and
   /// here. Collective over the ranks of both stages.

@@ -22,10 +22,16 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   const comm::MeshGroups made(world, groups.mesh);
   groups.data = made.over({Axis::dp_replicate, Axis::dp_shard});
   groups.gradients = made.over({Axis::dp_replicate, Axis::dp_shard, Axis::cp});
-  if (!groups.cuts()) return groups;
+  groups.engine = groups.gradients;
+  if (!groups.cuts() && groups.expert_ranks() == 1) return groups;
   comm::life().set_place(layout::describe_rank(groups.mesh, world.rank()));
   groups.tensor = made.of(Axis::tp);
-  groups.pipeline = made.of(Axis::pp);
+  groups.pipeline = groups.stages = made.of(Axis::pp);
+  if (groups.expert_ranks() > 1) {
+    groups.engine = made.of(Axis::edp);
+    groups.experts = made.of(Axis::ep);
+    groups.stages = made.over({Axis::pp, Axis::ep});
+  }
   constexpr Axis stages = Axis::pp;
   if (groups.pipeline_ranks() > 1 && groups.pipeline.capabilities().ordered_messages)
     groups.back = world.split(layout::all_groups(groups.mesh, std::span(&stages, 1)), "pp back");

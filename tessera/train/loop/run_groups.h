@@ -17,7 +17,10 @@ namespace tessera::train {
 struct RunGroups {
   layout::Mesh mesh;
   comm::Group data;       ///< the ranks that have other rows (dp)
-  comm::Group gradients;  ///< those whose gradients are summed, over which the engine divides (dp x cp)
+  comm::Group gradients;  ///< those that have other tokens (dp x cp)
+  comm::Group engine;     ///< those over which the sharding engine divides: the same, or edp of these
+  comm::Group experts;    ///< ep
+  comm::Group stages;     ///< those that have other parameters of the model: pp x ep
   comm::Group tensor;     ///< tp
   comm::Group pipeline;   ///< pp
   comm::Group back;       ///< the same ranks, for messages to lower ones, where the backend keeps messages in order
@@ -30,6 +33,7 @@ struct RunGroups {
   int tensor_ranks() const { return mesh.size(layout::Axis::tp); }
   int context_ranks() const { return mesh.size(layout::Axis::cp); }
   int pipeline_ranks() const { return mesh.size(layout::Axis::pp); }
+  int expert_ranks() const { return mesh.size(layout::Axis::ep); }
   /// Several ranks work on the same rows.
   bool cuts() const { return tensor_ranks() * context_ranks() * pipeline_ranks() > 1; }
 };

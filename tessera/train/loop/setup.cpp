@@ -14,6 +14,7 @@
 #include <tessera/base/log.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
+#include <tessera/parallel/expert/experts.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/train/loop/task.h>
 
@@ -188,12 +189,23 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   const bool pipelined = groups.pipeline_ranks() > 1;
   // Parameters that are cut get their memory one by one, in TensorParallel.
   const bool cut_later = groups.tensor_ranks() > 1 && world.device().is_cpu();
-  const bool deferred = parts_only || pipelined || cut_later;
+  const bool few_experts = groups.expert_ranks() > 1;
+  const bool deferred = parts_only || pipelined || cut_later || few_experts;
   setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit)
                          : models::load_language_model(config.model, seed, edit);
   if (pipelined) {
     setup.pipeline = plan_pipeline(config, groups, *setup.model);
     setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
+  }
+  if (few_experts) {
+    if (config.model.lora_r > 0 || checkpoint::is_adapter_folder(config.model.model_name_or_path))
+      throw InputError(
+          "training of adapters is not built with expert parallelism (--ep_size 2 or more): PEFT's folders hold them "
+          "in "
+          "one file; divide the data instead");
+    const layout::Range own = own_experts(setup.model->balance().experts, groups.experts);
+    setup.model->keep_experts(own.begin, own.end - own.begin);
+    setup.model->set_experts(expert_parallel(groups.experts));
   }
   setup.lora = set_up_adapters(*setup.model, config, world.rank());
   setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
@@ -241,7 +253,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
   setup.plan = make_run_plan(config, groups.data.size(), setup.datasets.train->size(),
                              setup.datasets.validation != nullptr, from);
-  if (pipelined && !parts_only && !cut_later) {
+  if ((pipelined || few_experts) && !parts_only && !cut_later) {
     models::fill_parameters(*setup.model, setup.weights.get());
     setup.weights.reset();
   }

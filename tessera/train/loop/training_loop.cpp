@@ -13,6 +13,7 @@
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/tensor_plans.h>
 #include <tessera/parallel/context/attention.h>
+#include <tessera/parallel/expert/experts.h>
 #include <tessera/train/inference/unigram.h>
 #include <tessera/train/loop/restart.h>
 
@@ -62,24 +63,29 @@ void TrainingLoop::shard_model() {
   const RunGroups& groups = setup_.groups;
   if (groups.tensor_ranks() > 1) {
     const models::WeightSource* const weights = setup_.weights.get();
-    tensor_.emplace(*setup_.model, TensorParallelOptions{
-                                       .group = groups.tensor,
-                                       .plan = models::tensor_plan(*setup_.model),
-                                       .sequence_parallel = setup_.config.parallel.sequence_parallel,
-                                       .fill = [&](const std::string& name, const at::Tensor& parameter) {
-                                         models::fill_parameter(name, parameter, weights);
-                                       }});
+    tensor_.emplace(*setup_.model,
+                    TensorParallelOptions{.group = groups.tensor,
+                                          .plan = models::tensor_plan(*setup_.model),
+                                          .sequence_parallel = setup_.config.parallel.sequence_parallel,
+                                          .fill = [&](const std::string& name, const at::Tensor& parameter) {
+                                            models::fill_parameter(name, parameter, weights);
+                                          }});
     models::fill_parameters(*setup_.model, weights);  // what is not cut
     setup_.weights.reset();
   }
   if (groups.context_ranks() > 1) setup_.model->set_attention(context_attention_function(groups.context));
-  ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.gradients);
+  ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.engine);
+  if (setup_.pipeline || groups.expert_ranks() > 1) options.stages = groups.stages;
   if (setup_.pipeline) {
-    options.stages = groups.pipeline;
     const std::string tied = setup_.model->tied_parameter();
     const auto& rank_of = setup_.pipeline->schedule.rank_of;
     if (!tied.empty() && groups.pipeline.rank() == rank_of.back() && rank_of.front() != rank_of.back())
       options.held_by_earlier_stage = {tied};
+  }
+  if (groups.expert_ranks() > 1 && groups.experts.rank() > 0) {
+    options.held_by_earlier_stage.clear();
+    for (const auto& item : setup_.model->named_parameters())
+      if (!is_expert_parameter(item.key())) options.held_by_earlier_stage.push_back(item.key());
   }
   bool filled = false;            // a model that is not divided after all is not asked for
   std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing
@@ -111,8 +117,10 @@ ExitCode TrainingLoop::run() {
   open_output();
   for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
   for (const std::string& line :
-       describe_sharding(setup_.config, *setup_.model, *sharded_, setup_.groups.gradients.rank()))
+       describe_sharding(setup_.config, *setup_.model, *sharded_, setup_.groups.engine.rank()))
     journal_.note(line);
+  if (setup_.groups.expert_ranks() > 1)
+    journal_.note(concat("experts: ", layout::describe(setup_.groups.mesh, layout::View::expert)));
   if (setup_.groups.cuts())
     journal_.note(concat("mesh: ", layout::describe(setup_.groups.mesh),
                          setup_.config.parallel.sequence_parallel ? ", sequence parallel" : ""));

@@ -62,6 +62,7 @@ class TrainingLoop {
   std::vector<data::Batch> read_step() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
   void compute_in_pipeline(const std::vector<data::Batch>& batches, double scale, double logged);
+  void add_gradients_beside_experts();
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
   bool update_weights();
   bool check_norm();
@@ -93,7 +94,9 @@ class TrainingLoop {
                        : setup_.model->flops_per_token(row_tokens());
   }
   /// Parts of the model are elsewhere, so that forward passes and saving are collective.
-  bool divided() const { return sharded_->shard_ranks() > 1 || setup_.groups.cuts(); }
+  bool divided() const {
+    return sharded_->shard_ranks() > 1 || setup_.groups.cuts() || setup_.groups.expert_ranks() > 1;
+  }
   /// Checkpoints of whole tensors, which rank 0 writes; PEFT knows one file of adapters only.
   bool saves_whole() const { return setup_.config.output.save_state_dict_type == StateDictType::full || setup_.lora; }
 

@@ -102,9 +102,9 @@ bool TrainingLoop::evaluate() {
 
 /// Each rank's, told by itself: ranks may hold other stages of the model. Collective.
 void TrainingLoop::predict_memory() {
-  const Value own = train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(),
-                                            setup_.groups.gradients.rank() % sharded_->shard_ranks(),
-                                            plan_.batch_size * row_tokens());
+  const Value own =
+      train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(),
+                              setup_.groups.engine.rank() % sharded_->shard_ranks(), plan_.batch_size * row_tokens());
   for (const std::string& text : comm::all_gather_text(world_.group(), dump_json(own, -1)))
     predicted_memory_.push_back(parse_json(text, "predicted memory"));
 }

@@ -1,0 +1,212 @@
+#include <tessera/parallel/expert/experts.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/nn/moe/grouped.h>
+#include <tessera/nn/moe/permute.h>
+#include <tessera/parallel/sharding/managed.h>
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Counts = std::vector<std::int64_t>;
+
+std::int64_t sum_of(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); }
+
+at::Tensor exchange(const comm::Group& group, const at::Tensor& rows, const Counts& sent, const Counts& received,
+                    const char* what) {
+  const comm::Tag tag(what);
+  const at::Tensor out = at::empty({sum_of(received), rows.size(1)}, rows.options());
+  group.all_to_all(out, rows.contiguous(), received, sent).wait();
+  return out;
+}
+
+/// rows [R, C], the first sent[0] for rank 0 and so on -> those that came, rank by rank.
+struct Exchanged : torch::autograd::Function<Exchanged> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows, const comm::Group& group, const Counts& sent,
+                            const Counts& received, const char* what) {
+    ctx->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(group, what));
+    ctx->saved_data["sent"] = sent;
+    ctx->saved_data["received"] = received;
+    return exchange(group, rows, sent, received, what);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto held = c10::static_intrusive_pointer_cast<Held>(ctx->saved_data["group"].toCapsule());
+    return {exchange(held->group, gradients[0], ctx->saved_data["received"].toIntVector(),
+                     ctx->saved_data["sent"].toIntVector(), held->what),
+            {},
+            {},
+            {},
+            {}};
+  }
+
+ private:
+  struct Held : torch::CustomClassHolder {
+    Held(comm::Group its_group, const char* name) : group(std::move(its_group)), what(name) {}
+    comm::Group group;
+    const char* what;
+  };
+};
+
+/// rows [R, C] in another order: row i is row order[i] of those given.
+struct Reordered : torch::autograd::Function<Reordered> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows, const at::Tensor& order,
+                            const at::Tensor& inverse) {
+    ctx->save_for_backward({inverse});
+    return rows.index_select(0, order);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    return {gradients[0].index_select(0, ctx->get_saved_variables()[0]), {}, {}};
+  }
+};
+
+/// What came lies rank by rank, and of each rank expert by expert; the products want it expert by expert.
+struct Arrivals {
+  Counts from_rank;           ///< rows that each rank sent
+  at::Tensor order, inverse;  ///< int64 [R]
+  at::Tensor counts;          ///< int64 [experts here], on the CPU
+};
+
+/// `counts` [ranks, experts here]: rows of each rank for each expert.
+Arrivals arrivals_of(const at::Tensor& counts, c10::Device device) {
+  const std::int64_t ranks = counts.size(0), experts = counts.size(1);
+  const std::int64_t* const count = counts.const_data_ptr<std::int64_t>();
+  Arrivals arrivals;
+  Counts begins(static_cast<std::size_t>(ranks * experts));
+  std::int64_t rows = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    arrivals.from_rank.push_back(0);
+    for (std::int64_t expert = 0; expert < experts; ++expert) {
+      const std::int64_t here = count[rank * experts + expert];
+      begins[static_cast<std::size_t>(rank * experts + expert)] = rows;
+      arrivals.from_rank.back() += here;
+      rows += here;
+    }
+  }
+  arrivals.counts = counts.sum(0);
+  const at::Tensor order = at::empty({rows}, at::kLong), inverse = at::empty({rows}, at::kLong);
+  std::int64_t *const source = order.mutable_data_ptr<std::int64_t>(), *const place =
+                                                                           inverse.mutable_data_ptr<std::int64_t>();
+  std::int64_t next = 0;
+  for (std::int64_t expert = 0; expert < experts; ++expert)
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      const std::int64_t begin = begins[static_cast<std::size_t>(rank * experts + expert)];
+      for (std::int64_t i = 0; i < count[rank * experts + expert]; ++i, ++next) {
+        source[next] = begin + i;
+        place[begin + i] = next;
+      }
+    }
+  arrivals.order = order.to(device);
+  arrivals.inverse = inverse.to(device);
+  return arrivals;
+}
+
+at::Tensor compute(const comm::Group& group, const at::Tensor& x, const nn::Routing& routing,
+                   const nn::ExpertWeights& w) {
+  const layout::Range own = own_experts(w.total, group);
+  const auto held = static_cast<std::int64_t>(w.gate.size());
+  TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
+                " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which is to have ",
+                own.begin, " to ", own.end - 1, " (keep_experts)");
+  const nn::Permutation permutation = nn::permutation_of(routing.ids, w.total);
+  const at::Tensor counts_to = permutation.counts.view({group.size(), held});  // [ranks, experts there]
+  at::Tensor counts_from = at::empty_like(counts_to);
+  {
+    const comm::Tag tag("tokens of each expert");
+    const c10::Device device = group.device();
+    const at::Tensor there = at::empty(counts_to.sizes(), at::TensorOptions(at::kLong).device(device));
+    group.all_to_all(there.flatten(), counts_to.flatten().to(device)).wait();
+    counts_from = there.cpu();
+  }
+  const at::Tensor rows_to = counts_to.sum(1);
+  const Counts sent(rows_to.const_data_ptr<std::int64_t>(), rows_to.const_data_ptr<std::int64_t>() + group.size());
+  const Arrivals arrivals = arrivals_of(counts_from, x.device());
+  const at::Tensor came =
+      Exchanged::apply(nn::permute(x, permutation), group, sent, arrivals.from_rank, "tokens to experts");
+  const at::Tensor sorted = Reordered::apply(came, arrivals.order, arrivals.inverse);
+  const at::Tensor results = nn::grouped_mlp(sorted, arrivals.counts, w.gate, w.up, w.down);
+  const at::Tensor by_rank = Reordered::apply(results, arrivals.inverse, arrivals.order);
+  const at::Tensor back = Exchanged::apply(by_rank, group, arrivals.from_rank, sent, "results of experts");
+  return nn::unpermute(back, permutation, routing.weights);
+}
+
+}  // namespace
+
+layout::Range own_experts(std::int64_t experts, const comm::Group& group) {
+  const std::int64_t ranks = group.size();
+  if (experts % ranks != 0)
+    throw InputError(concat("expert parallelism: ", experts, " experts do not divide among the ", ranks, " ranks of '",
+                            group.name(), "'; use a number of ranks that divides them"));
+  const std::int64_t each = experts / ranks;
+  return {group.rank() * each, (group.rank() + 1) * each};
+}
+
+bool is_expert_parameter(const std::string& name) { return name.find(".experts.") != std::string::npos; }
+
+nn::ExpertsFunction expert_parallel(const comm::Group& group) {
+  if (group.size() == 1) return nn::experts;
+  return [group](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights) {
+    return compute(group, x, routing, weights);
+  };
+}
+
+void sum_over_expert_ranks(Sharded& sharded, const comm::Group& group,
+                           const std::function<bool(const std::string&)>& is_expert) {
+  if (group.size() == 1) return;
+  constexpr std::int64_t most_elements = std::int64_t{8} << 20;  // in one message
+  const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard parts_are_meant(parallel::managed_key);
+  const comm::Tag tag("gradients beside experts");
+  std::vector<at::Tensor> shared;  // parameters
+  for (const ShardedParameter& p : sharded.named_parameters())
+    if (!is_expert(p.name)) shared.push_back(p.local);
+  // One that was used on some ranks only has a gradient on all of them.
+  at::Tensor used = at::zeros({static_cast<std::int64_t>(shared.size())}, at::kFloat);
+  for (std::size_t i = 0; i < shared.size(); ++i)
+    if (shared[i].grad().defined()) used.mutable_data_ptr<float>()[i] = 1;
+  used = used.to(group.device());
+  group.all_reduce(used).wait();
+  used = used.cpu();
+  std::vector<at::Tensor> together;
+  std::int64_t elements = 0;
+  const auto pass = [&] {
+    if (together.empty()) return;
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& p : together)
+      parts.push_back((p.grad().defined() ? p.grad() : at::zeros_like(p)).flatten().to(group.device()));
+    at::Tensor flat = at::cat(parts);
+    group.all_reduce(flat).wait();
+    std::int64_t at_element = 0;
+    for (const at::Tensor& p : together) {
+      const at::Tensor sum = flat.narrow(0, at_element, p.numel()).view(p.sizes());
+      if (p.grad().defined())
+        p.mutable_grad().copy_(sum);
+      else
+        p.mutable_grad() = sum.clone().to(p.device());
+      at_element += p.numel();
+    }
+    together.clear();
+    elements = 0;
+  };
+  for (std::size_t i = 0; i < shared.size(); ++i) {
+    if (used.const_data_ptr<float>()[i] == 0 || shared[i].numel() == 0) continue;
+    const bool fits = together.empty() || (together.front().scalar_type() == shared[i].scalar_type() &&
+                                           elements + shared[i].numel() <= most_elements);
+    if (!fits) pass();
+    together.push_back(shared[i]);
+    elements += shared[i].numel();
+  }
+  pass();
+}
+
+}  // namespace tessera
