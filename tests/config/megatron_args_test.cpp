@@ -192,7 +192,7 @@ TEST(MegatronArgs, Mistakes) {
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 8 --tensor-model-parallel-size 4",
        {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
       {"--pipeline-model-parallel-size=4 --expert-tensor-parallel-size 2",
-       {"--expert-tensor-parallel-size 2: expert parallelism is not built yet; use 1"}},
+       {"--expert-tensor-parallel-size 2: cutting within experts is not built yet; use 1"}},
       {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it takes a whole number from 1"}},
       {pipeline + "--decoder-first-pipeline-num-layers 3 --standalone-embedding-stage",
        {"--decoder-first-pipeline-num-layers is not supported with several stages: say which layers each has with "
