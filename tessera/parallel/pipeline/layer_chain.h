@@ -35,8 +35,10 @@ class LayerChain {
   virtual at::Tensor run(std::size_t first, std::size_t past, const at::Tensor& batch, const at::Tensor& input) = 0;
   /// Layers of other ranks are never run again: lets go of its references to them.
   virtual void let_go(const std::vector<bool>& kept) = 0;
-  /// Every rank needs the inputs of a batch.
+  /// Every rank needs the inputs of a batch, and calls all modules.
   virtual bool needs_batch() const { return false; }
+  /// What a person should know who asked for more layers, or for one of another name; "" if nothing.
+  virtual std::string remark() const { return ""; }
 
  private:
   torch::nn::Module* root_;
@@ -58,9 +60,8 @@ struct LayerTensors {
 
   std::int64_t parameters(std::size_t layer) const;  ///< elements
 };
-/// Throws InputError for parameters that a sharding engine manages, for a parameter that belongs to no layer, for a
-/// name that is nothing in the module, and for layers whose parameters share memory although they are not the same
-/// tensor. Buffers of no layer are everybody's.
+/// Throws InputError for parameters that a sharding engine manages, for one that belongs to no layer, and for layers
+/// whose parameters share memory although they are not the same tensor. Buffers of no layer are everybody's.
 LayerTensors tensors_of(const LayerChain& chain);
 
 /// Takes the modules of other ranks out of the tree. In their places stand empty ones of the same names, which hold

@@ -58,9 +58,12 @@ void register_below(torch::nn::Module& module, const std::string& path, const at
   register_below(*next, path.substr(dot + 1), parameter, text);
 }
 
-void replace(torch::nn::Module& parent, const std::string& name, const std::shared_ptr<Elsewhere>& placeholder) {
+/// `called`: the module is called all the same, so that only the tree shall not know it any more.
+void replace(torch::nn::Module& parent, const std::string& name, const std::shared_ptr<Elsewhere>& placeholder,
+             bool called) {
   const std::shared_ptr<torch::nn::Module> gone = parent.named_children()[name];
   parent.replace_module(name, placeholder);
+  if (called) return;
   auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(&parent);
   if (sequential == nullptr) return;
   for (torch::nn::AnyModule& module : *sequential)
@@ -120,7 +123,7 @@ LetGo::LetGo(LayerChain& chain, const LayerTensors& tensors, const std::vector<b
       for (const auto& parameter : (*child)->named_parameters())
         if (needed.count(parameter.value().unsafeGetTensorImpl()) != 0)
           register_below(*placeholder, parameter.key(), parameter.value(), text);
-      replace(*place.parent, place.name, placeholder);
+      replace(*place.parent, place.name, placeholder, chain.needs_batch());
     }
     for (const auto& item : tensors.of_layer[i]) {
       if (needed.count(item.tensor.unsafeGetTensorImpl()) != 0 || managed_storage(item.tensor) != nullptr) continue;

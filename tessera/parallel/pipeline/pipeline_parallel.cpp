@@ -12,6 +12,7 @@
 #include <tessera/parallel/pipeline/executor.h>
 #include <tessera/parallel/pipeline/layer_chain.h>
 #include <tessera/parallel/pipeline/measure_layers.h>
+#include <tessera/parallel/pipeline/observed_chain.h>
 #include <tessera/parallel/pipeline/stage_gathers.h>
 #include <tessera/parallel/pipeline/stage_plan.h>
 #include <tessera/parallel/pipeline/tied.h>
@@ -361,6 +362,9 @@ PipelineParallel::PipelineParallel(torch::nn::SequentialImpl& sequential, Pipeli
 PipelineParallel::PipelineParallel(torch::nn::Module& module, std::vector<PipelineLayer> layers,
                                    PipelineParallelOptions options)
     : impl_(std::make_unique<Impl>(parallel::chain_of(module, std::move(layers)), std::move(options))) {}
+PipelineParallel::PipelineParallel(torch::nn::Module& module, std::function<at::Tensor(const at::Tensor&)> forward,
+                                   at::Tensor sample, PipelineParallelOptions options)
+    : impl_(std::make_unique<Impl>(parallel::observe_chain(module, std::move(forward), sample), std::move(options))) {}
 PipelineParallel::PipelineParallel(PipelineParallel&&) noexcept = default;
 PipelineParallel::~PipelineParallel() = default;
 

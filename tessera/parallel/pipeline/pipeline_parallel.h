@@ -28,6 +28,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -122,6 +123,14 @@ class PipelineParallel {
   explicit PipelineParallel(torch::nn::SequentialImpl& sequential, PipelineParallelOptions options = {});
   /// Layers in the order of the forward pass; every parameter and buffer of `module` must belong to one of them.
   PipelineParallel(torch::nn::Module& module, std::vector<PipelineLayer> layers, PipelineParallelOptions options = {});
+  /// An unedited module whose forward, called as `forward`, is a chain: its registered blocks (children, those of lists
+  /// one by one) work one after another, and between two of them one tensor is all that later ones need. That is found
+  /// out by watching the operators that forward calls with `sample`, the inputs of a micro-batch of any size; blocks
+  /// between which more than that passes (skip connections, a block that is used again) become one layer. Each stage
+  /// calls the whole forward, in which only its own operators work, so every rank needs the inputs of every batch.
+  /// Throws InputError for a forward whose course depends on values, here or when a batch takes another course.
+  PipelineParallel(torch::nn::Module& module, std::function<at::Tensor(const at::Tensor&)> forward, at::Tensor sample,
+                   PipelineParallelOptions options = {});
   PipelineParallel(PipelineParallel&&) noexcept;
   ~PipelineParallel();
 
@@ -169,6 +178,14 @@ inline PipelineParallel pipeline(torch::nn::SequentialImpl& sequential, Pipeline
 inline PipelineParallel pipeline(torch::nn::Module& module, std::vector<PipelineLayer> layers,
                                  PipelineParallelOptions options = {}) {
   return {module, std::move(layers), std::move(options)};
+}
+
+/// The same for a module with `at::Tensor forward(at::Tensor)`.
+template <class Module>
+  requires std::is_base_of_v<torch::nn::Module, Module>
+PipelineParallel pipeline(Module& module, at::Tensor sample, PipelineParallelOptions options = {}) {
+  return {module, [&module](const at::Tensor& inputs) { return module.forward(inputs); }, std::move(sample),
+          std::move(options)};
 }
 
 }  // namespace tessera

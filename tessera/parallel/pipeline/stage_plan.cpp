@@ -58,7 +58,8 @@ std::vector<std::int64_t> firsts_of(const LayerChain& chain, const std::vector<s
     if (found == known.end()) {
       const auto near = nearest(name, known);
       throw InputError(concat("pipeline: PipelineCut::before() names '", name, "', but no layer is called that",
-                              near ? concat("; did you mean '", *near, "'?") : concat("; there are ", join(known))));
+                              near ? concat("; did you mean '", *near, "'?") : concat("; there are ", join(known)),
+                              chain.remark()));
     }
     firsts.push_back(found - known.begin());
     if (firsts.size() > 1 && firsts.back() < firsts[firsts.size() - 2])
@@ -133,7 +134,8 @@ StagePlan plan_stages(LayerChain& chain, const LayerTensors& tensors, const Pipe
       throw InputError(concat("pipeline: rank ", rank, " of ", ranks, " would have no layers: ", layers, " are cut in ",
                               stages,
                               " stages; use fewer ranks or stages, or cut elsewhere "
-                              "(PipelineCut::before)"));
+                              "(PipelineCut::before)",
+                              chain.remark()));
   return plan;
 }
 

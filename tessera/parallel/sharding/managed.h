@@ -99,6 +99,25 @@ using KeyFallback = bool (*)(const c10::OperatorHandle& op, c10::DispatchKeySet 
 /// the key's fallback.
 void set_deferred_fallback(KeyFallback fallback);
 
+/// Stands between a thread and the operators that it calls.
+class OperatorWatcher {
+ public:
+  virtual ~OperatorWatcher() = default;
+  /// The thread called `op`, whose arguments are the last on `stack`; its results are to take their place. `run` runs
+  /// it as usual. An exception comes out of the call.
+  virtual void called(const c10::OperatorHandle& op, std::vector<c10::IValue>* stack,
+                      const std::function<void()>& run) = 0;
+};
+/// While it lives, `watcher` is asked about every operator that this thread calls, whatever its tensors are: not about
+/// those nested in others, nor about those that only make views or look at metadata. Not inside a DeferredScope.
+class WatchOperators {
+ public:
+  explicit WatchOperators(OperatorWatcher& watcher);
+  ~WatchOperators();
+  WatchOperators(const WatchOperators&) = delete;
+  WatchOperators& operator=(const WatchOperators&) = delete;
+};
+
 /// The storage that manages `tensor`, if any.
 ManagedStorage* managed_storage(const at::Tensor& tensor);
 inline bool is_managed(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has(managed_key); }

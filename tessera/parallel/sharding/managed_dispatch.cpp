@@ -64,7 +64,16 @@ void cast_inputs(const detail::OperatorFacts& facts, at::ScalarType dtype, Stack
 
 }  // namespace
 
-void detail::fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+namespace {
+
+thread_local OperatorWatcher* operator_watcher = nullptr;
+
+void set_watcher(OperatorWatcher* watcher) {
+  operator_watcher = watcher;
+  c10::impl::tls_set_dispatch_key_included(managed_key, watcher != nullptr);
+}
+
+void call_plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const detail::OperatorFacts& facts = detail::known_facts(op);
   const std::size_t count = op.schema().arguments().size(), first = stack->size() - count;
   Arguments all;
@@ -80,6 +89,27 @@ void detail::fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   const c10::impl::ExcludeDispatchKeyGuard nested(managed_key);
   op.redispatchBoxed(below, stack);
 }
+
+}  // namespace
+
+void detail::fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  OperatorWatcher* const watcher = operator_watcher;
+  if (watcher == nullptr || detail::known_facts(op).passes) return call_plainly(op, keys, stack);
+  struct Pause {  // operators nested in this one are its own business
+    OperatorWatcher* watcher;
+    ~Pause() { set_watcher(watcher); }
+  } const pause{watcher};
+  set_watcher(nullptr);
+  watcher->called(op, stack, [&] { call_plainly(op, keys, stack); });
+}
+
+WatchOperators::WatchOperators(OperatorWatcher& watcher) {
+  TESSERA_CHECK(!c10::impl::tls_is_dispatch_key_included(managed_key),
+                "operators are watched already, or inside of a DeferredScope");
+  detail::register_key();
+  set_watcher(&watcher);
+}
+WatchOperators::~WatchOperators() { set_watcher(nullptr); }
 
 namespace {
 
