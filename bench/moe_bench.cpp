@@ -94,7 +94,8 @@ int main(int argc, char** argv) {
   for (const auto& [load, counts] : {std::pair("even", even(rows, experts)), {"Zipf", zipf(rows, experts)}}) {
     const at::Tensor dense = at::randn({out, in});
     std::vector<Way> ways;
-    ways.push_back({"dense", [dense](const at::Tensor& r) { return nn::linear(r, dense, {}, nn::WeightLayout::out_in); },
+    ways.push_back({"dense",
+                    [dense](const at::Tensor& r) { return nn::linear(r, dense, {}, nn::WeightLayout::out_in); },
                     {dense}});
     ways.push_back({std::string("grouped, ") + load,
                     [&, counts = counts](const at::Tensor& r) { return nn::grouped_linear(r, counts, weights); },

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, and with a
-/// mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, as transformers/models/{llama,mistral,qwen2,qwen3,mixtral,
-/// qwen2_moe,qwen3_moe,olmoe}/modeling_*.py compute it; the configuration says which.
+/// mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, as transformers/models/{llama,mistral,qwen2,
+/// qwen3,mixtral,qwen2_moe,qwen3_moe,olmoe,deepseek_v3}/modeling_*.py compute it; the configuration says which.
 /// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
 
 #include <tessera/models/causal_lm.h>

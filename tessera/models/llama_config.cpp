@@ -17,8 +17,8 @@ void refuse_other(const Value& json, const char* key, const char* expected) {
         concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; ", expected, " is"));
 }
 
-/// Mistral, Mixtral, Qwen3-MoE: one window for all layers. Qwen: `use_sliding_window`, then the layers from max_window_layers on, unless
-/// layer_types says which. Llama has none.
+/// Mistral, Mixtral, Qwen3-MoE: one window for all layers. Qwen: `use_sliding_window`, then the layers from
+/// max_window_layers on, unless layer_types says which. Llama has none.
 std::vector<std::int64_t> read_windows(const Value& json, const std::string& type, std::int64_t layers) {
   std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
   const Value* size = given(json, "sliding_window");

@@ -14,8 +14,8 @@ namespace tessera::models {
 
 /// Sizes of multi-head latent attention (latent_attention.h).
 struct LatentConfig {
-  std::int64_t query_rank = 0, key_rank = 0;       ///< of the latents; query_rank 0: queries have none
-  std::int64_t plain = 0, rotated = 0, value = 0;  ///< of a head: not rotated, rotated, value
+  std::int64_t query_rank = 0, key_rank = 0;       ///< sizes of the latents; query_rank 0: queries have none
+  std::int64_t plain = 0, rotated = 0, value = 0;  ///< parts of a head: not rotated, rotated, value
   bool interleaved = true;                         ///< rotated numbers come in pairs, not in halves
   double scale = 1;                                ///< factor of scores
 

@@ -44,7 +44,7 @@ void add_attention(TensorPlan& plan, const LlamaConfig& c) {
   }
   plan.push_back({"self_attn.o_proj", wide ? rowwise_split_input : rowwise});
   if (!c.query_key_norm) return;
-  for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})  // of this rank's heads
+  for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})  // norms of this rank's heads
     plan.push_back({norm, wide ? replicated : replicated_with_grad_allreduce});
 }
 

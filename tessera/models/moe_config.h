@@ -15,10 +15,10 @@ namespace tessera::models {
 
 struct MoeConfig {
   nn::RouterOptions router;              ///< experts and how many of them see a token, too
-  std::int64_t intermediate = 0;         ///< of one expert
+  std::int64_t intermediate = 0;         ///< width of one expert
   double jitter = 0;                     ///< router_jitter_noise
   bool selection_bias = false;           ///< gate.e_score_correction_bias
-  std::int64_t shared_intermediate = 0;  ///< of the MLP beside them that sees every token; 0: none
+  std::int64_t shared_intermediate = 0;  ///< width of the MLP beside them that sees every token; 0: none
   bool shared_gate = false;              ///< it is multiplied by sigmoid(shared_expert_gate(x))
   std::string shared_name;               ///< "shared_expert", "shared_experts"
   /// Names of an expert's matrices: "w1", "w3", "w2" (Mixtral); "gate_proj", "up_proj", "down_proj".

@@ -1,7 +1,7 @@
 #include <tessera/models/registry.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/bert.h>
+#include <tessera/models/bert/bert.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
 

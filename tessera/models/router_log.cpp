@@ -5,51 +5,78 @@
 #include <tessera/base/error.h>
 
 namespace tessera::models {
+namespace {
+
+/// How often each row's tokens chose each expert: [B, E].
+at::Tensor counts_by_row(const at::Tensor& ids, std::int64_t rows, std::int64_t experts) {
+  const at::Tensor by_row = ids.view({rows, -1, ids.size(1)});
+  const at::Tensor of_row = at::arange(rows, ids.options()).view({-1, 1, 1}) * experts;
+  return nn::expert_counts((by_row + of_row).view({-1, ids.size(1)}), rows * experts)
+      .view({rows, experts})
+      .to(at::kDouble);
+}
+
+/// E sum_i c_i P_i / (slots * tokens): counts and sums of probabilities [..., E].
+at::Tensor product(const at::Tensor& counts, const at::Tensor& sums, double slots, double tokens) {
+  return (counts.to(sums.options()) * sums).sum() * (static_cast<double>(sums.size(-1)) / (slots * tokens));
+}
+
+at::Tensor plus(const at::Tensor& sum, const at::Tensor& more) { return sum.defined() ? sum + more : more; }
+
+}  // namespace
 
 void RouterLog::add(std::int64_t block, const nn::Routing& routing, std::int64_t rows) {
   if (!closed_) layers_.push_back({block, rows, routing});
 }
 
+at::Tensor RouterLog::layer_loss(const Layer& layer) const {
+  const at::Tensor& p = layer.routing.probabilities;
+  const double slots = layer.counts.sum().item<double>(), tokens = slots / static_cast<double>(options_.top_k);
+  if (options_.form == BalanceOptions::Form::micro_batch) return product(layer.counts.sum(0), p.sum(0), slots, tokens);
+  if (options_.form == BalanceOptions::Form::sequence) {
+    const at::Tensor sums = p.view({layer.rows, -1, p.size(1)}).sum(1);  // [B, E]
+    const auto rows = static_cast<double>(layer.rows);
+    return product(layer.counts, sums, slots / rows, tokens);  // the mean over rows of equally many tokens
+  }
+  at::Tensor counts = totals_->load.at(layer.block);
+  if (options_.sum) counts = options_.sum(counts);
+  return product(counts, p.sum(0), counts.sum().item<double>(), tokens);
+}
+
 at::Tensor RouterLog::auxiliary_loss() const {
-  if (options_.form == BalanceOptions::Form::layers_together) {
-    if (!whole_)
-      throw InputError(
-          "the router's auxiliary loss is that of all layers together, as transformers has it, and a stage of a "
-          "pipeline sees its own layers only: use --router_aux_loss_form micro_batch (or sequence, or global_batch), "
-          "or --pp_size 1");
-    std::vector<at::Tensor> probabilities, ids;
-    for (const Layer& layer : layers_) {
-      probabilities.push_back(layer.routing.probabilities);
-      ids.push_back(layer.routing.ids);
-    }
-    return nn::load_balancing_loss(probabilities, ids);
-  }
   at::Tensor sum;
-  for (const Layer& layer : layers_) {
-    const at::Tensor &p = layer.routing.probabilities, &ids = layer.routing.ids;
-    at::Tensor loss;
-    if (options_.form == BalanceOptions::Form::micro_batch) {
-      loss = nn::switch_loss(p, ids);
-    } else if (options_.form == BalanceOptions::Form::sequence) {
-      loss = nn::sequence_loss(p.view({layer.rows, -1, p.size(1)}), ids.view({layer.rows, -1, ids.size(1)}));
-    } else {
-      at::Tensor counts = totals_->load.at(layer.block).to(at::kDouble);
-      if (options_.sum) counts = options_.sum(counts);
-      loss = nn::switch_loss(p, counts, counts.sum().item<double>());
-    }
-    sum = sum.defined() ? sum + loss : loss;
+  if (options_.form != BalanceOptions::Form::layers_together) {
+    for (const Layer& layer : layers_) sum = plus(sum, layer_loss(layer));
+    return sum;
   }
-  return sum;
+  if (!whole_)
+    throw InputError(
+        "the routers' balancing loss is that of all layers together, as transformers has it, and a stage of a "
+        "pipeline sees its own layers only: use --router_aux_loss_form micro_batch (or sequence, or global_batch), or "
+        "--pp_size 1");
+  at::Tensor counts;
+  for (const Layer& layer : layers_) {
+    counts = plus(counts, layer.counts.sum(0));
+    sum = plus(sum, layer.routing.probabilities.sum(0));
+  }
+  const double slots = counts.sum().item<double>(), tokens = slots / static_cast<double>(options_.top_k);
+  return product(counts, sum, tokens, tokens);
 }
 
 at::Tensor RouterLog::finished(const at::Tensor& x) {
   closed_ = true;
   if (layers_.empty()) return x;
   ++totals_->passes;
-  for (const Layer& layer : layers_) {
-    const at::Tensor counts = nn::expert_counts(layer.routing.ids, options_.experts);
-    at::Tensor& load = totals_->load[layer.block];
-    load = load.defined() ? load + counts : counts;
+  {
+    std::vector<at::Tensor> counts;  // one sum over processes for all layers
+    for (const Layer& layer : layers_) counts.push_back(counts_by_row(layer.routing.ids, layer.rows, options_.experts));
+    at::Tensor all = at::stack(counts);  // [layers, B, E]
+    if (options_.sum_tokens) all = options_.sum_tokens(all);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      layers_[i].counts = all[static_cast<std::int64_t>(i)];
+      at::Tensor& load = totals_->load[layers_[i].block];
+      load = plus(load, layers_[i].counts.sum(0));
+    }
   }
   at::Tensor y = x;
   if (options_.auxiliary > 0) {
@@ -60,8 +87,8 @@ at::Tensor RouterLog::finished(const at::Tensor& x) {
   if (options_.z > 0) {
     at::Tensor loss;
     for (const Layer& layer : layers_) {
-      const at::Tensor own = nn::z_loss(layer.routing.logits);
-      loss = loss.defined() ? loss + own : own;
+      const double here = static_cast<double>(layer.routing.ids.numel()), whole = layer.counts.sum().item<double>();
+      loss = plus(loss, nn::z_loss(layer.routing.logits) * (here / whole));
     }
     totals_->z_loss += loss.item<double>();
     y = nn::with_loss(y, loss, options_.z * scale_);

@@ -17,22 +17,25 @@ namespace tessera::models {
 
 /// How the load is kept even. What is minimised is the cross-entropy + auxiliary * (balancing loss) + z * (z-loss).
 struct BalanceOptions {
-  /// layers_together: transformers' (nn::load_balancing_loss), whose counts and probabilities are the whole model's; not
-  /// possible where a pipeline's stages hold parts of the model. The others are sums over layers of nn::switch_loss for
+  /// layers_together: transformers' (nn::load_balancing_loss), whose counts and probabilities are the whole model's;
+  /// not possible where a pipeline's stages hold parts of the model. The others are sums over layers of nn::switch_loss for
   /// the counts of this pass (micro_batch), of each row (sequence), of all passes of a step so far and all processes
   /// (global_batch).
   enum class Form { layers_together, micro_batch, sequence, global_batch };
   std::int64_t experts = 0, top_k = 0;  ///< 0: the model has none
   Form form = Form::layers_together;
   double auxiliary = 0, z = 0;  ///< coefficients; 0: none
-  nn::SumOver sum = {};         ///< global_batch: over the processes that share a step
+  /// Sums over the processes that hold other tokens of the same rows (sequence and context parallelism): counts and
+  /// tokens are those of whole rows then, and each process adds its part of the losses. Empty: rows are whole.
+  nn::SumOver sum_tokens = {};
+  nn::SumOver sum = {};  ///< global_batch: over the processes that have other rows of a step
 };
 
-/// Of the passes in training since it was last taken.
+/// What passes in training did since it was last taken.
 struct RouterStatistics {
   std::int64_t passes = 0;
   double auxiliary_loss = 0, z_loss = 0;    ///< sums over passes, without coefficients
-  std::map<std::int64_t, at::Tensor> load;  ///< by block: how many slots chose each expert, int64 [E]
+  std::map<std::int64_t, at::Tensor> load;  ///< by block: how many slots chose each expert, fp64 [E], of whole rows
 };
 
 /// The routers of one pass.
@@ -50,12 +53,14 @@ class RouterLog {
   at::Tensor finished(const at::Tensor& x);
 
  private:
-  at::Tensor auxiliary_loss() const;
-
   struct Layer {
     std::int64_t block, rows;
     nn::Routing routing;
+    at::Tensor counts = {};  ///< fp64 [B, E], of whole rows
   };
+  at::Tensor auxiliary_loss() const;
+  at::Tensor layer_loss(const Layer& layer) const;
+
   BalanceOptions options_;
   double scale_;
   bool whole_, closed_ = false;

@@ -6,10 +6,10 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>
-#include <tessera/models/bert.h>
+#include <tessera/models/bert/bert.h>
+#include <tessera/models/bert/sentence_encoder.h>
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/load.h>
-#include <tessera/models/sentence_encoder.h>
 #include <tessera/text/wordpiece/wordpiece_tokenizer.h>
 
 #include <tests/error_of.h>

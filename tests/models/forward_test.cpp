@@ -6,7 +6,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/models/bert.h>
+#include <tessera/models/bert/bert.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
 #include <tessera/models/load.h>

@@ -22,7 +22,8 @@ import copy, json, os, shutil, sys, tempfile
 
 import torch
 from safetensors.torch import save_file
-from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig,
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM,
                           MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer, get_scheduler)
@@ -228,7 +229,8 @@ def packed_inputs(config, dtype):
     mask = as_mask(full)
     if getattr(config, "sliding_window", None):
         window = as_mask(full & (i[:, None] - i[None, :] < config.sliding_window))
-        mask = window if config.model_type in ("mistral", "mixtral", "qwen3_moe") else {"full_attention": mask, "sliding_attention": window}
+        one_window = config.model_type in ("mistral", "mixtral", "qwen3_moe")
+        mask = window if one_window else {"full_attention": mask, "sliding_attention": window}
     elif config.model_type in ("qwen2", "qwen3"):
         mask = {"full_attention": mask}
     return ids, labels, dict(attention_mask=mask, position_ids=position)

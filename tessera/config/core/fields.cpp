@@ -200,6 +200,17 @@ const std::vector<Field>& table() {
           "each process's mean"),
       optimization<&O::neftune_noise_alpha>("neftune_noise_alpha", at_least(0),
                                             "noise on the embeddings in training; 0 = none"),
+      optimization<&O::router_aux_loss_coef>(
+          "router_aux_loss_coef", at_least(-1),
+          "mixture of experts: factor of the loss that keeps the load of experts even; 0 = none; -1 = what config.json "
+          "says (router_aux_loss_coef where output_router_logits is true)"),
+      optimization<&O::router_aux_loss_form>(
+          "router_aux_loss_form", words<RouterLossForm>(),
+          "whose load that loss keeps even: of all layers together, as transformers has it, or layer by layer in each "
+          "micro-batch, each row, or the whole step"),
+      optimization<&O::router_z_loss_coef>("router_z_loss_coef", at_least(0),
+                                           "mixture of experts: factor of the loss that keeps the routers' logits "
+                                           "small (ST-MoE); 0 = none"),
       optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
                                              "halve per_device_train_batch_size until a step fits into memory"),
       optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),

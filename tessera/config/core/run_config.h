@@ -54,7 +54,10 @@ struct OptimizationConfig {
   double label_smoothing_factor = 0;  ///< share of each target spread evenly over the vocabulary
   bool average_tokens_across_devices =
       true;  ///< one mean over the scored tokens of all ranks; false: the mean of the ranks' means
-  double neftune_noise_alpha = 0;     ///< noise on embeddings in training (Jain et al. 2023); 0: none
+  double neftune_noise_alpha = 0;    ///< noise on embeddings in training (Jain et al. 2023); 0: none
+  double router_aux_loss_coef = -1;  ///< factor of the balancing loss of experts; -1: as config.json says
+  RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;
+  double router_z_loss_coef = 0;      ///< factor of the routers' z-loss
   bool auto_find_batch_size = false;  ///< halve the batch per device until a step fits into memory
   bool full_determinism = false;      ///< every choice that can be deterministic is
   double max_grad_norm = 1.0;         ///< 0: no clipping

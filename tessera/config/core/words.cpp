@@ -51,6 +51,11 @@ const WordTable& words_of(SamplingStrategy) {
   return words;
 }
 
+const WordTable& words_of(RouterLossForm) {
+  static const WordTable words = {{"layers_together", "micro_batch", "sequence", "global_batch"}};
+  return words;
+}
+
 const WordTable& words_of(AutoWrap) {
   static const WordTable words = {{"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}};
   return words;

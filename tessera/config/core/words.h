@@ -55,6 +55,10 @@ const WordTable& words_of(ScheduleType);
 enum class SamplingStrategy : unsigned char { random, sequential, group_by_length };
 const WordTable& words_of(SamplingStrategy);
 
+/// What a mixture of experts counts as one load when it balances its experts (models::BalanceOptions::Form).
+enum class RouterLossForm : unsigned char { layers_together, micro_batch, sequence, global_batch };
+const WordTable& words_of(RouterLossForm);
+
 /// Which modules are gathered and dropped as one.
 enum class AutoWrap : unsigned char { transformer_based, size_based, regex, none };
 const WordTable& words_of(AutoWrap);

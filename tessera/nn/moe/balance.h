@@ -17,8 +17,8 @@ using SumOver = std::function<at::Tensor(const at::Tensor&)>;
 /// c: int64 [E] of ids [..., k]. `mask` bool [...]: tokens that count; undefined: all. An id of -1 does not count.
 at::Tensor expert_counts(const at::Tensor& ids, std::int64_t experts, const at::Tensor& mask = {});
 
-/// transformers' load_balancing_loss_func: E sum_i (c_i / N) P_i, where counts and probabilities are those of all layers
-/// together. `probabilities`: [N, E] of each layer, `ids` [N, k] of each. `mask` bool [N]: tokens that count.
+/// transformers' load_balancing_loss_func: E sum_i (c_i / N) P_i, where counts and probabilities are those of all
+/// layers together. `probabilities`: [N, E] of each layer, `ids` [N, k] of each. `mask` bool [N]: tokens that count.
 at::Tensor load_balancing_loss(const std::vector<at::Tensor>& probabilities, const std::vector<at::Tensor>& ids,
                                const at::Tensor& mask = {});
 

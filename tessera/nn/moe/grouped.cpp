@@ -228,7 +228,7 @@ struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
     const Materialized materialized = present({&weights});
     at::Tensor dg = at::empty_like(g), du = at::empty_like(g);
     const at::Tensor h = x.defined() ? narrowed(activated(g, u), half) : at::Tensor();
-    groups.rows(dy, down, /*out_in=*/false, dg);  // of h, for the moment
+    groups.rows(dy, down, /*out_in=*/false, dg);  // the gradient of h, for the moment
     for_rows(g.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
       kernels::swiglu_backward(data(g) + begin, data(u) + begin, data(dg) + begin, data(dg) + begin, data(du) + begin,
                                end - begin);

@@ -63,7 +63,7 @@ Product panel(Product p, std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 void multiply_all(const std::vector<Product>& products) {
-  constexpr std::int64_t fewest_rows = 64;  // of a panel: with fewer the product loses speed
+  constexpr std::int64_t fewest_rows = 64;  // in a panel: with fewer the product loses speed
   const std::int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   double total = 0;
   for (const Product& p : products) total += cost(p);

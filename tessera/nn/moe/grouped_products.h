@@ -24,8 +24,8 @@ struct Product {
 
 /// All of them, on at::get_num_threads() threads. A product is computed by one thread, so that however many there are
 /// each runs at its full speed; threads take the largest that is left, and those that are too large for an even load
-/// are cut into panels of rows first (never with one thread: then bits do not depend on what else is in the list). Their
-/// results must not overlap.
+/// are cut into panels of rows first (never with one thread: then bits do not depend on what else is in the list).
+/// Their results must not overlap.
 void multiply_all(const std::vector<Product>& products);
 
 }  // namespace tessera::nn

@@ -17,8 +17,8 @@ namespace tessera::nn {
 
 /// How logits become chosen experts and their weights, in this order:
 ///   scores s = softmax(logits) over all experts, or sigmoid(logits), or (softmax_after_top_k) the logits themselves;
-///   with groups > 1 only experts of the `top_groups` best of `groups` equal groups of consecutive experts stay; a group
-///   is as good as the sum of its `group_best` best scores (DeepSeek-V2: the best one; DeepSeek-V3: two);
+///   with groups > 1 only experts of the `top_groups` best of `groups` equal groups of consecutive experts stay; a
+///   group is as good as the sum of its `group_best` best scores (DeepSeek-V2: the best one; DeepSeek-V3: two);
 ///   the k best scores are chosen; a selection bias is added to scores for choosing only (Wang et al. 2024);
 ///   weights are the chosen scores, with softmax_after_top_k their softmax; `normalize`: divided by their sum;
 ///   times `scale`.

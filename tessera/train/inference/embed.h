@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/models/sentence_encoder.h>
+#include <tessera/models/bert/sentence_encoder.h>
 #include <tessera/text/wordpiece/wordpiece_tokenizer.h>
 
 #include <cstdint>

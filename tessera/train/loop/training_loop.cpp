@@ -34,6 +34,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
   last_log_.loss = not_known;
   setup_.model->set_label_smoothing(setup_.config.optimization.label_smoothing_factor);
   setup_.model->set_embedding_noise(setup_.config.optimization.neftune_noise_alpha);
+  agree(world_.group(), [&] { set_up_routers(*setup_.model, setup_.config.optimization, setup_.groups); });
   agree(world_.group(), [&] { shard_model(); });
   agree(world_.group(), [&] {
     const OptimizationConfig& config = setup_.config.optimization;

@@ -13,6 +13,7 @@
 #include <tessera/train/core/checkpoint_manager.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/step.h>
+#include <tessera/train/loop/routers.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/loop/signals.h>
@@ -125,6 +126,7 @@ class TrainingLoop {
   std::optional<Trace> trace_;  // --profile
   std::int64_t trace_zero_ns_ = 0;
   Window window_;
+  RouterWindow routers_;
   std::int64_t process_bytes_;
   double peak_flops_ = 0;  // what all ranks can do together
   // Since the start of this process.

@@ -36,6 +36,7 @@ std::string cut_axis_waited_for() {
 
 void TrainingLoop::count_step(double seconds, double cpu_seconds) {
   window_.end_step(seconds, cpu_seconds);
+  routers_.end_step(setup_.model->take_router_statistics());
   tokens_ += window_.step_tokens();
   inputs_ += window_.step_inputs();
   train_seconds_ += seconds;
@@ -61,6 +62,8 @@ void TrainingLoop::log(bool tell) {
   StepMetrics metrics = window_.close(
       world_.group(), phases, memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_, peak_resident_bytes()),
       at::get_num_threads());
+  metrics.routers = routers_.close(*setup_.model, world_.group(), setup_.groups,
+                                   steps * plan_.accumulation * setup_.groups.data.size());
   metrics.step = step_;
   metrics.grad_norm = grad_norm_;
   metrics.learning_rate = learning_rate_;
@@ -170,6 +173,11 @@ void TrainingLoop::write_report() {
       report.units.push_back(std::move(row));
     }
   report.pipeline = pipeline_drawing_;
+  for (const auto& [block, shares] : last_log_.routers.load) {
+    Value row = Value::make_array();
+    for (const double share : shares) row.push_back(Value::of(share));
+    report.expert_load.push_back(Value::make_object({{"block", Value::of(block)}, {"shares", std::move(row)}}));
+  }
   report.unigram_entropy = totals_.unigram_entropy;
   report.advice = advise(utilization()).line();
   report.sample_before = first_sample_.text;

@@ -25,6 +25,12 @@ Value integers(const std::vector<std::int64_t>& numbers) {
   return array;
 }
 
+Value reals(const std::vector<double>& numbers) {
+  Value array = Value::make_array();
+  for (const double x : numbers) array.push_back(Value::of(x));
+  return array;
+}
+
 /// A JSON number cannot be nan or infinite; null would hide which it was.
 Value real_or_text(double value) { return std::isfinite(value) ? Value::of(value) : Value::of(format_real(value)); }
 
@@ -62,6 +68,19 @@ std::int64_t StepMetrics::peak_memory_bytes() const {
   return memory_by_rank.empty() ? 0 : *std::max_element(memory_by_rank.begin(), memory_by_rank.end());
 }
 
+std::vector<double> RouterMetrics::mean_load() const {
+  std::vector<double> mean(static_cast<std::size_t>(experts), 0);
+  for (const auto& [block, shares] : load)
+    for (std::size_t e = 0; e < mean.size(); ++e) mean[e] += shares[e] / static_cast<double>(load.size());
+  return mean;
+}
+
+double RouterMetrics::imbalance() const {
+  double largest = 0;
+  for (const auto& [block, shares] : load) largest = std::max(largest, *std::max_element(shares.begin(), shares.end()));
+  return largest * static_cast<double>(experts);
+}
+
 double EvalMetrics::perplexity() const { return std::exp(loss); }
 
 Value to_json(const StepMetrics& m) {
@@ -82,6 +101,12 @@ Value to_json(const StepMetrics& m) {
                           {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
   if (m.flops_utilization > 0) line.set("mfu", Value::of(m.flops_utilization));
   if (m.num_input_tokens_seen >= 0) line.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
+  if (m.routers.experts > 0) {
+    line.set("router_aux_loss", real_or_text(m.routers.auxiliary_loss));
+    line.set("router_z_loss", real_or_text(m.routers.z_loss));
+    line.set("expert_load", reals(m.routers.mean_load()));
+    line.set("expert_imbalance", Value::of(m.routers.imbalance()));
+  }
   return line;
 }
 

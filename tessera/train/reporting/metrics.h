@@ -11,10 +11,22 @@
 #include <tessera/train/reporting/utilization.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace tessera::train {
+
+/// What the routers of a mixture of experts did between two logs.
+struct RouterMetrics {
+  std::int64_t experts = 0;                               ///< 0: there are none
+  double auxiliary_loss = 0, z_loss = 0;                  ///< means over micro-batches, without coefficients
+  std::map<std::int64_t, std::vector<double>> load = {};  ///< by block: the share of slots that each expert got
+  /// Shares over all blocks, [experts].
+  std::vector<double> mean_load() const;
+  /// The largest share of all blocks times the number of experts: 1 where the load is even.
+  double imbalance() const;
+};
 
 /// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale as
 /// transformers' Trainer reports it, window.h).
@@ -30,6 +42,7 @@ struct StepMetrics {
   double cpu_utilization = 0;               ///< these / (time x ranks x threads)
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
+  RouterMetrics routers = {};
   PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
   double wall_time = 0;      ///< when it was logged, Unix seconds
   std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank

@@ -71,6 +71,7 @@ std::string render(const Report& report) {
                                          {"predicted_memory", report.predicted_memory},
                                          {"pipeline", Value::of(report.pipeline)},
                                          {"units", report.units},
+                                         {"expert_load", report.expert_load},
                                          {"advice", Value::of(report.advice)},
                                          {"unigram_entropy", Value::of(report.unigram_entropy)},
                                          {"sample", Value::make_object({{"prompt", Value::of(report.sample_prompt)},

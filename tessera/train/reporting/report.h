@@ -18,11 +18,12 @@ struct Report {
   Value configuration;                           ///< sections of {"name": {"value": ..., "origin": ...}}
   Value communication;                           ///< communication_table()
   Value predicted_memory = Value::make_array();  ///< state bytes per rank as they follow from the settings, by kind
-  Value units = Value::make_array();   ///< what is gathered and dropped as one: rows of cells, the headings first
-  Value memory = Value::make_array();  ///< array by rank of {kind: bytes}, the parts of the last peak
-  std::string pipeline;                ///< a drawing (SVG) of a step, planned and measured; empty: none
-  double unigram_entropy = 0;          ///< drawn as a yardstick into the loss; 0: not
-  std::string advice;                  ///< what limits the run, one line; empty: not known
+  Value units = Value::make_array();        ///< what is gathered and dropped as one: rows of cells, the headings first
+  Value memory = Value::make_array();       ///< array by rank of {kind: bytes}, the parts of the last peak
+  Value expert_load = Value::make_array();  ///< by block with experts, of the last log: {block, shares: [experts]}
+  std::string pipeline;                     ///< a drawing (SVG) of a step, planned and measured; empty: none
+  double unigram_entropy = 0;               ///< drawn as a yardstick into the loss; 0: not
+  std::string advice;                       ///< what limits the run, one line; empty: not known
   std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample
   std::string sample_before;                            ///< what the model said before the training; empty: not known
 };

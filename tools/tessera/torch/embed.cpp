@@ -17,7 +17,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/format/jsonl.h>
-#include <tessera/models/sentence_encoder.h>
+#include <tessera/models/bert/sentence_encoder.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/train/inference/embed.h>
 #include <tessera/train/loop/setup.h>

@@ -193,6 +193,17 @@
   }
   $('pipeline').innerHTML = data.pipeline || '';
   $('pipeline-card').hidden = !data.pipeline;
+  const loads = data.expert_load || [];
+  for (const {block, shares} of loads) {
+    const line = row([['block ' + block], ...shares.map(s => [(s * shares.length).toFixed(2), 'number'])]);
+    shares.forEach((s, e) => {
+      const cell = line.children[e + 1];
+      cell.style.background = `color-mix(in srgb, var(--c0) ${Math.min(100, 40 * s * shares.length).toFixed(0)}%, transparent)`;
+      cell.title = `block ${block}, expert ${e}: ${(100 * s).toFixed(2)} % of the slots`;
+    });
+    $('experts').appendChild(line);
+  }
+  $('experts-card').hidden = loads.length === 0;
   const units = data.units || [];
   units.forEach((cells, i) => $('units').appendChild(row(cells.map((text, column) => [text, column > 0 && column < 4 ? 'number' : '', i === 0 ? 'th' : undefined]))));
   $('units-card').hidden = units.length === 0;

@@ -4,7 +4,7 @@
 /// masked language modelling and for classification. (Sentence embeddings: sentence_encoder.h.) B batch, T tokens, C =
 /// hidden_size, H = num_attention_heads, V = vocab_size.
 
-#include <tessera/models/bert_config.h>
+#include <tessera/models/bert/bert_config.h>
 #include <tessera/models/language_model.h>
 #include <tessera/models/layers.h>
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/bert.h>
+#include <tessera/models/bert/bert.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/nn/nn.h>
 

@@ -1,4 +1,4 @@
-#include <tessera/models/sentence_encoder.h>
+#include <tessera/models/bert/sentence_encoder.h>
 
 #include <ATen/ATen.h>
 

@@ -3,7 +3,7 @@
 /// Texts to vectors: an encoder, pooling over its tokens and normalisation, as sentence-transformers' folders describe
 /// them (modules.json, 1_Pooling/config.json, sentence_bert_config.json).
 
-#include <tessera/models/bert.h>
+#include <tessera/models/bert/bert.h>
 
 #include <cstdint>
 #include <memory>

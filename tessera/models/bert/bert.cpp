@@ -1,4 +1,4 @@
-#include <tessera/models/bert.h>
+#include <tessera/models/bert/bert.h>
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include <tessera/models/bert_config.h>
+#include <tessera/models/bert/bert_config.h>
 
 #include <tessera/base/error.h>
 #include <tessera/models/config_value.h>

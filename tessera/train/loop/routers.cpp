@@ -1,0 +1,107 @@
+#include <tessera/train/loop/routers.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/recorder.h>
+
+#include <utility>
+
+namespace tessera::train {
+namespace {
+
+at::Tensor summed(const at::Tensor& numbers, const comm::Group& group) {
+  const comm::Tag tag("routers");
+  at::Tensor all = numbers.contiguous().clone().to(group.device());
+  group.all_reduce(all).wait();
+  return all.to(numbers.device());
+}
+
+}  // namespace
+
+void set_up_routers(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups) {
+  using Form = models::BalanceOptions::Form;
+  models::BalanceOptions balance = model.balance();
+  if (balance.experts == 0) {
+    if (config.router_aux_loss_coef > 0 || config.router_z_loss_coef > 0)
+      throw InputError(concat(config.router_aux_loss_coef > 0 ? "--router_aux_loss_coef" : "--router_z_loss_coef",
+                              " is for mixtures of experts, and a model of type \"",
+                              model.hf_config().at("model_type").as_string(), "\" has no routers: leave it out"));
+    return;
+  }
+  if (config.router_aux_loss_coef >= 0) balance.auxiliary = config.router_aux_loss_coef;
+  balance.z = config.router_z_loss_coef;
+  switch (config.router_aux_loss_form) {
+    case RouterLossForm::layers_together:
+      balance.form = Form::layers_together;
+      break;
+    case RouterLossForm::micro_batch:
+      balance.form = Form::micro_batch;
+      break;
+    case RouterLossForm::sequence:
+      balance.form = Form::sequence;
+      break;
+    case RouterLossForm::global_batch:
+      balance.form = Form::global_batch;
+      break;
+  }
+  if (balance.auxiliary > 0 && balance.form == Form::layers_together && groups.pipeline_ranks() > 1)
+    throw InputError(
+        "the routers' balancing loss of all layers together, as transformers has it (config.json: "
+        "output_router_logits), cannot be formed by stages of a pipeline, which see their own layers only: use "
+        "--router_aux_loss_form micro_batch (or sequence, or global_batch), --router_aux_loss_coef 0, or --pp_size 1");
+  const bool tokens_over_tp = groups.sequence_parallel && groups.tensor_ranks() > 1;
+  const bool tokens_over_cp = groups.context_ranks() > 1;
+  if (tokens_over_tp || tokens_over_cp)
+    balance.sum_tokens = [tensor = groups.tensor, context = groups.context, tokens_over_tp,
+                          tokens_over_cp](const at::Tensor& numbers) {
+      at::Tensor all = numbers;
+      if (tokens_over_tp) all = summed(all, tensor);
+      if (tokens_over_cp) all = summed(all, context.all);
+      return all;
+    };
+  if (groups.data.size() > 1)
+    balance.sum = [data = groups.data](const at::Tensor& numbers) { return summed(numbers, data); };
+  model.set_balance(std::move(balance));
+}
+
+void RouterWindow::end_step(const models::RouterStatistics& statistics) {
+  sums_.passes += statistics.passes;
+  sums_.auxiliary_loss += statistics.auxiliary_loss;
+  sums_.z_loss += statistics.z_loss;
+  for (const auto& [block, load] : statistics.load) {
+    at::Tensor& sum = sums_.load[block];
+    sum = sum.defined() ? sum + load : load;
+  }
+}
+
+RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm::Group& world, const RunGroups& groups,
+                                  std::int64_t micro_batches) {
+  const std::int64_t experts = model.balance().experts, blocks = model.shape().blocks;
+  const models::RouterStatistics own = std::exchange(sums_, {});
+  RouterMetrics metrics;
+  if (experts == 0) return metrics;
+  at::Tensor all = at::zeros({2 + blocks * experts}, at::kDouble);  // losses; counts by block
+  all[0] = own.auxiliary_loss;
+  all[1] = own.z_loss;
+  for (const auto& [block, load] : own.load) all.slice(0, 2 + block * experts, 2 + (block + 1) * experts).copy_(load);
+  all = summed(all, world).cpu();
+  // Ranks of tp without sequence parallelism have formed the same losses.
+  const bool parts = groups.sequence_parallel && groups.tensor_ranks() > 1;
+  const double same = parts ? 1 : groups.tensor_ranks();
+  const double* const numbers = all.const_data_ptr<double>();
+  metrics.experts = experts;
+  metrics.auxiliary_loss = numbers[0] / same / static_cast<double>(micro_batches);
+  metrics.z_loss = numbers[1] / same / static_cast<double>(micro_batches);
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const double* const counts = numbers + 2 + block * experts;
+    double sum = 0;
+    for (std::int64_t e = 0; e < experts; ++e) sum += counts[e];
+    if (sum == 0) continue;  // a layer without experts
+    auto& shares = metrics.load[block];
+    for (std::int64_t e = 0; e < experts; ++e) shares.push_back(counts[e] / sum);
+  }
+  return metrics;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,32 @@
+#pragma once
+/// \file
+/// Mixtures of experts in a run: how the load of experts is kept even, and what the log says of it.
+
+#include <tessera/config/core/run_config.h>
+#include <tessera/models/language_model.h>
+#include <tessera/train/loop/run_groups.h>
+#include <tessera/train/reporting/metrics.h>
+
+#include <cstdint>
+
+namespace tessera::train {
+
+/// Takes the settings into the model's BalanceOptions, with sums over the groups that share rows or steps. Nothing for
+/// a model without experts. Throws InputError where the settings contradict themselves.
+void set_up_routers(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups);
+
+/// What routers did between two logs.
+class RouterWindow {
+ public:
+  /// `statistics` of the passes of a step, this rank's.
+  void end_step(const models::RouterStatistics& statistics);
+  /// Brings the ranks together and starts anew: losses are means over the `micro_batches` of the window, all ranks'.
+  /// Collective; the same model on all ranks. Nothing without experts.
+  RouterMetrics close(const models::LanguageModel& model, const comm::Group& world, const RunGroups& groups,
+                      std::int64_t micro_batches);
+
+ private:
+  models::RouterStatistics sums_;
+};
+
+}  // namespace tessera::train
