@@ -18,9 +18,9 @@ namespace tessera::models {
 /// How the load is kept even. What is minimised is the cross-entropy + auxiliary * (balancing loss) + z * (z-loss).
 struct BalanceOptions {
   /// layers_together: transformers' (nn::load_balancing_loss), whose counts and probabilities are the whole model's;
-  /// not possible where a pipeline's stages hold parts of the model. The others are sums over layers of nn::switch_loss for
-  /// the counts of this pass (micro_batch), of each row (sequence), of all passes of a step so far and all processes
-  /// (global_batch).
+  /// not possible where a pipeline's stages hold parts of the model. The others are sums over layers of nn::switch_loss
+  /// for the counts of this pass (micro_batch), of each row (sequence), of all passes of a step so far and all
+  /// processes (global_batch).
   enum class Form { layers_together, micro_batch, sequence, global_batch };
   std::int64_t experts = 0, top_k = 0;  ///< 0: the model has none
   Form form = Form::layers_together;

@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/models/load.h>
+#include <tessera/parallel/fully_shard.h>
 #include <tessera/train/loop/routers.h>
 #include <tests/error_of.h>
 #include <tests/paths.h>
@@ -58,6 +59,30 @@ TEST(Routers, WhatDoesNotFitIsRefused) {
             std::string::npos);
   config.router_aux_loss_form = RouterLossForm::micro_batch;
   EXPECT_EQ(error_of([&] { set_up_routers(*load("mixtral"), config, groups_of_one(2)); }), "");
+}
+
+TEST(Routers, BiasesMoveTowardsAnEvenLoad) {
+  for (const char* strategy : {"ddp", "full_shard"}) {
+    const auto model = load("deepseek_v3");
+    const std::string name = "model.layers.1.mlp.gate.e_score_correction_bias";
+    const std::string other = "model.layers.2.mlp.gate.weight";
+    const auto parameters = model->named_parameters();
+    const at::Tensor before = parameters[name].clone(), untouched = parameters[other].clone();
+    Sharded sharded(*model, {.strategy = strategy, .group = one_rank()});
+    models::RouterStatistics step;
+    step.load[1] = at::tensor({6, 1, 1, 1, 1, 1, 3, 2}, at::kDouble);  // the mean is 2
+    update_router_biases(*model, sharded, step, 0, groups_of_one());
+    update_router_biases(*model, sharded, step, 0.25, groups_of_one());
+    const Sharded::Unsharded whole(sharded, {});
+    EXPECT_TRUE(at::allclose(parameters[name] - before, at::tensor({-1, 1, 1, 1, 1, 1, -1, 0}, at::kFloat) * 0.25))
+        << strategy;
+    EXPECT_TRUE(at::equal(parameters[other], untouched));
+  }
+  OptimizationConfig config;
+  config.router_bias_update_rate = 1e-3;
+  EXPECT_EQ(error_of([&] { set_up_routers(*load("deepseek_v3"), config, groups_of_one()); }), "");
+  EXPECT_NE(error_of([&] { set_up_routers(*load("olmoe"), config, groups_of_one()); }).find("router_aux_loss_coef"),
+            std::string::npos);
 }
 
 TEST(Routers, OfAWindow) {

@@ -211,6 +211,10 @@ const std::vector<Field>& table() {
       optimization<&O::router_z_loss_coef>("router_z_loss_coef", at_least(0),
                                            "mixture of experts: factor of the loss that keeps the routers' logits "
                                            "small (ST-MoE); 0 = none"),
+      optimization<&O::router_bias_update_rate>(
+          "router_bias_update_rate", at_least(0),
+          "mixture of experts with e_score_correction_bias (DeepSeek-V3): after each step the bias of an expert with "
+          "less than the mean load grows by this, that of one with more shrinks; 0 = it stays as it is"),
       optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
                                              "halve per_device_train_batch_size until a step fits into memory"),
       optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),

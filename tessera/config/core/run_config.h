@@ -57,10 +57,11 @@ struct OptimizationConfig {
   double neftune_noise_alpha = 0;    ///< noise on embeddings in training (Jain et al. 2023); 0: none
   double router_aux_loss_coef = -1;  ///< factor of the balancing loss of experts; -1: as config.json says
   RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;
-  double router_z_loss_coef = 0;      ///< factor of the routers' z-loss
-  bool auto_find_batch_size = false;  ///< halve the batch per device until a step fits into memory
-  bool full_determinism = false;      ///< every choice that can be deterministic is
-  double max_grad_norm = 1.0;         ///< 0: no clipping
+  double router_z_loss_coef = 0;       ///< factor of the routers' z-loss
+  double router_bias_update_rate = 0;  ///< step of e_score_correction_bias towards an even load; 0: as loaded
+  bool auto_find_batch_size = false;   ///< halve the batch per device until a step fits into memory
+  bool full_determinism = false;       ///< every choice that can be deterministic is
+  double max_grad_norm = 1.0;          ///< 0: no clipping
   ScheduleType lr_scheduler_type = ScheduleType::linear;
   std::string lr_scheduler_kwargs;  ///< JSON object or "num_cycles=2,...": see Schedule
   std::int64_t warmup_steps = 0;

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// models/bert/: the encoder family: pretraining, classification, sentence embeddings.
+///
 /// BERT (Devlin et al. 2019), as transformers/models/bert/modeling_bert.py computes it: the encoder and its heads for
 /// masked language modelling and for classification. (Sentence embeddings: sentence_encoder.h.) B batch, T tokens, C =
 /// hidden_size, H = num_attention_heads, V = vocab_size.

@@ -4,7 +4,10 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/models/moe_mlp.h>
+#include <tessera/nn/moe/balance.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace tessera::train {
@@ -15,6 +18,14 @@ at::Tensor summed(const at::Tensor& numbers, const comm::Group& group) {
   at::Tensor all = numbers.contiguous().clone().to(group.device());
   group.all_reduce(all).wait();
   return all.to(numbers.device());
+}
+
+bool has_biases(const models::LanguageModel& model) {
+  const auto names = model.named_parameters();
+  return std::any_of(names.begin(), names.end(),
+                     [](const auto& item) { return item.key().ends_with(".e_score_correction_bias"); }) ||
+         std::any_of(model.elsewhere().begin(), model.elsewhere().end(),
+                     [](const std::string& name) { return name.ends_with(".e_score_correction_bias"); });
 }
 
 }  // namespace
@@ -31,6 +42,11 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
   }
   if (config.router_aux_loss_coef >= 0) balance.auxiliary = config.router_aux_loss_coef;
   balance.z = config.router_z_loss_coef;
+  if (config.router_bias_update_rate > 0 && !has_biases(model))
+    throw InputError(
+        concat("--router_bias_update_rate is for routers with an e_score_correction_bias (DeepSeek-V3), and "
+               "those of type \"",
+               model.hf_config().at("model_type").as_string(), "\" have none: use --router_aux_loss_coef"));
   switch (config.router_aux_loss_form) {
     case RouterLossForm::layers_together:
       balance.form = Form::layers_together;
@@ -63,6 +79,30 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
   if (groups.data.size() > 1)
     balance.sum = [data = groups.data](const at::Tensor& numbers) { return summed(numbers, data); };
   model.set_balance(std::move(balance));
+}
+
+void update_router_biases(const models::LanguageModel& model, Sharded& sharded,
+                          const models::RouterStatistics& statistics, double rate, const RunGroups& groups) {
+  if (rate == 0) return;
+  struct Layer {
+    at::Tensor bias, counts;
+  };
+  std::vector<Layer> layers;
+  Sharded::UnshardedOptions change{.write_back = true};
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto* const moe = dynamic_cast<const models::MoeMlp*>(item.value().get());
+    const auto counted = moe != nullptr ? statistics.load.find(moe->index) : statistics.load.end();
+    if (counted == statistics.load.end() || !moe->gate->e_score_correction_bias.defined()) continue;
+    layers.push_back({moe->gate->e_score_correction_bias, counted->second});
+    change.names.push_back(item.key() + ".gate.e_score_correction_bias");
+  }
+  if (layers.empty()) return;
+  std::vector<at::Tensor> counts;
+  for (const Layer& layer : layers) counts.push_back(layer.counts);
+  const at::Tensor all = summed(at::stack(counts), groups.data);  // [layers, E]
+  const Sharded::Unsharded whole(sharded, change);
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    nn::update_bias(layers[i].bias, all[static_cast<std::int64_t>(i)], rate);
 }
 
 void RouterWindow::end_step(const models::RouterStatistics& statistics) {

@@ -4,6 +4,7 @@
 
 #include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
+#include <tessera/parallel/fully_shard.h>
 #include <tessera/train/loop/run_groups.h>
 #include <tessera/train/reporting/metrics.h>
 
@@ -14,6 +15,11 @@ namespace tessera::train {
 /// Takes the settings into the model's BalanceOptions, with sums over the groups that share rows or steps. Nothing for
 /// a model without experts. Throws InputError where the settings contradict themselves.
 void set_up_routers(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups);
+
+/// Balancing without a loss (nn::update_bias): after a step in which routers did as `statistics` says, this rank's, the
+/// biases by which experts are chosen move by `rate`. Collective. Nothing for rate 0.
+void update_router_biases(const models::LanguageModel& model, Sharded& sharded,
+                          const models::RouterStatistics& statistics, double rate, const RunGroups& groups);
 
 /// What routers did between two logs.
 class RouterWindow {

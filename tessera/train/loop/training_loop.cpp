@@ -152,7 +152,12 @@ ExitCode TrainingLoop::run() {
     window_.begin_step(agreed.counts);
     compute_gradients(batches, agreed.counts);
     enter(Phase::optimizer, "clip");
-    if (!update_weights()) skipped_steps_ += 1;
+    step_routers_ = setup_.model->take_router_statistics();
+    if (!update_weights())
+      skipped_steps_ += 1;
+    else
+      update_router_biases(*setup_.model, *sharded_, step_routers_, setup_.config.optimization.router_bias_update_rate,
+                           setup_.groups);
     ++step_;
     enter(Phase::other);
     check_replicas();

@@ -127,6 +127,7 @@ class TrainingLoop {
   std::int64_t trace_zero_ns_ = 0;
   Window window_;
   RouterWindow routers_;
+  models::RouterStatistics step_routers_;  // what they did in the last step
   std::int64_t process_bytes_;
   double peak_flops_ = 0;  // what all ranks can do together
   // Since the start of this process.

@@ -36,7 +36,7 @@ std::string cut_axis_waited_for() {
 
 void TrainingLoop::count_step(double seconds, double cpu_seconds) {
   window_.end_step(seconds, cpu_seconds);
-  routers_.end_step(setup_.model->take_router_statistics());
+  routers_.end_step(step_routers_);
   tokens_ += window_.step_tokens();
   inputs_ += window_.step_inputs();
   train_seconds_ += seconds;
