@@ -10,9 +10,9 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
+#include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/managed.h>
-#include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/tensor/cut.h>
 
 #include <algorithm>
@@ -112,8 +112,8 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
     used[static_cast<std::size_t>(rule - options.plan.begin())] = true;
     if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;  // tied: the first name counts
     if (parallel::is_managed(item.value()) && !parallel::is_deferred(item.value()))
-      throw InputError(concat("tensor parallelism: '", name,
-                              "' is sharded: cut the whole module first, then shard its parts"));
+      throw InputError(
+          concat("tensor parallelism: '", name, "' is sharded: cut the whole module first, then shard its parts"));
     if (parallel::cut_of(item.value()) != nullptr)
       throw InputError(concat("tensor parallelism: '", name, "' is cut already"));
     if (item.value().is_leaf() && parallel::has_gradient_hook(item.value()))

@@ -22,8 +22,13 @@ class TrainExperts : public TrainMesh {
             "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [1], "vocab_size": 257,
             "max_position_embeddings": 16, "tie_word_embeddings": true})");
   }
+  /// One of them with what keeps the load even, which is formed of a micro-batch and joins in backward.
   Words family(const std::string& name) const {
-    return {"--config_name", path(concat(name, "/config.json")), "--config_overrides", "max_position_embeddings=16"};
+    const Words model = {"--config_name", path(concat(name, "/config.json")), "--config_overrides",
+                         "max_position_embeddings=16"};
+    return name == "mixtral" ? model
+                             : model + Words{"--router_aux_loss_coef", "0.05", "--router_aux_loss_form", "micro_batch",
+                                             "--router_z_loss_coef",   "0.01"};
   }
   /// Eight rows a step, in micro-batches of two: those of one process.
   void train_moe(const std::string& output, int ranks, int copies, const Words& model, const Words& flags) const {

@@ -61,7 +61,8 @@ at::Tensor ExpertsImpl::forward(const at::Tensor& x) {
 }
 
 at::Tensor ExpertsImpl::balancing_loss() const {
-  TESSERA_CHECK(last_.ids.defined(), "Experts: balancing_loss() is that of a forward pass; there was none");
+  if (!last_.ids.defined())
+    throw InputError("Experts: balancing_loss() is that of a forward pass in grad mode; there was none");
   return nn::switch_loss(last_.probabilities, last_.ids);
 }
 

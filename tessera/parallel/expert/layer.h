@@ -41,7 +41,8 @@ class ExpertsImpl : public torch::nn::Module {
   /// x [..., C] -> [..., C]. With a group collective over it, as its backward is; a rank may have no tokens.
   at::Tensor forward(const at::Tensor& x);
   /// E sum_i f_i P_i of the last forward pass in grad mode (nn::switch_loss), over this rank's tokens: about 1 where
-  /// the load is even. Differentiable; throws Error before a pass.
+  /// the load is even. Differentiable; throws InputError before a
+  /// pass.
   at::Tensor balancing_loss() const;
   /// Slots of this rank's tokens that the last pass sent to each expert: int64 [E].
   const at::Tensor& load() const { return load_; }
