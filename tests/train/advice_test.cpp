@@ -74,6 +74,8 @@ TEST(Advice, Communication) {
   expect_says(advise(run), "communication-bound", {"50 %", "--per_device_train_batch_size (now", "--zero_stage 2"});
   run.cut_axis = "tp";
   expect_says(advise(run), "communication-bound", {"50 %", "most of it along tp", "lower --tp_size"});
+  run.cut_axis = "ep";
+  expect_says(advise(run), "communication-bound", {"most of it along ep", "lower --ep_size"});
   run.cut_axis = "pp";
   expect_says(advise(run), "communication-bound", {"most of it along pp", "(now 1)", "--pipeline_schedule"});
   run.cut_axis = "";

@@ -19,7 +19,7 @@
 namespace tessera::train {
 namespace {
 
-/// "tp", "cp" or "pp" when this rank has waited for that axis more than for any other; empty else.
+/// "tp", "cp", "ep" or "pp" when this rank has waited for that axis more than for any other; empty else.
 std::string cut_axis_waited_for() {
   std::map<std::string, double> seconds;
   for (const comm::OpTotals& row : comm::recorder().totals()) {
@@ -28,8 +28,9 @@ std::string cut_axis_waited_for() {
   }
   const auto most = std::max_element(seconds.begin(), seconds.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most != seconds.end() && (most->first == "tp" || most->first == "cp" || most->first == "pp") ? most->first
-                                                                                                      : "";
+  if (most == seconds.end()) return "";
+  const std::string& axis = most->first;
+  return axis == "tp" || axis == "cp" || axis == "ep" || axis == "pp" ? axis : "";
 }
 
 }  // namespace
