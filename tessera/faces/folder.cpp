@@ -23,12 +23,7 @@ constexpr const char* kRandomFile = "random.safetensors";
 
 /// Frozen parameters, and buffers, of which rank 0's count.
 std::vector<train::UntrainedTensor> untrained_of(Training& training) {
-  const Sharded& sharded = training.sharded();
-  std::vector<train::UntrainedTensor> untrained;
-  for (ShardedParameter& frozen : sharded.frozen_parameters()) {
-    train::UntrainedTensor& added = untrained.emplace_back(frozen.name, frozen.local.scalar_type(), frozen.shape);
-    added.whole = [&sharded, frozen = std::move(frozen)] { return sharded.gather_like(frozen, frozen.local.detach()); };
-  }
+  std::vector<train::UntrainedTensor> untrained = train::frozen_tensors(training.sharded());
   for (const auto& item : training.module().named_buffers()) {
     const at::Tensor buffer = item.value().detach();
     untrained.push_back(

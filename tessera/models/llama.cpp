@@ -169,7 +169,7 @@ void Llama::initialise(std::uint64_t seed) {
     if (item.value().dim() > 1)
       normal_by_name(item.value(), config_.initializer_range, seed, item.key());
     else
-      item.value().fill_(item.key().ends_with(".bias") ? 0 : 1);
+      item.value().fill_(item.key().ends_with("bias") ? 0 : 1);
   }
 }
 

@@ -252,6 +252,18 @@ const ShardedParameter& parameter_of_state(const Sharded& sharded, const std::st
   return *found;
 }
 
+std::vector<UntrainedTensor> frozen_tensors(const Sharded& sharded) {
+  std::vector<UntrainedTensor> tensors;
+  for (ShardedParameter& frozen : sharded.frozen_parameters()) {
+    if (is_of_earlier_stage(sharded, frozen.name)) continue;
+    UntrainedTensor& added = tensors.emplace_back(frozen.name, frozen.local.scalar_type(), frozen.shape);
+    added.whole = [&sharded, frozen = std::move(frozen)] {
+      return sharded.gather_like(frozen, frozen.local.detach()).clone();
+    };
+  }
+  return tensors;
+}
+
 void put_in_writing_order(std::vector<UntrainedTensor>& tensors) {
   std::stable_sort(tensors.begin(), tensors.end(), [](const UntrainedTensor& a, const UntrainedTensor& b) {
     return c10::elementSize(a.type) > c10::elementSize(b.type);

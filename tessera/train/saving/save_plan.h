@@ -38,6 +38,9 @@ struct UntrainedTensor {
   int holder = -1;                    ///< the rank whose values count; -1: all have the same
 };
 
+/// Frozen parameters of an engine, those that no earlier stage holds. `sharded` must live until they are saved.
+std::vector<UntrainedTensor> frozen_tensors(const Sharded& sharded);
+
 /// Wide elements before narrow ones, as the reference writer: then each tensor of a file begins at a multiple of its
 /// elements' size, and readers can use the mapped file as it is.
 void put_in_writing_order(std::vector<UntrainedTensor>& tensors);
