@@ -62,22 +62,30 @@ class TrainExperts : public ToolTest {
   }
 };
 
-TEST_F(TrainExperts, BiasesAreSaved) {
+TEST_F(TrainExperts, BiasesAreSavedAndResumed) {
+  int way = 0;
   for (const Strings& ways : {Strings{}, Strings{"--num_processes", "2", "--fsdp", "full_shard"}}) {
-    const auto whole = tessera(run("whole", 5, ways + Strings{"--overwrite_output_dir"}));
+    const std::string name = concat("whole", way), again = concat("again", way);
+    ++way;
+    const auto whole = tessera(run(name, 5, ways));
     ASSERT_EQ(whole.exit_code, 0) << whole.err;
-    const std::vector<float> after_five = biases(at("whole"));
+    const std::vector<float> after_five = biases(at(name));
     ASSERT_EQ(after_five.size(), 8u) << "not in the folder";
     EXPECT_NE(after_five, std::vector<float>(8, 0));
     for (const float bias : after_five) {
       EXPECT_LE(std::abs(bias), 0.625f);
       EXPECT_EQ(std::fmod(bias, 0.125f), 0) << "steps of 0.125";
     }
-    const auto lines = logged("whole");
+    const auto resumed =
+        tessera(run(again, 5, ways + Strings{"--resume_from_checkpoint", at(concat(name, "/checkpoint-2"))}));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_EQ(biases(at(again)), after_five);
+    const auto lines = logged(name), later = logged(again);
+    EXPECT_EQ(later.at(2).at("loss").as_real(), lines.at(4).at("loss").as_real());
     EXPECT_EQ(lines.at(4).at("expert_load").items().size(), 8u);
     EXPECT_GT(lines.at(4).at("router_aux_loss").as_real(), 1);
     EXPECT_GE(lines.at(4).at("expert_imbalance").as_real(), 1);
-    EXPECT_NE(read_file(at("whole/report.html")).find("\"expert_load\":[{\"block\":1"), std::string::npos);
+    EXPECT_NE(read_file(at(concat(name, "/report.html"))).find("\"expert_load\":[{\"block\":1"), std::string::npos);
   }
 }
 
