@@ -257,9 +257,7 @@ std::vector<UntrainedTensor> frozen_tensors(const Sharded& sharded) {
   for (ShardedParameter& frozen : sharded.frozen_parameters()) {
     if (is_of_earlier_stage(sharded, frozen.name)) continue;
     UntrainedTensor& added = tensors.emplace_back(frozen.name, frozen.local.scalar_type(), frozen.shape);
-    added.whole = [&sharded, frozen = std::move(frozen)] {
-      return sharded.gather_like(frozen, frozen.local.detach()).clone();
-    };
+    added.whole = [&sharded, frozen = std::move(frozen)] { return sharded.gather_like(frozen, frozen.local.detach()); };
   }
   return tensors;
 }
