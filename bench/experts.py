@@ -8,7 +8,7 @@ and the ratios' medians. (Against transformers: mixtral_bench and mixtral_peer.p
 """
 import argparse, json, os, statistics, tempfile
 
-from runs import program, run_tessera, write_rows
+from runs import lcg_rows, program, run_tessera, write_rows
 
 BATCH, LENGTH, VOCABULARY = 8, 256, 8192
 CONFIG = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_hidden_layers": 4,
@@ -24,21 +24,11 @@ parser.add_argument("--warmup", type=int, default=2)
 args = parser.parse_args()
 
 
-def rows(step):
-    x, result = step + 1, []
-    for _ in range(BATCH):
-        row = []
-        for _ in range(LENGTH):
-            x = (1103515245 * x + 12345) & 0x7FFFFFFF
-            row.append((x >> 8) % VOCABULARY)
-        result.append(row)
-    return result
-
-
 with tempfile.TemporaryDirectory() as folder:
     with open(f"{folder}/config.json", "w") as file:
         json.dump(CONFIG, file)
-    write_rows(f"{folder}/rows", [row for step in range(args.steps) for row in rows(step)])
+    write_rows(f"{folder}/rows",
+               [row for step in range(args.steps) for row in lcg_rows(step, BATCH, LENGTH, VOCABULARY)])
     program([os.path.join(args.build, "tessera"), "train", "--config_name", f"{folder}/config.json", "--train_file",
              f"{folder}/rows.bin", "--block_size", str(LENGTH), "--max_steps", "1", "--learning_rate", "0",
              "--validation_split_percentage", "0", "--per_device_train_batch_size", "1", "--output_dir",

@@ -15,7 +15,7 @@ generate  the same model: 64 greedy tokens with the KV cache, 2 threads, prompt 
 """
 import argparse, glob, json, os, re, resource, statistics, tempfile
 
-from runs import program, run_tessera, write_rows
+from runs import lcg_rows, program, run_tessera, write_rows
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--build", required=True)
@@ -45,17 +45,6 @@ def bench(name, *words):
     return json.loads(program([os.path.join(args.build, "bench", name), *words]).stdout)
 
 
-def lcg(step):
-    x, rows = step + 1, []
-    for _ in range(BATCH):
-        row = []
-        for _ in range(LENGTH):
-            x = (1103515245 * x + 12345) & 0x7FFFFFFF
-            row.append((x >> 8) % VOCABULARY)
-        rows.append(row)
-    return rows
-
-
 def rounds(one):
     """[(peer, ours)] of the rounds."""
     results = []
@@ -72,7 +61,8 @@ def brief(result):
 def training(layers):
     with tempfile.TemporaryDirectory() as folder:
         peer("save", f"{folder}/model", layers=layers)
-        write_rows(f"{folder}/rows", [row for step in range(args.steps) for row in lcg(step)])
+        write_rows(f"{folder}/rows",
+                   [row for step in range(args.steps) for row in lcg_rows(step, BATCH, LENGTH, VOCABULARY)])
         idle = bench("load_bench", "--idle")["idle_bytes"] / 2**20
 
         def one():

@@ -39,20 +39,7 @@ def train(a):
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
-    times, losses, cpu = [], [], 0.0
-    for step in range(a.steps):
-        ids = small_llama.tokens(step, a)
-        if step == a.warmup:
-            cpu = time.process_time()
-        begin = time.perf_counter()
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(float(loss.detach()))
-        times.append(time.perf_counter() - begin)
-    return {"tok_s": a.B * a.T / statistics.median(times[a.warmup:]),
-            "cpu_s": (time.process_time() - cpu) / (a.steps - a.warmup), "losses": losses, "idle": IDLE_MB,
+    return {**small_llama.train_alone(a, model, optimizer), "idle": IDLE_MB,
             "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "parameters": sum(p.numel() for p in model.parameters())}
 

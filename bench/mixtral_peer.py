@@ -3,7 +3,7 @@ on the same rows. Prints one JSON line.
 
     mixtral_peer.py [--experts_implementation eager|grouped_mm] [--layers 4 --d 256 ... as the bench]
 """
-import json, statistics, time
+import json
 
 import torch
 from transformers import MixtralConfig, MixtralForCausalLM
@@ -23,16 +23,5 @@ config._attn_implementation = "sdpa"
 config._experts_implementation = a.experts_implementation
 model = MixtralForCausalLM(config).train()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.0, fused=True)
-times, cpu = [], 0.0
-for step in range(a.steps):
-    ids = small_llama.tokens(step, a)
-    if step == a.warmup:
-        cpu = time.process_time()
-    begin = time.perf_counter()
-    loss = model(input_ids=ids, labels=ids).loss
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    times.append(time.perf_counter() - begin)
-print(json.dumps({"tok_s": a.B * a.T / statistics.median(times[a.warmup:]),
-                  "cpu_s": (time.process_time() - cpu) / (a.steps - a.warmup), "loss": float(loss.detach())}))
+result = small_llama.train_alone(a, model, optimizer)
+print(json.dumps({"tok_s": result["tok_s"], "cpu_s": result["cpu_s"], "loss": result["losses"][-1]}))

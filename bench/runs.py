@@ -17,6 +17,18 @@ def write_rows(path, rows):
         f.write(struct.pack(f"<{n + 1}q", *range(n + 1)))
 
 
+def lcg_rows(step, batch, length, vocabulary):
+    """A step's rows: 31-bit linear congruential generator, x0 = step + 1; token = (x >> 8) mod vocabulary."""
+    x, rows = step + 1, []
+    for _ in range(batch):
+        row = []
+        for _ in range(length):
+            x = (1103515245 * x + 12345) & 0x7FFFFFFF
+            row.append((x >> 8) % vocabulary)
+        rows.append(row)
+    return rows
+
+
 def program(command, **environment):
     """Runs a program to its end; its standard output, or the end of ours with its errors."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace",

@@ -37,6 +37,24 @@ def tokens(step, a):
     return torch.tensor(ids).view(a.B, a.T)
 
 
+def train_alone(a, model, optimizer):
+    """Steps of one process: its tok_s, CPU seconds a step, losses."""
+    times, losses, cpu = [], [], 0.0
+    for step in range(a.steps):
+        ids = tokens(step, a)
+        if step == a.warmup:
+            cpu = time.process_time()
+        begin = time.perf_counter()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(float(loss.detach()))
+        times.append(time.perf_counter() - begin)
+    return {"tok_s": a.B * a.T / statistics.median(times[a.warmup:]),
+            "cpu_s": (time.process_time() - cpu) / (a.steps - a.warmup), "losses": losses}
+
+
 def measure_training(a, train):
     """As measure_training() of bench/small_llama.h: `train` makes one step of ids [B, T] and returns its loss."""
     times, cpu = [], 0.0
