@@ -7,7 +7,7 @@ JSON line.
 
 The shape is given by --layers --d --heads --kv --intermediate --vocab --T --tied.
 """
-import json, resource, statistics, time
+import json, resource, time
 
 import torch
 from transformers import AutoModelForCausalLM
