@@ -15,11 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Bottom to top. Up to `launch` torch-free, from `kernels` on part of libtessera.
-constexpr std::array<std::string_view, 16> layers = {"base",     "layout", "text",  "format", "config",     "launch",
-                                                     "kernels",  "comm",   "nn",    "data",   "checkpoint", "optim",
-                                                     "parallel", "models", "train", "faces"};
-constexpr int first_torch_layer = 6;  // kernels: in libtessera, but without LibTorch's headers
+/// Bottom to top. Up to `plan` torch-free, from `kernels` on part of libtessera.
+constexpr std::array<std::string_view, 18> layers = {"base",       "layout", "text",     "format", "corpus", "config",
+                                                     "launch",     "plan",   "kernels",  "comm",   "nn",     "data",
+                                                     "checkpoint", "optim",  "parallel", "models", "train",  "faces"};
+constexpr int first_torch_layer = 8;  // kernels: in libtessera, but without LibTorch's headers
 constexpr int tools_level = 100;
 constexpr int unknown_level = -1;
 constexpr int umbrella_level = 99;
