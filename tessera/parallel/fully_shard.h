@@ -88,6 +88,15 @@ struct ShardingOptions {
   comm::Group stages = {};
   /// Parameters that an earlier stage holds, too (tied embeddings): counted and saved there.
   std::vector<std::string> held_by_earlier_stage = {};
+  /// Where experts are divided among ranks: parameters that ranks outside of `group` hold alike, too (what is no
+  /// expert). Their gradients are summed over `ranks` as well, when those of `group` have been. `ranks` is used while
+  /// backward runs, by its own messages only: take a World::split() that nobody else sends over. The reduction must be
+  /// a sum (of losses that are divided by the number of all ranks), neither compressed nor in fixed order.
+  struct SharedBeyond {
+    comm::Group ranks = {};
+    std::function<bool(const std::string& name)> has = {};  ///< is asked for every parameter of the module
+  };
+  SharedBeyond shared_beyond = {};
 
   bool reshard_alone = false;  ///< do everything also on one rank (to measure it)
 };

@@ -39,13 +39,15 @@ struct Trained {
   std::map<std::string, at::Tensor> weights;
 };
 /// Rows [first, first + count) of every step's.
-Trained train(const comm::Group& ep, const comm::Group& copies, const comm::Group& all, std::int64_t first,
-              std::int64_t count) {
+Trained train(const char* strategy, const comm::Group& ep, const comm::Group& sums, const comm::Group& copies,
+              const comm::Group& all, std::int64_t first, std::int64_t count) {
   torch::manual_seed(5);
   Net net(ep);
   net.to(at::kDouble);
-  Sharded engine(
-      net, {.strategy = copies.size() > 1 ? "full_shard" : "ddp", .group = copies, .reduction = comm::Reduction::sum});
+  Sharded engine(net, {.strategy = strategy,
+                       .group = copies,
+                       .reduction = comm::Reduction::sum,
+                       .shared_beyond = {sums, [](const std::string& name) { return !is_expert_parameter(name); }}});
   torch::optim::SGD optimizer(engine.parameters(), 0.2);
   Trained result;
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -54,7 +56,6 @@ Trained train(const comm::Group& ep, const comm::Group& copies, const comm::Grou
     engine.zero_grad();
     const at::Tensor loss = (net.forward(x) - x.sum(1, true).sin()).square().sum() / rows;
     loss.backward();
-    if (ep) sum_over_expert_ranks(engine, ep, is_expert_parameter);
     optimizer.step();
     at::Tensor sum = loss.detach().clone();
     if (all) all.all_reduce(sum).wait();
@@ -66,20 +67,68 @@ Trained train(const comm::Group& ep, const comm::Group& copies, const comm::Grou
 }
 
 TEST(ExpertsLayer, trains_as_one_process_on_any_number_of_ranks) {
-  for (const int ranks : {2, 4})
-    for (const int ep : {2, 4}) {
-      if (ranks % ep != 0) continue;
-      run_ranks(ranks, [&](comm::World& world) {
-        const comm::Group alone(comm::make_local_backend("alone", at::kCPU));
-        const Trained whole = train({}, alone, {}, 0, rows);
-        const comm::MeshGroups groups(world, layout::make_mesh({.sizes = {1, 1, ranks, 1, 1}, .ep = ep}, ranks));
-        const Trained mine = train(groups.of(layout::Axis::ep), groups.of(layout::Axis::edp), world.group(),
-                                   rows / ranks * world.rank(), rows / ranks);
-        for (std::size_t i = 0; i < mine.losses.size(); ++i) EXPECT_NEAR(mine.losses[i], whole.losses[i], 1e-11);
-        for (const auto& [name, value] : mine.weights)
-          EXPECT_LE((value - whole.weights.at(name)).abs().max().item<double>(), 1e-11) << name;
-      });
+  struct Case {
+    int ranks, ep;
+    const char* strategy;
+  };
+  for (const auto& [ranks, ep, strategy] : {Case{2, 2, "ddp"}, Case{4, 4, "ddp"}, Case{4, 2, "ddp"},
+                                            Case{4, 2, "zero1"}, Case{4, 2, "zero2"}, Case{4, 2, "full_shard"}}) {
+    run_ranks(ranks, [&, ranks = ranks, ep = ep, strategy = strategy](comm::World& world) {
+      const comm::Group alone(comm::make_local_backend("alone", at::kCPU));
+      const Trained whole = train("ddp", {}, {}, alone, {}, 0, rows);
+      const layout::Mesh mesh = layout::make_mesh({.sizes = {1, 1, ranks, 1, 1}, .ep = ep}, ranks);
+      const comm::MeshGroups groups(world, mesh);
+      constexpr layout::Axis axis = layout::Axis::ep;
+      const comm::Group sums = world.split(layout::all_groups(mesh, std::span(&axis, 1)), "ep gradients");
+      const Trained mine = train(strategy, groups.of(axis), sums, groups.of(layout::Axis::edp), world.group(),
+                                 rows / ranks * world.rank(), rows / ranks);
+      for (std::size_t i = 0; i < mine.losses.size(); ++i) EXPECT_NEAR(mine.losses[i], whole.losses[i], 1e-11);
+      for (const auto& [name, value] : mine.weights)
+        EXPECT_LE((value - whole.weights.at(name)).abs().max().item<double>(), 1e-11) << name;
+    });
+  }
+}
+
+TEST(ExpertsLayer, what_is_shared_beyond_the_group_is_summed_or_refused) {
+  run_ranks(2, [](comm::World& world) {
+    const comm::Group alone(comm::make_local_backend("alone", at::kCPU));
+    torch::nn::Linear layer(3, 1);
+    const auto wrap = [&](ShardingOptions::SharedBeyond shared, comm::Reduction reduction, std::int64_t fixed = 0) {
+      return Sharded(*layer, {.strategy = "ddp",
+                              .group = alone,
+                              .reduction = reduction,
+                              .logical_shards = fixed,
+                              .shared_beyond = std::move(shared)});
+    };
+    const auto weight = [](const std::string& name) { return name == "weight"; };
+    const auto refusal = [&](auto... given) { return error_of([&] { (void)wrap(given...); }); };
+    const ShardingOptions::SharedBeyond shared{world.group(), weight};
+    EXPECT_NE(refusal(shared, comm::Reduction::mean).find("divide the loss by the number of all ranks"),
+              std::string::npos);
+    EXPECT_NE(refusal(shared, comm::Reduction::sum, 4).find("goes neither with compression nor"), std::string::npos);
+    EXPECT_NE(refusal(ShardingOptions::SharedBeyond{world.group(), {}}, comm::Reduction::sum).find("set shared_beyond"),
+              std::string::npos);
+
+    Sharded engine = wrap(shared, comm::Reduction::sum);
+    const auto rank = static_cast<double>(world.rank());
+    const auto backward = [&] { layer->forward(at::full({1, 3}, rank + 1)).sum().backward(); };
+    const auto expect = [&](double of_weight, double of_bias) {
+      EXPECT_TRUE(at::equal(layer->weight.grad(), at::full({1, 3}, of_weight)));
+      EXPECT_TRUE(at::equal(layer->bias.grad(), at::full({1}, of_bias)));
+    };
+    backward();
+    expect(3, 1);
+    backward();  // joins what was reduced
+    expect(6, 2);
+    engine.zero_grad();
+    EXPECT_FALSE(layer->weight.grad().defined() || layer->bias.grad().defined());
+    {
+      const Sharded::NoSync paused = engine.no_sync();
+      backward();
     }
+    backward();
+    expect(6, 2);
+  });
 }
 
 TEST(ExpertsLayer, tells_its_load_and_its_loss) {

@@ -8,9 +8,10 @@
 ///   const layout::Range own = own_experts(E, ep);
 ///   model->keep_experts(own.begin, own.end - own.begin);
 ///   model->set_experts(tessera::expert_parallel(ep));
-///   tessera::Sharded engine(*model, {.group = copies});      // the ranks that hold the same experts
-///   loss.backward();
-///   tessera::sum_over_expert_ranks(engine, ep, is_expert_parameter);   // of what all ranks of ep hold
+///   tessera::Sharded engine(*model, {.group = copies,        // the ranks that hold the same experts
+///                                    .reduction = comm::Reduction::sum,
+///                                    .shared_beyond = {world.split(lists of ep, "ep gradients"), is_no_expert}});
+///   loss.backward();                                         // of what all ranks of ep hold, gradients are summed there
 ///
 /// A layer, in the order of events: rows are copied in the order of their experts; the ranks tell each other how many
 /// come (n x E / n numbers); rows travel (all-to-all); what came is put in the order of the experts here; the products;
@@ -40,11 +41,5 @@ bool is_expert_parameter(const std::string& name);
 /// and 8 E bytes of counts. Any rank may get all tokens of all ranks: its memory is that of their rows. Throws Error
 /// when the given experts are not this rank's.
 nn::ExpertsFunction expert_parallel(const comm::Group& group);
-
-/// Adds up the reduced gradients of all parameters but those that `is_expert` names over the ranks of `group`, which
-/// hold them alike: after the engine's reduction, which is over the ranks that hold the same experts; before clipping.
-/// A gradient that is nowhere stays undefined. Collective over `group`.
-void sum_over_expert_ranks(Sharded& sharded, const comm::Group& group,
-                           const std::function<bool(const std::string& name)>& is_expert);
 
 }  // namespace tessera

@@ -32,6 +32,17 @@ void check_pairs(const ShardingOptions& o) {
   if (!o.held_by_earlier_stage.empty() && (!o.stages || o.stages.rank() == 0))
     throw InputError(concat("sharding: held_by_earlier_stage names '", o.held_by_earlier_stage.front(),
                             "', but there is no earlier stage; set stages, or leave the names out"));
+  if (o.shared_beyond.ranks && o.shared_beyond.ranks.size() > 1) {
+    constexpr const char* what = "sharding: shared_beyond (parameters that ranks outside of the group hold, too) ";
+    if (!o.shared_beyond.has) throw InputError(concat(what, "does not say which they are; set shared_beyond.has"));
+    if (o.reduction != comm::Reduction::sum)
+      throw InputError(concat(what,
+                              "needs reduction = sum: what is not shared has terms of the other ranks' losses in "
+                              "its gradient already, and a mean over the group would weigh the two differently; divide "
+                              "the loss by the number of all ranks"));
+    if (o.compression || o.logical_shards > 0)
+      throw InputError(concat(what, "goes neither with compression nor with logical_shards; leave them out"));
+  }
   if (!o.offload_folder.empty() && o.offload == Offload::none)
     throw InputError(concat("sharding: offload_folder = '", o.offload_folder,
                             "', but nothing is offloaded; set offload, or leave the folder out"));

@@ -62,8 +62,14 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
       context_{.data_parallel = options_.group ? options_.group : world().group(),
                .shards = {},
                .copies = {},
+               .beyond = {},
                .pool = parallel::BufferPool(options_.group ? options_.group : world().group())} {
   parallel::check_options(options_, context_.data_parallel);
+  if (options_.shared_beyond.ranks && options_.shared_beyond.ranks.size() > 1) {
+    context_.beyond = options_.shared_beyond.ranks;
+    for (std::size_t i = 0; i < parameters_.parameters.size(); ++i)
+      parameters_.shared_beyond[i] = options_.shared_beyond.has(parameters_.parameters[i].name);
+  }
   check_module();
   parallel::require_same_structure(context_.data_parallel, parameters_.parameters, "parameter");
   if (options_.broadcast_buffers)
@@ -75,7 +81,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
   if (whole) {
     fill_unmanaged(/*sync=*/false);
     share_values();
-    if (!alone || options_.logical_shards > 0) make_reducer();
+    if (!alone || options_.logical_shards > 0 || context_.beyond) make_reducer();
   } else {
     make_groups();
   }
@@ -136,11 +142,15 @@ void Sharded::Impl::make_reducer() {
   std::vector<NamedTensor> trained;
   parallel::BucketSizes sizes{.first_mb = options_.first_bucket_mb, .mb = options_.bucket_mb};
   const std::vector<std::size_t> units = parallel::units_by_parameter(parameters_, options_.wrap);
+  const bool alone = context_.data_parallel.size() == 1 && options_.logical_shards == 0;
   for (std::size_t i = 0; i < parameters_.parameters.size(); ++i) {
     if (!parameters_.parameters[i].tensor.requires_grad()) continue;
+    if (alone && !parameters_.shared_beyond[i]) continue;  // nothing happens to its gradient: autograd's is the result
     trained.push_back(parameters_.parameters[i]);
     if (!units.empty()) sizes.unit_of.push_back(units[i]);
+    sizes.shared_beyond.push_back(parameters_.shared_beyond[i]);
   }
+  if (trained.empty()) return;
   // Half the bytes on the wire is a compression to the reducer. fp64 stays what it is, as where gradients are
   // scattered.
   std::shared_ptr<parallel::Compression> compression = options_.compression;
@@ -164,7 +174,8 @@ parallel::GradientReducerOptions Sharded::Impl::reducer_options(
           .find_unused_parameters = options_.find_unused_parameters || options_.data_dependent,
           .wait_at_once = !options_.overlap_comm,
           .reduce_at_end = options_.data_dependent,
-          .check_finite = options_.check_finite};
+          .check_finite = options_.check_finite,
+          .beyond = context_.beyond};
 }
 
 /// To the gradients of all trained parameters, and to the begin and end of every backward.
@@ -184,7 +195,8 @@ void Sharded::Impl::make_groups() {
                   : parallel::group_by_buckets(parameters_,
                                                {.first_mb = options_.first_bucket_mb,
                                                 .mb = options_.bucket_mb,
-                                                .unit_of = parallel::units_by_parameter(parameters_, options_.wrap)});
+                                                .unit_of = parallel::units_by_parameter(parameters_, options_.wrap),
+                                                .shared_beyond = parameters_.shared_beyond});
   context_.materializer = this;
   context_.writes = &writes_;
   context_.param_dtype = options_.param_dtype;
@@ -476,8 +488,9 @@ void Sharded::Impl::reduce() {
 
 void Sharded::Impl::zero_grad() {
   const std::lock_guard lock(mutex_);
-  if (gradients_) return gradients_->zero_grad();
-  for (ShardedParameter& p : local_) p.local.mutable_grad().reset();
+  if (gradients_) gradients_->zero_grad();
+  if (plain())  // some, or all, may be nobody's business but autograd's
+    for (ShardedParameter& p : local_) p.local.mutable_grad().reset();
 }
 
 double Sharded::Impl::grad_norm() {

@@ -28,14 +28,15 @@ at::ScalarType wire_dtype(const FlatGroup& group, std::optional<at::ScalarType> 
 
 }  // namespace
 
-FlatGradient::FlatGradient(std::string name, const comm::Group& all, std::vector<Member> members,
+FlatGradient::FlatGradient(std::string name, GradientGroups groups, std::vector<Member> members,
                            comm::Reduction reduction, bool fixed_order)
     : name_(std::move(name)),
-      groups_{.all = all, .shards = {}, .copies = all},
+      groups_(std::move(groups)),
       members_(std::move(members)),
       fixed_order_(fixed_order),
       in_place_(!fixed_order),
-      adds_up_(reduction == comm::Reduction::mean || all.rank() == 0),
+      adds_up_(reduction == comm::Reduction::mean ||
+               (groups_.all.rank() == 0 && (!groups_.beyond || groups_.beyond.rank() == 0))),
       counts_(2 * members_.size()) {
   std::vector<layout::Parameter> described;
   std::vector<std::size_t> order(members_.size());
@@ -45,8 +46,9 @@ FlatGradient::FlatGradient(std::string name, const comm::Group& all, std::vector
   const layout::FlatLayout flat = layout::make_flat_layout(described, order, 1);
   const auto options = at::TensorOptions(members_.front().dtype).device(members_.front().device);
   const auto with_counters = flat.padded + static_cast<std::int64_t>(counts_.size());
-  buffer_ = comm::zeros_shared(all, {with_counters}, options);
-  sum_ = in_place_ ? buffer_ : comm::zeros_shared(all, {with_counters}, options);
+  const comm::Group& widest = groups_.all.size() == 1 && groups_.beyond ? groups_.beyond : groups_.all;
+  buffer_ = comm::zeros_shared(widest, {with_counters}, options);
+  sum_ = in_place_ ? buffer_ : comm::zeros_shared(widest, {with_counters}, options);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& m = members_[i];
     m.offset = flat.segments[i].offset;
@@ -67,7 +69,10 @@ FlatGradient::FlatGradient(std::string name, const comm::Group& all, std::vector
 FlatGradient::FlatGradient(ShardingContext& context, FlatGroup& group, std::optional<at::ScalarType> reduce_dtype,
                            bool fixed_order, std::size_t first_index)
     : name_(concat("unit '", group.name(), "'")),
-      groups_{.all = context.data_parallel, .shards = context.shards, .copies = context.copies},
+      groups_{.all = context.data_parallel,
+              .shards = context.shards,
+              .copies = context.copies,
+              .beyond = group.shared_beyond() ? context.beyond : comm::Group()},
       fixed_order_(fixed_order),
       context_(&context),
       group_(&group),
@@ -315,7 +320,8 @@ std::vector<FlatGradient::Member> FlatGradient::release_members() {
   return std::move(members_);
 }
 
-std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const comm::Group& all,
+std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const comm::Group& all, const comm::Group& beyond,
+                                                           const std::vector<bool>& shared,
                                                            std::vector<FlatGradient::Member> members,
                                                            const std::vector<std::vector<std::size_t>>& lists,
                                                            comm::Reduction reduction, bool fixed_order) {
@@ -324,8 +330,11 @@ std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const comm::Group& al
   for (const std::vector<std::size_t>& list : lists) {
     std::vector<FlatGradient::Member> chosen;
     for (const std::size_t i : list) chosen.push_back(std::move(members[i]));
-    made.push_back(
-        std::make_unique<FlatGradient>(concat("bucket ", made.size()), all, std::move(chosen), reduction, fixed_order));
+    const bool is_shared = !shared.empty() && shared[list.front()];
+    made.push_back(std::make_unique<FlatGradient>(
+        concat("bucket ", made.size()),
+        GradientGroups{.all = all, .shards = {}, .copies = all, .beyond = is_shared ? beyond : comm::Group()},
+        std::move(chosen), reduction, fixed_order));
   }
   return made;
 }

@@ -48,7 +48,7 @@ class FlatGradient {
   };
 
   /// Whole. `members` lie in the buffer in this order; those with a result keep it: it is copied.
-  FlatGradient(std::string name, const comm::Group& all, std::vector<Member> members, comm::Reduction reduction,
+  FlatGradient(std::string name, GradientGroups groups, std::vector<Member> members, comm::Reduction reduction,
                bool fixed_order);
   /// Sharded. `group` and `context` outlive this. `reduce_dtype`: on the wire; empty: fp32 (fp64 stays what it is).
   /// `first_index`: of its first member among the reducer's parameters.
@@ -115,8 +115,10 @@ class FlatGradient {
   std::unique_ptr<MovedGradients> signs_ = {};  ///< in the module's own parameters between backwards
 };
 
-/// DDP's flat gradients, one per list of indices into `members`; what lies in `old` moves there.
-std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const comm::Group& all,
+/// DDP's flat gradients, one per list of indices into `members`; what lies in `old` moves there. `beyond`: the groups'
+/// for lists of parameters that `shared` (by index; empty: none) names.
+std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const comm::Group& all, const comm::Group& beyond,
+                                                           const std::vector<bool>& shared,
                                                            std::vector<FlatGradient::Member> members,
                                                            const std::vector<std::vector<std::size_t>>& lists,
                                                            comm::Reduction reduction, bool fixed_order);

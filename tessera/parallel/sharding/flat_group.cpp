@@ -18,7 +18,12 @@
 namespace tessera::parallel {
 
 FlatGroup::FlatGroup(ShardingContext& context, const GroupPlan& plan, const ModuleParameters& module)
-    : context_(context), name_(plan.name), unit_(plan.unit), trained_(plan.trained), stays_whole_(plan.stays_whole) {
+    : context_(context),
+      name_(plan.name),
+      unit_(plan.unit),
+      trained_(plan.trained),
+      stays_whole_(plan.stays_whole),
+      shared_beyond_(plan.shared_beyond) {
   shard_dtype_ = module.parameters[plan.parameters.front()].tensor.scalar_type();
   const bool converts = context.param_dtype && at::isFloatingType(shard_dtype_) && !plan.of_batch_norm;
   dtype_ = converts ? *context.param_dtype : shard_dtype_;

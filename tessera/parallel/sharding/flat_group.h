@@ -34,6 +34,7 @@ struct ShardingContext {
   comm::Group data_parallel;  ///< all ranks: S x R
   comm::Group shards;         ///< the S ranks that hold the parts of one copy
   comm::Group copies;         ///< the R ranks that hold the same part
+  comm::Group beyond;         ///< ranks outside that hold some parameters alike, too (GroupPlan::shared_beyond)
   BufferPool pool;
   Materializer* materializer = nullptr;
   Materializer* writes = nullptr;  ///< is told of every operator that changes a local part
@@ -84,6 +85,7 @@ class FlatGroup {
   const std::string& name() const { return name_; }
   std::size_t unit() const { return unit_; }
   bool trained() const { return trained_; }
+  bool shared_beyond() const { return shared_beyond_; }
   bool stays_whole() const { return stays_whole_; }
   const layout::FlatLayout& flat_layout() const { return layout_; }
   const std::vector<Member>& members() const { return members_; }
@@ -109,7 +111,7 @@ class FlatGroup {
   ShardingContext& context_;
   std::string name_;
   std::size_t unit_;
-  bool trained_, stays_whole_;
+  bool trained_, stays_whole_, shared_beyond_;
   at::ScalarType dtype_, shard_dtype_;
   layout::FlatLayout layout_;
   layout::Range held_;

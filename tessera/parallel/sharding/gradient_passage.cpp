@@ -30,6 +30,10 @@ void GradientPassage::start(const PassageOptions& options, const GradientGroups&
     else
       stages_ = {Stage::reduce_scatter};
   }
+  if (groups_.beyond) {
+    if (!passing_.scattered() && groups_.all.size() == 1) stages_.clear();
+    stages_.push_back(Stage::beyond);
+  }
   advance();
 }
 
@@ -50,6 +54,10 @@ void GradientPassage::wait() {
 void GradientPassage::run(Stage stage) {
   const comm::Tag tag(passing_.tag);
   if (stage == Stage::accumulate) return accumulate();
+  if (stage == Stage::beyond) {
+    work_ = groups_.beyond.all_reduce(passing_.scattered() ? passing_.result : passing_.message, reduction());
+    return;
+  }
   const bool scatter = stage == Stage::reduce_scatter;
   const comm::Group& group = scatter ? groups_.shards : passing_.scattered() ? groups_.copies : groups_.all;
   const at::Tensor& input = scatter || !passing_.scattered() ? passing_.flat : passing_.result;

@@ -4,6 +4,7 @@
 ///
 ///   whole gradients    all_reduce over all ranks
 ///   shards             reduce_scatter over the shard group, then all_reduce over the copies of the shard (HSDP)
+///   shared beyond      behind these, all_reduce over ranks outside that hold the same parameters (what is no expert)
 ///   fixed order        accumulate: x_0, x_1, ... are added to the running sum in the order of the ranks
 ///
 /// What is done to the numbers for the wire's sake, and undone after it, is done here and nowhere else: the division
@@ -20,9 +21,9 @@
 namespace tessera::parallel {
 
 /// The groups of one flat gradient. `shards`: the ranks that hold its parts (one rank: it stays whole); `copies`: those
-/// that hold the same part; `all`: both.
+/// that hold the same part; `all`: both. `beyond`: ranks of other groups that hold the same part; empty: none.
 struct GradientGroups {
-  comm::Group all, shards, copies;
+  comm::Group all, shards, copies, beyond = {};
 };
 
 struct PassageOptions {
@@ -55,7 +56,7 @@ class GradientPassage {
   void finish();
 
  private:
-  enum class Stage { all_reduce, reduce_scatter, accumulate };
+  enum class Stage { all_reduce, reduce_scatter, accumulate, beyond };
 
   void run(Stage stage);
   void accumulate();

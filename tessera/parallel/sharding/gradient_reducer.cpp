@@ -75,8 +75,8 @@ void GradientReducer::rebuild() {
   for (Flat& flat : flats_)
     for (FlatGradient::Member& member : flat.gradient->release_members()) members[member.index] = std::move(member);
   flats_.clear();
-  place(whole_gradients(all_, std::move(members), assignment_, options_.passage.reduction,
-                        options_.passage.fixed_order()));
+  place(whole_gradients(all_, options_.beyond, sizes_.shared_beyond, std::move(members), assignment_,
+                        options_.passage.reduction, options_.passage.fixed_order()));
 }
 
 void GradientReducer::begin(bool paused) {
@@ -198,28 +198,50 @@ void GradientReducer::reduce() {
   end();
 }
 
+/// By parameter, in the order of the flat gradients: how many of the ranks that reduce it used it.
+std::vector<std::int32_t> GradientReducer::sum_of_users() const {
+  const comm::Tag tag("used parameters");
+  const auto sum = [](const comm::Group& group, std::vector<std::int32_t>& numbers) {
+    if (numbers.empty()) return;
+    at::Tensor there = at::tensor(numbers, at::kInt).to(group.device());
+    group.all_reduce(there).wait();
+    there = there.cpu();
+    std::copy_n(there.const_data_ptr<std::int32_t>(), numbers.size(), numbers.begin());
+  };
+  std::vector<std::int32_t> ranks, beyond;
+  for (const Flat& flat : flats_)
+    for (std::size_t m = 0; m < flat.ready.size(); ++m) ranks.push_back(flat.gradient->members()[m].given);
+  sum(all_, ranks);
+  if (!options_.beyond) return ranks;
+  std::vector<std::size_t> shared;
+  std::size_t i = 0;
+  for (const Flat& flat : flats_)
+    for (std::size_t m = 0; m < flat.ready.size(); ++m, ++i)
+      if (flat.gradient->groups().beyond) shared.push_back(i);
+  for (const std::size_t s : shared) beyond.push_back(ranks[s]);
+  sum(options_.beyond, beyond);
+  for (std::size_t s = 0; s < shared.size(); ++s) ranks[shared[s]] = beyond[s];
+  return ranks;
+}
+
 /// Which parameters any rank used, and any rank missed. Where that does not travel with the gradients: one small sum
 /// for all of them.
 void GradientReducer::count_users() {
   if (flats_.empty()) return;
-  std::vector<std::int32_t> ranks;
-  if (!flats_.front().gradient->whole()) {
-    for (const Flat& flat : flats_)
-      for (std::size_t m = 0; m < flat.ready.size(); ++m) ranks.push_back(flat.gradient->members()[m].given);
-    at::Tensor shared = at::tensor(ranks, at::kInt).to(all_.device());
-    const comm::Tag tag("used parameters");
-    all_.all_reduce(shared).wait();
-    shared = shared.cpu();
-    std::copy_n(shared.const_data_ptr<std::int32_t>(), ranks.size(), ranks.begin());
-  }
+  const std::vector<std::int32_t> ranks =
+      flats_.front().gradient->whole() ? std::vector<std::int32_t>() : sum_of_users();
   const auto count_of = [&](std::size_t i, const Flat& flat, std::size_t m) {
-    return ranks.empty() ? flat.gradient->used_and_missed(m) : std::pair(ranks[i] > 0, ranks[i] < all_.size());
+    if (ranks.empty()) return flat.gradient->used_and_missed(m);
+    const comm::Group& beyond = flat.gradient->groups().beyond;
+    return std::pair(ranks[i] > 0, ranks[i] < all_.size() * (beyond ? beyond.size() : 1));
   };
   bool missed = false;
   std::size_t i = 0;
   for (const Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m) missed = missed || count_of(i++, flat, m).second;
-  if (missed && !options_.find_unused_parameters) throw_missing();  // on every rank: the numbers are the same
+  if (!options_.find_unused_parameters) {
+    if (missed) throw_missing();  // on every rank of the group: the numbers are the same
+  }
   i = 0;
   for (Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, count_of(i++, flat, m).first);
@@ -233,6 +255,7 @@ void GradientReducer::learn_order() {
   at::Tensor shared = at::tensor(order, at::kLong).to(all_.device());
   const comm::Tag tag("order of reductions");
   all_.broadcast(shared, 0).wait();
+  if (options_.beyond) options_.beyond.broadcast(shared, 0).wait();
   shared = shared.cpu();
   const std::int64_t* values = shared.const_data_ptr<std::int64_t>();
   const std::vector<std::size_t> observed(values, values + shared.numel());

@@ -24,6 +24,7 @@ struct GradientReducerOptions {
   bool wait_at_once = false;   ///< no overlap
   bool reduce_at_end = false;  ///< all reductions when backward ends, in one order, whatever was used
   bool check_finite = true;    ///< remember the first gradient that is not finite
+  comm::Group beyond = {};     ///< of flat gradients that are reduced there, too; empty: there are none
 };
 
 /// The life of one flat gradient in a backward:
@@ -100,6 +101,7 @@ class GradientReducer {
   void finish(std::size_t f);
   void bound_memory();
   void count_users();
+  std::vector<std::int32_t> sum_of_users() const;
   void learn_order();
   [[noreturn]] void throw_missing() const;
 

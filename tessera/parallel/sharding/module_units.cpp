@@ -64,6 +64,7 @@ bool is_batch_norm(const torch::nn::Module& module) {
 ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart) {
   ModuleParameters result;
   TreeMaker(result, batch_norm_apart).add(module, "", 0);
+  result.shared_beyond.resize(result.parameters.size());
   return result;
 }
 
@@ -73,22 +74,24 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
   std::vector<std::size_t> small;
   const auto add_unit = [&](const std::string& name, bool root, const std::vector<std::size_t>& parameters,
                             bool whole) {
-    using Kind = std::tuple<at::ScalarType, bool, bool>;  // dtype, frozen, of a BatchNorm
+    using Kind = std::tuple<at::ScalarType, bool, bool, bool>;  // dtype, frozen, of a BatchNorm, shared beyond
     std::map<Kind, std::vector<std::size_t>> kinds;
     for (const std::size_t p : parameters) {
       const at::Tensor& tensor = module.parameters[p].tensor;
-      kinds[{tensor.scalar_type(), !tensor.requires_grad(), module.of_batch_norm[p]}].push_back(p);
+      kinds[{tensor.scalar_type(), !tensor.requires_grad(), module.of_batch_norm[p], module.shared_beyond[p]}]
+          .push_back(p);
     }
     if (kinds.empty()) return;
     UnitPlan unit{name, root, {}};
     for (const auto& [kind, members] : kinds) {
-      const auto [dtype, frozen, batch_norm] = kind;
+      const auto [dtype, frozen, batch_norm, shared] = kind;
       std::string group = name;
       if (frozen) group += " (frozen)";
       if (batch_norm) group += " (BatchNorm)";
+      if (shared && !std::get<3>(kinds.begin()->first)) group += " (beside experts)";
       if (dtype != std::get<0>(kinds.begin()->first)) group += concat(" ", c10::toString(dtype));
       unit.groups.push_back(plan.groups.size());
-      plan.groups.push_back({group, plan.units.size(), !frozen, whole, members, batch_norm});
+      plan.groups.push_back({group, plan.units.size(), !frozen, whole, members, batch_norm, shared});
     }
     plan.units.push_back(std::move(unit));
   };
@@ -110,24 +113,27 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<NamedTens
   std::vector<layout::Parameter> described;
   for (const NamedTensor& p : parameters)
     described.push_back({p.name, p.tensor.sizes().vec(), static_cast<std::int64_t>(p.tensor.element_size())});
-  const auto unit_of = [&](std::size_t p) { return sizes.unit_of.empty() ? 0 : sizes.unit_of[p]; };
-  std::map<std::size_t, std::vector<std::size_t>> by_unit;
+  using Kind = std::pair<std::size_t, bool>;  // unit, shared beyond
+  const auto kind_of = [&](std::size_t p) {
+    return Kind(sizes.unit_of.empty() ? 0 : sizes.unit_of[p], !sizes.shared_beyond.empty() && sizes.shared_beyond[p]);
+  };
+  std::map<Kind, std::vector<std::size_t>> by_kind;
   std::vector<std::size_t> place(parameters.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     place[order[i]] = i;
-    by_unit[unit_of(order[i])].push_back(order[i]);
+    by_kind[kind_of(order[i])].push_back(order[i]);
   }
   std::vector<std::vector<std::size_t>> result;
-  for (const auto& [unit, chosen] : by_unit) {
-    const double first = unit == unit_of(order.front()) ? sizes.first_mb : sizes.mb;
+  for (const auto& [kind, chosen] : by_kind) {
+    const double first = kind == kind_of(order.front()) ? sizes.first_mb : sizes.mb;
     // The layout knows element sizes, not dtypes: float16 and bfloat16 may still share a list, but never a bucket.
     for (const auto& list : layout::assign_buckets(described, chosen, to_bytes(first), to_bytes(sizes.mb))) {
-      std::map<at::ScalarType, std::vector<std::size_t>> kinds;
-      for (const std::size_t p : list) kinds[parameters[p].tensor.scalar_type()].push_back(p);
-      for (auto& [dtype, members] : kinds) result.push_back(std::move(members));
+      std::map<at::ScalarType, std::vector<std::size_t>> by_type;
+      for (const std::size_t p : list) by_type[parameters[p].tensor.scalar_type()].push_back(p);
+      for (auto& [dtype, members] : by_type) result.push_back(std::move(members));
     }
   }
-  if (by_unit.size() > 1)  // a bucket comes where its last parameter stands, because only then can it be reduced
+  if (by_kind.size() > 1)  // a bucket comes where its last parameter stands, because only then can it be reduced
     std::sort(result.begin(), result.end(),
               [&](const auto& a, const auto& b) { return place[a.back()] < place[b.back()]; });
   return result;
@@ -157,7 +163,8 @@ GroupingPlan group_by_buckets(const ModuleParameters& module, const BucketSizes&
       if (list.empty()) continue;
       const std::string name = concat("bucket ", plan.units.size());
       plan.units.push_back({name, false, {plan.groups.size()}});
-      plan.groups.push_back({name, plan.groups.size(), true, true, list, module.of_batch_norm[list.front()]});
+      plan.groups.push_back({name, plan.groups.size(), true, true, list, module.of_batch_norm[list.front()],
+                             module.shared_beyond[list.front()]});
     }
   }
   return plan;

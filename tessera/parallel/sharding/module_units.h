@@ -19,6 +19,7 @@ struct ModuleParameters {
   std::vector<NamedTensor> parameters;
   layout::ModuleTree tree;
   std::vector<bool> of_batch_norm;  ///< by parameter; all false unless they are to lie apart
+  std::vector<bool> shared_beyond;  ///< by parameter: ShardingOptions::shared_beyond
 };
 ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart = false);
 
@@ -26,7 +27,7 @@ ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_
 bool is_batch_norm(const torch::nn::Module& module);
 
 /// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or
-/// none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as PyTorch's FSDP does,
+/// none, all shared beyond the ranks or none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as PyTorch's FSDP does,
 /// torch/distributed/fsdp/_wrap_utils.py.)
 struct GroupPlan {
   std::string name;  ///< "h.0", "h.0 (frozen)", "bucket 2"
@@ -35,6 +36,7 @@ struct GroupPlan {
   bool stays_whole;                     ///< between steps (below the persistence threshold)
   std::vector<std::size_t> parameters;  ///< indices into ModuleParameters::parameters
   bool of_batch_norm = false;
+  bool shared_beyond = false;
 };
 
 struct UnitPlan {
@@ -56,10 +58,11 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
 struct BucketSizes {
   double first_mb = 1, mb = 25;           ///< MiB; the first one is small, so that communication starts early
   std::vector<std::size_t> unit_of = {};  ///< by parameter; no bucket holds parameters of two units. Empty: one unit
+  std::vector<bool> shared_beyond = {};   ///< by parameter; no bucket holds both kinds. Empty: none is
 };
 
-/// Lists of `parameters` by index, in the order of reduction: layout::assign_buckets over `order`, one dtype and one
-/// unit per list.
+/// Lists of `parameters` by index, in the order of reduction: layout::assign_buckets over `order`, one dtype, one unit
+/// and one way over the ranks per list.
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<NamedTensor>& parameters,
                                                      const std::vector<std::size_t>& order, const BucketSizes& sizes);
 

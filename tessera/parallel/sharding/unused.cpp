@@ -21,6 +21,11 @@ void throw_unused(const comm::Group& group, const std::vector<std::string>& name
         concat("'", names[i], "' on ",
                ranks[i].size() == texts.size() ? std::string("every rank") : concat("rank ", join(ranks[i]))));
   }
+  if (count == 0)
+    throw Error(
+        concat("data parallelism: backward gave no gradient to some parameters on ranks that hold them alike, "
+               "outside of group '",
+               group.name(), "'; their errors name them"));
   throw Error(concat("data parallelism: backward gave no gradient to ", count, " of ", names.size(),
                      " parameters: ", join(named), count > most ? ", ..." : "",
                      "; use every parameter in the loss, set requires_grad to false before wrapping, or "

@@ -31,6 +31,8 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
     groups.engine = made.of(Axis::edp);
     groups.experts = made.of(Axis::ep);
     groups.stages = made.over({Axis::pp, Axis::ep});
+    constexpr Axis ep = Axis::ep;  // tokens travel during backward, too: sums must not come between them
+    groups.beside = world.split(layout::all_groups(groups.mesh, std::span(&ep, 1)), "ep gradients");
   }
   constexpr Axis stages = Axis::pp;
   if (groups.pipeline_ranks() > 1 && groups.pipeline.capabilities().ordered_messages)

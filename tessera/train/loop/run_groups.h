@@ -20,6 +20,7 @@ struct RunGroups {
   comm::Group gradients;  ///< those that have other tokens (dp x cp)
   comm::Group engine;     ///< those over which the sharding engine divides: the same, or edp of these
   comm::Group experts;    ///< ep
+  comm::Group beside;     ///< the same ranks, for gradients of what is no expert
   comm::Group stages;     ///< those that have other parameters of the model: pp x ep
   comm::Group tensor;     ///< tp
   comm::Group pipeline;   ///< pp

@@ -83,6 +83,8 @@ void TrainingLoop::shard_model() {
     if (!tied.empty() && groups.pipeline.rank() == rank_of.back() && rank_of.front() != rank_of.back())
       options.held_by_earlier_stage = {tied};
   }
+  if (groups.expert_ranks() > 1)
+    options.shared_beyond = {groups.beside, [](const std::string& name) { return !is_expert_parameter(name); }};
   if (groups.expert_ranks() > 1 && groups.experts.rank() > 0) {
     options.held_by_earlier_stage.clear();
     for (const auto& item : setup_.model->named_parameters())

@@ -63,7 +63,6 @@ class TrainingLoop {
   std::vector<data::Batch> read_step() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
   void compute_in_pipeline(const std::vector<data::Batch>& batches, double scale, double logged);
-  void add_gradients_beside_experts();
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
   bool update_weights();
   bool check_norm();

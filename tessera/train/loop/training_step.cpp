@@ -10,7 +10,6 @@
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/context/batch.h>
-#include <tessera/parallel/expert/experts.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/loop/batch_size.h>
 #include <tessera/train/loop/evaluate.h>
@@ -95,15 +94,6 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     // Ranks of tp have the same loss; what they log is added up.
     window_.add_loss(scale == 0 ? 0 : loss.item<double>() / scale * logged / setup_.groups.tensor_ranks());
   }
-  add_gradients_beside_experts();
-}
-
-/// The engine has reduced over the ranks that hold the same experts; all ranks of ep hold everything else alike.
-void TrainingLoop::add_gradients_beside_experts() {
-  if (setup_.groups.expert_ranks() == 1) return;
-  enter(Phase::backward, "reduce");
-  sum_over_expert_ranks(*sharded_, setup_.groups.experts, is_expert_parameter);
-  core_.gradients_changed();
 }
 
 /// The same with stages of the model on several ranks: one reduction, when all micro-batches are through.
@@ -119,7 +109,6 @@ void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, 
   for (const double loss : losses) window_.add_loss(scale == 0 ? 0 : loss / scale * logged / same);
   enter(Phase::backward, "reduce");
   sharded_->reduce();
-  add_gradients_beside_experts();
   pipeline_->add_tied_gradients(*sharded_);
   core_.gradients_changed();
   comm::life().advance();
