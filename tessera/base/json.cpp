@@ -14,8 +14,10 @@ namespace {
 
 class Parser : JsonScanner {
  public:
-  Parser(std::string_view text, std::shared_ptr<const std::string> file, int line, const char* what)
-      : JsonScanner(text, std::move(file), line, what) {}
+  Parser(std::string_view text, std::shared_ptr<const std::string> file, int line, int column, const char* what)
+      : JsonScanner(text, std::move(file), line, what) {
+    line_begin_ -= static_cast<std::size_t>(column - 1);  // wraps, and so does the difference that becomes a column
+  }
 
   Value parse() {
     require_utf8();
@@ -205,11 +207,11 @@ class Writer {
 }  // namespace
 
 Value parse_json(std::string_view text, const std::string& name) {
-  return Parser(text, std::make_shared<const std::string>(name), 1, "file").parse();
+  return Parser(text, std::make_shared<const std::string>(name), 1, 1, "file").parse();
 }
 
-Value parse_json_line(std::string_view text, std::shared_ptr<const std::string> file, int line) {
-  return Parser(text, std::move(file), line, "line").parse();
+Value parse_json_line(std::string_view text, std::shared_ptr<const std::string> file, int line, int column) {
+  return Parser(text, std::move(file), line, column, "line").parse();
 }
 
 Value read_json(const std::string& path, std::uint64_t max_bytes) {

@@ -1,4 +1,5 @@
 #include <tessera/base/error.h>
+#include <tessera/base/file_part.h>
 #include <tessera/base/value.h>
 
 #include <bit>
@@ -62,6 +63,7 @@ const char* kind_name(Value::Kind kind) {
 std::string SourcePos::str() const {
   if (file == nullptr) return "(made by the program)";
   if (kind == Kind::environment) return concat("environment ", *file);
+  if (line < 0) return static_cast<const FilePart&>(*file).place(-line, column);
   return line == 0 ? *file : concat(*file, ":", line, ":", column);
 }
 

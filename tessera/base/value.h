@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// Where something was written. line and column count from 1, columns in bytes; line 0 = the file as a whole; no file =
-/// made by the program. What did not come from a file has the name of its variable or flag instead.
+/// Where something was written. line and column count from 1, columns in bytes; line 0 = the file as a whole, < 0: see
+/// file_part.h; no file = made by the program. What came from no file has its variable's or flag's name instead.
 struct SourcePos {
   enum class Kind : unsigned char { file, environment, flag };
 
