@@ -84,6 +84,7 @@ endfunction()
 function(tessera_core_layer folder)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "_arrow\\.cpp$")  # of a plug-in: Arrow.cmake
   if(NOT sources)
     return()
   endif()

@@ -1,12 +1,13 @@
 #!/bin/bash
 # Installs what the build needs: Debian packages, and LibTorch 2.11.0 (the PyPI wheel and two NVIDIA run-time
-# libraries that libtorch_cpu.so is linked to; no CUDA toolkit) into .deps/torch, and the formatter of
-# tools/format.sh into .deps/clang-format. Nothing else touches the network.
+# libraries that libtorch_cpu.so is linked to; no CUDA toolkit) into .deps/torch, Apache Arrow into .deps/arrow, and
+# the formatter of tools/format.sh into .deps/clang-format. Nothing else touches the network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=${TESSERA_DEPS:-.deps}/torch
 packages=(g++ cmake ninja-build ccache pkg-config make git python3 python3-pip
-          libyaml-cpp-dev libpcre2-dev libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
+          libyaml-cpp-dev libpcre2-dev zlib1g-dev libzstd-dev liblzma-dev
+          libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
           libjs-dygraphs bible-kjv bible-kjv-text)
 missing=()
 for p in "${packages[@]}"; do
@@ -30,6 +31,18 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "${wheels[*]}" ]; then
   rm -rf "$prefix"; mkdir -p "$prefix"
   install_wheels "$prefix" "${wheels[@]}"
   echo "${wheels[*]}" > "$stamp"
+fi
+# Apache Arrow for Parquet and Arrow files: of the wheel the two libraries and their headers (65 MB), no Python.
+arrow=pyarrow==26.0.1
+prefix=${TESSERA_DEPS:-.deps}/arrow
+if [ "$(cat "$prefix/.installed" 2>/dev/null)" != "$arrow" ]; then
+  echo "downloading Apache Arrow (55 MB) into $prefix"
+  rm -rf "$prefix"; mkdir -p "$prefix/all"
+  install_wheels "$prefix/all" "$arrow"
+  mkdir "$prefix/pyarrow"
+  mv "$prefix"/all/pyarrow/{include,libarrow.so.*,libparquet.so.*} "$prefix/pyarrow"
+  rm -rf "$prefix/all"
+  echo "$arrow" > "$prefix/.installed"
 fi
 # The formatter has a stamp of its own, so that a folder with LibTorch gets it, too.
 formatter=clang-format==19.1.7

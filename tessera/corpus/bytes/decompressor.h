@@ -1,0 +1,48 @@
+#pragma once
+/// \file
+/// What the streams of compressed files share: input in pieces, and complaints that name the byte.
+
+#include <tessera/corpus/bytes/byte_stream.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::corpus {
+
+class Decompressor : public ByteStream {
+ public:
+  std::size_t read(std::span<char> to) final;
+  std::uint64_t used() const final;
+
+ protected:
+  /// `format` in messages: "gzip".
+  Decompressor(const SourceFile& file, const char* format);
+
+  /// Takes bytes off the front of `input` and writes into `to`; returns how many were written. `last`: nothing follows
+  /// behind `input`. Calls damaged() for what is not of the format.
+  virtual std::size_t step(std::string_view& input, std::span<char> to, bool last) = 0;
+  /// Whether the file may end here.
+  virtual bool complete() const = 0;
+  /// "a.jsonl.gz: the gzip data are damaged near byte 4711 of the file: REASON".
+  [[noreturn]] void damaged(const std::string& reason);
+
+ private:
+  std::size_t next_bytes(std::span<char> to);
+
+  std::string path_;
+  const char* format_;
+  std::unique_ptr<ByteStream> file_;
+  std::vector<char> buffer_;
+  std::string_view input_;
+  std::uint64_t size_, taken_ = 0;
+  std::optional<std::string> complaint_;
+};
+
+std::unique_ptr<ByteStream> open_gzip(const SourceFile& file);  ///< with several members, as `cat a.gz b.gz` makes
+std::unique_ptr<ByteStream> open_zstd(const SourceFile& file);  ///< with several frames; windows up to 128 MiB
+std::unique_ptr<ByteStream> open_xz(const SourceFile& file);    ///< with several streams; at most 256 MiB of memory
+
+}  // namespace tessera::corpus

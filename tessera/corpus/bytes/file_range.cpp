@@ -1,0 +1,57 @@
+// A range of a file as a stream.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <tessera/base/error.h>
+#include <tessera/corpus/bytes/byte_stream.h>
+
+namespace tessera::corpus {
+namespace {
+
+class FileRange : public ByteStream {
+ public:
+  FileRange(const std::string& path, std::uint64_t begin, std::uint64_t end)
+      : path_(path), begin_(begin), at_(begin), end_(end), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) throw InputError(concat("cannot open '", path, "': ", std::strerror(errno)));
+    ::posix_fadvise(fd_, static_cast<off_t>(begin), static_cast<off_t>(end - begin), POSIX_FADV_SEQUENTIAL);
+  }
+  ~FileRange() override { ::close(fd_); }
+  FileRange(const FileRange&) = delete;
+  FileRange& operator=(const FileRange&) = delete;
+
+  std::size_t read(std::span<char> to) override {
+    const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(to.size(), end_ - at_));
+    if (want == 0) return 0;
+    ssize_t got;
+    do {
+      got = ::pread(fd_, to.data(), want, static_cast<off_t>(at_));
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) throw InputError(concat(path_, ": cannot be read at byte ", at_, ": ", std::strerror(errno)));
+    if (got == 0)
+      throw InputError(concat(path_, ": ends at byte ", at_, ", but had ", end_,
+                              " when it was found: somebody shortened it meanwhile"));
+    at_ += static_cast<std::uint64_t>(got);
+    return static_cast<std::size_t>(got);
+  }
+
+  std::uint64_t used() const override { return at_ - begin_; }
+
+ private:
+  std::string path_;
+  std::uint64_t begin_, at_, end_;
+  int fd_;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> open_range(const std::string& path, std::uint64_t begin, std::uint64_t end) {
+  return std::make_unique<FileRange>(path, begin, end);
+}
+
+}  // namespace tessera::corpus

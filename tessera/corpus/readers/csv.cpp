@@ -1,0 +1,180 @@
+// CSV (RFC 4180) and TSV: the first row has the names of the columns; every cell is a string, whatever it looks like.
+
+#include <algorithm>
+#include <limits>
+
+#include <tessera/base/error.h>
+#include <tessera/corpus/bytes/window.h>
+#include <tessera/corpus/readers/readers.h>
+
+namespace tessera::corpus {
+namespace {
+
+constexpr std::string_view csv_mark = "\xEF\xBB\xBF";
+
+struct Cell {
+  std::string text;
+  int line = 0, column = 0;
+};
+
+/// Cells in quotes may hold separators, ends of lines and doubled quotes; a quote inside a cell without them stands for
+/// itself. Rows end with "\n", "\r\n" or the file; empty lines are passed over.
+class CsvReader : public RecordReader {
+ public:
+  CsvReader(const SourceFile& file, char separator)
+      : window_(open_bytes(file), file.path),
+        name_(std::make_shared<const std::string>(file.path)),
+        separator_(separator) {}
+
+  std::optional<Value> next() override {
+    if (!complaint_.empty()) throw InputError(complaint_);
+    if (names_.empty() && !read_names()) return std::nullopt;
+    std::vector<Cell> cells = row();
+    if (cells.empty()) return std::nullopt;
+    const SourcePos where = place(cells[0]);
+    if (cells.size() != names_.size())
+      throw InputError(concat(where.str(), ": has ", cells.size(), cells.size() == 1 ? " cell" : " cells",
+                              ", but the first row names ", names_.size(), ": is a quote or a separator missing?"));
+    std::vector<Value::Member> members;
+    members.reserve(cells.size());
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      members.emplace_back(names_[i], Value::of(std::move(cells[i].text)));
+      members.back().second.set_where(place(cells[i]));
+    }
+    Value record = Value::make_object(std::move(members));
+    record.set_where(where);
+    return record;
+  }
+  std::uint64_t bytes_read() const override { return window_.used(at_); }
+
+ private:
+  SourcePos place(const Cell& cell) const { return {name_, cell.line, cell.column}; }
+
+  bool read_names() {
+    if (byte(csv_mark.size() - 1) && window_.text().starts_with(csv_mark)) at_ = line_begin_ = csv_mark.size();
+    for (Cell& cell : row()) {
+      if (std::find(names_.begin(), names_.end(), cell.text) != names_.end())
+        stop(place(cell), concat("a second column is named \"", cell.text, "\""));
+      names_.push_back(std::move(cell.text));
+    }
+    return !names_.empty();
+  }
+
+  /// The cells of the next row; none at the end of the file.
+  std::vector<Cell> row() {
+    while (skip_line_end()) {
+    }
+    std::vector<Cell> cells;
+    if (!byte(at_)) return cells;
+    for (;;) {
+      cells.push_back(cell());
+      if (!byte(at_) || skip_line_end()) return cells;
+      ++at_;  // the separator
+    }
+  }
+
+  Cell cell() {
+    Cell cell{"", line_, static_cast<int>(at_ - line_begin_) + 1};
+    if (byte(at_) && window_.text()[at_] == '"') {
+      quoted(cell);
+    } else {
+      plain(cell);
+    }
+    return cell;
+  }
+
+  void plain(Cell& cell) {
+    const std::size_t begin = at_;
+    const char ends[] = {separator_, '\n'};
+    for (;;) {
+      at_ = std::min(window_.text().find_first_of(std::string_view(ends, 2), at_), window_.text().size());
+      if (at_ < window_.text().size() || !window_.more()) break;
+    }
+    cell.text = window_.text().substr(begin, at_ - begin);
+    if (cell.text.ends_with('\r') && (!byte(at_) || window_.text()[at_] == '\n')) {
+      cell.text.pop_back();
+      --at_;  // skip_line_end passes it
+    }
+  }
+
+  void quoted(Cell& cell) {
+    ++at_;
+    for (;;) {
+      const std::size_t quote = window_.text().find('"', at_);
+      const std::size_t end = std::min(quote, window_.text().size());
+      add_quoted(cell, end);
+      if (quote == std::string_view::npos) {
+        if (!window_.more()) stop(place(cell), "a cell in quotes that begins here never ends");
+        continue;
+      }
+      ++at_;
+      if (!byte(at_) || window_.text()[at_] != '"') break;
+      cell.text += '"';
+      ++at_;
+    }
+    if (!byte(at_)) return;
+    const char next = window_.text()[at_];
+    const bool line_ends = next == '\n' || (next == '\r' && (!byte(at_ + 1) || window_.text()[at_ + 1] == '\n'));
+    if (next != separator_ && !line_ends)
+      stop({name_, line_, static_cast<int>(at_ - line_begin_) + 1},
+           concat("expected '", separator_ == '\t' ? std::string("\\t") : std::string(1, separator_),
+                  "' or the end of the line behind a cell in quotes (a quote inside is written \"\")"));
+  }
+
+  /// Appends the bytes up to `end` and counts their lines.
+  void add_quoted(Cell& cell, std::size_t end) {
+    const std::string_view part = window_.text().substr(at_, end - at_);
+    cell.text += part;
+    if (const std::size_t feed = part.rfind('\n'); feed != std::string_view::npos) {
+      line_ += static_cast<int>(std::count(part.begin(), part.end(), '\n'));
+      line_begin_ = at_ + feed + 1;
+    }
+    at_ = end;
+  }
+
+  /// Passes "\n" or "\r\n" (or "\r" at the end of the file) and drops what stands before; false when there is none.
+  bool skip_line_end() {
+    if (!byte(at_)) return false;
+    std::size_t size = window_.text()[at_] == '\n' ? 1 : 0;
+    if (window_.text()[at_] == '\r') {
+      if (!byte(at_ + 1)) {
+        size = 1;
+      } else if (window_.text()[at_ + 1] == '\n') {
+        size = 2;
+      }
+    }
+    if (size == 0) return false;
+    window_.drop(at_ + size);
+    at_ = line_begin_ = 0;
+    if (line_ < std::numeric_limits<int>::max()) ++line_;
+    return true;
+  }
+
+  bool byte(std::size_t at) {
+    while (window_.text().size() <= at)
+      if (!window_.more()) return false;
+    return true;
+  }
+
+  /// Where rows begin is not known any more: every later call says the same.
+  [[noreturn]] void stop(const SourcePos& where, const std::string& what) {
+    complaint_ = concat(where.str(), ": ", what);
+    throw InputError(complaint_);
+  }
+
+  Window window_;
+  std::shared_ptr<const std::string> name_;
+  char separator_;
+  std::vector<std::string> names_;
+  std::size_t at_ = 0, line_begin_ = 0;  ///< in the window; a line that began before it cannot be: rows drop whole
+  int line_ = 1;
+  std::string complaint_;
+};
+
+}  // namespace
+
+std::unique_ptr<RecordReader> read_csv(const SourceFile& file) {
+  return std::make_unique<CsvReader>(file, file.kind == FileKind::tsv ? '\t' : ',');
+}
+
+}  // namespace tessera::corpus
