@@ -1,0 +1,132 @@
+#include <tessera/plan/memory.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tessera::plan {
+namespace {
+
+/// What a tensor of so many bytes takes: on the CPU blocks of 128 KB and more come in sizes an eighth of a power of two
+/// apart (nn/allocator.cpp), on devices in multiples of 512 bytes (c10/cuda/CUDACachingAllocator).
+double held(double bytes, bool on_cpu) {
+  const auto n = static_cast<std::uint64_t>(bytes);
+  if (!on_cpu) return static_cast<double>((n + 511) / 512 * 512);
+  if (n < (128u << 10)) return bytes;
+  const std::uint64_t step = std::bit_floor(n) / 8;
+  return static_cast<double>((n + step - 1) / step * step);
+}
+
+/// Adds up tensors that a block keeps.
+class Kept {
+ public:
+  Kept(const Plan& run, double tokens) : run_(run), n_(run.numerics), tokens_(tokens) {}
+
+  void add(double per_token, double element) { bytes_ += held(per_token * tokens_ * element, run_.on_cpu); }
+  void residual(double per_token) { add(per_token, n_.residual); }
+  void inside(double per_token) { add(per_token, n_.inside); }
+  /// The input of `products` products, which is also kept by another operation (`shared`) or made for them only. Copies
+  /// in another type are made by each product for itself.
+  void product(double per_token, int products, bool shared) {
+    if (n_.copies)
+      for (int i = 0; i < products; ++i) add(per_token, n_.product);
+    else if (!shared)
+      add(per_token, n_.product);
+  }
+  double bytes() const { return bytes_; }
+
+ private:
+  const Plan& run_;
+  const Numerics& n_;
+  double tokens_, bytes_ = 0;
+};
+
+struct Widths {
+  double c, q, k, heads, inner;  ///< what a rank of tp computes
+};
+
+void keep_attention(Kept& kept, const Model& m, const Widths& w) {
+  if (m.latent) {
+    const Latent& l = *m.latent;
+    const double all = w.heads * static_cast<double>(l.widest());
+    if (l.query_rank > 0) {
+      kept.inside(static_cast<double>(l.query_rank));
+      kept.product(static_cast<double>(l.query_rank), 1, false);
+    }
+    kept.inside(static_cast<double>(l.key_rank));
+    kept.product(static_cast<double>(l.key_rank), 1, false);
+    for (int i = 0; i < 4; ++i) kept.inside(all);  // q, k, v, out
+    kept.product(w.heads * static_cast<double>(l.value), 1, l.widest() == l.value);
+    kept.add(w.heads, 4);
+    return;
+  }
+  if (m.head_norm) kept.inside(w.q), kept.inside(w.k);  // the norms' inputs
+  if (m.family == Family::gpt2) {
+    kept.inside(3 * w.q);  // one tensor
+  } else {
+    kept.inside(w.q), kept.inside(w.k), kept.inside(w.k);
+  }
+  kept.inside(w.q);            // what attention gives
+  kept.add(w.heads, 4);        // log-sums
+  kept.product(w.q, 1, true);  // which is what the output's product takes
+}
+
+/// A gated MLP, or one of two matrices: what its activation sees and gives.
+void keep_mlp(Kept& kept, const Model& m, double inner) {
+  kept.inside(inner);
+  if (m.gated) kept.inside(inner);
+  kept.product(inner, 1, false);
+}
+
+}  // namespace
+
+BlockActivations block_activations(const Model& m, const Plan& run, bool sparse) {
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  const double t = run.tp(), tokens = run.tokens(), c = real(m.hidden);
+  const bool whole_heads = m.latent || m.wide_head_norm;  // every rank computes all heads
+  const double heads = whole_heads ? real(m.heads) : std::ceil(real(m.heads) / t);
+  const double keys = whole_heads ? real(m.key_heads) : std::ceil(real(m.key_heads) / t);
+  const Widths w{c, heads * real(m.head_size), keys * real(m.head_size), heads, real(m.inner) / t};
+  // Between the products of tensor parallelism a rank has all tokens, or with sequence parallelism its part.
+  const double part = run.sequence_parallel ? tokens / t : tokens;
+  Kept between(run, part), all(run, tokens);
+
+  BlockActivations block;
+  block.input = held(c * part * run.numerics.residual, run.on_cpu);
+  between.residual(c);  // the block's input
+  between.residual(c);  // the sum after attention
+  if (run.numerics.copies || !run.sequence_parallel) {
+    all.product(c, m.family == Family::gpt2 ? 1 : m.latent ? 2 : 3, false);
+  } else {
+    all.product(c, 1, false);  // gathered once
+  }
+  keep_attention(all, m, w);
+
+  double moment = 0;
+  const double b = run.numerics.inside;
+  const auto matrix = [&](double inner) { return 4 * c * inner; };  // a weight's gradient before it is added
+  if (sparse) {
+    const Experts& e = *m.experts;
+    const double rows = real(e.top_k), inner = real(e.inner);
+    Kept routed(run, rows * tokens);  // balanced: every rank of ep gets as many rows as it sends
+    all.add(4 * real(e.count) + 6 * rows, 4);
+    all.product(c, 1 + (e.shared_inner > 0 ? 2 : 0), false);
+    routed.product(c, 1, false);
+    routed.inside(inner), routed.inside(inner);
+    routed.inside(c);  // what experts give, until it is weighted
+    if (e.shared_inner > 0) keep_mlp(all, m, real(e.shared_inner) / t);
+    if (e.shared_gate) all.inside(c);
+    // All experts' gradients are formed before the first is handed on.
+    moment = rows * tokens * (3 * inner + c) * b + 3 * matrix(inner) / t * real(e.count) / run.mesh.ep;
+    block.kept = routed.bytes();
+  } else {
+    all.product(c, m.gated ? 2 : 1, false);
+    keep_mlp(all, m, w.inner);
+    moment = tokens * (m.gated ? 2 : 1) * w.inner * b + matrix(w.inner);
+  }
+  block.kept += between.bytes() + all.bytes();
+  block.moment = moment + 2 * c * part * run.numerics.residual;
+  return block;
+}
+
+}  // namespace tessera::plan

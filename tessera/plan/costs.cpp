@@ -1,0 +1,76 @@
+#include <tessera/plan/costs.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::plan {
+namespace {
+
+double peak_of(const Device& d, double element) { return element > 2 ? d.fp32 : d.bf16; }
+
+/// How much more than its work a product takes because tiles and waves of them are whole.
+double rounded_up(const Device& d, double m, double n) {
+  const double wide = std::ceil(m / d.tile) * std::ceil(n / d.tile);
+  const double filled = m * n / (d.tile * d.tile);
+  // Half of what the last wave leaves idle is won back by kernels that split their work differently.
+  const double waves = std::max(1.0, std::ceil(wide / d.units) * d.units / wide);
+  return wide / filled * (1 + (waves - 1) / 2);
+}
+
+double ring_seconds(const Link& link, double ranks, double times, double bytes) {
+  return times * ((ranks - 1) * link.latency + (ranks - 1) / ranks * bytes / (link.bandwidth * link.efficiency));
+}
+
+}  // namespace
+
+double product_seconds(const Device& d, double m, double n, double k, double element) {
+  if (m <= 0 || n <= 0 || k <= 0) return 0;
+  const double arithmetic =
+      2 * m * n * k * rounded_up(d, m, n) * (k + d.half_depth) / k / (peak_of(d, element) * d.products);
+  const double memory = (m * n + m * k + k * n) * element / (d.bandwidth * d.passes);
+  return std::max(arithmetic, memory) + d.launch;
+}
+
+double pass_seconds(const Device& d, double bytes) { return bytes / (d.bandwidth * d.passes) + d.launch; }
+
+double attention_seconds(const Device& d, double queries, double keys, double width, double element) {
+  return 4 * queries * keys * width / (peak_of(d, element) * d.attention) + d.launch;
+}
+
+Placed place(int ranks, int stride, int per_node) {
+  const int reach = std::max(1, per_node / std::max(1, stride));
+  int local = std::min(ranks, reach);
+  while (ranks % local != 0) --local;
+  return {ranks, local};
+}
+
+int stride_of(const layout::Mesh& mesh, layout::Axis axis) {
+  int stride = 1;
+  for (std::size_t i = layout::dense_axes.size(); i-- > 0 && layout::dense_axes[i] != axis;) stride *= mesh.sizes[i];
+  return stride;
+}
+
+double collective_seconds(const Cluster& c, const Placed& group, Collective what, double bytes) {
+  if (group.ranks <= 1 || bytes <= 0) return 0;
+  const double n = group.ranks, g = group.local, q = n / g;
+  if (what == Collective::all_to_all) {
+    const double inside = g > 1 ? (g - 1) / n * bytes / (c.inside.bandwidth * c.inside.efficiency) : 0;
+    const double across = q > 1 ? (n - g) / n * bytes / (c.across.bandwidth * c.across.efficiency) : 0;
+    return std::max(inside, across) + (q > 1 ? std::log2(q) * c.across.latency : 0) + (g - 1) * c.inside.latency;
+  }
+  const double times = what == Collective::all_reduce ? 2 : 1;
+  const double inside = g > 1 ? ring_seconds(c.inside, g, times, bytes) : 0;
+  // Latency across grows as a tree's, which NCCL chooses for small sums and many nodes.
+  const Link& net = c.across;
+  const double across =
+      q > 1 ? times * (2 * std::log2(q) * net.latency + (q - 1) / q * bytes / g / (net.bandwidth * net.efficiency)) : 0;
+  // The two run beside each other in pieces, and hide a part of the shorter one.
+  return std::max(inside, across) + 0.6 * std::min(inside, across);
+}
+
+double message_seconds(const Cluster& c, int stride, double bytes) {
+  const Link& link = stride < c.per_node ? c.inside : c.across;
+  return link.latency + bytes / (link.bandwidth * link.efficiency);
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,239 @@
+#include <tessera/plan/hardware.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::plan {
+namespace {
+
+constexpr double GB = 1e9, TFLOP = 1e12, us = 1e-6;
+
+struct LinkRow {
+  double bandwidth, efficiency, latency;
+  const char* source;
+};
+
+// Efficiencies are those of collectives of 1 GiB and more (nccl-tests' busbw over the wire's bandwidth); latencies the
+// hops of NCCL's own tuning tables (nccl/src/graph/tuning.cc, Simple and LL128).
+constexpr LinkRow nvlink3 = {300 * GB, 0.78, 3.4 * us, "NVLink 3: 600 GB/s both ways; all-reduce busbw of a DGX A100"};
+constexpr LinkRow nvlink4 = {450 * GB, 0.80, 3.4 * us, "NVLink 4: 900 GB/s both ways; ring busbw of a DGX H100"};
+constexpr LinkRow nvlink5 = {900 * GB, 0.74, 3.4 * us, "NVLink 5: 1.8 TB/s both ways; all-reduce busbw of 8 B200"};
+constexpr LinkRow fabric3 = {448 * GB, 0.70, 4.0 * us, "Infinity Fabric, 7 links of 64 GB/s (AMD MI300X data sheet)"};
+constexpr LinkRow pcie4 = {32 * GB, 0.70, 6.0 * us, "PCIe 4.0 x16"};
+constexpr LinkRow hdr = {25 * GB, 0.85, 8 * us, "one 200 Gb/s adapter per device (HDR InfiniBand)"};
+constexpr LinkRow ndr = {50 * GB, 0.85, 8 * us, "one 400 Gb/s adapter per device (NDR InfiniBand)"};
+constexpr LinkRow ethernet = {3.1 * GB, 0.80, 20 * us, "25 Gb/s Ethernet shared by nobody"};
+constexpr LinkRow shared_memory = {6 * GB, 0.8, 5 * us,
+                                   "shared memory between processes of one host (docs/communication.md)"};
+
+struct Row {
+  const char* name;
+  double memory, bf16, fp32, products, half_depth, tile, units, attention, bandwidth, passes, launch, process;
+  int per_node;
+  LinkRow inside, across;
+  const char* source;
+};
+
+// Peaks and bandwidths: the makers' data sheets (dense, without sparsity). Shares of large products: nine tenths of the
+// best of a sweep of shapes (Stas Bekman, "ML Engineering Open Book", compute/accelerator, maximum achievable matmul
+// FLOPS: A100 271, H100 794, H200 794, B200 1745, MI300X 759 TFLOP/s). The nine tenths are the one number that was
+// chosen by looking at whole steps: those of table 1 of Narayanan et al. 2021 (tests/plan/published_test.cpp keeps them
+// apart from the runs that nothing was chosen by). Attention: FlashAttention-2 (Dao 2023, section 4), FlashAttention-3
+// (Shah et al. 2024), likewise. Memory: what nvidia-smi shows as total.
+constexpr Row rows[] = {
+    {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.78, 160, 128, 108, 0.52, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
+     nvlink3, hdr, "NVIDIA A100 data sheet"},
+    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.78, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
+     hdr, "NVIDIA A100 80 GB data sheet"},
+    {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.72, 160, 128, 132, 0.50, 3350 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
+     ndr, "NVIDIA H100 SXM data sheet"},
+    {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.72, 160, 128, 132, 0.50, 4800 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
+     ndr, "NVIDIA H200 data sheet"},
+    {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.70, 256, 128, 148, 0.50, 8000 * GB, 0.80, 3 * us, 0.7e9, 8, nvlink5,
+     ndr, "NVIDIA DGX B200 data sheet"},
+    {"MI300X", 205.8e9, 1307 * TFLOP, 163 * TFLOP, 0.52, 256, 128, 304, 0.35, 5300 * GB, 0.75, 5 * us, 0.6e9, 8,
+     fabric3, ndr, "AMD Instinct MI300X data sheet"},
+    {"L40S", 48.3e9, 362 * TFLOP, 91.6 * TFLOP, 0.68, 160, 128, 142, 0.45, 864 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
+     ethernet, "NVIDIA L40S data sheet"},
+    {"RTX4090", 25.3e9, 165 * TFLOP, 82.6 * TFLOP, 0.80, 160, 128, 128, 0.55, 1008 * GB, 0.90, 4 * us, 0.5e9, 8, pcie4,
+     ethernet, "NVIDIA Ada architecture paper"},
+    {"CPU", 16e9, 0.2 * TFLOP, 0.1 * TFLOP, 0.85, 32, 16, 1, 0.45, 20 * GB, 0.6, 5 * us, 0.35e9, 2, shared_memory,
+     ethernet, "a core or two with AVX-512 of a shared host; measure your own"},
+};
+
+Link link_of(const LinkRow& row) { return {row.bandwidth, row.efficiency, row.latency, row.source}; }
+
+Cluster cluster_of(const Row& r) {
+  Cluster c;
+  c.device = {r.name,  r.memory,    r.bf16,      r.fp32,   r.products, r.half_depth, r.tile,
+              r.units, r.attention, r.bandwidth, r.passes, r.launch,   r.process,    r.source};
+  c.per_node = r.per_node;
+  c.inside = link_of(r.inside);
+  c.across = link_of(r.across);
+  c.on_cpu = c.device.name == "CPU";
+  return c;
+}
+
+std::string plain(std::string_view name) {
+  std::string text;
+  for (const char c : to_lower(name))
+    if (c != '-' && c != '_' && c != ' ') text += c;
+  return text;
+}
+
+std::optional<Cluster> known(const std::string& name) {
+  static const std::pair<const char*, const char*> others[] = {
+      {"a10080", "A100"}, {"a10080gb", "A100"}, {"a10040gb", "A100-40"}, {"h10080", "H100"}, {"4090", "RTX4090"}};
+  std::string wanted = plain(name);
+  for (const auto& [other, ours] : others)
+    if (wanted == other) wanted = plain(ours);
+  for (const Row& row : rows)
+    if (wanted == plain(row.name)) return cluster_of(row);
+  return std::nullopt;
+}
+
+/// The members of a file, with where each number goes.
+struct Member {
+  const char* key;
+  double* number;
+  double least, most;
+};
+std::vector<Member> members_of(Cluster& c) {
+  Device& d = c.device;
+  return {{"memory", &d.memory, 1e6, 1e15},
+          {"bf16_flops", &d.bf16, 1e6, 1e18},
+          {"fp32_flops", &d.fp32, 1e6, 1e18},
+          {"product_efficiency", &d.products, 1e-3, 1},
+          {"product_half_depth", &d.half_depth, 0, 1e6},
+          {"product_tile", &d.tile, 1, 1e4},
+          {"product_units", &d.units, 1, 1e5},
+          {"attention_efficiency", &d.attention, 1e-3, 1},
+          {"bandwidth", &d.bandwidth, 1e6, 1e15},
+          {"pass_efficiency", &d.passes, 1e-3, 1},
+          {"launch_seconds", &d.launch, 0, 1},
+          {"process_bytes", &d.process, 0, 1e12},
+          {"node_bandwidth", &c.inside.bandwidth, 1e3, 1e15},
+          {"node_efficiency", &c.inside.efficiency, 1e-3, 1},
+          {"node_latency", &c.inside.latency, 0, 1},
+          {"network_bandwidth", &c.across.bandwidth, 1e3, 1e15},
+          {"network_efficiency", &c.across.efficiency, 1e-3, 1},
+          {"network_latency", &c.across.latency, 0, 1},
+          {"hours_between_failures", &c.hours_between_failures, 1, 1e9}};
+}
+
+}  // namespace
+
+std::vector<std::string> hardware_names() {
+  std::vector<std::string> names;
+  for (const Row& row : rows) names.emplace_back(row.name);
+  return names;
+}
+
+Value hardware_value(const Cluster& given) {
+  Cluster cluster = given;
+  std::vector<Value::Member> all = {{"name", Value::of(cluster.device.name)},
+                                    {"source", Value::of(cluster.device.source)},
+                                    {"cpu", Value::of(cluster.on_cpu)},
+                                    {"per_node", Value::of(cluster.per_node)},
+                                    {"node_source", Value::of(cluster.inside.source)},
+                                    {"network_source", Value::of(cluster.across.source)}};
+  for (const Member& member : members_of(cluster)) all.emplace_back(member.key, Value::of(*member.number));
+  return Value::make_object(std::move(all));
+}
+
+Cluster read_hardware(const Value& value) {
+  Cluster c;
+  if (const Value* based = value.find("like")) {
+    const auto found = known(based->as_string());
+    if (!found) throw InputError(concat(based->where().str(), ": hardware \"", based->as_string(), "\" is not known"));
+    c = *found;
+  }
+  std::vector<std::string> keys = {"like", "name", "source", "cpu", "per_node", "node_source", "network_source"};
+  for (const Member& m : members_of(c)) {
+    keys.emplace_back(m.key);
+    const Value* v = value.find(m.key);
+    if (!v && !value.find("like")) throw InputError(concat(value.where().str(), ": \"", m.key, "\" is missing"));
+    if (!v) continue;
+    *m.number = v->as_real();
+    if (!(*m.number >= m.least && *m.number <= m.most))
+      throw InputError(concat(v->where().str(), ": \"", m.key, "\" is ", format_real(*m.number, 6),
+                              "; it must lie in [", format_real(m.least, 6), ", ", format_real(m.most, 6), "]"));
+  }
+  for (const auto& [key, v] : value.members()) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    const auto near = nearest(key, keys);
+    throw InputError(
+        concat(v.where().str(), ": unknown member \"", key, "\"", near ? concat("; did you mean ", *near, "?") : ""));
+  }
+  const auto text = [&](const char* key, std::string& to) {
+    if (const Value* v = value.find(key)) to = v->as_string();
+  };
+  text("name", c.device.name);
+  text("source", c.device.source);
+  text("node_source", c.inside.source);
+  text("network_source", c.across.source);
+  if (const Value* v = value.find("cpu")) c.on_cpu = v->as_bool();
+  if (const Value* v = value.find("per_node")) {
+    const std::int64_t n = v->as_int();
+    if (n < 1 || n > 65536) throw InputError(concat(v->where().str(), ": per_node is ", n, "; 1 to 65536"));
+    c.per_node = static_cast<int>(n);
+  }
+  return c;
+}
+
+namespace {
+
+std::int64_t count_of(const std::string& text, const std::string& whole) {
+  const auto n = parse_int(text);
+  if (!n || *n < 1 || *n > 1 << 24)
+    throw InputError(
+        concat("cluster \"", whole, "\": \"", text, "\" is no number of devices; 1 to ", 1 << 24, ", as in 64xH100"));
+  return *n;
+}
+
+}  // namespace
+
+Cluster parse_cluster(const std::string& text) {
+  std::string name = text, count = "1", node;
+  if (const std::size_t slash = name.rfind('/'); slash != std::string::npos && parse_int(name.substr(slash + 1))) {
+    node = name.substr(slash + 1);
+    name.resize(slash);
+  }
+  const std::size_t digits = name.find_first_not_of("0123456789");
+  if (digits != std::string::npos && digits > 0 && (name[digits] == 'x' || name[digits] == 'X')) {
+    count = name.substr(0, digits);
+    name = name.substr(digits + 1);
+  } else if (const std::size_t colon = name.rfind(':'); colon != std::string::npos) {
+    count = name.substr(colon + 1);
+    name.resize(colon);
+  }
+  Cluster cluster;
+  if (const auto found = known(name)) {
+    cluster = *found;
+  } else if (path_exists(name) && !is_directory(name)) {
+    cluster = read_hardware(read_json(name));
+    if (cluster.device.name.empty()) cluster.device.name = name;
+  } else {
+    const std::vector<std::string> names = hardware_names();
+    const auto near = nearest(name, names);
+    throw InputError(concat("hardware \"", name, "\" is neither known nor a file; ",
+                            near ? concat("did you mean ", *near, "? ") : "", "known: ", join(names),
+                            "; `tessera plan hardware` shows them"));
+  }
+  cluster.text = text;
+  cluster.devices = static_cast<int>(count_of(count, text));
+  if (!node.empty()) cluster.per_node = static_cast<int>(count_of(node, text));
+  cluster.per_node = std::min(cluster.per_node, cluster.devices);
+  if (cluster.devices % cluster.per_node != 0)
+    throw InputError(concat("cluster \"", text, "\": ", cluster.devices, " devices do not fill nodes of ",
+                            cluster.per_node, "; ", cluster.devices / cluster.per_node * cluster.per_node, " or ",
+                            (cluster.devices / cluster.per_node + 1) * cluster.per_node,
+                            " do, or say the devices of a node: ", text, "/", 1));
+  return cluster;
+}
+
+}  // namespace tessera::plan

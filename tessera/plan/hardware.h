@@ -1,0 +1,63 @@
+#pragma once
+/// \file
+/// Devices and links as numbers, each with its source: a table of well-known ones, and files of the user's own. SI
+/// units: bytes, seconds, FLOP; a link's bandwidth is that of one device in one direction.
+
+#include <tessera/base/value.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::plan {
+
+struct Device {
+  std::string name;
+  double memory = 0;          ///< bytes that a program can allocate
+  double bf16 = 0, fp32 = 0;  ///< peak FLOP/s of dense products
+  double products = 0.8;      ///< share of it that large products reach
+  double half_depth = 0;      ///< K at which products reach half of that (K / (K + half_depth))
+  double tile = 128;          ///< products are done in tiles so wide and high ...
+  double units = 1;           ///< ... by so many units at once; 1: no rounding up
+  double attention = 0.6;     ///< share of the peak that fused attention reaches
+  double bandwidth = 0;       ///< bytes/s of memory
+  double passes = 0.8;        ///< share of it that long passes reach
+  double launch = 0;          ///< seconds before a kernel or product begins
+  double process = 0;         ///< bytes of context and program, without communication
+  std::string source;
+};
+
+/// alpha-beta: a message of S bytes takes latency + S / (bandwidth x efficiency).
+struct Link {
+  double bandwidth = 0;  ///< bytes/s
+  double efficiency = 0.8;
+  double latency = 0;  ///< seconds per step of a ring
+  std::string source;
+};
+
+/// Devices of one kind in equal nodes.
+struct Cluster {
+  Device device;
+  std::string text;  ///< as the user said it: "64xH100"
+  int devices = 1;
+  int per_node = 8;
+  Link inside, across;
+  double hours_between_failures =
+      50'000;  ///< for one device: Llama 3 (Grattafiori et al. 2024, table 5): 419 unexpected
+               ///< interruptions of 16,384 GPUs in 54 days
+  bool on_cpu = false;
+};
+
+std::vector<std::string> hardware_names();
+
+/// "64xH100", "H100:64", "16384xH100/8" (devices per node), "2xmine.json": a name of the table, or a file with the
+/// members of Device and Link (see hardware_value()). Throws InputError: unknown hardware (with the nearest), a number
+/// that is none or beyond 2^24, nodes that the devices do not fill.
+Cluster parse_cluster(const std::string& text);
+
+/// What a file of hardware says, as JSON: to be edited.
+Value hardware_value(const Cluster& cluster);
+/// The reverse. Throws InputError "file:line:column: ...".
+Cluster read_hardware(const Value& value);
+
+}  // namespace tessera::plan

@@ -1,0 +1,240 @@
+#include <tessera/plan/memory.h>
+
+#include <tessera/layout/schedule/check.h>
+#include <tessera/layout/schedule/table.h>
+#include <tessera/layout/schedule/timing.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace tessera::plan {
+
+namespace schedule = layout::schedule;
+using enum MemoryKind;
+
+std::string_view name_of(MemoryKind kind) {
+  static constexpr std::string_view names[memory_kinds] = {"parameters",  "gradients", "optimizer",     "buffers",
+                                                           "activations", "head",      "communication", "process"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+double Memory::total() const {
+  double sum = 0;
+  for (const double b : bytes) sum += b;
+  return sum;
+}
+
+MemoryKind Memory::largest() const {
+  return static_cast<MemoryKind>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+}
+
+Elements elements_of(const Model& model, int tp, int ep) {
+  // One block of each kind stands for all of them.
+  Model small = model;
+  small.layers = 0;
+  small.sparse.clear();
+  small.windows.clear();
+  for (const bool sparse : {false, true}) {
+    const bool has = model.sparse.empty()
+                         ? !sparse
+                         : std::find(model.sparse.begin(), model.sparse.end(), sparse) != model.sparse.end();
+    if (!has) continue;
+    ++small.layers;
+    small.sparse.push_back(sparse);
+  }
+  if (!model.experts) small.sparse.clear();
+  Elements e;
+  for (const Tensor& tensor : tensors(small)) {
+    Elements::Piece& piece = tensor.block < 0               ? e.embeddings
+                             : tensor.block == small.layers ? e.end
+                                                            : e.block[small.is_sparse(tensor.block) ? 1 : 0];
+    const double n = elements_on_rank(tensor, tp);
+    if (tensor.expert >= 0)
+      piece.experts += n / ep;
+    else
+      piece.shared += n;
+  }
+  e.head =
+      std::ceil(static_cast<double>(model.labels > 0 ? 0 : model.vocabulary) / tp) * static_cast<double>(model.hidden);
+  return e;
+}
+
+Elements::Piece stage_elements(const Model& model, const Elements& elements, const layout::StagePart& part) {
+  Elements::Piece sum;
+  const auto add = [&](const Elements::Piece& piece, double times = 1) {
+    sum.shared += times * piece.shared;
+    sum.experts += times * piece.experts;
+  };
+  if (part.embeddings) add(elements.embeddings);
+  if (part.end) add(elements.end);
+  if (part.end && !part.embeddings && model.tied) sum.shared += elements.head;  // the last stage's copy of the table
+  double sparse = 0;
+  if (!model.sparse.empty())
+    sparse = static_cast<double>(
+        std::count(model.sparse.begin() + part.first_block, model.sparse.begin() + part.past_block(), true));
+  add(elements.block[0], static_cast<double>(part.blocks) - sparse);
+  add(elements.block[1], sparse);
+  return sum;
+}
+
+namespace {
+
+std::int64_t sparse_blocks(const Model& model, const layout::StagePart& part) {
+  if (model.sparse.empty()) return 0;
+  return std::count(model.sparse.begin() + part.first_block, model.sparse.begin() + part.past_block(), true);
+}
+
+/// What the head needs for a moment: nn/linear_cross_entropy.cpp on the CPU, whole logits elsewhere.
+double head_bytes(const Model& model, const Plan& run, const Elements& elements) {
+  const double tokens = run.tokens(), c = static_cast<double>(model.hidden);
+  const double words = elements.head / c;
+  if (words == 0) return 0;
+  const double ends = 2 * tokens * c * 4;  // the last norm's output and its gradient
+  if (!run.on_cpu) return ends + tokens * words * run.numerics.logits + 4 * elements.head;
+  const double chunk = std::min(tokens, std::max(c, 256.0));
+  const double narrow = run.numerics.copies ? 2 * (tokens * c + elements.head + chunk * words) : 0;
+  return ends + 4 * chunk * words + 4 * elements.head + narrow;
+}
+
+/// States of a rank that holds so many elements, and the buffers that come and go (layout/state_bytes.cpp, without its
+/// padding).
+void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double root, double unit) {
+  const StrategyRow& row = row_of(run.strategy);
+  const Numerics& n = run.numerics;
+  const double s = run.shard_ranks(), se = run.expert_shard_ranks();
+  const bool divides = s > 1, narrow = n.whole != n.shard;
+  const double own = divides ? all.shared / s + all.experts / se : all.all();
+  const double parameters = !divides               ? all.all() * n.shard
+                            : row.shard_parameters ? own * n.shard
+                                                   : all.all() * n.whole + (narrow ? own * n.shard : 0);
+  const double gradients = own * n.gradient, states = own * n.states;
+  memory[MemoryKind::parameters] += offloads_parameters(run.offload) ? 0 : parameters;
+  memory[MemoryKind::gradients] += offloads_parameters(run.offload) ? 0 : gradients;
+  memory[optimizer] += offloads_optimizer(run.offload) || offloads_parameters(run.offload) ? 0 : states;
+  if (!divides) return;
+  const bool accumulates = run.micro_batches > 1, keeps = !row.shard_gradients && accumulates;
+  if (row.shard_parameters) {
+    const double units = all.all() - root;
+    memory[buffers] += root * n.whole + (row.reshard_after_forward ? std::min(3 * unit, units) : units) * n.whole;
+    memory[buffers] += root * n.wire + std::min(2 * unit, units) * n.wire;
+    if (accumulates) memory[buffers] += std::max(root, unit) * n.wire / s;
+  } else {
+    const double flat = all.all() * n.wire, bucket = std::max(run.bucket_bytes, root * n.wire);
+    memory[buffers] += keeps ? flat : std::min(flat, 2 * bucket);
+  }
+}
+
+/// Activations of a stage for one micro-batch.
+double stage_activations(const Model& model, const Plan& run, const layout::StagePart& part,
+                         const BlockActivations kinds[2]) {
+  const std::int64_t sparse = sparse_blocks(model, part), dense = part.blocks - sparse;
+  double bytes = 0;
+  const auto add = [&](const BlockActivations& block, std::int64_t count) {
+    const std::int64_t checkpointed = run.recompute > 0 ? (count + run.recompute - 1) / run.recompute : 0;
+    bytes += static_cast<double>(count - checkpointed) * block.kept + static_cast<double>(checkpointed) * block.input;
+  };
+  add(kinds[0], dense);
+  add(kinds[1], sparse);
+  const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
+  if (part.end) bytes += tokens * static_cast<double>(model.hidden) * run.numerics.residual;  // the last norm's input
+  return bytes;
+}
+
+/// Everything but what is in flight.
+Memory fixed_memory(const Model& model, const Plan& run, const Elements& elements,
+                    const std::vector<layout::StagePart>& parts, const BlockActivations kinds[2],
+                    double process_bytes) {
+  Memory memory;
+  Elements::Piece all;
+  double root = 0, unit = 0, moment = 0, again = 0;
+  for (const layout::StagePart& part : parts) {
+    const Elements::Piece piece = stage_elements(model, elements, part);
+    all.shared += piece.shared;
+    all.experts += piece.experts;
+    const std::int64_t sparse = sparse_blocks(model, part);
+    for (const int kind : {0, 1}) {
+      if ((kind == 0 ? part.blocks - sparse : sparse) == 0) continue;
+      root -= static_cast<double>(kind == 0 ? part.blocks - sparse : sparse) * elements.block[kind].all();
+      unit = std::max(unit, elements.block[kind].all());
+      moment = std::max(moment, kinds[kind].moment);
+      if (run.recompute > 0) again = std::max(again, kinds[kind].kept - kinds[kind].input);
+    }
+    if (part.end) moment = std::max(moment, head_bytes(model, run, elements));
+  }
+  root = std::max(0.0, root + all.all());
+  add_states(memory, run, all, root, unit);
+  // A step's peak is at the end of its forward (the head) or in a block's backward, when another one's activations may
+  // have been computed again.
+  memory[head] = moment;
+  memory[activations] = again;
+  const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
+  const double message = tokens * static_cast<double>(model.hidden) * run.numerics.residual;
+  if (run.pp() > 1) memory[communication] += 4 * message;  // an input and an output, and their gradients
+  if (run.cp() > 1)                                        // the block that is used and the one that arrives
+    memory[communication] += 4 * run.tokens() * static_cast<double>(model.key_width()) / run.tp() * run.numerics.inside;
+  memory[process] = process_bytes;
+  return memory;
+}
+
+}  // namespace
+
+int rank_of_stage(const Plan& run, int stage) {
+  const schedule::ScheduleRow& row = schedule::schedule_of(run.schedule);
+  const int p = run.pp(), turn = stage / p, place = stage % p;
+  return row.placement == schedule::Placement::v && turn % 2 == 1 ? p - 1 - place : place;
+}
+
+Memory memory_of_rank(const Model& model, const Plan& run, const Elements& elements, int rank, int in_flight,
+                      double process_bytes) {
+  std::vector<layout::StagePart> own;
+  for (std::size_t s = 0; s < run.parts.size(); ++s)
+    if (run.pp() == 1 || rank_of_stage(run, static_cast<int>(s)) == rank) own.push_back(run.parts[s]);
+  BlockActivations kinds[2] = {block_activations(model, run, false), {}};
+  if (model.experts) kinds[1] = block_activations(model, run, true);
+  Memory memory = fixed_memory(model, run, elements, own, kinds, process_bytes);
+  double largest_stage = 0, sum = 0;
+  for (const layout::StagePart& part : own) {
+    const double bytes = stage_activations(model, run, part, kinds);
+    largest_stage = std::max(largest_stage, bytes);
+    sum += bytes;
+  }
+  // Rounds of all of a rank's stages, and what is left over in the largest one.
+  const int v = std::max<int>(1, static_cast<int>(own.size()));
+  memory[activations] += in_flight / v * sum + in_flight % v * largest_stage;
+  return memory;
+}
+
+std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double process_bytes) {
+  const Elements elements = elements_of(model, run.tp(), run.mesh.ep);
+  if (run.pp() == 1) return {memory_of_rank(model, run, elements, 0, 1, process_bytes)};
+  const schedule::Schedule plan = schedule::make_schedule(
+      run.schedule, {run.pp(), static_cast<int>(run.stages_per_rank), static_cast<int>(run.micro_batches)});
+  BlockActivations kinds[2] = {block_activations(model, run, false), {}};
+  if (model.experts) kinds[1] = block_activations(model, run, true);
+  schedule::Costs costs;
+  costs.stages.clear();
+  for (const layout::StagePart& part : run.parts) {
+    schedule::StageCosts stage;
+    stage.activation_bytes = stage_activations(model, run, part, kinds);
+    stage.weight_gradient_bytes = stage.activation_bytes / 2;  // W keeps the inputs of its products
+    costs.stages.push_back(stage);
+  }
+  const schedule::Timing timing = time_schedule(plan, costs);
+  std::vector<Memory> all;
+  for (int rank = 0; rank < run.pp(); ++rank) {
+    std::vector<layout::StagePart> own;
+    for (const int stage : schedule::stages_of(plan, rank)) own.push_back(run.parts[static_cast<std::size_t>(stage)]);
+    all.push_back(fixed_memory(model, run, elements, own, kinds, process_bytes));
+    all.back()[activations] += timing.ranks[static_cast<std::size_t>(rank)].peak_bytes;
+  }
+  return all;
+}
+
+std::pair<Memory, int> largest(const std::vector<Memory>& by_rank) {
+  const auto most = std::max_element(by_rank.begin(), by_rank.end(),
+                                     [](const Memory& a, const Memory& b) { return a.total() < b.total(); });
+  return {*most, static_cast<int>(most - by_rank.begin())};
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,77 @@
+#pragma once
+/// \file
+/// Bytes of every rank of a run, by kind, before it runs. Every pipeline stage is looked at: the first has the
+/// embedding and most micro-batches in flight, the last the head.
+///
+/// Sources: which tensors are kept are those that the operations in tessera/nn save for backward (the functions' own
+/// save_for_backward calls); the states of a strategy: Rajbhandari et al. 2020, "ZeRO", section 3, and what
+/// layout/state_bytes.h counts on the very flat layouts (a test compares the two); micro-batches in flight: the
+/// schedules themselves.
+
+#include <tessera/plan/plan.h>
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+namespace tessera::plan {
+
+enum class MemoryKind : unsigned char {
+  parameters,     ///< that stay
+  gradients,      ///< that stay
+  optimizer,      ///< its states
+  buffers,        ///< gathered units, gradients on their way
+  activations,    ///< kept for backward
+  head,           ///< logits, and what the loss and a block's backward need for a moment
+  communication,  ///< messages of the pipeline, blocks of a ring
+  process         ///< program, libraries, the device's context
+};
+inline constexpr std::size_t memory_kinds = 8;
+std::string_view name_of(MemoryKind kind);
+
+/// Bytes by kind.
+struct Memory {
+  std::array<double, memory_kinds> bytes{};
+  double& operator[](MemoryKind kind) { return bytes[static_cast<std::size_t>(kind)]; }
+  double operator[](MemoryKind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
+  double total() const;
+  MemoryKind largest() const;
+};
+
+/// What one rank of tp and ep holds of each piece of a model, in elements. Made once, asked for often.
+struct Elements {
+  struct Piece {
+    double shared = 0, experts = 0;  ///< outside of experts, and in them
+    double all() const { return shared + experts; }
+  };
+  Piece embeddings, end;  ///< a tied head counts with the embeddings
+  Piece block[2];         ///< dense, sparse
+  double head = 0;        ///< the matrix of logits, tied or not
+};
+Elements elements_of(const Model& model, int tp, int ep);
+
+/// Bytes that one block keeps for the backward of a micro-batch, and those for a moment in its backward.
+struct BlockActivations {
+  double kept = 0, moment = 0;
+  double input = 0;  ///< the block's input, which is all that a recomputed block keeps
+};
+BlockActivations block_activations(const Model& model, const Plan& run, bool sparse);
+
+/// A stage's share of the embeddings, blocks and end. `stage`: of run.parts.
+Elements::Piece stage_elements(const Model& model, const Elements& elements, const layout::StagePart& part);
+
+/// One per rank of the pipeline: its stages together. Exact in flight: from the schedule. Throws InputError for a
+/// schedule that the shape does not allow. `process_bytes`: of program and device (hardware.h).
+std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double process_bytes);
+
+/// The same for one rank, with the schedule's formula for what is in flight: what a search asks. `in_flight`:
+/// micro-batches x stages of the rank.
+Memory memory_of_rank(const Model& model, const Plan& run, const Elements& elements, int rank, int in_flight,
+                      double process_bytes);
+/// The rank of the stage s of p x v under the run's schedule.
+int rank_of_stage(const Plan& run, int stage);
+
+/// The largest, and its rank.
+std::pair<Memory, int> largest(const std::vector<Memory>& by_rank);
+
+}  // namespace tessera::plan

@@ -1,0 +1,245 @@
+#include <tessera/plan/model.h>
+
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::plan {
+namespace {
+
+/// Adds tensors under a prefix.
+class List {
+ public:
+  explicit List(const Model& model) : m_(model) {}
+
+  /// y = x W + b of torch::nn::Linear, weight [out, in]; `cut`: 0 its outputs, 1 its inputs are divided, -1 neither.
+  void linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias, Part part, int cut,
+              std::int64_t heads = 0) {
+    add(concat(name, ".weight"), {out, in}, part, cut, heads);
+    if (bias) add(concat(name, ".bias"), {out}, part, cut == 0 ? 0 : -1, heads);
+  }
+  /// The same with weight [in, out] (GPT-2's Conv1D).
+  void conv(const std::string& name, std::int64_t in, std::int64_t out, Part part, int cut) {
+    add(concat(name, ".weight"), {in, out}, part, cut);
+    add(concat(name, ".bias"), {out}, part, cut == 1 ? 0 : -1);
+  }
+  void norm(const std::string& name, std::int64_t width, bool bias, Part part = Part::norm) {
+    add(concat(name, ".weight"), {width}, part, -1);
+    if (bias) add(concat(name, ".bias"), {width}, part, -1);
+  }
+  void gated(const std::string& name, std::int64_t inner, bool bias, Part part, const char* gate = "gate_proj",
+             const char* up = "up_proj", const char* down = "down_proj") {
+    linear(concat(name, ".", gate), inner, m_.hidden, bias, part, 0);
+    linear(concat(name, ".", up), inner, m_.hidden, bias, part, 0);
+    linear(concat(name, ".", down), m_.hidden, inner, bias, part, 1);
+  }
+  void add(std::string name, std::vector<std::int64_t> shape, Part part, int cut, std::int64_t heads = 0,
+           bool trained = true) {
+    all.push_back({std::move(name), std::move(shape), part, block, expert, cut, heads, trained});
+  }
+
+  std::vector<Tensor> all;
+  std::int64_t block = -1, expert = -1;
+
+ private:
+  const Model& m_;
+};
+
+void add_gpt2(List& list, const Model& m) {
+  const std::int64_t c = m.hidden;
+  list.add("transformer.wte.weight", {m.vocabulary, c}, Part::embedding, 0);
+  list.add("transformer.wpe.weight", {m.positions, c}, Part::embedding, -1);
+  for (list.block = 0; list.block < m.layers; ++list.block) {
+    const std::string h = concat("transformer.h.", list.block);
+    list.norm(h + ".ln_1", c, true);
+    list.conv(h + ".attn.c_attn", c, 3 * c, Part::attention, 1);
+    list.conv(h + ".attn.c_proj", c, c, Part::attention, 0);
+    list.norm(h + ".ln_2", c, true);
+    list.conv(h + ".mlp.c_fc", c, m.inner, Part::mlp, 1);
+    list.conv(h + ".mlp.c_proj", m.inner, c, Part::mlp, 0);
+  }
+  list.norm("transformer.ln_f", c, true);
+  if (!m.tied) list.add("lm_head.weight", {m.vocabulary, c}, Part::head, 0);
+}
+
+void add_latent(List& list, const Model& m, const std::string& attn) {
+  const Latent& l = *m.latent;
+  const std::int64_t queries = m.heads * (l.plain + l.rotated);
+  if (l.query_rank == 0) {
+    list.linear(attn + ".q_proj", queries, m.hidden, false, Part::attention, 0);
+  } else {
+    list.linear(attn + ".q_a_proj", l.query_rank, m.hidden, m.query_bias, Part::attention, 0);
+    if (m.query_bias) list.all.back().cut = -1;  // outputs are gathered, so the bias is whole
+    list.norm(attn + ".q_a_layernorm", l.query_rank, false, Part::attention);
+    list.linear(attn + ".q_b_proj", queries, l.query_rank, false, Part::attention, 0);
+  }
+  list.linear(attn + ".kv_a_proj_with_mqa", l.key_rank + l.rotated, m.hidden, m.query_bias, Part::attention, 0);
+  if (m.query_bias) list.all.back().cut = -1;
+  list.norm(attn + ".kv_a_layernorm", l.key_rank, false, Part::attention);
+  list.linear(attn + ".kv_b_proj", m.heads * (l.plain + l.value), l.key_rank, false, Part::attention, 0);
+  list.linear(attn + ".o_proj", m.hidden, m.heads * l.value, m.output_bias, Part::attention, 1);
+}
+
+void add_attention(List& list, const Model& m, const std::string& attn) {
+  if (m.latent) return add_latent(list, m, attn);
+  const bool wide = m.wide_head_norm;  // then every rank computes all heads, and outputs are gathered
+  const std::int64_t q = m.query_width(), k = m.key_width();
+  const auto project = [&](const char* name, std::int64_t width, std::int64_t heads) {
+    list.linear(attn + name, width, m.hidden, m.query_bias, Part::attention, 0, wide ? 0 : heads);
+    if (wide && m.query_bias) list.all.back().cut = -1;
+  };
+  project(".q_proj", q, m.heads);
+  project(".k_proj", k, m.key_heads);
+  project(".v_proj", k, m.key_heads);
+  list.linear(attn + ".o_proj", m.hidden, q, m.output_bias, Part::attention, 1);
+  if (!m.head_norm) return;
+  list.norm(attn + ".q_norm", wide ? q : m.head_size, false, Part::attention);
+  list.norm(attn + ".k_norm", wide ? k : m.head_size, false, Part::attention);
+}
+
+void add_experts(List& list, const Model& m, const std::string& mlp) {
+  const Experts& e = *m.experts;
+  const bool mixtral = m.type == "mixtral";
+  list.add(mlp + ".gate.weight", {e.count, m.hidden}, Part::router, -1);
+  if (e.selection_bias)
+    list.add(mlp + ".gate.e_score_correction_bias", {e.count}, Part::router, -1, 0, /*trained=*/false);
+  for (list.expert = 0; list.expert < e.count; ++list.expert) {
+    const std::string one = concat(mlp, ".experts.", list.expert);
+    if (mixtral)
+      list.gated(one, e.inner, false, Part::expert, "w1", "w3", "w2");
+    else
+      list.gated(one, e.inner, false, Part::expert);
+  }
+  list.expert = -1;
+  if (e.shared_inner > 0)
+    list.gated(mlp + (m.type == "qwen2_moe" ? ".shared_expert" : ".shared_experts"), e.shared_inner, false, Part::mlp);
+  if (e.shared_gate) list.add(mlp + ".shared_expert_gate.weight", {1, m.hidden}, Part::router, -1);
+}
+
+void add_llama(List& list, const Model& m) {
+  list.add("model.embed_tokens.weight", {m.vocabulary, m.hidden}, Part::embedding, 0);
+  for (list.block = 0; list.block < m.layers; ++list.block) {
+    const std::string layer = concat("model.layers.", list.block);
+    add_attention(list, m, layer + ".self_attn");
+    if (m.is_sparse(list.block))
+      add_experts(list, m, layer + (m.type == "mixtral" ? ".block_sparse_moe" : ".mlp"));
+    else
+      list.gated(layer + ".mlp", m.inner, m.mlp_bias, Part::mlp);
+    list.norm(layer + ".input_layernorm", m.hidden, false);
+    list.norm(layer + ".post_attention_layernorm", m.hidden, false);
+  }
+  list.norm("model.norm", m.hidden, false);
+  if (!m.tied) list.add("lm_head.weight", {m.vocabulary, m.hidden}, Part::head, 0);
+}
+
+void add_bert(List& list, const Model& m) {
+  const std::int64_t c = m.hidden;
+  list.add("bert.embeddings.word_embeddings.weight", {m.vocabulary, c}, Part::embedding, 0);
+  list.add("bert.embeddings.position_embeddings.weight", {m.positions, c}, Part::embedding, -1);
+  list.add("bert.embeddings.token_type_embeddings.weight", {m.segments, c}, Part::embedding, -1);
+  list.norm("bert.embeddings.LayerNorm", c, true);
+  for (list.block = 0; list.block < m.layers; ++list.block) {
+    const std::string layer = concat("bert.encoder.layer.", list.block);
+    for (const char* name : {".attention.self.query", ".attention.self.key", ".attention.self.value"})
+      list.linear(layer + name, c, c, true, Part::attention, 0, m.heads);
+    list.linear(layer + ".attention.output.dense", c, c, true, Part::attention, 1);
+    list.norm(layer + ".attention.output.LayerNorm", c, true);
+    list.linear(layer + ".intermediate.dense", m.inner, c, true, Part::mlp, 0);
+    list.linear(layer + ".output.dense", c, m.inner, true, Part::mlp, 1);
+    list.norm(layer + ".output.LayerNorm", c, true);
+  }
+  if (m.labels > 0) {
+    list.linear("bert.pooler.dense", c, c, true, Part::head, -1);
+    list.linear("classifier", m.labels, c, true, Part::head, -1);
+    return;
+  }
+  list.add("cls.predictions.bias", {m.vocabulary}, Part::head, -1);
+  list.linear("cls.predictions.transform.dense", c, c, true, Part::head, -1);
+  list.norm("cls.predictions.transform.LayerNorm", c, true, Part::head);
+  if (!m.tied) list.add("cls.predictions.decoder.weight", {m.vocabulary, c}, Part::head, 0);
+}
+
+}  // namespace
+
+std::string_view part_name(Part part) {
+  static constexpr std::string_view names[part_count] = {"embedding", "norm",   "attention", "mlp",
+                                                         "router",    "expert", "head"};
+  return names[static_cast<std::size_t>(part)];
+}
+
+double Tensor::numel() const {
+  double n = 1;
+  for (const std::int64_t size : shape) n *= static_cast<double>(size);
+  return n;
+}
+
+std::vector<Tensor> tensors(const Model& model) {
+  List list(model);
+  if (model.family == Family::gpt2)
+    add_gpt2(list, model);
+  else if (model.family == Family::bert)
+    add_bert(list, model);
+  else
+    add_llama(list, model);
+  return std::move(list.all);
+}
+
+double elements_on_rank(const Tensor& tensor, int tp) {
+  if (tensor.cut < 0 || tp == 1) return tensor.numel();
+  const double along = static_cast<double>(tensor.shape[static_cast<std::size_t>(tensor.cut)]);
+  const double parts = tensor.heads > 0 ? static_cast<double>(std::min<std::int64_t>(tp, tensor.heads)) : tp;
+  return tensor.numel() / along * std::ceil(along / parts);
+}
+
+namespace {
+
+/// Matrix elements of one layer that a token meets. Counted from sizes, not from tensors(): a search asks often, and a
+/// layer may have hundreds of experts.
+double matrices_of_layer(const Model& m, bool sparse) {
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  const double c = real(m.hidden), q = real(m.query_width()), k = real(m.key_width());
+  double attention = 2 * c * q + 2 * c * k;
+  if (m.latent) {
+    const Latent& l = *m.latent;
+    const double queries = real(m.heads * (l.plain + l.rotated));
+    attention = (l.query_rank > 0 ? real(l.query_rank) * (c + queries) : c * queries) +
+                c * real(l.key_rank + l.rotated) + real(l.key_rank) * real(m.heads) * real(l.plain + l.value) +
+                real(m.heads * l.value) * c;
+  }
+  const double matrices = m.gated ? 3 : 2;
+  if (!sparse) return attention + matrices * c * real(m.inner);
+  const Experts& e = *m.experts;
+  return attention + 3 * c * real(e.top_k * e.inner + e.shared_inner) + c * real(e.count + (e.shared_gate ? 1 : 0));
+}
+
+}  // namespace
+
+double parameter_count(const Model& model) {
+  double n = 0;
+  for (const Tensor& tensor : tensors(model)) n += tensor.numel();
+  return n;
+}
+
+double active_parameters(const Model& m) {
+  // BERT's head sees masked tokens only, a few in a hundred: the models' own count leaves it out, too.
+  double n = m.family == Family::bert ? 0 : static_cast<double>(m.vocabulary * m.hidden);
+  for (std::int64_t i = 0; i < m.layers; ++i) n += matrices_of_layer(m, m.is_sparse(i));
+  return n;
+}
+
+double model_flops_per_token(const Model& m, double sequence, bool half) {
+  double seen = 0;  // tokens within reach, summed over layers
+  for (std::int64_t i = 0; i < m.layers; ++i) {
+    const double window = m.windows.empty() ? 0 : static_cast<double>(m.windows[static_cast<std::size_t>(i)]);
+    const double reach = window > 0 ? std::min(window, sequence) : sequence;
+    seen += half && m.causal ? reach - reach * reach / (2 * sequence) : reach;
+  }
+  double width = static_cast<double>(m.query_width());
+  if (m.latent)  // scores are as wide as queries, what they mix as values
+    width =
+        static_cast<double>(m.heads) * static_cast<double>(m.latent->plain + m.latent->rotated + m.latent->value) / 2;
+  return 6 * active_parameters(m) + 12 * width * seen;
+}
+
+}  // namespace tessera::plan

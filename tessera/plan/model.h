@@ -1,0 +1,111 @@
+#pragma once
+/// \file
+/// plan/: memory and time of a run before it runs, and the search for the best plan. No tensors: a laptop plans for
+/// 100,000 devices.
+///
+///   model.h       what a model is here: sizes, and every parameter by name (this header)
+///   presets.h     well-known models, and where a model may come from
+///   plan.h        the settings that memory and time depend on
+///   memory.h      bytes of every pipeline stage, by kind
+///   hardware.h    devices and links
+///   costs.h       seconds of products, passes over memory, collectives
+///   time.h        seconds of a step
+///
+/// Names and shapes are those of Hugging Face's transformers (transformers/models/*/modeling_*.py), which are also
+/// those of tessera/models; a test of that layer compares the two, so that a plan cannot drift from a run.
+
+#include <tessera/base/value.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::plan {
+
+/// What a parameter belongs to.
+enum class Part : unsigned char { embedding, norm, attention, mlp, router, expert, head };
+inline constexpr std::size_t part_count = 7;
+std::string_view part_name(Part part);
+
+/// Experts in the place of MLPs (transformers' mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v3).
+struct Experts {
+  std::int64_t count = 0, top_k = 0;  ///< experts of a layer, and how many of them see a token
+  std::int64_t inner = 0;             ///< width between the products of one
+  std::int64_t shared_inner = 0;      ///< width of the MLP beside them that every token passes; 0: none
+  bool shared_gate = false;           ///< which is multiplied by a gate
+  bool selection_bias = false;        ///< e_score_correction_bias
+};
+
+/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1).
+struct Latent {
+  std::int64_t query_rank = 0, key_rank = 0;       ///< sizes of the latents; query_rank 0: queries have none
+  std::int64_t plain = 0, rotated = 0, value = 0;  ///< parts of a head
+  std::int64_t widest() const { return plain + rotated > value ? plain + rotated : value; }
+};
+
+enum class Family : unsigned char { gpt2, llama, bert };
+
+/// A transformer: embeddings, blocks, end (last norm, head, loss). Sizes in elements.
+struct Model {
+  std::string name;  ///< for people: "llama-3-8b", or the file
+  std::string type;  ///< config.json's model_type
+  Family family = Family::llama;
+  std::int64_t layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0;
+  std::int64_t inner = 0;       ///< width between the products of a dense block's MLP
+  std::int64_t vocabulary = 0;  ///< rows of the embedding
+  std::int64_t positions = 0;   ///< the longest sequence
+  bool gated = true;            ///< MLPs of three matrices (SwiGLU), else of two
+  bool causal = true;
+  bool tied = false;  ///< the head is the embedding
+  bool query_bias = false, output_bias = false, mlp_bias = false;
+  bool head_norm = false;             ///< norms of q and k (Qwen3)
+  bool wide_head_norm = false;        ///< over all heads at once (OLMoE)
+  bool erf_gelu = false;              ///< the exact GELU, which no kernel of ours fuses
+  double dropout = 0;                 ///< what residual branches drop
+  std::vector<std::int64_t> windows;  ///< per layer: tokens that attention sees; 0: all. Empty: all, everywhere
+  std::vector<bool> sparse;           ///< per layer: experts. Empty: none
+  std::optional<Experts> experts;
+  std::optional<Latent> latent;
+  std::int64_t labels = 0;    ///< BERT: classes of a classification head; 0: masked tokens are guessed
+  std::int64_t segments = 2;  ///< BERT: rows of token_type_embeddings
+
+  std::int64_t query_width() const { return heads * head_size; }
+  std::int64_t key_width() const { return key_heads * head_size; }
+  bool is_sparse(std::int64_t layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
+};
+
+/// config.json of gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v3 or bert. Throws
+/// InputError "file:line:column: ..." for a missing key, a value out of range, heads that do not divide, and another
+/// model_type (with those there are).
+Model read_model(const Value& config);
+
+/// A parameter.
+struct Tensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  Part part = Part::mlp;
+  std::int64_t block = -1;   ///< -1: embeddings; `layers`: the end
+  std::int64_t expert = -1;  ///< -1: of no expert
+  int cut = -1;              ///< the dimension that tensor parallelism divides; -1: every rank has all of it
+  std::int64_t heads = 0;    ///< > 0: divided between so many heads, which ranks share when there are fewer
+  bool trained = true;
+
+  double numel() const;
+};
+/// All of them, a tied head once, in the order of the modules.
+std::vector<Tensor> tensors(const Model& model);
+/// How many elements of the tensor the fullest of `tp` ranks holds.
+double elements_on_rank(const Tensor& tensor, int tp);
+
+/// Elements: all, and those that one token meets (of experts only top_k, of the embeddings none but a tied head).
+double parameter_count(const Model& model);
+double active_parameters(const Model& model);
+
+/// The model's own arithmetic in FLOP for one token of a sequence of so many, forward and backward: 6 per matrix
+/// element that it meets, and 12 per number of q and token seen (Kaplan et al. 2020; PaLM, Chowdhery et al. 2022,
+/// appendix B). No recomputation. Causal attention counts in full, as the usual MFU does; `half`: as it is computed.
+double model_flops_per_token(const Model& model, double sequence, bool half = false);
+
+}  // namespace tessera::plan

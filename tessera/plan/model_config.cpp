@@ -1,0 +1,249 @@
+#include <tessera/plan/model.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+#include <algorithm>
+
+namespace tessera::plan {
+namespace {
+
+constexpr std::int64_t most = std::int64_t{1} << 31;
+
+const Value* given(const Value& json, const char* key) {
+  const Value* v = json.find(key);
+  return v && !v->is_null() ? v : nullptr;
+}
+
+std::int64_t positive_or(const Value& json, const char* key, std::int64_t otherwise) {
+  const Value* v = given(json, key);
+  if (!v) return otherwise;
+  const std::int64_t n = v->as_int();
+  if (n < 1 || n > most)
+    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", n, "; it must lie in [1, ", most, "]"));
+  return n;
+}
+
+std::int64_t positive(const Value& json, const char* key) {
+  json.at(key);
+  if (!given(json, key)) throw InputError(concat(json.at(key).where().str(), ": \"", key, "\" is null"));
+  return positive_or(json, key, 1);
+}
+
+bool flag(const Value& json, const char* key, bool otherwise) {
+  const Value* v = given(json, key);
+  return v ? v->as_bool() : otherwise;
+}
+
+double probability(const Value& json, const char* key, double otherwise) {
+  const Value* v = given(json, key);
+  const double p = v ? v->as_real() : otherwise;
+  if (!(p >= 0 && p < 1))
+    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must lie in [0, 1)"));
+  return p;
+}
+
+void check_divides(const Value& json, const char* whole, std::int64_t n, const char* by, std::int64_t d) {
+  if (n % d == 0) return;
+  throw InputError(concat((given(json, whole) ? *given(json, whole) : json).where().str(), ": ", whole, " ", n,
+                          " is not a multiple of ", by, " ", d));
+}
+
+void read_gpt2(const Value& json, Model& m) {
+  m.family = Family::gpt2;
+  m.layers = positive(json, "n_layer");
+  m.hidden = positive(json, "n_embd");
+  m.heads = m.key_heads = positive(json, "n_head");
+  check_divides(json, "n_embd", m.hidden, "n_head", m.heads);
+  m.head_size = m.hidden / m.heads;
+  m.positions = positive(json, !json.find("n_positions") && json.find("n_ctx") ? "n_ctx" : "n_positions");
+  m.vocabulary = positive(json, "vocab_size");
+  m.inner = positive_or(json, "n_inner", 4 * m.hidden);
+  m.gated = false;
+  m.tied = flag(json, "tie_word_embeddings", true);
+  m.query_bias = m.output_bias = m.mlp_bias = true;
+  const Value* activation = given(json, "activation_function");
+  m.erf_gelu = activation && activation->as_string() == "gelu";
+  m.dropout = probability(json, "resid_pdrop", 0.1);
+}
+
+void read_bert(const Value& json, Model& m) {
+  m.family = Family::bert;
+  m.layers = positive(json, "num_hidden_layers");
+  m.hidden = positive(json, "hidden_size");
+  m.heads = m.key_heads = positive(json, "num_attention_heads");
+  check_divides(json, "hidden_size", m.hidden, "num_attention_heads", m.heads);
+  m.head_size = m.hidden / m.heads;
+  m.positions = positive(json, "max_position_embeddings");
+  m.vocabulary = positive(json, "vocab_size");
+  m.inner = positive_or(json, "intermediate_size", 4 * m.hidden);
+  m.segments = positive_or(json, "type_vocab_size", 2);
+  m.gated = m.causal = false;
+  m.tied = flag(json, "tie_word_embeddings", true);
+  m.query_bias = m.output_bias = m.mlp_bias = true;
+  const Value* activation = given(json, "hidden_act");
+  m.erf_gelu = !activation || activation->as_string().starts_with("gelu_python") || activation->as_string() == "gelu";
+  m.dropout = probability(json, "hidden_dropout_prob", 0.1);
+  const Value* classes = given(json, "architectures");
+  const bool classifies =
+      classes && !classes->items().empty() && classes->items().front().as_string() == "BertForSequenceClassification";
+  if (!classifies) return;
+  const Value* names = given(json, "id2label");
+  m.labels = names ? static_cast<std::int64_t>(names->members().size()) : positive_or(json, "num_labels", 2);
+}
+
+/// Which layers have experts: every decoder_sparse_step-th but those of mlp_only_layers; DeepSeek: from
+/// first_k_dense_replace on.
+void read_sparse(const Value& json, Model& m) {
+  m.sparse.assign(static_cast<std::size_t>(m.layers), true);
+  if (m.type == "deepseek_v3") {
+    const Value* dense = given(json, "first_k_dense_replace");
+    const std::int64_t first = std::clamp<std::int64_t>(dense ? dense->as_int() : 3, 0, m.layers);
+    std::fill(m.sparse.begin(), m.sparse.begin() + first, false);
+  }
+  if (m.type != "qwen2_moe" && m.type != "qwen3_moe") return;
+  const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);
+  for (std::int64_t i = 0; i < m.layers; ++i) m.sparse[static_cast<std::size_t>(i)] = (i + 1) % step == 0;
+  if (const Value* dense = given(json, "mlp_only_layers"))
+    for (const Value& layer : dense->items()) {
+      const std::int64_t i = layer.as_int();
+      if (i < 0 || i >= m.layers)
+        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", m.layers));
+      m.sparse[static_cast<std::size_t>(i)] = false;
+    }
+}
+
+void read_experts(const Value& json, Model& m) {
+  Experts e;
+  const auto or_else = [&](const char* key, std::int64_t otherwise) { return positive_or(json, key, otherwise); };
+  if (m.type == "deepseek_v3") {
+    e.count = or_else("n_routed_experts", 256);
+    e.top_k = or_else("num_experts_per_tok", 8);
+    e.inner = or_else("moe_intermediate_size", 2048);
+    e.shared_inner = e.inner * or_else("n_shared_experts", 1);
+    e.selection_bias = true;
+  } else if (m.type == "mixtral") {
+    e.count = or_else("num_local_experts", 8);
+    e.top_k = or_else("num_experts_per_tok", 2);
+    e.inner = m.inner;
+  } else {
+    const bool qwen2 = m.type == "qwen2_moe", qwen3 = m.type == "qwen3_moe";
+    e.count = or_else(given(json, "num_experts") ? "num_experts" : "num_local_experts", qwen3 ? 128 : qwen2 ? 60 : 64);
+    e.top_k = or_else("num_experts_per_tok", qwen2 ? 4 : 8);
+    e.inner = qwen2 || qwen3 ? or_else("moe_intermediate_size", qwen2 ? 1408 : 768) : m.inner;
+    if (qwen2) e.shared_inner = or_else("shared_expert_intermediate_size", 5632);
+    e.shared_gate = qwen2;
+  }
+  if (e.top_k > e.count)
+    throw InputError(concat(json.where().str(), ": a token sees num_experts_per_tok ", e.top_k, " of ", e.count,
+                            " experts; it may be 1 to ", e.count));
+  m.experts = e;
+  read_sparse(json, m);
+}
+
+/// As transformers reads them: Mistral, Mixtral and Qwen3-MoE have one window for all layers, Qwen2 and Qwen3 from
+/// max_window_layers on or as layer_types says, Qwen2-MoE in every second of the first ones.
+void read_windows(const Value& json, Model& m) {
+  const std::string& t = m.type;
+  const bool qwen = t == "qwen2" || t == "qwen3" || t == "qwen2_moe";
+  if (t == "llama" || t == "olmoe" || t == "deepseek_v3" || !given(json, "sliding_window")) return;
+  if ((qwen || t == "qwen3_moe") && !flag(json, "use_sliding_window", false)) return;
+  const std::int64_t window = positive(json, "sliding_window");
+  m.windows.assign(static_cast<std::size_t>(m.layers), 0);
+  const Value *types = given(json, "layer_types"), *first = given(json, "max_window_layers");
+  for (std::int64_t i = 0; i < m.layers; ++i) {
+    bool has = true;
+    if (qwen && types) {
+      if (static_cast<std::int64_t>(types->items().size()) != m.layers)
+        throw InputError(concat(types->where().str(), ": layer_types has ", types->items().size(), " entries for ",
+                                m.layers, " layers"));
+      has = types->items()[static_cast<std::size_t>(i)].as_string() == "sliding_attention";
+    } else if (t == "qwen2_moe") {
+      has = i % 2 == 0 && i < (first ? first->as_int() : 28);
+    } else if (qwen) {
+      has = i >= (first ? first->as_int() : 28);
+    }
+    if (has) m.windows[static_cast<std::size_t>(i)] = window;
+  }
+}
+
+void read_llama(const Value& json, Model& m) {
+  const bool mistral = m.type == "mistral" || m.type == "mixtral", qwen2 = m.type == "qwen2" || m.type == "qwen2_moe";
+  const bool latent = m.type == "deepseek_v3";
+  m.layers = positive(json, "num_hidden_layers");
+  m.hidden = positive(json, "hidden_size");
+  m.heads = positive(json, "num_attention_heads");
+  m.key_heads = positive_or(json, "num_key_value_heads", mistral ? 8 : m.type == "qwen3_moe" ? 4 : m.heads);
+  m.inner = positive(json, "intermediate_size");
+  m.vocabulary = positive(json, "vocab_size");
+  m.positions = positive(json, "max_position_embeddings");
+  const Value* size = given(json, "head_dim");
+  if (!size && !latent && m.type != "qwen3")
+    check_divides(json, "hidden_size", m.hidden, "num_attention_heads", m.heads);
+  m.head_size = size ? positive(json, "head_dim") : m.type == "qwen3" ? 128 : m.hidden / m.heads;
+  check_divides(json, "num_attention_heads", m.heads, "num_key_value_heads", m.key_heads);
+  m.tied = flag(json, "tie_word_embeddings", false);
+  const bool bias = !mistral && !qwen2 && flag(json, "attention_bias", false);
+  m.query_bias = m.type == "qwen2" || (m.type == "qwen2_moe" && flag(json, "qkv_bias", true)) || bias;
+  m.output_bias = bias;
+  m.mlp_bias = m.type == "llama" && flag(json, "mlp_bias", false);
+  m.wide_head_norm = m.type == "olmoe";
+  m.head_norm = m.wide_head_norm || m.type == "qwen3" || m.type == "qwen3_moe";
+  if (latent) {
+    Latent l;
+    l.query_rank = given(json, "q_lora_rank") ? positive(json, "q_lora_rank") : 0;
+    l.key_rank = positive_or(json, "kv_lora_rank", 512);
+    l.plain = positive_or(json, "qk_nope_head_dim", 128);
+    l.rotated = positive_or(json, "qk_rope_head_dim", 64);
+    l.value = positive_or(json, "v_head_dim", 128);
+    m.latent = l;
+    m.head_size = l.widest();
+  }
+  if (latent || m.type == "mixtral" || m.type == "qwen2_moe" || m.type == "qwen3_moe" || m.type == "olmoe")
+    read_experts(json, m);
+  read_windows(json, m);
+}
+
+struct Row {
+  const char *type, *architecture;
+  void (*read)(const Value&, Model&);
+};
+constexpr Row rows[] = {{"gpt2", "GPT2LMHeadModel", read_gpt2},
+                        {"llama", "LlamaForCausalLM", read_llama},
+                        {"mistral", "MistralForCausalLM", read_llama},
+                        {"qwen2", "Qwen2ForCausalLM", read_llama},
+                        {"qwen3", "Qwen3ForCausalLM", read_llama},
+                        {"mixtral", "MixtralForCausalLM", read_llama},
+                        {"qwen2_moe", "Qwen2MoeForCausalLM", read_llama},
+                        {"qwen3_moe", "Qwen3MoeForCausalLM", read_llama},
+                        {"olmoe", "OlmoeForCausalLM", read_llama},
+                        {"deepseek_v3", "DeepseekV3ForCausalLM", read_llama},
+                        {"bert", "BertForMaskedLM", read_bert}};
+
+const Row& row_of(const Value& json) {
+  const Value *type = given(json, "model_type"), *classes = given(json, "architectures");
+  if (!type && (!classes || classes->items().empty()))
+    throw InputError(concat(json.where().str(), ": neither model_type nor architectures says which model this is"));
+  const Value& said = type ? *type : classes->items().front();
+  std::vector<std::string> known;
+  for (const Row& row : rows) {
+    if (said.as_string() == (type ? row.type : row.architecture)) return row;
+    known.emplace_back(type ? row.type : row.architecture);
+  }
+  throw InputError(concat(said.where().str(), ": model \"", said.as_string(), "\" is not known; known: ", join(known)));
+}
+
+}  // namespace
+
+Model read_model(const Value& config) {
+  if (!config.is_object()) throw InputError(concat(config.where().str(), ": a model's configuration is an object"));
+  const Row& row = row_of(config);
+  Model model;
+  model.name = model.type = row.type;
+  row.read(config, model);
+  if (model.layers > 65536)
+    throw InputError(concat(config.where().str(), ": ", model.layers, " layers; at most 65536 can be planned for"));
+  return model;
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,102 @@
+#include <tessera/plan/plan.h>
+
+#include <tessera/base/text.h>
+#include <tessera/layout/mesh_rules.h>
+
+#include <algorithm>
+
+namespace tessera::plan {
+
+using layout::Axis;
+
+const WordTable& words_of(Precision) {
+  static const WordTable words = {{"fp32", "bf16", "bf16_whole"}, {{"no", "fp32"}, {"float32", "fp32"}}};
+  return words;
+}
+
+Numerics numerics_of(Precision precision, bool on_cpu) {
+  Numerics n;
+  if (precision == Precision::fp32) return n;
+  n.product = 2;
+  n.copies = on_cpu;
+  if (!on_cpu) {
+    n.inside = 2;
+    n.logits = 10;  // bf16, its fp32 form, and what the softmax keeps
+  }
+  if (precision == Precision::bf16_whole) n.whole = n.wire = 2;
+  return n;
+}
+
+Numerics megatron_numerics() {
+  Numerics n;
+  n.shard = n.whole = 2;
+  n.gradient = n.wire = 4;
+  n.states = 12;
+  n.residual = n.product = n.inside = 2;
+  n.logits = 6;
+  return n;
+}
+
+int Plan::shard_ranks() const { return row_of(strategy).shard_optimizer ? mesh.size(Axis::dp_shard) * cp() : 1; }
+
+int Plan::expert_shard_ranks() const {
+  // Along dp_shard x cp the ranks of one ep group have different experts; what is left holds copies to be divided.
+  return row_of(strategy).shard_optimizer ? std::max(1, mesh.size(Axis::dp_shard) * cp() / mesh.ep) : 1;
+}
+
+void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as) {
+  run.parts = layout::cut_evenly(model.layers, static_cast<int>(run.pp() * run.stages_per_rank), embeddings_as, end_as);
+}
+
+namespace {
+
+/// The number nearest to `wanted` that divides `whole`.
+std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
+  std::int64_t best = 1;
+  for (std::int64_t d = 1; d <= whole && d <= 1 << 20; ++d)
+    if (whole % d == 0 && std::abs(d - wanted) < std::abs(best - wanted)) best = d;
+  return best;
+}
+
+}  // namespace
+
+std::string plan_problem(const Model& m, const Plan& run) {
+  const std::int64_t stages = run.pp() * run.stages_per_rank;
+  if (stages > m.layers)
+    return concat(stages, " pipeline stages (pp ", run.pp(), " x ", run.stages_per_rank, ") of ", m.layers,
+                  " blocks: a stage needs one block at least; pp may be up to ", m.layers / run.stages_per_rank);
+  const bool together = m.latent || m.wide_head_norm;  // every rank computes all heads, so only matrices are cut
+  const layout::ModelSizes sizes{.name = m.name,
+                                 .heads = together ? 0 : m.heads,
+                                 .key_heads = together ? 0 : m.key_heads,
+                                 .intermediate = m.experts ? m.experts->inner : m.inner,
+                                 .vocabulary = m.vocabulary};
+  const layout::MeshUse use{.sequence = run.sequence, .sequence_parallel = run.sequence_parallel};
+  if (const auto problems = layout::mesh_problems(run.mesh, sizes, use); !problems.empty()) return problems[0].text;
+  if (run.mesh.ep > 1 && !m.experts) return concat("ep ", run.mesh.ep, ": ", m.name, " has no experts to divide");
+  if (m.experts && m.experts->count % run.mesh.ep != 0)
+    return concat("ep ", run.mesh.ep, " does not divide the ", m.experts->count, " experts of ", m.name,
+                  "; the nearest that does is ", nearest_divisor(m.experts->count, run.mesh.ep));
+  if (run.mesh.ep > 1 && (run.dp() * run.cp()) % run.mesh.ep != 0)
+    return concat("ep ", run.mesh.ep, " does not divide the ", run.dp() * run.cp(), " ranks of dp x cp; the nearest ",
+                  "that does is ", nearest_divisor(run.dp() * run.cp(), run.mesh.ep));
+  return "";
+}
+
+std::string text_of(const Plan& run) {
+  std::string text;
+  const auto axis = [&](const char* name, int size) {
+    if (size > 1) text += concat(text.empty() ? "" : " ", name, size);
+  };
+  axis("tp", run.tp());
+  axis("cp", run.cp());
+  axis("pp", run.pp());
+  axis("ep", run.mesh.ep);
+  axis("dp", run.dp());
+  if (text.empty()) text = "one device";
+  if (run.dp() * run.cp() > 1) text += concat(" ", word_of(run.strategy));
+  if (run.shard_ranks() > 1 && run.mesh.size(Axis::dp_replicate) > 1) text += concat("/", run.shard_ranks());
+  return text;
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// Where a model may come from: a config.json, a folder that has one, the name of a well-known model, or numbers.
+
+#include <tessera/plan/model.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::plan {
+
+/// Names of well-known models, in the order of families and sizes.
+std::vector<std::string> preset_names();
+/// What its config.json says, as far as sizes go. Throws InputError for another name, with the nearest.
+Value preset_config(const std::string& name);
+
+/// A file (config.json, whatever its name), a folder with one, or a preset; case and '_' for '-' make no difference in
+/// a preset's name. Throws InputError.
+Model find_model(const std::string& text);
+
+/// A Llama or GPT-2 of these sizes. 0: as the family has it.
+struct ModelNumbers {
+  std::int64_t layers = 0, hidden = 0, heads = 0, key_heads = 0, inner = 0, vocabulary = 0, positions = 0;
+  std::int64_t experts = 0, top_k = 0, expert_inner = 0;
+  bool gpt2 = false;
+};
+/// Throws InputError when layers or hidden are missing, and as read_model().
+Model model_of_numbers(const ModelNumbers& numbers);
+
+}  // namespace tessera::plan

@@ -1,0 +1,343 @@
+#include <tessera/plan/time.h>
+
+#include <tessera/layout/schedule/table.h>
+#include <tessera/layout/schedule/timing.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::plan {
+
+namespace schedule = layout::schedule;
+using layout::Axis;
+
+std::string_view name_of(TimeKind kind) {
+  static constexpr std::string_view names[time_kinds] = {"products", "attention", "passes", "tensor",    "context",
+                                                         "experts",  "bubble",    "data",   "optimizer", "jitter"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+double StepTime::total() const {
+  double sum = 0;
+  for (const double s : seconds) sum += s;
+  return sum;
+}
+
+TimeKind StepTime::largest() const {
+  return static_cast<TimeKind>(std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
+}
+
+namespace {
+
+void add(StepTime& to, const StepTime& from, double times = 1) {
+  for (std::size_t i = 0; i < time_kinds; ++i) to.seconds[i] += times * from.seconds[i];
+}
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+/// Bytes of an element of what products take.
+double product_element(const Plan& run) { return run.numerics.product; }
+
+/// Forward products of one block on a rank: {out, in} each, and tokens that pass.
+struct Product {
+  double tokens, out, in;
+  double times = 1;  ///< so many of them
+};
+std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
+  const double t = run.tp(), c = real(m.hidden), tokens = run.tokens();
+  std::vector<Product> all;
+  if (m.latent) {  // every rank computes all heads
+    const Latent& l = *m.latent;
+    const double queries = real(m.heads * (l.plain + l.rotated));
+    if (l.query_rank > 0) all.push_back({tokens, real(l.query_rank), c});
+    all.push_back({tokens, queries, l.query_rank > 0 ? real(l.query_rank) : c});
+    all.push_back({tokens, real(l.key_rank + l.rotated), c});
+    all.push_back({tokens, real(m.heads * (l.plain + l.value)), real(l.key_rank)});
+    all.push_back({tokens, c, real(m.heads * l.value) / t});
+  } else {
+    const double q = real(m.query_width()) / t, k = std::max(real(m.key_width()) / t, real(m.head_size));
+    if (m.family == Family::gpt2)
+      all.push_back({tokens, 3 * q, c});
+    else
+      all.push_back({tokens, q, c}), all.push_back({tokens, k, c, 2});
+    all.push_back({tokens, c, q});
+  }
+  const double ways = m.gated ? 2 : 1;
+  if (!sparse) {
+    all.push_back({tokens, real(m.inner) / t, c, ways});
+    all.push_back({tokens, c, real(m.inner) / t});
+    return all;
+  }
+  const Experts& e = *m.experts;
+  const double held = real(e.count) / run.mesh.ep, rows = tokens * real(e.top_k) / held;  // balanced
+  all.push_back({tokens, real(e.count), c});
+  all.push_back({rows, real(e.inner) / t, c, 2 * held});
+  all.push_back({rows, c, real(e.inner) / t, held});
+  if (e.shared_inner > 0) {
+    all.push_back({tokens, real(e.shared_inner) / t, c, 2});
+    all.push_back({tokens, c, real(e.shared_inner) / t});
+  }
+  return all;
+}
+
+/// Bytes that a block's elementwise operations read and write in forward.
+double pass_bytes(const Model& m, const Plan& run, bool sparse) {
+  const double t = run.tp(), tokens = run.tokens(), part = run.sequence_parallel ? tokens / t : tokens;
+  const Numerics& n = run.numerics;
+  const double drops = m.dropout > 0 ? 4 : 0;  // two dropouts, each read and written
+  // Two norms with the sum before them (x, delta; sum, normed), and a sum at the end.
+  double bytes = (2 * 4 + 3 + drops) * part * real(m.hidden) * n.residual;
+  const double q = real(m.query_width()) / t, k = real(m.key_width()) / t;
+  if (m.family == Family::llama) bytes += 2 * (q + k) * tokens * n.inside;  // rotation
+  if (n.copies) bytes += (m.gated ? 5 : 2) * 1.5 * tokens * real(m.hidden) * n.residual;
+  const double ways = m.gated ? 3 : 2;
+  if (!sparse) return bytes + ways * tokens * real(m.inner) / t * n.inside;
+  const Experts& e = *m.experts;
+  bytes += ways * tokens * (real(e.top_k * e.inner) + real(e.shared_inner)) / t * n.inside;
+  return bytes + 4 * tokens * real(e.top_k) * real(m.hidden) * n.inside;  // into the experts' order and back
+}
+
+}  // namespace
+
+BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bool sparse, double seen) {
+  BlockTime block;
+  const Device& d = cluster.device;
+  const double element = product_element(run), tokens = run.tokens(), t = run.tp();
+  StepTime &f = block.forward, &b = block.backward;
+  for (const Product& p : products_of(m, run, sparse)) {
+    f[TimeKind::products] += p.times * product_seconds(d, p.tokens, p.out, p.in, element);
+    b[TimeKind::products] += p.times * (product_seconds(d, p.tokens, p.in, p.out, element) +
+                                        product_seconds(d, p.out, p.in, p.tokens, element));
+  }
+  const double width = m.latent ? real(m.heads * (m.latent->plain + m.latent->rotated + m.latent->value)) / 2
+                                : real(m.query_width()) / t;
+  f[TimeKind::attention] = attention_seconds(d, tokens, seen, width, element);
+  b[TimeKind::attention] = 2.5 * f[TimeKind::attention];  // scores are formed again (Dao et al. 2022)
+  f[TimeKind::passes] = pass_seconds(d, pass_bytes(m, run, sparse)) + 5 * d.launch;
+  b[TimeKind::passes] = 2 * f[TimeKind::passes];
+  if (t > 1) {
+    const Placed group = place(run.tp(), 1, cluster.per_node);
+    const double bytes = tokens * real(m.hidden) * run.numerics.inside;
+    // An all-reduce, or a gather and a reduce-scatter: as many bytes.
+    f[TimeKind::tensor] = 2 * collective_seconds(cluster, group, Collective::all_reduce, bytes);
+    b[TimeKind::tensor] = f[TimeKind::tensor];
+    if (run.sequence_parallel)  // inputs are gathered again for the gradients of weights, behind a product
+      b[TimeKind::tensor] += 0.5 * collective_seconds(cluster, group, Collective::all_gather, 2 * bytes);
+  }
+  if (run.cp() > 1) {
+    const double keys = 2 * tokens * real(m.key_width()) / t * run.numerics.inside, steps = run.cp() - 1;
+    const double one = message_seconds(cluster, run.tp(), keys);
+    const auto exposed = [&](double exchange, double compute) {
+      return std::max(0.0, steps * exchange - compute * steps / run.cp()) + exchange;
+    };
+    f[TimeKind::context] = exposed(one, f[TimeKind::attention]);
+    b[TimeKind::context] = exposed(2 * one, b[TimeKind::attention]);
+  }
+  if (sparse && run.mesh.ep > 1) {
+    const Placed group = place(run.mesh.ep, run.tp(), cluster.per_node);
+    const double bytes = tokens * real(m.experts->top_k) * real(m.hidden) * run.numerics.inside;
+    f[TimeKind::experts] = 2 * collective_seconds(cluster, group, Collective::all_to_all, bytes);
+    b[TimeKind::experts] = f[TimeKind::experts];
+  }
+  return block;
+}
+
+namespace {
+
+/// Tokens that a query sees on average, of a layer's window; as computed (causal halves are not).
+double seen_tokens(const Model& m, const Plan& run, std::int64_t layer) {
+  const double window = m.windows.empty() ? 0 : real(m.windows[static_cast<std::size_t>(layer)]);
+  const double s = real(run.sequence), reach = window > 0 ? std::min(window, s) : s;
+  return m.causal ? reach - reach * reach / (2 * s) : reach;
+}
+
+struct StageTime {
+  StepTime forward, backward, again;  ///< again: recomputation
+};
+
+/// Head and loss of the last stage, the embedding of the first.
+void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
+              const layout::StagePart& part) {
+  const Device& d = cluster.device;
+  const double tokens = run.tokens(), c = real(m.hidden), words = elements.head / c;
+  if (part.embeddings) {
+    const double bytes = 2 * tokens * c * run.numerics.residual;
+    stage.forward[TimeKind::passes] += pass_seconds(d, bytes);
+    stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes);
+  }
+  if (!part.end || words == 0) return;
+  const double element = product_element(run);
+  stage.forward[TimeKind::products] += product_seconds(d, tokens, words, c, element);
+  stage.backward[TimeKind::products] +=
+      product_seconds(d, tokens, c, words, element) + product_seconds(d, words, c, tokens, element);
+  stage.forward[TimeKind::passes] += pass_seconds(d, tokens * words * run.numerics.logits);
+  stage.backward[TimeKind::passes] += pass_seconds(d, tokens * words * run.numerics.logits);
+}
+
+/// Seconds of data-parallel exchanges, and the compute of a rank that may hide them.
+double exposed_data(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
+                    double step_compute, double last_backward, double hidden) {
+  const layout::Mesh& mesh = run.mesh;
+  const int shard_axis = mesh.size(Axis::dp_shard) * run.cp(), copies = mesh.size(Axis::dp_replicate);
+  const int replicas = shard_axis * copies;
+  if (replicas <= 1) return 0;
+  const StrategyRow& row = row_of(run.strategy);
+  const Numerics& n = run.numerics;
+  const double m = real(run.micro_batches);
+  const int stride = run.tp();
+  const auto exchange = [&](double elements, int shard, int copy, int apart) {
+    const Placed inside = place(shard, apart, cluster.per_node), outside = place(copy, apart * shard, cluster.per_node),
+                 both = place(shard * copy, apart, cluster.per_node);
+    const double weights = elements * n.whole, gradients = elements * n.wire;
+    const auto t = [&](const Placed& group, Collective what, double bytes) {
+      return collective_seconds(cluster, group, what, bytes);
+    };
+    if (!row.shard_optimizer || shard == 1) return t(both, Collective::all_reduce, gradients);
+    const double sums = copy > 1 ? t(outside, Collective::all_reduce, gradients / shard) : 0;
+    if (!row.shard_parameters) {
+      const double times = row.shard_gradients ? m : 1;
+      return times * (t(inside, Collective::reduce_scatter, gradients) + sums) +
+             t(inside, Collective::all_gather, weights);
+    }
+    const double gathers = row.reshard_after_forward ? 2 : 1;
+    return m * (gathers * t(inside, Collective::all_gather, weights) +
+                t(inside, Collective::reduce_scatter, gradients) + sums);
+  };
+  const int ep = mesh.ep;
+  const double shared = exchange(all.shared, shard_axis, copies, stride);
+  const int expert_shard = std::max(1, shard_axis / ep), expert_copies = std::max(1, replicas / ep / expert_shard);
+  const double experts = all.experts > 0 ? exchange(all.experts, expert_shard, expert_copies, stride * ep) : 0;
+  const double total = shared + experts;
+  const bool all_step = row.shard_parameters || row.shard_gradients;
+  const double hides = hidden * (all_step ? step_compute : last_backward);
+  // The first unit's gather and the last one's reduction have nothing to hide behind.
+  const double ends = total * std::min(1.0, 2 * root / std::max(1.0, all.all())) / std::max(1.0, m);
+  return std::min(total, std::max(0.0, total - hides) + ends);
+}
+
+}  // namespace
+
+StepTime step_time(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
+                   const TimeOptions& options) {
+  const std::size_t stages = run.parts.size();
+  const double micro_batches = real(run.micro_batches);
+  // Blocks differ by experts and by what attention sees; few kinds, so they are timed once.
+  std::vector<std::pair<std::pair<bool, double>, BlockTime>> kinds;
+  const auto time_of = [&](std::int64_t layer) -> const BlockTime& {
+    const std::pair<bool, double> kind = {m.is_sparse(layer), seen_tokens(m, run, layer)};
+    for (const auto& known : kinds)
+      if (known.first == kind) return known.second;
+    BlockTime time = block_time(m, run, cluster, kind.first, kind.second);
+    if (!options.fused_attention) {
+      // Scores, their softmax and its dropout go through memory: about 13 bytes a score forward, 2 x backward
+      // (Korthikanti et al. 2022, section 4.1 counts what is kept of them: 5 a s s b).
+      const double scores = real(m.heads) / run.tp() * run.tokens() * real(run.sequence);
+      time.forward[TimeKind::attention] += pass_seconds(cluster.device, 13 * scores);
+      time.backward[TimeKind::attention] += pass_seconds(cluster.device, 26 * scores);
+    }
+    kinds.emplace_back(kind, time);
+    return kinds.back().second;
+  };
+  std::vector<StageTime> times(stages);
+  const bool uniform = m.windows.empty() && m.sparse.empty();
+  for (std::size_t s = 0; s < stages; ++s) {
+    const layout::StagePart& part = run.parts[s];
+    StageTime& stage = times[s];
+    const std::int64_t step = uniform ? std::max<std::int64_t>(1, part.blocks) : 1;
+    for (std::int64_t layer = part.first_block; layer < part.past_block(); layer += step) {
+      const BlockTime& block = time_of(layer);
+      const double count = real(step);
+      add(stage.forward, block.forward, count);
+      add(stage.backward, block.backward, count);
+      if (run.recompute > 0) add(stage.again, block.forward, count / real(run.recompute));
+    }
+    add_ends(stage, m, run, elements, cluster, part);
+  }
+  // The rank that computes most sets the pace; what the others and the schedule lose is the bubble.
+  const int p = run.pp();
+  std::size_t busiest = 0;
+  std::vector<StepTime> ranks(static_cast<std::size_t>(p));
+  std::vector<Elements::Piece> pieces(static_cast<std::size_t>(p));
+  std::vector<double> roots(static_cast<std::size_t>(p), 0.0);
+  for (std::size_t s = 0; s < stages; ++s) {
+    const auto rank = static_cast<std::size_t>(p == 1 ? 0 : rank_of_stage(run, static_cast<int>(s)));
+    for (const StepTime* part : {&times[s].forward, &times[s].backward, &times[s].again})
+      add(ranks[rank], *part, micro_batches);
+    const Elements::Piece piece = stage_elements(m, elements, run.parts[s]);
+    pieces[rank].shared += piece.shared;
+    pieces[rank].experts += piece.experts;
+    roots[rank] = std::max(roots[rank], piece.all() / std::max(1.0, real(run.parts[s].blocks)));
+  }
+  for (std::size_t r = 1; r < ranks.size(); ++r)
+    if (ranks[r].total() > ranks[busiest].total()) busiest = r;
+  StepTime step = ranks[busiest];
+  const double busy = step.total();
+  double last_backward = 0;
+  for (std::size_t s = 0; s < stages; ++s)
+    if (p == 1 || rank_of_stage(run, static_cast<int>(s)) == static_cast<int>(busiest))
+      last_backward += times[s].backward.total() + times[s].again.total();
+
+  if (p > 1) {
+    const double message = run.tokens() / (run.sequence_parallel ? run.tp() : 1) * real(m.hidden) * run.numerics.inside;
+    const int stride = stride_of(run.mesh, Axis::pp);
+    const schedule::Shape shape{p, static_cast<int>(run.stages_per_rank), static_cast<int>(run.micro_batches)};
+    if (options.simulate && micro_batches * p * real(run.stages_per_rank) < 4e5) {
+      schedule::Costs costs;
+      costs.stages.clear();
+      for (const StageTime& stage : times) {
+        const double backward = stage.backward.total() + stage.again.total();
+        const double weights = stage.backward[TimeKind::products] / 2;
+        costs.stages.push_back({.forward = stage.forward.total(),
+                                .input_gradient = backward - weights,
+                                .weight_gradient = weights,
+                                .output_bytes = message});
+      }
+      costs.latency = message_seconds(cluster, stride, 0);
+      costs.seconds_per_byte = message_seconds(cluster, stride, 1e9) / 1e9 - costs.latency / 1e9;
+      const double total = time_schedule(schedule::make_schedule(run.schedule, shape), costs).total;
+      step[TimeKind::bubble] = std::max(0.0, total - busy);
+    } else {
+      const schedule::ScheduleRow& row = schedule::schedule_of(run.schedule);
+      const double one = 1 / micro_batches / real(run.stages_per_rank);
+      StepTime mean;
+      add(mean, ranks[busiest], one);
+      const double weights = mean[TimeKind::products] / 3, backward = mean.total() * 2 / 3;
+      const schedule::StageTime stage{mean.total() / 3, backward - weights, weights};
+      const auto bubble = row.bubble_time(shape, stage);
+      const double hops = 2 * (p - 1) * message_seconds(cluster, stride, message);
+      step[TimeKind::bubble] = (bubble ? *bubble : (p - 1) * mean.total()) + hops;
+    }
+  }
+  step[TimeKind::data] =
+      exposed_data(run, pieces[busiest], roots[busiest], cluster, busy, last_backward, options.hidden);
+  const StrategyRow& row = row_of(run.strategy);
+  const bool divides = row.shard_optimizer && run.shard_ranks() > 1;
+  const double own =
+      divides ? pieces[busiest].shared / run.shard_ranks() + pieces[busiest].experts / run.expert_shard_ranks()
+              : pieces[busiest].all();
+  const Numerics& n = run.numerics;
+  // The norm reads gradients, the update reads them again, reads and writes parameters and states.
+  step[TimeKind::optimizer] = pass_seconds(cluster.device, own * (2 * n.gradient + 2 * n.shard + 2 * n.states));
+  const double world = run.mesh.world_size();
+  if (world > 1) step[TimeKind::jitter] = step.total() * options.deviation * std::sqrt(2 * std::log(world));
+  return step;
+}
+
+double model_flops_utilization(const Model& model, const Plan& run, const Cluster& cluster, double step_seconds,
+                               bool half) {
+  const double peak = run.numerics.product > 2 ? cluster.device.fp32 : cluster.device.bf16;
+  return model_flops_per_token(model, real(run.sequence), half) * run.tokens_per_step() /
+         (step_seconds * peak * run.mesh.world_size());
+}
+
+Goodput goodput(const Cluster& cluster, double write_seconds, double restart_seconds) {
+  Goodput g;
+  const double between = cluster.hours_between_failures * 3600 / cluster.devices;
+  g.failures_per_day = 86400 / between;
+  g.interval_seconds = std::sqrt(2 * write_seconds * between);
+  const double lost = write_seconds / g.interval_seconds + (g.interval_seconds / 2 + restart_seconds) / between;
+  g.share = std::max(0.0, 1 - lost);
+  return g;
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,70 @@
+#pragma once
+/// \file
+/// Seconds of one optimizer step, by what they go into, and what follows: tokens/s, the share of the peak that the
+/// model's own arithmetic has (MFU), the share of wall time that gets the run on (goodput).
+///
+/// Sources: products and passes of a block as tessera/models does them; tensor parallelism: four all-reduces a block
+/// (Shoeybi et al. 2019), with recomputation six; pipelines: the schedule's own action lists, timed
+/// (layout/schedule/timing.h); data parallelism: Rajbhandari et al. 2020, section 7 (volumes), overlapped with
+/// backward; goodput: Daly 2006, first order.
+
+#include <tessera/plan/costs.h>
+#include <tessera/plan/memory.h>
+
+#include <array>
+#include <string_view>
+
+namespace tessera::plan {
+
+enum class TimeKind : unsigned char {
+  products,   ///< matrix products, of the model and of recomputation
+  attention,  ///< scores and what they mix
+  passes,     ///< norms, activations, residuals, losses: bound by memory
+  tensor,     ///< exchanges of tensor parallelism
+  context,    ///< those of context parallelism, as far as attention does not hide them
+  experts,    ///< tokens on their way to experts and back
+  bubble,     ///< ranks of a pipeline that wait, uneven stages included
+  data,       ///< parameters and gradients of data parallelism, as far as nothing hides them
+  optimizer,  ///< norm of the gradients, update
+  jitter      ///< the slowest of many
+};
+inline constexpr std::size_t time_kinds = 10;
+std::string_view name_of(TimeKind kind);
+
+struct StepTime {
+  std::array<double, time_kinds> seconds{};
+  double& operator[](TimeKind kind) { return seconds[static_cast<std::size_t>(kind)]; }
+  double operator[](TimeKind kind) const { return seconds[static_cast<std::size_t>(kind)]; }
+  double total() const;
+  TimeKind largest() const;
+};
+
+/// Seconds of a block for one micro-batch.
+struct BlockTime {
+  StepTime forward, backward;  ///< backward without recomputation
+};
+BlockTime block_time(const Model& model, const Plan& run, const Cluster& cluster, bool sparse, double seen);
+
+/// What an experienced eye would leave out of these is what a person may set.
+struct TimeOptions {
+  bool fused_attention = true;  ///< false: scores go through memory, as before 2022
+  bool simulate = true;         ///< time the pipeline's action lists; false: the schedule's formula (search)
+  double hidden = 0.9;          ///< share of compute that can hide communication of data parallelism
+  double deviation = 0.004;     ///< relative, of a rank's step: the slowest of n is sqrt(2 ln n) of them late
+};
+
+StepTime step_time(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
+                   const TimeOptions& options = {});
+
+/// Model FLOP per second and device over the peak. `half`: causal attention counts as computed.
+double model_flops_utilization(const Model& model, const Plan& run, const Cluster& cluster, double step_seconds,
+                               bool half = false);
+
+/// Checkpoints and failures: the best interval between checkpoints of so many seconds, and the share of wall time
+/// that is training then (Daly 2006: interval sqrt(2 x write x mean time between failures)).
+struct Goodput {
+  double share = 1, interval_seconds = 0, failures_per_day = 0;
+};
+Goodput goodput(const Cluster& cluster, double write_seconds, double restart_seconds = 180);
+
+}  // namespace tessera::plan

@@ -1,0 +1,113 @@
+// The planner's list of parameters against the models themselves: names, shapes, which are trained, and which part of
+// each a rank of tensor parallelism holds. A plan cannot drift from a run.
+
+#include <tessera/layout/tensor_plan.h>
+#include <tessera/models/registry.h>
+#include <tessera/plan/model.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+namespace tessera::models {
+namespace {
+
+/// A small one of each family, with what makes its parameters special.
+const std::map<std::string, std::string>& configurations() {
+  static const std::string sizes =
+      R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "vocab_size": 21, "max_position_embeddings": 32)";
+  static const std::map<std::string, std::string> all = {
+      {"gpt2", R"("model_type": "gpt2", "n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 21)"},
+      {"gpt2 untied", R"("model_type": "gpt2", "n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 8,
+                         "vocab_size": 21, "n_inner": 20, "tie_word_embeddings": false)"},
+      {"llama", R"("model_type": "llama", )" + sizes},
+      {"llama tied with biases", R"("model_type": "llama", "tie_word_embeddings": true, "attention_bias": true,
+                                    "mlp_bias": true, )" +
+                                     sizes},
+      {"mistral", R"("model_type": "mistral", "head_dim": 6, )" + sizes},
+      {"qwen2", R"("model_type": "qwen2", )" + sizes},
+      {"qwen3", R"("model_type": "qwen3", "head_dim": 8, )" + sizes},
+      {"mixtral", R"("model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, )" + sizes},
+      {"qwen2_moe", R"("model_type": "qwen2_moe", "num_experts": 4, "num_experts_per_tok": 2,
+                       "moe_intermediate_size": 6, "shared_expert_intermediate_size": 10, "decoder_sparse_step": 2, )" +
+                        sizes},
+      {"qwen3_moe", R"("model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+                       "moe_intermediate_size": 6, "mlp_only_layers": [1], )" +
+                        sizes},
+      {"olmoe", R"("model_type": "olmoe", "num_experts": 4, "num_experts_per_tok": 2, )" + sizes},
+      {"deepseek_v3", R"("model_type": "deepseek_v3", "hidden_size": 16, "intermediate_size": 24,
+                         "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 21,
+                         "max_position_embeddings": 32, "q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6,
+                         "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 2,
+                         "n_group": 2, "topk_group": 1, "moe_intermediate_size": 6, "n_shared_experts": 2,
+                         "first_k_dense_replace": 1)"},
+      {"bert", R"("model_type": "bert", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+                  "intermediate_size": 24, "vocab_size": 21, "max_position_embeddings": 8, "type_vocab_size": 3)"},
+      {"bert classifier", R"("model_type": "bert", "architectures": ["BertForSequenceClassification"],
+                             "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 5,
+                             "vocab_size": 21, "max_position_embeddings": 8)"},
+  };
+  return all;
+}
+
+TEST(PlanModel, ListsTheParametersThatTheModelsHave) {
+  for (const auto& [what, members] : configurations()) {
+    SCOPED_TRACE(what);
+    const Value config = parse_json("{" + members + "}", what);
+    const auto model = architecture_of(config).make(config, std::nullopt);
+    std::map<std::string, at::Tensor> real;
+    for (const auto& item : model->named_parameters()) real.emplace(item.key(), item.value());
+    const plan::Model planned = plan::read_model(config);
+    double count = 0;
+    std::size_t listed = 0;
+    for (const plan::Tensor& tensor : plan::tensors(planned)) {
+      const auto found = real.find(tensor.name);
+      ASSERT_TRUE(found != real.end()) << "the model has no " << tensor.name;
+      EXPECT_EQ(found->second.sizes().vec(), tensor.shape) << tensor.name;
+      EXPECT_EQ(found->second.requires_grad(), tensor.trained) << tensor.name;
+      count += tensor.numel();
+      ++listed;
+    }
+    EXPECT_EQ(listed, real.size());
+    EXPECT_EQ(plan::parameter_count(planned), count);
+  }
+}
+
+TEST(PlanModel, CutsParametersAsTensorParallelismDoes) {
+  for (const auto& [what, members] : configurations()) {
+    SCOPED_TRACE(what);
+    const Value config = parse_json("{" + members + "}", what);
+    const layout::TensorPlan rules = architecture_of(config).make(config, std::nullopt)->tensor_plan();
+    for (const plan::Tensor& tensor : plan::tensors(plan::read_model(config))) {
+      const auto rule = std::find_if(rules.begin(), rules.end(), [&](const layout::TensorRule& candidate) {
+        return layout::matches(candidate.pattern, tensor.name);
+      });
+      double most = tensor.numel();
+      if (rule != rules.end()) {
+        most = 0;
+        for (int rank = 0; rank < 2; ++rank) {
+          double numel = 1;
+          for (const std::int64_t size : layout::tensor_part(tensor.name, tensor.shape, *rule, rank, 2).shape())
+            numel *= static_cast<double>(size);
+          most = std::max(most, numel);
+        }
+      }
+      EXPECT_EQ(plan::elements_on_rank(tensor, 2), most) << tensor.name;
+    }
+  }
+}
+
+// Arithmetic, too: what a run's MFU divides by.
+TEST(PlanModel, CountsTheFlopThatTheModelsSay) {
+  for (const auto& [what, members] : configurations()) {
+    SCOPED_TRACE(what);
+    const Value config = parse_json("{" + members + "}", what);
+    const double said = architecture_of(config).make(config, std::nullopt)->flops_per_token(8);
+    EXPECT_NEAR(plan::model_flops_per_token(plan::read_model(config), 8), said, 1e-9 * said);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::models

@@ -1,0 +1,162 @@
+// Bytes of a rank: against the arithmetic that the engine itself uses, published formulas, and what must hold always.
+
+#include <tessera/layout/state_bytes.h>
+#include <tessera/plan/memory.h>
+#include <tessera/plan/presets.h>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <map>
+
+namespace tessera::plan {
+namespace {
+
+using layout::Axis;
+
+Plan run_on(const Model& model, const std::string& mesh, Strategy strategy, Precision precision = Precision::fp32) {
+  Plan run;
+  run.mesh = layout::parse_mesh(mesh);
+  run.strategy = strategy;
+  run.precision = precision;
+  run.numerics = numerics_of(precision, /*on_cpu=*/true);
+  run.on_cpu = true;
+  run.sequence = 256;
+  cut_plan(model, run);
+  return run;
+}
+
+/// The model's modules as the engine sees them: one unit per block.
+layout::ModuleTree tree_of(const Model& model) {
+  layout::ModuleTree tree;
+  tree.modules.push_back({"", "Model", 0, {}, false});
+  std::map<std::int64_t, std::size_t> blocks;
+  for (const Tensor& tensor : tensors(model)) {
+    std::size_t module = 0;
+    if (tensor.block >= 0 && tensor.block < model.layers) {
+      if (!blocks.contains(tensor.block)) {
+        blocks[tensor.block] = tree.modules.size();
+        tree.modules.push_back({"layers." + std::to_string(tensor.block), "Block", 0, {}, false});
+      }
+      module = blocks[tensor.block];
+    }
+    tree.modules[module].parameters.push_back(tree.parameters.size());
+    tree.parameters.push_back({tensor.name, tensor.shape});
+  }
+  return tree;
+}
+
+// The engine's flat layouts pad each unit to 64 elements a rank; nothing else is different.
+TEST(PlanMemory, StatesAreThoseOfTheEnginesLayouts) {
+  for (const char* name : {"gpt2", "llama-3.2-1b", "qwen2.5-0.5b"}) {
+    const Model model = find_model(name);
+    const layout::ModuleTree tree = tree_of(model);
+    for (const Strategy strategy :
+         {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::full_shard, Strategy::shard_grad_op}) {
+      for (const std::int64_t micro_batches : {1, 4}) {
+        Plan run = run_on(model, strategy == Strategy::ddp ? "dp_replicate=4" : "dp_shard=4", strategy);
+        run.micro_batches = micro_batches;
+        layout::StateBytesOptions options;
+        options.strategy = row_of(strategy);
+        options.shard_ranks = run.shard_ranks();
+        options.wrap.kind = layout::WrapPolicy::Kind::by_class;
+        options.wrap.classes = {"Block"};
+        options.accumulates = micro_batches > 1;
+        const layout::StateBytes bytes = state_bytes(tree, std::vector<bool>(tree.parameters.size(), true), options);
+        const Memory memory = memory_by_rank(model, run, 0)[0];
+        const std::string what = concat(name, " ", strategy, " ", micro_batches);
+        const auto near = [&](MemoryKind kind, std::int64_t expected) {
+          EXPECT_NEAR(memory[kind], static_cast<double>(expected), 0.01 * static_cast<double>(expected) + 4096)
+              << what << " " << name_of(kind);
+        };
+        near(MemoryKind::parameters, bytes.parameters);
+        near(MemoryKind::gradients, bytes.gradients);
+        near(MemoryKind::optimizer, bytes.optimizer);
+        if (row_of(strategy).shard_parameters) near(MemoryKind::buffers, bytes.buffers);
+      }
+    }
+  }
+}
+
+// What a block keeps per token, counted by hand from its operations: GPT-2 has the block's input, two normed values, q,
+// k and v, attention's result and the sum after it (8 widths), and what the MLP's activation sees and gives (2 x 4);
+// Korthikanti et al. 2022, section 4, come to 34 bytes a token in 16 bits with dropout's masks, which ours do not keep.
+TEST(PlanMemory, ABlockKeepsWhatItsOperationsSave) {
+  const Model gpt = find_model("gpt2");
+  Plan run = run_on(gpt, "dp_replicate=1", Strategy::ddp);
+  run.on_cpu = false;  // without the size classes of the CPU's allocator
+  const double tokens = 256, c = 768;
+  EXPECT_NEAR(block_activations(gpt, run, false).kept, 4 * tokens * (8 * c + 2 * 4 * c + 12), 8192);
+
+  const Model llama = find_model("llama-3.2-1b");
+  run = run_on(llama, "dp_replicate=1", Strategy::ddp);
+  run.on_cpu = false;
+  const double h = 2048, kv = 512, inner = 8192;
+  EXPECT_NEAR(block_activations(llama, run, false).kept, 4 * tokens * (4 * h + 2 * h + 2 * kv + 3 * inner + 32), 8192);
+}
+
+// Tensor parallelism with sequence parallelism divides what a block keeps but for the inputs of products, which are
+// gathered; recomputation leaves the input alone.
+TEST(PlanMemory, AxesDivideActivations) {
+  const Model model = find_model("llama-3-8b");
+  Plan whole = run_on(model, "dp_replicate=1", Strategy::ddp), half = run_on(model, "tp=2", Strategy::ddp);
+  half.sequence_parallel = true;
+  const BlockActivations one = block_activations(model, whole, false), two = block_activations(model, half, false);
+  EXPECT_LT(two.kept, 0.62 * one.kept);
+  EXPECT_GT(two.kept, 0.5 * one.kept);
+  EXPECT_NEAR(two.input, one.input / 2, 1);
+  Plan ring = run_on(model, "cp=2", Strategy::ddp);
+  EXPECT_NEAR(block_activations(model, ring, false).kept, one.kept / 2, 0.02 * one.kept);
+  whole.recompute = 1;
+  EXPECT_LT(memory_by_rank(model, whole, 0)[0][MemoryKind::activations],
+            0.2 * memory_by_rank(model, run_on(model, "dp_replicate=1", Strategy::ddp), 0)[0][MemoryKind::activations]);
+}
+
+// Stages: the pieces are the whole; the first stage of 1F1B has p micro-batches in flight, the last has the head.
+TEST(PlanMemory, StagesAddUpAndDiffer) {
+  const Model model = find_model("llama-3-8b");
+  Plan run = run_on(model, "pp=4", Strategy::ddp);
+  run.micro_batches = 8;
+  const Elements elements = elements_of(model, 1, 1);
+  double sum = 0;
+  for (const layout::StagePart& part : run.parts) sum += stage_elements(model, elements, part).all();
+  EXPECT_EQ(sum, parameter_count(model));
+  const std::vector<Memory> ranks = memory_by_rank(model, run, 0);
+  ASSERT_EQ(ranks.size(), 4u);
+  EXPECT_NEAR(ranks[0][MemoryKind::activations], 4 * ranks[3][MemoryKind::activations],
+              0.02 * ranks[0][MemoryKind::activations]);
+  EXPECT_GT(ranks[3][MemoryKind::head], ranks[0][MemoryKind::head]);
+  for (int rank = 0; rank < 4; ++rank) {  // the search's formula against the schedule's own action lists
+    const Memory fast = memory_of_rank(model, run, elements, rank, 4 - rank, 0);
+    EXPECT_NEAR(fast.total(), ranks[static_cast<std::size_t>(rank)].total(), 1e-9 * fast.total());
+  }
+}
+
+// More ranks never need more memory each, whatever the strategy.
+RC_GTEST_PROP(PlanMemory, MoreRanksNeedNoMore, ()) {
+  const Model model = find_model(*rc::gen::element<std::string>("llama-3.2-1b", "mixtral-8x7b", "gpt2-xl"));
+  const Strategy strategy =
+      *rc::gen::element(Strategy::zero1, Strategy::zero2, Strategy::full_shard, Strategy::shard_grad_op);
+  Plan run = run_on(model, "dp_shard=2", strategy, *rc::gen::element(Precision::fp32, Precision::bf16));
+  run.micro_batches = *rc::gen::inRange<std::int64_t>(1, 5);
+  double before = memory_by_rank(model, run, 0)[0].total();
+  for (const char* mesh : {"dp_shard=4", "dp_shard=4,tp=2", "dp_shard=4,tp=2,cp=2"}) {
+    run.mesh = layout::parse_mesh(mesh);
+    cut_plan(model, run);
+    const double now = memory_by_rank(model, run, 0)[0].total();
+    RC_ASSERT(now <= before);
+    before = now;
+  }
+}
+
+// Experts: ep ranks have as many fewer of them, and of nothing else.
+TEST(PlanMemory, ExpertParallelismDividesExpertsAlone) {
+  const Model model = find_model("mixtral-8x7b");
+  const Elements one = elements_of(model, 1, 1), four = elements_of(model, 1, 4);
+  EXPECT_EQ(four.block[1].experts, one.block[1].experts / 4);
+  EXPECT_EQ(four.block[1].shared, one.block[1].shared);
+  EXPECT_EQ(one.embeddings.all() + 32 * one.block[1].all() + one.end.all(), parameter_count(model));
+}
+
+}  // namespace
+}  // namespace tessera::plan

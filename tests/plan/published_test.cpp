@@ -1,0 +1,130 @@
+// Seconds of published runs, printed beside what one constant per device would say (the median of the others' TFLOP/s),
+// since a planner that is no better than that is none. What is asserted is about runs that no constant was chosen by.
+
+#include <tessera/plan/presets.h>
+#include <tessera/plan/time.h>
+
+#include <gtest/gtest.h>
+#include <tests/paths.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+namespace tessera::plan {
+namespace {
+
+struct Published {
+  std::string name, gpu;
+  double seconds = 0, predicted = 0;
+  double flops = 0;  ///< the model's, per device and step
+  double memory = 0;
+  bool fitted = false;
+};
+
+std::int64_t number(const Value& row, const char* key, std::int64_t otherwise) {
+  const Value* v = row.find(key);
+  return v ? v->as_int() : otherwise;
+}
+
+Published predict(const Value& row) {
+  Model model;
+  if (const Value* sizes = row.find("gpt"))
+    model = model_of_numbers({.layers = sizes->at("layers").as_int(),
+                              .hidden = sizes->at("hidden").as_int(),
+                              .heads = sizes->at("heads").as_int(),
+                              .vocabulary = sizes->at("vocabulary").as_int(),
+                              .positions = 2048,
+                              .gpt2 = true});
+  else
+    model = find_model(row.at("model").as_string());
+  const std::int64_t gpus = row.at("gpus").as_int(), tp = number(row, "tp", 1), pp = number(row, "pp", 1),
+                     cp = number(row, "cp", 1), dp = gpus / (tp * pp * cp);
+  const Cluster cluster = parse_cluster(concat(gpus, "x", row.at("gpu").as_string()));
+  Plan plan;
+  const Value* strategy = row.find("strategy");
+  plan.strategy = strategy ? *parse_word<Strategy>(strategy->as_string()) : Strategy::ddp;
+  const bool shards = row_of(plan.strategy).shard_optimizer;
+  plan.mesh =
+      layout::parse_mesh(concat("pp=", pp, shards ? ",dp_shard=" : ",dp_replicate=", dp, ",cp=", cp, ",tp=", tp));
+  plan.numerics = megatron_numerics();
+  plan.sequence = row.at("sequence").as_int();
+  plan.rows = row.at("rows").as_int();
+  plan.micro_batches = row.at("batch").as_int() / (dp * plan.rows);
+  plan.recompute = row.at("recompute").as_int();
+  plan.stages_per_rank = number(row, "v", 1);
+  plan.schedule = plan.stages_per_rank > 1 ? "interleaved_1f1b" : "1f1b";
+  const Value* sp = row.find("sp");
+  plan.sequence_parallel = sp && sp->as_bool();
+  const double ends = static_cast<double>(number(row, "ends", 0));
+  cut_plan(model, plan, ends, ends);
+  TimeOptions options;
+  if (const Value* fused = row.find("fused")) options.fused_attention = fused->as_bool();
+  Published p;
+  p.name = row.at("name").as_string();
+  p.gpu = cluster.device.name;
+  p.fitted = row.find("fitted") != nullptr;
+  const StepTime time = step_time(model, plan, elements_of(model, static_cast<int>(tp), 1), cluster, options);
+  p.predicted = time.total();
+  p.memory = largest(memory_by_rank(model, plan, cluster.device.process)).first.total();
+  const double tokens = plan.tokens_per_step(), devices = static_cast<double>(gpus);
+  p.flops = model_flops_per_token(model, static_cast<double>(plan.sequence)) * tokens / devices;
+  if (const Value* v = row.find("seconds")) p.seconds = v->as_real();
+  if (const Value* v = row.find("tokens_per_second")) p.seconds = tokens / devices / v->as_real();
+  if (const Value* v = row.find("model_tflops")) p.seconds = p.flops / (v->as_real() * 1e12);
+  if (const Value* v = row.find("hardware_tflops")) {
+    const double l = static_cast<double>(model.layers), h = static_cast<double>(model.hidden), s = 2048,
+                 words = static_cast<double>(model.vocabulary);
+    const double flops = 96 * (tokens / s) * s * l * h * h * (1 + s / (6 * h) + words / (16 * l * h));
+    p.seconds = flops / devices / (v->as_real() * 1e12);
+  }
+  std::printf("  %-16s %-6s %6lld  %8.2f s published %8.2f s predicted  %+6.1f %%  %5.1f GB ", p.name.c_str(),
+              p.gpu.c_str(), static_cast<long long>(gpus), p.seconds, p.predicted, 100 * (p.predicted / p.seconds - 1),
+              p.memory / 1e9);
+  for (std::size_t i = 0; i < time_kinds; ++i)
+    std::printf(" %s %.0f", std::string(name_of(static_cast<TimeKind>(i))).substr(0, 4).c_str(),
+                100 * time.seconds[i] / p.predicted);
+  std::printf("\n");
+  return p;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+TEST(Published, StepTimesAreNearWhatOthersMeasured) {
+  const Value file = read_json(testing::source_path("tests/fixtures/planning/published.json"));
+  std::vector<Published> runs;
+  for (const Value& row : file.at("runs").items()) runs.push_back(predict(row));
+  std::vector<double> errors, constant, fitted;
+  double bias = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Published& run = runs[i];
+    const double error = std::abs(run.predicted / run.seconds - 1);
+    if (run.fitted) {
+      fitted.push_back(error);
+      continue;
+    }
+    errors.push_back(error);
+    bias += std::log(run.predicted / run.seconds);
+    std::vector<double> others;  // FLOP/s of the other runs on this device
+    for (std::size_t j = 0; j < runs.size(); ++j)
+      if (j != i && runs[j].gpu == run.gpu) others.push_back(runs[j].flops / runs[j].seconds);
+    constant.push_back(std::abs(run.flops / median(others) / run.seconds - 1));
+  }
+  std::printf(
+      "  %zu runs held out: median %.1f %%, worst %.1f %%, bias %+.1f %%; one constant per device: median %.1f %%, "
+      "worst "
+      "%.1f %%\n  %zu runs looked at: median %.1f %%\n",
+      errors.size(), 100 * median(errors), 100 * *std::max_element(errors.begin(), errors.end()),
+      100 * std::expm1(bias / static_cast<double>(errors.size())), 100 * median(constant),
+      100 * *std::max_element(constant.begin(), constant.end()), fitted.size(), 100 * median(fitted));
+  EXPECT_LT(median(errors), 0.10);
+  EXPECT_LT(median(errors), median(constant));
+}
+
+}  // namespace
+}  // namespace tessera::plan
