@@ -319,6 +319,19 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
   EXPECT_EQ(read.value("learning_rate").as_real(), 1e-4);
 }
 
+TEST_F(TrainingArguments, SeveralFiles) {
+  const auto list = [](const Strings& words) { return flags(words).value("train_file").as_string(); };
+  EXPECT_EQ(list({"--train_file", "a.txt", "b.txt", "--seed", "3"}), "a.txt b.txt");
+  EXPECT_EQ(list({"--train_file", "0.7", "a.jsonl", "0.3", "my folder"}), "0.7 a.jsonl 0.3 'my folder'");
+  EXPECT_EQ(list({"--train_file", "my file.txt"}), "my file.txt");
+  EXPECT_EQ(list({"--train_file", "my file.txt", "b"}), "'my file.txt' b");
+  EXPECT_EQ(list({"--train_file", "a.json", "b.json"}), "a.json b.json");
+  const std::string arguments = file("args.json", "{\"seed\": 5}");  // not of the list
+  const Read read = flags({"--train_file", "a.txt", arguments});
+  EXPECT_EQ(read.value("train_file").as_string(), "a.txt");
+  EXPECT_EQ(read.value("args_file").as_string(), arguments);
+}
+
 TEST_F(TrainingArguments, NamesOfTrl) {
   const Read read =
       flags({"--max_length", "512", "--dataset_text_field", "body", "--lora_target_modules", "q_proj", "v_proj"});

@@ -101,8 +101,11 @@ TEST_F(Validate, DataFiles) {
     return error_of(words);
   };
   EXPECT_EQ(with(path("none.txt")), concat("--train_file ", path("none.txt"), ": no such file"));
-  EXPECT_EQ(with(path("model")),
-            concat("--train_file ", path("model"), " is a folder; expected a .txt, .jsonl or .bin file"));
+  EXPECT_EQ(with(concat("0.5 ", path("text.txt"), " 0.5 ", path("none.txt"))),
+            concat("--train_file ", path("none.txt"), ": no such file"));
+  EXPECT_EQ(with(concat("0 ", path("text.txt"))),
+            concat("--train_file: the list of files '0 ", path("text.txt"), "': the weight 0 is not above 0"));
+  EXPECT_EQ(with(path("*.none")), "");  // what matches is asked when it is read
   write_file_atomically(path("tokens.bin"), "");
   EXPECT_EQ(with(path("tokens.bin")),
             concat("--train_file ", path("tokens.bin"), ": its index ", path("tokens.idx"), " is missing"));

@@ -136,10 +136,18 @@ const std::vector<Field>& table() {
       model<&M::lora_merge>("lora_merge", anything(), "at the end also write the merged model to OUT/merged"),
 
       data<&D::train_file>(
-          "train_file", anything("FILE"),
-          "training text (.txt), examples (.jsonl: text | prompt, completion | messages), or tokens (.bin with .idx)"),
-      data<&D::validation_file>("validation_file", anything("FILE"),
+          "train_file", anything("FILE..."),
+          "training text (.txt), examples (.jsonl: text | prompt, completion | messages), or tokens (.bin with .idx); "
+          "several, folders and patterns ('part-*.jsonl'), and blends: 0.7 a.jsonl 0.3 folder"),
+      data<&D::validation_file>("validation_file", anything("FILE..."),
                                 "evaluation data of the same kinds; unset: split off the end of train_file"),
+      data<&D::blend_mode>("blend_mode", words<BlendMode>(),
+                           "when an epoch of files with weights ends: when all have been seen whole (smaller ones "
+                           "are repeated), or when the first has"),
+      data<&D::data_cache_dir>("data_cache_dir", anything("DIR|none"),
+                               "folder in which the tokens of text are kept, made once for all processes and runs; "
+                               "unset: ~/.cache/tessera/tokens; none: in memory, at every start",
+                               "TESSERA_CACHE"),
       data<&D::validation_split_percentage>(
           "validation_split_percentage", from_to_below(0, 100),
           "share of train_file held out for evaluation when there is no validation_file"),
@@ -150,6 +158,11 @@ const std::vector<Field>& table() {
                                         "together (examples)"),
       data<&D::group_by_length>("group_by_length", anything(), "the same as --train_sampling_strategy group_by_length"),
       data<&D::text_column_name>("text_column_name", anything("NAME"), "field of a .jsonl line that holds plain text"),
+      data<&D::column_map>("column_map", anything("NAME=COLUMN,..."),
+                           "what the file calls the fields of an example: prompt=question,completion=answer"),
+      data<&D::reset_position_ids>("reset_position_ids", anything(),
+                                   "documents that share a block (files of text, documents of a .bin) do not see each "
+                                   "other, and their positions count from 0; else a block is one text"),
       data<&D::max_seq_length>("max_seq_length", at_least(2, 1 << 24),
                                "tokens per example, longer ones are cut; unset: block_size"),
       data<&D::packing>("packing", anything(),

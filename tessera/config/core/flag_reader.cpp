@@ -1,5 +1,7 @@
 #include <tessera/config/core/flag_reader.h>
 
+#include <tessera/corpus/data_list.h>
+
 #include <algorithm>
 
 namespace tessera::config {
@@ -26,6 +28,8 @@ bool names_file_of_arguments(const std::string& word) {
   const std::string lower = to_lower(word);
   return lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml") || lower.ends_with(".args");
 }
+
+bool is_json(const std::string& word) { return to_lower(word).ends_with(".json"); }
 
 const Field* field_of(std::string name) {
   for (const auto& [alias, ours] : aliases())
@@ -133,9 +137,17 @@ bool FlagReader::take_value(const std::string& flag, const TrainingArgument* arg
   }
   if (value_follows() && !(name == "fsdp" && names_file_of_arguments(words_[next_].text))) {
     text = words_[next_++].text;
-    while (argument != nullptr && argument->shape == ArgumentShape::words && value_follows() &&
-           !names_file_of_arguments(words_[next_].text))
-      text += " " + words_[next_++].text;  // --fsdp full_shard auto_wrap
+    const bool files = field != nullptr && (field->name == "train_file" || field->name == "validation_file");
+    const bool of_json = files && is_json(text);
+    const auto one_more = [&] {  // a .json ends a list, for it gives arguments, unless the list is one of .json files
+      return value_follows() &&
+             (!names_file_of_arguments(words_[next_].text) || (of_json && is_json(words_[next_].text)));
+    };
+    if (files && argument != nullptr && one_more()) text = corpus::quoted(text);
+    while (argument != nullptr && argument->shape == ArgumentShape::words && one_more()) {
+      const std::string& word = words_[next_++].text;
+      text += " " + (files ? corpus::quoted(word) : word);  // --fsdp full_shard auto_wrap
+    }
     return true;
   }
   RunConfig scratch;

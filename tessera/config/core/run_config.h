@@ -28,13 +28,20 @@ struct ModelConfig {
 };
 
 struct DataConfig {
+  /// Files, folders and patterns, with weights between them or without: corpus/data_list.h.
   std::string train_file;       ///< .txt, .jsonl (text | prompt, completion | messages), or .bin with .idx beside it
   std::string validation_file;  ///< same kinds; empty: split off train_file
+  BlendMode blend_mode = BlendMode::all_exhausted;  ///< when an epoch of parts with weights ends
+  std::string data_cache_dir;  ///< tokens of text, made once: corpus/cache.h; "none": made in memory at every start
+  bool streaming = false;      ///< tokens are made while the run goes on
   double validation_split_percentage = 5;
   std::int64_t block_size = 0;  ///< tokens per block T; 0: min(1024, the model's positions)
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl
   bool group_by_length = false;                                         ///< Hugging Face's older name of that strategy
   std::string text_column_name = "text";  ///< field of a .jsonl line that holds plain text
+  std::string column_map;                 ///< "prompt=question,completion=answer": what the file calls a field
+  std::string chat_template;              ///< Jinja text or a file of it; empty: the tokenizer's
+  bool reset_position_ids = false;        ///< documents inside a block do not see each other; else a block is one
   std::int64_t max_seq_length = 0;        ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
   bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
   bool assistant_only_loss = true;  ///< only what the assistant says in `messages` is scored

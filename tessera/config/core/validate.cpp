@@ -11,6 +11,7 @@
 #include <tessera/config/core/sharding.h>
 #include <tessera/config/core/validate_said.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/corpus/data_list.h>
 #include <tessera/layout/backends.h>
 
 #include <unistd.h>
@@ -78,11 +79,17 @@ class Rules : RuleChecks {
               ": the folder has neither config.json (a model) nor adapter_config.json (LoRA adapters of one)");
   }
 
+  void data_files(const char* name, const std::string& list) {
+    try {
+      for (const std::string& place : corpus::places_of(corpus::parse_data_list(list))) data_file(name, place);
+    } catch (const InputError& error) {
+      problem({name}, said(name), ": ", error.what());
+    }
+  }
+
   void data_file(const char* name, const std::string& path) {
-    if (path.empty()) return;
+    if (corpus::is_pattern(path)) return;
     if (!path_exists(path)) return problem({name}, said(name), " ", path, ": no such file");
-    if (is_directory(path))
-      return problem({name}, said(name), " ", path, " is a folder; expected a .txt, .jsonl or .bin file");
     if (path.ends_with(".bin") && !path_exists(path.substr(0, path.size() - 4) + ".idx"))
       problem({name}, said(name), " ", path, ": its index ", path.substr(0, path.size() - 4), ".idx is missing");
   }
@@ -91,8 +98,8 @@ class Rules : RuleChecks {
     const DataConfig& d = c_.data;
     if (d.train_file.empty())
       problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it");
-    data_file("train_file", d.train_file);
-    data_file("validation_file", d.validation_file);
+    data_files("train_file", d.train_file);
+    data_files("validation_file", d.validation_file);
     if (d.group_by_length && d.train_sampling_strategy != SamplingStrategy::group_by_length)
       problem({"group_by_length", "train_sampling_strategy"},
               "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
@@ -253,6 +260,35 @@ class UnusedLines {
 
 }  // namespace
 
+namespace {
+
+/// What the list says is checked elsewhere: here a wrong one holds nothing.
+std::vector<corpus::DataPart> parts_of(const std::string& list) {
+  try {
+    return corpus::parse_data_list(list);
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+/// All but text and tokens: folders may hold anything.
+bool may_hold_examples(const std::string& list) {
+  const auto places = corpus::places_of(parts_of(list));
+  return std::any_of(places.begin(), places.end(), [](const std::string& place) {
+    const std::string name = to_lower(place);
+    const bool blocks = name.ends_with(".txt") || name.ends_with(".bin") || name.ends_with(".idx") ||
+                        name.find(".txt.") != std::string::npos;
+    return !blocks;
+  });
+}
+
+bool has_weights(const std::string& list) {
+  const auto parts = parts_of(list);
+  return !parts.empty() && parts.front().weight > 0;
+}
+
+}  // namespace
+
 std::vector<std::string> unused_settings(const Resolved& resolved) {
   const RunConfig& c = resolved.values;
   UnusedLines lines(resolved);
@@ -275,9 +311,11 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
                                ? "--optim is sgd"
                                : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
-  if (!to_lower(c.data.train_file).ends_with(".jsonl"))
-    for (const char* name : {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "group_by_length"})
+  if (!may_hold_examples(c.data.train_file))
+    for (const char* name :
+         {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length"})
       unused(name, "--train_file is not a .jsonl file of examples");
+  if (!has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");
   if (c.output.report_to == ReportTo::none) unused("logging_dir", "--report_to is none");
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");

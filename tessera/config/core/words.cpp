@@ -51,6 +51,11 @@ const WordTable& words_of(SamplingStrategy) {
   return words;
 }
 
+const WordTable& words_of(BlendMode) {
+  static const WordTable words = {{"all_exhausted", "first_exhausted"}};
+  return words;
+}
+
 const WordTable& words_of(RouterLossForm) {
   static const WordTable words = {{"layers_together", "micro_batch", "sequence", "global_batch"}};
   return words;

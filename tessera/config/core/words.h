@@ -55,6 +55,11 @@ const WordTable& words_of(ScheduleType);
 enum class SamplingStrategy : unsigned char { random, sequential, group_by_length };
 const WordTable& words_of(SamplingStrategy);
 
+/// When an epoch of a blend ends: when every part has been seen whole (smaller ones are repeated), or when the first
+/// one has.
+enum class BlendMode : unsigned char { all_exhausted, first_exhausted };
+const WordTable& words_of(BlendMode);
+
 /// What a mixture of experts counts as one load when it balances its experts (models::BalanceOptions::Form).
 enum class RouterLossForm : unsigned char { layers_together, micro_batch, sequence, global_batch };
 const WordTable& words_of(RouterLossForm);

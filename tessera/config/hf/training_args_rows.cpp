@@ -46,7 +46,7 @@ constexpr std::string_view kLocal = "nothing is downloaded: models and text are 
 constexpr std::string_view kChosen = "the implementation is chosen here";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
 constexpr std::string_view kDatasets =
-    "data sets are not downloaded: what is trained on is the .txt or .jsonl file of --train_file";
+    "data sets are not downloaded: what is trained on are the files of --train_file";
 constexpr std::string_view kPreference =
     "preferences are not trained on (DPO, ORPO, KTO are not built): leave it out, and give texts or conversations";
 constexpr std::string_view kQuantized =
@@ -274,8 +274,8 @@ constexpr TrainingArgument arguments[] = {
     ignored("attn_implementation", Shape::word, "", kFused),
     ignored("low_cpu_mem_usage", Shape::boolean, "false", "each process reads only its own part of the weights"),
     // the data
-    acts("train_file"),
-    acts("validation_file"),
+    acts("train_file", Shape::words),
+    acts("validation_file", Shape::words),
     acts("validation_split_percentage"),
     acts("block_size"),
     acts("max_seq_length"),
@@ -352,7 +352,9 @@ constexpr TrainingArgument arguments[] = {
     ignored("pad_to_max_length", Shape::boolean, "false", "rows are padded to the longest of their batch"),
     ignored("streaming", Shape::boolean, "false", kLoader),
     ignored("preprocessing_num_workers", Shape::word, "", "text is encoded by all threads"),
-    ignored("overwrite_cache", Shape::boolean, "false", "nothing is cached"),
+    ignored("overwrite_cache", Shape::boolean, "false",
+            "tokens are kept by content and settings, so that they are never out of date; tessera cache rm removes "
+            "them"),
 };
 
 }  // namespace

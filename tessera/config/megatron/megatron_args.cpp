@@ -6,6 +6,7 @@
 #include <tessera/config/accelerate/accelerate_sections.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/megatron/megatron_reading.h>
+#include <tessera/corpus/data_list.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,12 @@
 
 namespace tessera::config {
 namespace {
+
+/// Megatron names a pair of files by what their names have in common.
+std::string file_of_prefix(const std::string& path) {
+  const bool whole = path.ends_with(".bin") || path.ends_with(".txt") || path.ends_with(".jsonl");
+  return whole ? path : path + ".bin";
+}
 
 // Names that nobody but Megatron has: one of them makes the others Megatron's, too.
 constexpr std::string_view signs[] = {"pipeline_model_parallel_size",
@@ -356,15 +363,18 @@ class Reader {
           std::pair("valid_data_path", "validation_file")}) {
       const auto* given = a_.find(name);
       if (given == nullptr) continue;
-      if (given->values.size() > 1) {
-        a_.problem(name, concat(join(given->values, " "), ": blends of several data sets are not built; give one"),
-                   {setting});
+      if (given->values.size() <= 1) {
+        if (const auto path = a_.text(name)) a_.give(name, setting, file_of_prefix(*path));
         continue;
       }
-      const auto path = a_.text(name);
-      if (!path) continue;
-      const bool whole = path->ends_with(".bin") || path->ends_with(".txt") || path->ends_with(".jsonl");
-      a_.give(name, setting, whole ? *path : *path + ".bin");
+      // WEIGHT PREFIX WEIGHT PREFIX ..., or prefixes alone
+      const bool weighted = given->values.size() % 2 == 0 && parse_real(given->values[0]).has_value();
+      std::string list;
+      for (std::size_t i = 0; i < given->values.size(); ++i) {
+        const std::string& word = given->values[i];
+        list += concat(i > 0 ? " " : "", weighted && i % 2 == 0 ? word : corpus::quoted(file_of_prefix(word)));
+      }
+      a_.give(name, setting, list);
     }
     if (const auto split_text = a_.text("split")) split(*split_text);
     if (const auto type = a_.text("tokenizer_type"); type && !a_.has("tokenizer_model") && *type != "NullTokenizer")

@@ -159,9 +159,9 @@ constexpr std::array rows{
     not_built("fp8_format", "fp8 is not built; use --bf16"),
     without_effect("use_precision_aware_optimizer", "bf16_optimizer_states chooses the precision of the moments"),
     // ---- data ----
-    elsewhere("data_path", "train_file", "PREFIX means PREFIX.bin with PREFIX.idx; one only"),
-    elsewhere("train_data_path", "train_file", "PREFIX means PREFIX.bin with PREFIX.idx; one only"),
-    elsewhere("valid_data_path", "validation_file", "PREFIX means PREFIX.bin with PREFIX.idx; one only"),
+    elsewhere("data_path", "train_file", "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ..."),
+    elsewhere("train_data_path", "train_file", "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ..."),
+    elsewhere("valid_data_path", "validation_file", "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ..."),
     without_effect("test_data_path", "there is no test after the training"),
     elsewhere("split", "validation_split_percentage", "the second share"),
     not_built("mock_data", "name a file with --data-path"),
