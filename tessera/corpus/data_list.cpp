@@ -76,9 +76,8 @@ std::vector<DataPart> parse_data_list(std::string_view text) {
 }
 
 std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && std::none_of(word.begin(), word.end(), [](char c) {
-    return separates(c) || c == '\'' || c == '"';
-  });
+  const bool plain = !word.empty() && std::none_of(word.begin(), word.end(),
+                                                   [](char c) { return separates(c) || c == '\'' || c == '"'; });
   if (plain) return word;
   const char quote = word.find('\'') == std::string::npos ? '\'' : '"';
   return concat(quote, word, quote);

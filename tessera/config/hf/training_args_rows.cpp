@@ -45,8 +45,7 @@ constexpr std::string_view kTpu = "TPUs are not supported: leave it out, or choo
 constexpr std::string_view kLocal = "nothing is downloaded: models and text are local files";
 constexpr std::string_view kChosen = "the implementation is chosen here";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
-constexpr std::string_view kDatasets =
-    "data sets are not downloaded: what is trained on are the files of --train_file";
+constexpr std::string_view kDatasets = "data sets are not downloaded: what is trained on are the files of --train_file";
 constexpr std::string_view kPreference =
     "preferences are not trained on (DPO, ORPO, KTO are not built): leave it out, and give texts or conversations";
 constexpr std::string_view kQuantized =
