@@ -32,8 +32,8 @@ struct DataConfig {
   std::string train_file;       ///< .txt, .jsonl (text | prompt, completion | messages), or .bin with .idx beside it
   std::string validation_file;  ///< same kinds; empty: split off train_file
   BlendMode blend_mode = BlendMode::all_exhausted;  ///< when an epoch of parts with weights ends
-  std::string data_cache_dir;  ///< tokens of text, made once: corpus/cache.h; "none": made in memory at every start
-  bool streaming = false;      ///< tokens are made while the run goes on
+  std::string data_cache_dir;                       ///< tokens of text, made once for all runs; "none": at every start
+  bool streaming = false;                           ///< tokens are made while the run goes on
   double validation_split_percentage = 5;
   std::int64_t block_size = 0;  ///< tokens per block T; 0: min(1024, the model's positions)
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl

@@ -19,6 +19,7 @@ constexpr std::string_view stages =
 constexpr std::string_view documents = "all tokens of a block see each other and are scored; leave it out";
 constexpr std::string_view experts =
     "models with experts come from a config.json (--config_name, --model_name_or_path); leave it out";
+constexpr std::string_view prefixes = "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ...";
 constexpr std::string_view always = "that is always so";
 constexpr std::string_view mapped = "data is mapped into memory; there is nothing to wait for";
 constexpr std::string_view trackers = "metrics go to metrics.jsonl, report.html and TensorBoard";
@@ -159,12 +160,9 @@ constexpr std::array rows{
     not_built("fp8_format", "fp8 is not built; use --bf16"),
     without_effect("use_precision_aware_optimizer", "bf16_optimizer_states chooses the precision of the moments"),
     // ---- data ----
-    elsewhere("data_path", "train_file",
-              "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ..."),
-    elsewhere("train_data_path", "train_file",
-              "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ..."),
-    elsewhere("valid_data_path", "validation_file",
-              "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ..."),
+    elsewhere("data_path", "train_file", prefixes),
+    elsewhere("train_data_path", "train_file", prefixes),
+    elsewhere("valid_data_path", "validation_file", prefixes),
     without_effect("test_data_path", "there is no test after the training"),
     elsewhere("split", "validation_split_percentage", "the second share"),
     not_built("mock_data", "name a file with --data-path"),
