@@ -108,6 +108,36 @@ TEST_F(TrainPipeline, dropout_recomputation_and_fewer_micro_batches_than_stages)
   expect_same_run("pp2", "one", "pp2");
 }
 
+/// Of rank 0, over a run.
+double gathers_in(const std::string& metrics) {
+  double calls = 0;
+  std::string last;
+  for (const std::string& line : split(read_file(metrics), '\n'))
+    if (!line.empty()) last = line;
+  for (const Value& row : parse_json(last, metrics).at("communication").items())
+    if (row.at("operation").as_string() == "all_gather" && row.at("axis").as_string().starts_with("dp"))
+      calls += row.at("calls").as_real();
+  return calls;
+}
+
+TEST_F(TrainPipeline, stages_are_gathered_once_per_batch_or_once_per_pass) {
+  const Words model = llama(/*tied=*/true), divided = {"--pp_size", "2", "--fsdp", "full_shard auto_wrap"};
+  for (const char* schedule : {"1f1b", "zbv"}) {
+    std::map<std::string, double> gathers;
+    for (const char* when : {"per_micro_batch", "per_batch"}) {
+      const std::string name = concat(schedule, "_", when);
+      train_pipe(name, 4, 2, model,
+                 unsaved + divided + Words{"--pipeline_schedule", schedule, "--pipeline_gather", when});
+      if (HasFailure()) return;
+      gathers[when] = gathers_in(path(concat(name, "/metrics.jsonl")));
+    }
+    expect_same_model(concat(schedule, "_per_batch"), concat(schedule, "_per_micro_batch"), schedule, "", true);
+    // Two blocks and a root, forward and backward of four micro-batches each, against once.
+    EXPECT_GT(gathers["per_micro_batch"], 4 * gathers["per_batch"]) << schedule;
+    EXPECT_GT(gathers["per_batch"], 0) << schedule;
+  }
+}
+
 // Hidden tokens, padding, a tied decoder.
 TEST_F(TrainPipeline, an_encoder) {
   std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nrank\nholds\ntile\nof\nthe\nmosaic\n.\n";

@@ -289,6 +289,9 @@ const std::vector<Field>& table() {
           "which blocks each stage has, in Megatron-LM's form: Et*3|(tt|)*2t|L (E "
           "embeddings, t a block, L the end, | between stages), or flops (as equal in FLOP as "
           "can be, with the head); unset: even"),
+      parallel<&P::pipeline_gather>("pipeline_gather", words<PipelineGather>(),
+                                    "where processes divide the parameters of a stage (full_shard): gathered for each "
+                                    "pass, or once per batch, which keeps a process's stages whole meanwhile"),
       parallel<&P::tp_size>("tp_size", at_least(1, 4096),
                             "processes that divide each layer's matrices among them (tensor parallel)"),
       parallel<&P::cp_size>("cp_size", at_least(1, 4096),

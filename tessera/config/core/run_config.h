@@ -106,9 +106,10 @@ struct ParallelConfig {
   std::int64_t pipeline_stages_per_rank = 0;  ///< v; 0: the fewest that the schedule takes
   std::int64_t pipeline_group_size = 0;       ///< what interleaved schedules take (schedule::Shape::group_size)
   std::string pipeline_layout = "";           ///< Megatron-LM's layout string (layout/stages.h) or "flops"; "": even
-  std::int64_t tp_size = 1;                   ///< processes that divide each layer among them (tensor parallel)
-  std::int64_t cp_size = 1;                   ///< processes that divide each sequence among them (context parallel)
-  std::int64_t ep_size = 1;                   ///< those among the dp x cp ones that divide experts (expert parallel)
+  PipelineGather pipeline_gather = PipelineGather::per_micro_batch;  ///< for strategies that divide parameters
+  std::int64_t tp_size = 1;        ///< processes that divide each layer among them (tensor parallel)
+  std::int64_t cp_size = 1;        ///< processes that divide each sequence among them (context parallel)
+  std::int64_t ep_size = 1;        ///< those among the dp x cp ones that divide experts (expert parallel)
   bool sequence_parallel = false;  ///< with tp_size > 1: norms and dropout work on parts of the sequence, too
   layout::ContextMethod cp_comm_type =
       layout::ContextMethod::p2p;  ///< how attention sees the other parts of a sequence

@@ -162,10 +162,13 @@ void validate_mesh(const Resolved& resolved, Problems& problems) { MeshRules(res
 void unused_mesh(const Resolved& resolved, const Unused& unused) {
   const ParallelConfig& p = resolved.values.parallel;
   if (p.pp_size == 1)
-    for (const char* name : {"pipeline_schedule", "pipeline_stages_per_rank", "pipeline_group_size", "pipeline_layout"})
+    for (const char* name :
+         {"pipeline_schedule", "pipeline_stages_per_rank", "pipeline_group_size", "pipeline_layout", "pipeline_gather"})
       unused(name, "--pp_size is 1");
   else if (is_schedule_file(p.pipeline_schedule))
     unused("pipeline_group_size", "--pipeline_schedule is a file, which says the order of everything");
+  if (p.pp_size > 1 && !row_of(resolved.values.sharding.strategy).shard_parameters)
+    unused("pipeline_gather", "the strategy leaves parameters whole, so that nothing is gathered");
   if (p.cp_size == 1) unused("cp_comm_type", "--cp_size is 1");
   if (p.cp_size == 1 || p.cp_comm_type != layout::ContextMethod::a2a_p2p)
     unused("cp_a2a_size", p.cp_size == 1 ? "--cp_size is 1" : concat("--cp_comm_type is ", word_of(p.cp_comm_type)));

@@ -56,6 +56,11 @@ const WordTable& words_of(BlendMode) {
   return words;
 }
 
+const WordTable& words_of(PipelineGather) {
+  static const WordTable words = {{"per_micro_batch", "per_batch"}};
+  return words;
+}
+
 const WordTable& words_of(RouterLossForm) {
   static const WordTable words = {{"layers_together", "micro_batch", "sequence", "global_batch"}};
   return words;

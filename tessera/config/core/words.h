@@ -60,6 +60,11 @@ const WordTable& words_of(SamplingStrategy);
 enum class BlendMode : unsigned char { all_exhausted, first_exhausted };
 const WordTable& words_of(BlendMode);
 
+/// How long the parameters of a pipeline's stage stay gathered where a strategy divides them: during each pass of a
+/// micro-batch, or from the first pass of a batch to the last.
+enum class PipelineGather : unsigned char { per_micro_batch, per_batch };
+const WordTable& words_of(PipelineGather);
+
 /// What a mixture of experts counts as one load when it balances its experts (models::BalanceOptions::Form).
 enum class RouterLossForm : unsigned char { layers_together, micro_batch, sequence, global_batch };
 const WordTable& words_of(RouterLossForm);

@@ -20,6 +20,7 @@
 #include <tessera/layout/schedule/check.h>
 #include <tessera/layout/schedule/draw.h>
 #include <tessera/layout/schedule/files.h>
+#include <tessera/layout/schedule/lower.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/pipeline/executor.h>
@@ -116,6 +117,40 @@ PipelinePlan plan_pipeline(const RunConfig& config, const RunGroups& groups, con
   return plan;
 }
 
+namespace {
+
+/// What of this rank's parameters each of its stages needs. Embeddings and end may be one unit of the engine's, so each
+/// stage that has either takes both.
+std::map<int, std::vector<std::string>> names_by_stage(const PipelinePlan& plan, int rank,
+                                                       const models::LanguageModel& model, const Sharded& sharded) {
+  std::map<std::string, std::int64_t> blocks;  // "model.layers.3." -> 3
+  for (const models::ModelPart& part : model.parts())
+    if (part.kind == models::ModelPart::Kind::block) blocks[part.name + "."] = part.block;
+  const auto block_of = [&](const std::string& name) {
+    for (const auto& [prefix, block] : blocks)
+      if (name.starts_with(prefix)) return block;
+    return std::int64_t{-1};
+  };
+  std::map<int, std::vector<std::string>> names;
+  const auto add = [&](const std::vector<ShardedParameter>& parameters) {
+    for (const int stage : schedule::stages_of(plan.schedule, rank)) {
+      const layout::StagePart& part = plan.stages[static_cast<std::size_t>(stage)];
+      std::vector<std::string>& own = names[stage];
+      for (const ShardedParameter& p : parameters) {
+        const std::int64_t block = block_of(p.name);
+        const bool here =
+            block < 0 ? part.embeddings || part.end : block >= part.first_block && block < part.past_block();
+        if (here) own.push_back(p.name);
+      }
+    }
+  };
+  add(sharded.named_parameters());
+  add(sharded.frozen_parameters());
+  return names;
+}
+
+}  // namespace
+
 std::string describe(const PipelinePlan& plan) {
   std::string text = concat(plan.schedule.name.empty() ? "schedule of a file" : plan.schedule.name, ", ",
                             plan.schedule.micro_batches, " micro-batches");
@@ -139,13 +174,16 @@ class PassesOfBatch {
 };
 
 RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGroups& groups,
-                         models::LanguageModel& model, std::function<void(bool)> enter)
+                         models::LanguageModel& model, Sharded& sharded, std::function<void(bool)> enter)
     : plan_(std::move(plan)),
       config_(config),
       groups_(groups),
       model_(model),
       enter_(std::move(enter)),
       passes_(std::make_unique<PassesOfBatch>()) {
+  if (config_.parallel.pipeline_gather == PipelineGather::per_batch && sharded.shard_ranks() > 1 &&
+      row_of(sharded.options().strategy).shard_parameters)
+    gathers_.emplace(sharded, names_by_stage(plan_, groups_.pipeline.rank(), model_, sharded));
   parallel::PipelineOptions options{.group = groups_.pipeline, .back = groups_.back};
   for (const int stage : schedule::stages_of(plan_.schedule, groups_.pipeline.rank()))
     options.stages[stage].forward = [this, part = plan_.stages[static_cast<std::size_t>(stage)]](
@@ -160,6 +198,9 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
   options.sizes = [this](int micro_batch) {
     const at::Tensor& ids = passes_->batches[static_cast<std::size_t>(micro_batch)].ids;
     return std::vector<std::int64_t>{ids.size(0), ids.size(1) / passes_->parts_of_rows, model_.shape().width};
+  };
+  options.sharding = [this](const schedule::Action& action) {
+    if (gathers_) gathers_->act(action);
   };
   options.enter = [this](const schedule::Action& action) { enter_(action.kind == schedule::Kind::forward); };
   passes_->executor.emplace(std::move(options));
@@ -197,7 +238,7 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
   passes_->narrow.reset();  // the caller's, if any
   passes_->parts_of_rows = 1;
   passes_->cache = &cache;
-  const std::vector<at::Tensor> own = passes_->executor->run(forwards_of(plan_.schedule, 1));
+  const std::vector<at::Tensor> own = run(forwards_of(plan_.schedule, 1));
   passes_->cache = nullptr;
   passes_->batches.clear();
   cache.add_tokens(ids.size(1));
@@ -215,9 +256,19 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
   return logits;
 }
 
+std::vector<at::Tensor> RunPipeline::run(const schedule::Schedule& schedule) {
+  if (!gathers_) return passes_->executor->run(schedule);
+  try {
+    return passes_->executor->run(schedule::with_sharding(schedule, schedule::Gathering::per_batch, /*reduce=*/false));
+  } catch (...) {
+    gathers_->drop();
+    throw;
+  }
+}
+
 /// Everyone learns the losses from the rank of the last stage.
 std::vector<double> RunPipeline::losses_of(const schedule::Schedule& schedule) {
-  const std::vector<at::Tensor> own = passes_->executor->run(schedule);
+  const std::vector<at::Tensor> own = run(schedule);
   const int last = plan_.schedule.rank_of.back();
   std::vector<double> losses(passes_->batches.size());
   if (groups_.pipeline.rank() == last)

@@ -10,11 +10,13 @@
 #include <tessera/layout/stages.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/pipeline/stage_gathers.h>
 #include <tessera/train/loop/run_groups.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,9 +42,10 @@ std::string describe(const PipelinePlan& plan);
 /// One rank's share. The model has kept its stages only. Not thread-safe.
 class RunPipeline {
  public:
-  /// `config`, `groups` and `model` outlive it. `enter`: before every forward (true) and backward pass (false).
+  /// `config`, `groups`, `model` and `sharded`, which divides it, outlive it. `enter`: before every forward (true) and
+  /// backward pass (false).
   RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGroups& groups, models::LanguageModel& model,
-              std::function<void(bool forward)> enter);
+              Sharded& sharded, std::function<void(bool forward)> enter);
   ~RunPipeline();
 
   const PipelinePlan& plan() const { return plan_; }
@@ -64,6 +67,8 @@ class RunPipeline {
   void add_tied_gradients(Sharded& sharded) const;
 
  private:
+  /// What the last stage gave; with gathers, if there are any.
+  std::vector<at::Tensor> run(const layout::schedule::Schedule& schedule);
   std::vector<double> losses_of(const layout::schedule::Schedule& schedule);
 
   PipelinePlan plan_;
@@ -72,6 +77,7 @@ class RunPipeline {
   models::LanguageModel& model_;
   std::function<void(bool)> enter_;
   std::unique_ptr<PassesOfBatch> passes_;
+  std::optional<parallel::StageGathers> gathers_;        // --pipeline_gather per_batch
   std::vector<layout::schedule::TimedAction> measured_;  // in the last step
 };
 

@@ -110,7 +110,7 @@ void TrainingLoop::shard_model() {
       setup_.weights->read(item.key(), 0, item.value().detach());
   setup_.weights.reset();
   if (setup_.pipeline)
-    pipeline_.emplace(*setup_.pipeline, setup_.config, groups, *setup_.model,
+    pipeline_.emplace(*setup_.pipeline, setup_.config, groups, *setup_.model, *sharded_,
                       [this](bool forward) { enter(forward ? Phase::forward : Phase::backward); });
   if (setup_.config.optimization.gradient_checkpointing)
     checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
