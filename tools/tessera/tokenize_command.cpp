@@ -6,7 +6,7 @@
 #include <tessera/format/indexed.h>
 #include <tessera/text/tokenizer.h>
 #include <tools/tessera/commands.h>
-#include <tools/tessera/documents.h>
+#include <tools/tessera/data/documents.h>
 #include <tools/tessera/text_progress.h>
 
 #include <algorithm>
@@ -19,25 +19,19 @@ namespace {
 
 constexpr const char* help =
     "tessera tokenize: text to tokens, as PREFIX.bin and PREFIX.idx (Megatron's indexed dataset)\n\n"
-    "usage: tessera tokenize --train_file FILE --tokenizer_name FOLDER|FILE|byte --output PREFIX\n\n"
-    "  --train_file FILE        .txt (the file is one document) or .jsonl (a document per line, field \"text\"); may "
-    "be repeated\n"
-    "  --text_column_name NAME  another field than \"text\"\n"
+    "usage: tessera tokenize --train_file PATH --tokenizer_name FOLDER|FILE|byte --output PREFIX\n\n"
+    "  --train_file PATH        a file, a glob in quotes or a folder; may be repeated. A .txt is one document; of "
+    ".jsonl\n"
+    "                           .json .csv .tsv .parquet .arrow each record is one; also .gz .zst .xz (docs/data.md)\n"
+    "  --dataset_text_field N   the column that is the text, when it is not \"text\" (--text_column_name is the same)\n"
+    "  --column_map text=NAME   the same, as tessera train takes it\n"
     "  --tokenizer_name NAME    folder with tokenizer.json, such a file, or byte\n"
     "  --output PREFIX          PREFIX.bin and PREFIX.idx are written\n"
     "  --append_eod             ends each document with the token for the end of a text (<|endoftext|>)\n";
 
-/// Long documents are encoded in pieces, to bound memory and to show progress. No word of a byte-level BPE tokenizer
-/// reaches across a line feed that has non-blank ASCII on both sides, so cutting behind one changes no id.
-std::size_t cut_after(std::string_view document, std::size_t at) {
-  const auto solid = [](char c) { return c > ' ' && c < 0x7F; };
-  for (std::size_t i = std::max<std::size_t>(at, 2); i < document.size(); ++i) {
-    if (document[i - 1] == '\n' && solid(document[i]) && solid(document[i - 2])) return i;
-  }
-  return document.size();
-}
-
-/// False for tokenizers that treat the beginning of a text in a special way (add_prefix_space).
+/// Long documents are encoded in parts, to bound memory and to show progress. No word of a byte-level BPE tokenizer
+/// reaches across a line feed that has non-blank ASCII on both sides, so cutting behind one changes no id. False for
+/// tokenizers that treat the beginning of a text in a special way (add_prefix_space).
 bool can_cut(const text::Tokenizer& tokenizer) {
   std::vector<std::int32_t> parts = tokenizer.encode("a\n");
   const std::vector<std::int32_t> second = tokenizer.encode("b");
@@ -52,43 +46,37 @@ int tokenize_command(const Arguments& arguments) {
     std::cout << help;
     return 0;
   }
-  const config::Flags flags("tokenize", arguments, {"train_file", "text_column_name", "tokenizer_name", "output"},
-                            {"append_eod"}, {"train_file"});
+  std::vector<std::string> with_value = {"train_file", "tokenizer_name", "output"};
+  with_value.insert(with_value.end(), std::begin(column_flags), std::end(column_flags));
+  const config::Flags flags("tokenize", arguments, with_value, {"append_eod"}, {"train_file"});
   flags.required("train_file", "text to tokenize");
   const std::string prefix = flags.required("output", "prefix of the .bin and .idx");
   const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
-  const std::string column = flags.text("text_column_name").value_or("text");
+  const corpus::ColumnOptions columns = column_options(flags);
   const auto end = tokenizer->end_of_text();
   if (flags.has("append_eod") && !end)
     throw InputError(
         "--append_eod: this tokenizer has no token for the end of a text (<|endoftext|>, <|end_of_text|>, eos_token)");
-  std::uint64_t total = 0;
-  for (const std::string& path : flags.texts("train_file")) {
-    if (!path_exists(path) || is_directory(path))
-      throw InputError(concat("--train_file: the file '", path, "' does not exist"));
-    total += std::filesystem::file_size(path);
-  }
+  const std::vector<corpus::SourceFile> files = text_sources(flags.texts("train_file"));
+  const std::uint64_t total = bytes_of(files);
   make_folders(std::filesystem::absolute(prefix).parent_path().string());
 
   const auto begin = std::chrono::steady_clock::now();
   format::IndexedWriter writer(prefix, tokenizer->vocab_size());
   {
     TextProgress progress;
-    std::uint64_t done = 0;
-    const std::size_t piece = can_cut(*tokenizer) ? std::size_t{1} << 20 : std::string_view::npos;
-    for (const std::string& path : flags.texts("train_file")) {
-      for_each_document(path, column, [&](std::string_view document, std::size_t bytes) {
-        for (std::size_t at = 0; at < document.size();) {
-          const std::size_t cut = piece < document.size() - at ? cut_after(document, at + piece) : document.size();
-          writer.add_sequence(tokenizer->encode(document.substr(at, cut - at)));
-          done += (cut - at) * bytes / std::max<std::size_t>(document.size(), 1);
-          progress.show("tokenizing", static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), true);
-          at = cut;
-        }
-        if (flags.has("append_eod")) writer.add_sequence(std::vector<std::int32_t>{*end});
-        writer.end_document();
-      });
-    }
+    const std::size_t part = can_cut(*tokenizer) ? std::size_t{1} << 20 : std::string_view::npos;
+    DocumentVisitor visitor;
+    visitor.take = [&](std::string_view text, bool ends) {
+      if (!text.empty()) writer.add_sequence(tokenizer->encode(text));
+      if (!ends) return;
+      if (flags.has("append_eod")) writer.add_sequence(std::vector<std::int32_t>{*end});
+      writer.end_document();
+    };
+    visitor.progress = [&](std::uint64_t done) {
+      progress.show("tokenizing", static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), true);
+    };
+    for_each_document(files, columns, part, visitor);
   }
   if (writer.token_count() == 0) throw InputError("the text is empty: no token was written");
   writer.finish();

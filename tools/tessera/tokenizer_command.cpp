@@ -5,11 +5,12 @@
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
 #include <tessera/config/core/command_flags.h>
+#include <tessera/corpus/find.h>
 #include <tessera/text/bpe/bpe_train.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/unicode/utf8.h>
 #include <tools/tessera/commands.h>
-#include <tools/tessera/documents.h>
+#include <tools/tessera/data/documents.h>
 #include <tools/tessera/text_progress.h>
 
 #include <algorithm>
@@ -26,25 +27,29 @@ constexpr const char* encode_help =
     "tessera tokenizer encode: the tokens of a text, a line each: id, bytes as a JSON text\n\n"
     "usage: tessera tokenizer encode --tokenizer_name FOLDER|FILE|byte --text TEXT | --file FILE\n\n"
     "  --text TEXT               the text\n"
-    "  --file FILE               a text file; of a .jsonl file (field \"text\") the ids of each line as a JSON array\n"
-    "  --text_column_name NAME   another field than \"text\"\n"
+    "  --file FILE               a text file; of other kinds (.jsonl, .parquet, ...) the ids of each record as a JSON "
+    "array\n"
+    "  --dataset_text_field N    the column that is the text, when it is not \"text\" (--text_column_name is the "
+    "same)\n"
     "  --add_special_tokens      with what the tokenizer puts before and after a text (Llama-3's <|begin_of_text|>)\n";
 
 constexpr const char* help =
     "tessera tokenizer encode --help: shows the tokens of a text\n\n"
     "tessera tokenizer train: learns a byte-level BPE tokenizer (GPT-2's split, as Hugging Face's BpeTrainer)\n\n"
-    "usage: tessera tokenizer train --train_file FILE --vocab_size N --output FOLDER|FILE.json\n\n"
-    "  --train_file FILE      .txt (the file is one document) or .jsonl (a document per line, field \"text\"); may be "
-    "repeated\n"
-    "  --text_column_name N   another field than \"text\"\n"
+    "usage: tessera tokenizer train --train_file PATH --vocab_size N --output FOLDER|FILE.json\n\n"
+    "  --train_file PATH      a file, a glob in quotes or a folder; may be repeated. A .txt is one document; of "
+    ".jsonl\n"
+    "                         .json .csv .tsv .parquet .arrow each record is one; also .gz .zst .xz (docs/data.md)\n"
+    "  --dataset_text_field N the column that is the text, when it is not \"text\" (--text_column_name is the same)\n"
+    "  --column_map text=NAME the same, as tessera train takes it\n"
     "  --vocab_size N         tokens in all: <|endoftext|> (id 0), the 256 bytes, then merges\n"
     "  --output PATH          a folder (tokenizer.json and tokenizer_config.json are written there) or a .json file\n"
     "  --min_frequency N      pairs seen less often are not joined [0]\n";
 
 int train(const Arguments& arguments) {
-  const config::Flags flags("tokenizer train", arguments,
-                            {"train_file", "text_column_name", "vocab_size", "output", "min_frequency"}, {},
-                            {"train_file"});
+  std::vector<std::string> with_value = {"train_file", "vocab_size", "output", "min_frequency"};
+  with_value.insert(with_value.end(), std::begin(column_flags), std::end(column_flags));
+  const config::Flags flags("tokenizer train", arguments, with_value, {}, {"train_file"});
   flags.required("train_file", "text to learn from");
   flags.required("vocab_size", "number of tokens");
   const std::string output = flags.required("output", "where to write");
@@ -55,15 +60,12 @@ int train(const Arguments& arguments) {
   if (options.vocab_size > (1 << 24))
     throw InputError(concat("--vocab_size ", options.vocab_size, ": at most ", 1 << 24));
 
-  const std::string column = flags.text("text_column_name").value_or("text");
   std::vector<std::string> texts;
-  std::uint64_t bytes = 0;
-  for (const std::string& path : flags.texts("train_file")) {
-    for_each_document(path, column, [&](std::string_view document, std::size_t size) {
-      texts.emplace_back(document);
-      bytes += size;
-    });
-  }
+  const std::vector<corpus::SourceFile> files = text_sources(flags.texts("train_file"));
+  const std::uint64_t bytes = bytes_of(files);
+  DocumentVisitor visitor;
+  visitor.take = [&](std::string_view document, bool ends) { texts.emplace_back(document); };
+  for_each_document(files, column_options(flags), std::string_view::npos, visitor);
   const auto begin = std::chrono::steady_clock::now();
   text::BpeFile file;
   {
@@ -107,20 +109,24 @@ std::string shown(const text::Tokenizer& tokenizer, std::int32_t id) {
 }
 
 int encode(const Arguments& arguments) {
-  const config::Flags flags("tokenizer encode", arguments, {"tokenizer_name", "text", "file", "text_column_name"},
-                            {"add_special_tokens"}, {});
+  std::vector<std::string> with_value = {"tokenizer_name", "text", "file"};
+  with_value.insert(with_value.end(), std::begin(column_flags), std::end(column_flags));
+  const config::Flags flags("tokenizer encode", arguments, with_value, {"add_special_tokens"}, {});
   const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
   const auto given = flags.text("text"), file = flags.text("file");
   if (given.has_value() == file.has_value())
     throw InputError("tessera tokenizer encode needs either --text or --file (one of them)");
   const bool special = flags.has("add_special_tokens");
   std::string out;
-  if (file && file->ends_with(".jsonl")) {
-    for_each_document(*file, flags.text("text_column_name").value_or("text"), [&](std::string_view text, std::size_t) {
+  const auto kind = file ? corpus::recognise(*file).kind : std::nullopt;
+  if (kind && kind != corpus::FileKind::text) {
+    DocumentVisitor visitor;
+    visitor.take = [&](std::string_view text, bool ends) {
       std::string row;
       for (const std::int32_t id : ids_of(*tokenizer, text, special)) row += concat(row.empty() ? "[" : ",", id);
       out += concat(row.empty() ? "[" : row, "]\n");
-    });
+    };
+    for_each_document(text_sources({*file}), column_options(flags), std::string_view::npos, visitor);
   } else {
     const std::string text = given ? *given : read_file(*file);
     for (const std::int32_t id : ids_of(*tokenizer, text, special))

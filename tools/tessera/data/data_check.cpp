@@ -1,0 +1,57 @@
+// tessera data check: every record is read; each that is no good is listed with its place.
+
+#include <tessera/base/error.h>
+#include <tools/tessera/data/data_parts.h>
+#include <tools/tessera/text_progress.h>
+
+#include <algorithm>
+#include <iostream>
+#include <optional>
+
+namespace tessera::tool {
+namespace {
+
+constexpr const char* check_help =
+    "tessera data check: reads every record and lists the place of each that is no good\n\n"
+    "usage: tessera data check PATH... [arguments]\n\n"
+    "A record is good when it can be read and has what training takes of the first one. The list goes to\n"
+    "standard output, a line each (a.jsonl:13094:7: ...). Exit code 2 when there is one.\n\n";
+
+}  // namespace
+
+int data_check(const Arguments& arguments) {
+  if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+    std::cout << check_help << data_flags_help;
+    return 0;
+  }
+  const DataJob job = data_job("check", arguments, {});
+  std::uint64_t good = 0, bad = 0, before = 0;
+  std::optional<corpus::Columns> columns;
+  std::string unknown;
+  {
+    TextProgress progress;
+    for (const corpus::SourceFile& file : job.files) {
+      const auto complain = [&](const std::string& text) {
+        ++bad;
+        std::cout << text << "\n";
+      };
+      const auto check = [&](const Value& record) {
+        if (good + bad == 0) columns = means_of(record, job.columns, unknown);
+        if (columns) columns->normal(record);
+        ++good;
+      };
+      for_each_record(file, check, complain, [&](std::uint64_t done) {
+        progress.show("checking", static_cast<std::int64_t>(before + done), static_cast<std::int64_t>(job.bytes()),
+                      true);
+      });
+      before += file.bytes;
+    }
+  }
+  std::cout << std::flush;
+  if (good > 0) std::cerr << "check: " << (columns ? columns->note() : unknown) << "\n";
+  std::cerr << concat("check: ", good, " records of ", job.files.size(), job.files.size() == 1 ? " file" : " files",
+                      " are good", bad == 0 ? "" : concat(", ", bad, bad == 1 ? " complaint" : " complaints"), "\n");
+  return static_cast<int>(bad == 0 ? ExitCode::done : ExitCode::bad_input);
+}
+
+}  // namespace tessera::tool
