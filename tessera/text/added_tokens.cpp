@@ -109,6 +109,7 @@ std::vector<Segment> AddedTokens::split(std::string_view text, const Normalizer&
                                         std::deque<std::string>& storage) const {
   std::vector<Segment> once;
   first_.split(text, once);
+  if (!once.empty()) once.front().at_start = once.front().text.data() == text.data();
   if (second_.empty() && normalizer.steps.empty()) return once;
   std::vector<Segment> twice;
   for (const Segment& segment : once) {
@@ -117,9 +118,13 @@ std::vector<Segment> AddedTokens::split(std::string_view text, const Normalizer&
       continue;
     }
     std::string normal;
-    std::string_view plain = normalizer.apply(segment.text, normal);
-    if (plain.data() != segment.text.data()) plain = storage.emplace_back(std::move(normal));
+    bool front_kept = true;
+    std::string_view plain = normalizer.apply(segment.text, normal, segment.at_start ? &front_kept : nullptr);
+    if (plain.data() == normal.data()) plain = storage.emplace_back(std::move(normal));
+    const std::size_t before = twice.size();
     second_.split(plain, twice);
+    if (before < twice.size() && segment.at_start && front_kept)
+      twice[before].at_start = twice[before].text.data() == plain.data();
   }
   return twice;
 }

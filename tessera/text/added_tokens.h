@@ -28,6 +28,7 @@ struct AddedToken {
 struct Segment {
   std::string_view text;
   std::int32_t id = -1;
+  bool at_start = false;  ///< it begins where the whole text does
 };
 
 /// Immutable.

@@ -2,51 +2,64 @@
 /// \file
 /// What is done to text before it is cut into words: the `normalizer` of a tokenizer.json.
 
-#include <tessera/text/unicode/normal_form.h>
-#include <tessera/text/wordpiece/bert_characters.h>
+#include <tessera/text/bpe/regex_split.h>
+#include <tessera/text/unicode/charsmap.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace tessera::text {
 
+/// Steps without settings. BertNormalizer is up to five of them: clean_text, space_chinese, nfd and remove_marks
+/// (strip_accents), lower_case.
+enum class PlainStep {
+  nfc,
+  nfd,
+  nfkc,
+  nfkd,
+  clean_text,
+  space_chinese,
+  remove_marks,   ///< BertNormalizer's: nonspacing marks
+  strip_accents,  ///< StripAccents: all combining marks
+  lower_case,
+  nmt,
+  byte_level  ///< bytes in the printable alphabet of bpe/byte_alphabet.h
+};
+
+/// Every match of a pattern becomes `content`.
+struct ReplaceStep {
+  std::variant<std::shared_ptr<const RegexSplitter>, std::string> pattern;  ///< std::string: literally
+  std::string content;
+};
+
+/// Put before a text that is not empty.
+struct PrependStep {
+  std::string content;
+};
+
+/// White space is taken off the ends.
+struct StripStep {
+  bool left = true, right = true;
+};
+
+/// Precompiled: SentencePiece's table of replacements.
+struct CharsmapStep {
+  std::shared_ptr<const Charsmap> map;
+};
+
+using NormalizerStep = std::variant<PlainStep, ReplaceStep, PrependStep, StripStep, CharsmapStep>;
+
 /// Immutable in use; thread-safe.
 struct Normalizer {
-  /// BertNormalizer is up to five steps: clean_text, space_chinese, nfd and remove_marks (strip_accents), lower_case.
-  enum class Step { nfc, nfd, clean_text, space_chinese, remove_marks, lower_case };
-  std::vector<Step> steps;  ///< in order; none: text stays as it is
+  std::vector<NormalizerStep> steps;  ///< in order; none: text stays as it is
 
-  /// Normalizes well-formed UTF-8: `text` itself or a view of `storage`, which is overwritten.
-  std::string_view apply(std::string_view text, std::string& storage) const {
-    std::string other;
-    for (const Step step : steps) {
-      const std::string_view done = apply(step, text, other);
-      if (done.data() != other.data()) continue;  // unchanged
-      storage.swap(other);
-      text = storage;
-    }
-    return text;
-  }
-
- private:
-  static std::string_view apply(Step step, std::string_view text, std::string& storage) {
-    switch (step) {
-      case Step::nfc:
-        return to_nfc(text, storage);
-      case Step::nfd:
-        return to_nfd(text, storage);
-      case Step::clean_text:
-        return clean_text(text, storage);
-      case Step::space_chinese:
-        return space_chinese(text, storage);
-      case Step::remove_marks:
-        return remove_marks(text, storage);
-      case Step::lower_case:
-        return to_lower_case(text, storage);
-    }
-    return text;
-  }
+  /// Normalizes well-formed UTF-8: `text` itself or a view of `storage`, which is overwritten. `front_kept`, where
+  /// asked for: whether the result begins with what the text began with (or with something put before it), which
+  /// Metaspace's prepend_scheme "first" depends on.
+  std::string_view apply(std::string_view text, std::string& storage, bool* front_kept = nullptr) const;
 };
 
 }  // namespace tessera::text

@@ -1,82 +1,17 @@
 #pragma once
 /// \file
-/// How text becomes words: the `pre_tokenizer` of a tokenizer.json, which is any number of Split and Digits steps and
-/// then ByteLevel. Every step cuts the pieces that the step before it made; pieces are handed on one by one, none is
-/// stored.
+/// How text becomes the words of byte-level BPE: any number of Split and Digits steps and then ByteLevel. (Any other
+/// `pre_tokenizer` of a tokenizer.json: pipeline/word_cutter.h.) Every step cuts the pieces that the step before it
+/// made; pieces are handed on one by one, none is stored.
 
 #include <tessera/text/bpe/gpt2_split.h>
-#include <tessera/text/bpe/regex_split.h>
-#include <tessera/text/unicode/code_set.h>
+#include <tessera/text/split_step.h>
 
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
 #include <vector>
 
 namespace tessera::text {
-
-/// What becomes of the matches of a pattern, and of what lies between them (Hugging Face's SplitDelimiterBehavior).
-enum class SplitBehavior {
-  isolated,              ///< each match and each piece between is a piece
-  removed,               ///< matches vanish
-  contiguous,            ///< neighbouring matches are one piece
-  merged_with_previous,  ///< a match joins the piece before it, unless that ends with a match
-  merged_with_next       ///< a match joins the piece after it, unless that is a match
-};
-
-/// The numbers that Digits cuts out: char::is_numeric of Rust's library.
-struct DigitsPattern {};
-
-struct SplitStep {
-  std::variant<RegexSplitter, std::string, DigitsPattern> pattern;  ///< std::string: literally
-  SplitBehavior behavior = SplitBehavior::isolated;
-  bool invert = false;  ///< what lies between matches counts as match, and the other way round
-};
-
-/// Groups the stream of matches and pieces between them as a SplitBehavior says. They cover a text in order.
-template <class Emit>
-class SplitJoiner {
- public:
-  SplitJoiner(SplitBehavior behavior, bool invert, Emit emit) : behavior_(behavior), invert_(invert), emit_(emit) {}
-
-  void add(std::string_view piece, bool is_match) {
-    is_match ^= invert_;
-    switch (behavior_) {
-      case SplitBehavior::isolated:
-        return emit_(piece);
-      case SplitBehavior::removed:
-        if (!is_match) emit_(piece);
-        return;
-      case SplitBehavior::contiguous:
-        return join_or_begin(piece, is_match, is_match == previous_);
-      case SplitBehavior::merged_with_previous:
-        return join_or_begin(piece, is_match, is_match && !previous_);
-      case SplitBehavior::merged_with_next:
-        return join_or_begin(piece, is_match, previous_ && !is_match);
-    }
-  }
-  void finish() {
-    if (!held_.empty()) emit_(held_);
-  }
-
- private:
-  void join_or_begin(std::string_view piece, bool is_match, bool joins) {
-    if (joins && !held_.empty()) {
-      held_ = {held_.data(), held_.size() + piece.size()};
-    } else {
-      finish();
-      held_ = piece;
-    }
-    previous_ = is_match;
-  }
-
-  SplitBehavior behavior_;
-  bool invert_;
-  Emit emit_;
-  std::string_view held_;
-  bool previous_ = false;
-};
 
 /// Immutable in use; thread-safe.
 struct PreTokenizer {
@@ -96,41 +31,7 @@ struct PreTokenizer {
   template <class Word>
   void cut(std::string_view text, std::size_t number, RegexScratch& scratch, Word& word) const {
     if (number == steps.size()) return byte_level(text, word);
-    const SplitStep& step = steps[number];
-    SplitJoiner joiner(step.behavior, step.invert,
-                       [&](std::string_view piece) { cut(piece, number + 1, scratch, word); });
-    std::size_t done = 0;
-    const auto match = [&](std::size_t begin, std::size_t end) {
-      if (done < begin) joiner.add(text.substr(done, begin - done), false);
-      joiner.add(text.substr(begin, end - begin), true);
-      done = end;
-    };
-    if (const auto* regex = std::get_if<RegexSplitter>(&step.pattern)) {
-      RegexSearch search(*regex, text, scratch);
-      while (const auto found = search.next()) match(found->begin, found->end);
-    } else if (const auto* literal = std::get_if<std::string>(&step.pattern)) {
-      for (std::size_t at; (at = text.find(*literal, done)) != std::string_view::npos;) match(at, at + literal->size());
-    } else {
-      for_each_digit(text, match);
-    }
-    if (done < text.size()) joiner.add(text.substr(done), false);
-    joiner.finish();
-  }
-
-  template <class Found>
-  static void for_each_digit(std::string_view text, const Found& found) {
-    static const CodeSet& digits = *find_property("digit");
-    for (std::size_t at = 0; at < text.size();) {
-      const auto byte = static_cast<unsigned char>(text[at]);
-      if (byte < 0x80) {
-        if (byte >= '0' && byte <= '9') found(at, at + 1);
-        ++at;
-        continue;
-      }
-      const CodePoint c = code_point_at(text, at);
-      if (contains(digits, c.value)) found(at, at + c.size);
-      at += c.size;
-    }
+    cut_text(steps[number], text, scratch, [&](std::string_view piece) { cut(piece, number + 1, scratch, word); });
   }
 
   template <class Word>

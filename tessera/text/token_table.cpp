@@ -36,7 +36,8 @@ const std::string& token_content(const Value& value) {
 }
 
 TokenTable::TokenTable(const Value& root) : root_(root) {
-  const std::size_t tokens = root.at("model").at("vocab").members().size();
+  const Value& vocabulary = root.at("model").at("vocab");
+  const std::size_t tokens = vocabulary.is_array() ? vocabulary.items().size() : vocabulary.members().size();
   const Value& added = member_or_null(root, "added_tokens");
   most_ids_ = most_ids(tokens + (added.is_null() ? 0 : added.items().size()));
   ids_.reserve(tokens);
@@ -61,6 +62,12 @@ void TokenTable::add(const std::string& spelling, std::string content, const Val
     throw InputError(concat(id.where().str(), ": token id ", number, " is given twice, here for \"", spelling, "\""));
   place(number, std::move(content), id);
   ids_.emplace(spelling, static_cast<std::int32_t>(number));
+}
+
+void TokenTable::add_next(const std::string& spelling, const Value& at) {
+  const std::int64_t id = size();
+  place(id, spelling, at);
+  ids_.insert_or_assign(spelling, static_cast<std::int32_t>(id));
 }
 
 std::optional<std::int32_t> TokenTable::id_of(const std::string& spelling) const {

@@ -31,6 +31,9 @@ class TokenTable {
   /// A token of the vocabulary, spelt so; `content` is what it decodes to. Throws InputError for an id that is out of
   /// range or taken.
   void add(const std::string& spelling, std::string content, const Value& id);
+  /// The next token of a vocabulary whose ids are its positions; `at`: where it stands. Of equal spellings the last
+  /// one has the spelling's id.
+  void add_next(const std::string& spelling, const Value& at);
   /// The file's `added_tokens` (none: empty), which join the table. Throws InputError where an id contradicts the
   /// vocabulary: ids would change silently.
   std::vector<AddedToken> read_added_tokens();

@@ -34,6 +34,12 @@ class Tokenizer {
   /// position and range.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 
+  /// What `ids` add to a text whose last ids are `before`, as bytes: of SentencePiece's tokenizers the first token of a
+  /// text loses its blank, which a text that goes on needs. A character of several byte tokens comes in pieces.
+  virtual std::string decode_after(std::span<const std::int32_t> /*before*/, std::span<const std::int32_t> ids) const {
+    return decode(ids);
+  }
+
   /// Largest id + 1, added tokens included: the least number of rows of an embedding.
   virtual std::int64_t vocab_size() const = 0;
 

@@ -1,7 +1,10 @@
 #include <tessera/base/error.h>
 #include <tessera/text/tokenizer_components.h>
+#include <tessera/text/unicode/utf8.h>
 
+#include <algorithm>
 #include <array>
+#include <memory>
 #include <utility>
 
 namespace tessera::text {
@@ -9,25 +12,38 @@ namespace {
 
 const std::string& type_of(const Value& component) { return component.at("type").as_string(); }
 
-constexpr const char* supported_normalizers = "NFC, NFD, Lowercase, BertNormalizer, and Sequences of them";
-constexpr const char* supported_pre_tokenizers = "ByteLevel, and Sequences of Split and Digits that end with ByteLevel";
+constexpr const char* supported_normalizers =
+    "NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, Nmt, Precompiled, BertNormalizer, "
+    "ByteLevel, Sequence";
 constexpr const char* supported_post_processors =
     "TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel, and Sequences with at most one that adds tokens";
 
 void add_bert_normalizer(const Value& value, Normalizer& normalizer) {
-  using Step = Normalizer::Step;
   const bool lower_case = read_flag(value, "lowercase", true);
-  if (read_flag(value, "clean_text", true)) normalizer.steps.push_back(Step::clean_text);
-  if (read_flag(value, "handle_chinese_chars", true)) normalizer.steps.push_back(Step::space_chinese);
+  if (read_flag(value, "clean_text", true)) normalizer.steps.emplace_back(PlainStep::clean_text);
+  if (read_flag(value, "handle_chinese_chars", true)) normalizer.steps.emplace_back(PlainStep::space_chinese);
   if (read_flag(value, "strip_accents", lower_case)) {
-    normalizer.steps.push_back(Step::nfd);
-    normalizer.steps.push_back(Step::remove_marks);
+    normalizer.steps.emplace_back(PlainStep::nfd);
+    normalizer.steps.emplace_back(PlainStep::remove_marks);
   }
-  if (lower_case) normalizer.steps.push_back(Step::lower_case);
+  if (lower_case) normalizer.steps.emplace_back(PlainStep::lower_case);
+}
+
+std::shared_ptr<const Charsmap> read_charsmap(const Value& value) {
+  const std::string where = value.where().str();
+  return std::make_shared<const Charsmap>(decode_base64(value.as_string(), where), where);
 }
 
 void add_normalizer(const Value& value, Normalizer& normalizer) {
   constexpr std::size_t most_steps = 64;  // bounds what a bad file can cost
+  static const std::array<std::pair<const char*, PlainStep>, 8> plain{{{"NFC", PlainStep::nfc},
+                                                                       {"NFD", PlainStep::nfd},
+                                                                       {"NFKC", PlainStep::nfkc},
+                                                                       {"NFKD", PlainStep::nfkd},
+                                                                       {"Lowercase", PlainStep::lower_case},
+                                                                       {"StripAccents", PlainStep::strip_accents},
+                                                                       {"Nmt", PlainStep::nmt},
+                                                                       {"ByteLevel", PlainStep::byte_level}}};
   const std::string& type = type_of(value);
   if (type == "Sequence") {
     for (const Value& part : value.at("normalizers").items()) add_normalizer(part, normalizer);
@@ -35,51 +51,34 @@ void add_normalizer(const Value& value, Normalizer& normalizer) {
   }
   if (normalizer.steps.size() >= most_steps)
     throw InputError(concat(value.where().str(), ": more than ", most_steps, " steps of normalization"));
-  if (type == "NFC")
-    normalizer.steps.push_back(Normalizer::Step::nfc);
-  else if (type == "NFD")
-    normalizer.steps.push_back(Normalizer::Step::nfd);
-  else if (type == "Lowercase")
-    normalizer.steps.push_back(Normalizer::Step::lower_case);
-  else if (type == "BertNormalizer")
+  for (const auto& [name, step] : plain)
+    if (type == name) return void(normalizer.steps.emplace_back(step));
+  if (type == "BertNormalizer")
     add_bert_normalizer(value, normalizer);
+  else if (type == "Replace")
+    normalizer.steps.emplace_back(read_replace(value));
+  else if (type == "Prepend")
+    normalizer.steps.emplace_back(PrependStep{value.at("prepend").as_string()});
+  else if (type == "Strip")
+    normalizer.steps.emplace_back(
+        StripStep{read_flag(value, "strip_left", true), read_flag(value, "strip_right", true)});
+  else if (type == "Precompiled")
+    normalizer.steps.emplace_back(CharsmapStep{read_charsmap(value.at("precompiled_charsmap"))});
   else
     refuse_component(value, "normalizer", supported_normalizers);
 }
 
-SplitBehavior read_behavior(const Value& value) {
-  static const std::array<std::pair<const char*, SplitBehavior>, 5> known{
-      {{"Isolated", SplitBehavior::isolated},
-       {"Removed", SplitBehavior::removed},
-       {"Contiguous", SplitBehavior::contiguous},
-       {"MergedWithPrevious", SplitBehavior::merged_with_previous},
-       {"MergedWithNext", SplitBehavior::merged_with_next}}};
-  for (const auto& [name, behavior] : known)
-    if (value.as_string() == name) return behavior;
-  throw InputError(concat(value.where().str(), ": unknown Split behavior \"", value.as_string(),
-                          "\"; known: Isolated, Removed, Contiguous, MergedWithPrevious, MergedWithNext"));
-}
-
-SplitStep read_split(const Value& value) {
-  const Value& pattern = value.at("pattern");
-  const SplitBehavior behavior = read_behavior(value.at("behavior"));
-  const bool invert = read_flag(value, "invert", false);
-  if (const Value* regex = pattern.find("Regex"))
-    return {RegexSplitter(regex->as_string(), regex->where().str()), behavior, invert};
-  const Value* literal = pattern.find("String");
-  if (literal == nullptr)
-    throw InputError(concat(pattern.where().str(), ": a Split pattern is {\"Regex\": ...} or {\"String\": ...}"));
-  if (literal->as_string().empty()) throw InputError(concat(literal->where().str(), ": an empty Split pattern"));
-  return {literal->as_string(), behavior, invert};
+/// The types of a component's steps, Sequences taken apart.
+void flatten(const Value& value, const char* steps, std::vector<std::string>& types) {
+  if (value.is_null()) return;
+  if (type_of(value) != "Sequence") return types.push_back(type_of(value));
+  for (const Value& step : value.at(steps).items()) flatten(step, steps, types);
 }
 
 class PreTokenizerReader {
  public:
   PreTokenizer read(const Value& value) {
     add(value);
-    if (!ended_)
-      throw InputError(concat(value.where().str(), ": a pre_tokenizer without ByteLevel at its end is not supported; ",
-                              "supported: ", supported_pre_tokenizers));
     return std::move(result_);
   }
 
@@ -90,29 +89,17 @@ class PreTokenizerReader {
       for (const Value& part : value.at("pretokenizers").items()) add(part);
       return;
     }
-    if (ended_)
-      throw InputError(concat(value.where().str(), ": the pre_tokenizer ", type, " after ByteLevel is not supported; ",
-                              "supported: ", supported_pre_tokenizers));
     if (type == "ByteLevel") {
       result_.add_prefix_space = read_flag(value, "add_prefix_space", true);
       result_.gpt2_pattern = read_flag(value, "use_regex", true);
-      ended_ = true;
       return;
     }
     if (result_.steps.size() == PreTokenizer::most_steps)
       throw InputError(concat(value.where().str(), ": more than ", PreTokenizer::most_steps, " pre_tokenizers"));
-    if (type == "Split")
-      result_.steps.push_back(read_split(value));
-    else if (type == "Digits")
-      result_.steps.push_back({DigitsPattern(), read_flag(value, "individual_digits", false)
-                                                    ? SplitBehavior::isolated
-                                                    : SplitBehavior::contiguous});
-    else
-      refuse_component(value, "pre_tokenizer", supported_pre_tokenizers);
+    result_.steps.push_back(type == "Split" ? read_split(value) : read_digits(value));
   }
 
   PreTokenizer result_;
-  bool ended_ = false;
 };
 
 class PostProcessorReader {
@@ -232,25 +219,76 @@ Normalizer read_normalizer(const Value& value) {
   return normalizer;
 }
 
-PreTokenizer read_pre_tokenizer(const Value& value) {
-  if (value.is_null())
-    throw InputError(concat(value.where().str(), ": a tokenizer without pre_tokenizer is not supported; supported: ",
-                            supported_pre_tokenizers));
-  return PreTokenizerReader().read(value);
+ReplaceStep read_replace(const Value& value) {
+  const Value& pattern = value.at("pattern");
+  const std::string& content = value.at("content").as_string();
+  if (const Value* regex = pattern.find("Regex"))
+    return {std::make_shared<const RegexSplitter>(regex->as_string(), regex->where().str()), content};
+  const Value* literal = pattern.find("String");
+  if (literal == nullptr)
+    throw InputError(concat(pattern.where().str(), ": a Replace pattern is {\"Regex\": ...} or {\"String\": ...}"));
+  if (literal->as_string().empty()) throw InputError(concat(literal->where().str(), ": an empty Replace pattern"));
+  return {literal->as_string(), content};
+}
+
+SplitBehavior read_behavior(const Value& value) {
+  static const std::array<std::pair<const char*, SplitBehavior>, 5> known{
+      {{"Isolated", SplitBehavior::isolated},
+       {"Removed", SplitBehavior::removed},
+       {"Contiguous", SplitBehavior::contiguous},
+       {"MergedWithPrevious", SplitBehavior::merged_with_previous},
+       {"MergedWithNext", SplitBehavior::merged_with_next}}};
+  for (const auto& [name, behavior] : known)
+    if (value.as_string() == name) return behavior;
+  throw InputError(concat(value.where().str(), ": unknown Split behavior \"", value.as_string(),
+                          "\"; known: Isolated, Removed, Contiguous, MergedWithPrevious, MergedWithNext"));
+}
+
+SplitStep read_split(const Value& value) {
+  const Value& pattern = value.at("pattern");
+  const SplitBehavior behavior = read_behavior(value.at("behavior"));
+  const bool invert = read_flag(value, "invert", false);
+  if (const Value* regex = pattern.find("Regex"))
+    return {RegexSplitter(regex->as_string(), regex->where().str()), behavior, invert};
+  const Value* literal = pattern.find("String");
+  if (literal == nullptr)
+    throw InputError(concat(pattern.where().str(), ": a Split pattern is {\"Regex\": ...} or {\"String\": ...}"));
+  if (literal->as_string().empty()) throw InputError(concat(literal->where().str(), ": an empty Split pattern"));
+  return {literal->as_string(), behavior, invert};
+}
+
+SplitStep read_digits(const Value& value) {
+  return {DigitsPattern(),
+          read_flag(value, "individual_digits", false) ? SplitBehavior::isolated : SplitBehavior::contiguous};
+}
+
+const std::string& read_character(const Value& value) {
+  const std::string& text = value.as_string();
+  if (text.empty() || code_point_at(text, 0).size != text.size())
+    throw InputError(concat(value.where().str(), ": expected one character, found \"", text, "\""));
+  return text;
+}
+
+bool is_byte_level_pre_tokenizer(const Value& value) {
+  std::vector<std::string> types;
+  flatten(value, "pretokenizers", types);
+  if (types.empty() || types.back() != "ByteLevel") return false;
+  types.pop_back();
+  return std::all_of(types.begin(), types.end(),
+                     [](const std::string& type) { return type == "Split" || type == "Digits"; });
+}
+
+PreTokenizer read_pre_tokenizer(const Value& value) { return PreTokenizerReader().read(value); }
+
+bool is_byte_level_decoder(const Value& value) {
+  std::vector<std::string> types;
+  flatten(value, "decoders", types);
+  return std::all_of(types.begin(), types.end(),
+                     [](const std::string& type) { return type == "ByteLevel" || type == "Fuse"; });
 }
 
 PostProcessor read_post_processor(const Value& value, std::int64_t vocab_size) {
   return value.is_null() ? PostProcessor() : PostProcessorReader(vocab_size).read(value);
-}
-
-void check_decoder(const Value& value) {
-  if (value.is_null()) return;
-  const std::string& type = type_of(value);
-  if (type == "Sequence") {
-    for (const Value& part : value.at("decoders").items()) check_decoder(part);
-  } else if (type != "ByteLevel" && type != "Fuse") {
-    refuse_component(value, "decoder", "ByteLevel, Fuse, and Sequences of them");
-  }
 }
 
 }  // namespace tessera::text

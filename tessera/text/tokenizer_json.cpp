@@ -2,6 +2,8 @@
 #include <tessera/base/log.h>
 #include <tessera/text/bpe/bpe_tokenizer.h>
 #include <tessera/text/bpe/byte_alphabet.h>
+#include <tessera/text/bpe/merges_json.h>
+#include <tessera/text/pipeline/pipeline_json.h>
 #include <tessera/text/token_table.h>
 #include <tessera/text/tokenizer_components.h>
 #include <tessera/text/tokenizer_json.h>
@@ -14,20 +16,20 @@
 namespace tessera::text {
 namespace {
 
-[[noreturn]] void refuse(const Value& at, const std::string& what) {
-  throw InputError(concat(at.where().str(), ": ", what, " is not supported (byte-level BPE tokenizers are)"));
+/// Whether the faster tokenizer of byte-level BPE reads this file.
+bool is_byte_level_bpe(const Value& root) {
+  const Value& model = root.at("model");
+  if (model_type(model) != "BPE") return false;
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (const Value* value = model.find(key); is_set(value) && !value->as_string().empty()) return false;
+  if (read_flag(model, "byte_fallback", false)) return false;
+  return is_byte_level_pre_tokenizer(member_or_null(root, "pre_tokenizer")) &&
+         is_byte_level_decoder(member_or_null(root, "decoder"));
 }
 
-void check_model(const Value& model) {
-  // GPT-2's own old files leave the type out
-  if (const Value* type = model.find("type"); is_set(type) && type->as_string() != "BPE")
-    refuse_component(model, "model", "BPE (byte-level), WordPiece");
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (const Value* value = model.find(key); is_set(value) && !value->as_string().empty())
-      refuse(*value, concat("a BPE model with ", key));
-  }
+void check_dropout(const Value& model) {
   if (const Value* dropout = model.find("dropout"); is_set(dropout) && dropout->as_real() != 0)
-    refuse(*dropout, "BPE dropout");
+    throw InputError(concat(dropout->where().str(), ": BPE dropout is not supported: set it to null"));
 }
 
 class Reader {
@@ -36,7 +38,7 @@ class Reader {
 
   BpeParts read(std::string json, std::string config_json) {
     const Value& model = root_.at("model");
-    check_decoder(member_or_null(root_, "decoder"));
+    check_dropout(model);
     note_what_is_not_applied(root_);
     BpeParts parts;
     parts.normalizer = read_normalizer(member_or_null(root_, "normalizer"));
@@ -63,9 +65,6 @@ class Reader {
   BpeModel::Unknown read_unknown(const Value& model) const {
     const auto missing = std::count(byte_ids_.begin(), byte_ids_.end(), BpeModel::no_token);
     if (missing == 0) return {};
-    if (read_flag(model, "byte_fallback", false))
-      refuse(model.at("byte_fallback"), concat("byte_fallback with a vocabulary that lacks ", missing,
-                                               " of the 256 characters of the byte alphabet"));
     if (const Value* unk = model.find("unk_token"); is_set(unk)) {
       const auto known = table_.id_of(unk->as_string());
       if (!known)
@@ -103,24 +102,9 @@ class Reader {
 
   std::vector<Merge> read_merges(const Value& list) const {
     std::vector<Merge> merges;
-    for (const Value& merge : list.items()) {
-      std::string left, right;
-      if (merge.is_string()) {
-        const std::string& text = merge.as_string();
-        if (text.starts_with("#version")) continue;  // the first line of an old merges.txt
-        const std::size_t blank = text.find(' ');
-        if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos)
-          throw InputError(
-              concat(merge.where().str(), ": expected two tokens with a blank between them, found \"", text, "\""));
-        left = text.substr(0, blank);
-        right = text.substr(blank + 1);
-      } else {
-        if (merge.items().size() != 2) throw InputError(concat(merge.where().str(), ": expected a pair of tokens"));
-        left = merge.items()[0].as_string();
-        right = merge.items()[1].as_string();
-      }
-      merges.push_back({id_of(left, merge), id_of(right, merge), id_of(left + right, merge)});
-    }
+    for_each_merge(list, [&](const std::string& left, const std::string& right, const Value& at) {
+      merges.push_back({id_of(left, at), id_of(right, at), id_of(left + right, at)});
+    });
     return merges;
   }
 
@@ -129,21 +113,16 @@ class Reader {
   std::array<std::int32_t, 256> byte_ids_{};
 };
 
-/// What tokenizer_config.json says that encoding must know.
-void read_config(const std::string& json, const std::string& tokenizer_path, BpeParts& parts) {
+/// The eos_token of tokenizer_config.json; warns of tokens there that tokenizer.json does not have.
+template <class IdOf>
+std::optional<std::int32_t> read_config(const std::string& json, const std::string& tokenizer_path, const IdOf& id_of) {
   const std::filesystem::path beside = std::filesystem::path(tokenizer_path).parent_path() / "tokenizer_config.json";
   const Value root = parse_json(json, beside.string());
-  const auto id_of = [&](const std::string& content) -> std::optional<std::int32_t> {
-    for (const AddedToken& token : parts.added)
-      if (token.content == content) return token.id;
-    for (const auto* ids : {&parts.ids_of_bytes, &parts.other_ids})
-      if (const auto found = ids->find(content); found != ids->end()) return found->second;
-    return std::nullopt;
-  };
+  std::optional<std::int32_t> end_of_turn;
   if (const Value* eos = root.find("eos_token"); is_set(eos)) {
     const std::string& content = token_content(*eos);
-    parts.end_of_turn = id_of(content);
-    if (!parts.end_of_turn)
+    end_of_turn = id_of(content);
+    if (!end_of_turn)
       log::warning(eos->where().str(), ": the eos_token \"", content, "\" is not in tokenizer.json and is not used");
   }
   if (const Value* list = root.find("added_tokens_decoder"); is_set(list)) {
@@ -154,6 +133,19 @@ void read_config(const std::string& json, const std::string& tokenizer_path, Bpe
                      ", tokenizer.json does not: it is not used");
     }
   }
+  return end_of_turn;
+}
+
+/// A content's id among added tokens, then in the vocabulary.
+auto lookup(const std::vector<AddedToken>& added,
+            std::vector<const std::unordered_map<std::string, std::int32_t>*> vocabularies) {
+  return [&added, vocabularies = std::move(vocabularies)](const std::string& content) -> std::optional<std::int32_t> {
+    for (const AddedToken& token : added)
+      if (token.content == content) return token.id;
+    for (const auto* ids : vocabularies)
+      if (const auto found = ids->find(content); found != ids->end()) return found->second;
+    return std::nullopt;
+  };
 }
 
 }  // namespace
@@ -161,10 +153,18 @@ void read_config(const std::string& json, const std::string& tokenizer_path, Bpe
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string text, const std::string& path,
                                                       std::string config_json) {
   const Value root = parse_json(text, path);
-  if (is_wordpiece(root)) return read_wordpiece(root, std::move(text), path, std::move(config_json));
-  check_model(root.at("model"));
+  if (is_bert_wordpiece(root)) return read_wordpiece(root, std::move(text), path, std::move(config_json));
+  if (!is_byte_level_bpe(root)) {
+    PipelineParts parts = read_pipeline(root);
+    if (!config_json.empty()) parts.end_of_turn = read_config(config_json, path, lookup(parts.added, {&parts.ids}));
+    parts.json = std::move(text);
+    parts.config_json = std::move(config_json);
+    return make_pipeline_tokenizer(std::move(parts), path);
+  }
   BpeParts parts = Reader(root).read(std::move(text), std::move(config_json));
-  if (!parts.config_json.empty()) read_config(parts.config_json, path, parts);
+  if (!parts.config_json.empty())
+    parts.end_of_turn =
+        read_config(parts.config_json, path, lookup(parts.added, {&parts.ids_of_bytes, &parts.other_ids}));
   return make_bpe_tokenizer(std::move(parts), path);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// tokenizer.json of Hugging Face `tokenizers` (version "1.0"): reading byte-level BPE, and writing it.
+/// tokenizer.json of Hugging Face `tokenizers` (version "1.0"): reading it, and writing byte-level BPE.
 
 #include <tessera/base/value.h>
 #include <tessera/text/added_tokens.h>
@@ -39,9 +39,9 @@ Value tokenizer_document(BpeDocument parts);
 /// Writes tokenizer.json (these bytes) and tokenizer_config.json into an existing folder.
 void write_tokenizer_files(const std::string& folder, std::string_view tokenizer_json, std::string_view end_of_text);
 
-/// A tokenizer from the text of a tokenizer.json; `path` names it in messages. What is not supported (other models,
-/// normalizers, pre_tokenizers, ...) throws InputError with file:line:column, the component and those that are;
-/// tokenizer_components.h lists them. `truncation` and `padding` are not applied, which is logged.
+/// A tokenizer from the text of a tokenizer.json; `path` names it in messages. What is not supported (components that
+/// Hugging Face's library does not have either, BPE dropout, some regular expressions) throws InputError with
+/// file:line:column, the component and those that are. `truncation` and `padding` are not applied, which is logged.
 /// `config_json`: the tokenizer_config.json beside it, which save() writes again; empty: save() makes one.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string text, const std::string& path,
                                                       std::string config_json = "");

@@ -61,17 +61,16 @@ TEST(TokenizerJson, TheUndamagedFileLoads) {
 }
 
 TEST(TokenizerJson, UnsupportedComponentsAreNamed) {
-  expect_refused(with_model("type", R"("Unigram")"), "Unigram");
+  expect_refused(with_model("type", R"("Odd")"), "model Odd is not supported; supported: BPE, Unigram");
+  expect_refused(with_model("type", R"("Unigram")"), "expected an array");
   expect_refused(with_model("dropout", "0.1"), "dropout");
-  expect_refused(with_model("end_of_word_suffix", R"("</w>")"), "end_of_word_suffix");
-  expect_refused(with("normalizer", R"({"type": "Nmt"})"), "normalizer Nmt is not supported; supported: NFC");
-  expect_refused(with("decoder", R"({"type": "WordPiece"})"), "WordPiece");
+  expect_refused(with("normalizer", R"({"type": "Odd"})"), "normalizer Odd is not supported; supported: NFC");
+  expect_refused(with("decoder", R"({"type": "Odd"})"), "decoder Odd is not supported");
   expect_refused(with("post_processor", R"({"type": "Odd"})"), "Odd");
-  expect_refused(with("pre_tokenizer", R"({"type": "Metaspace"})"), "Metaspace");
-  expect_refused(with("pre_tokenizer", "null"), "pre_tokenizer");
+  expect_refused(with("pre_tokenizer", R"({"type": "Odd"})"), "pre_tokenizer Odd is not supported");
 }
 
-TEST(TokenizerJson, UnsupportedStepsAreNamedWithTheSupportedOnes) {
+TEST(TokenizerJson, BadStepsAreNamed) {
   const auto steps = [](const std::string& inner) {
     return with("pre_tokenizer", R"({"type": "Sequence", "pretokenizers": [)" + inner + "]}");
   };
@@ -79,17 +78,10 @@ TEST(TokenizerJson, UnsupportedStepsAreNamedWithTheSupportedOnes) {
   const auto cut = [](const std::string& pattern, const std::string& behavior) {
     return R"({"type": "Split", "pattern": )" + pattern + R"(, "behavior": ")" + behavior + R"(", "invert": false},)";
   };
-  expect_refused(steps(R"({"type": "Metaspace"},)" + last),
-                 "pre_tokenizer Metaspace is not supported; supported: ByteLevel");
-  expect_refused(steps(R"({"type": "Digits"})"), "without ByteLevel");
-  expect_refused(steps(last + "," + R"({"type": "Digits"})"), "Digits after ByteLevel");
   expect_refused(steps(cut(R"({"Regex": "a"})", "Isolate") + last), "unknown Split behavior");
   expect_refused(steps(cut(R"({"Regex": "a*"})", "Isolated") + last), "match nothing");
   expect_refused(steps(cut(R"({"String": ""})", "Isolated") + last), "empty Split pattern");
   expect_refused(steps(cut(R"({"Glob": "a"})", "Isolated") + last), "Regex");
-  expect_refused(with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "StripAccents"}]})"),
-                 "StripAccents");
-  expect_refused(with("decoder", R"({"type": "Sequence", "decoders": [{"type": "CTC"}]})"), "CTC");
 }
 
 TEST(TokenizerJson, PostProcessorsMustMakeSense) {
@@ -116,7 +108,6 @@ TEST(TokenizerJson, MissingBytesBecomeTheUnknownToken) {
       "unk_token": "?", "vocab": {"a": 0, "b": 1, "ab": 2, "?": 3}, "merges": ["#version: 0.2", "a b"], "fuse_unk": )";
   EXPECT_EQ(parse_tokenizer_json(head + "false}}", "t.json")->encode("xyabz"), (std::vector<std::int32_t>{3, 3, 2, 3}));
   EXPECT_EQ(parse_tokenizer_json(head + "true}}", "t.json")->encode("xyabz"), (std::vector<std::int32_t>{3, 2, 3}));
-  EXPECT_NE(complaint(head + R"(true, "byte_fallback": true}})").find("byte_fallback"), std::string::npos);
 }
 
 TEST(TokenizerJson, TwoAddedTokensWithOneContent) {

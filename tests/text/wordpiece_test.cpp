@@ -187,11 +187,6 @@ TEST(WordPieceFile, RefusesWhatItDoesNotKnow) {
       EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
     }
   };
-  expect_refused(tree, "decoder", R"({"type": "ByteLevel"})",
-                 "the decoder ByteLevel is not supported; supported: WordPiece");
-  expect_refused(tree, "pre_tokenizer", R"({"type": "Whitespace"})",
-                 "the pre_tokenizer Whitespace is not supported; supported: BertPreTokenizer");
-  expect_refused(tree, "pre_tokenizer", "null", "without pre_tokenizer");
   expect_refused(tree, "model", R"({"type": "WordPiece", "unk_token": "?", "vocab": {"a": 0}})",
                  "the unk_token \"?\" is not in the vocabulary");
   expect_refused(tree, "model", R"({"type": "WordPiece", "unk_token": "a", "vocab": {"a": 0, "b": 0}})",

@@ -1,5 +1,5 @@
 // tessera tokenizer train: learns a byte-level BPE from text files and writes a tokenizer.json that Hugging Face reads.
-// tessera tokenizer encode: shows the tokens of a text.
+// tessera tokenizer encode: shows the tokens of a text; decode: the texts of tokens.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -14,6 +14,7 @@
 #include <tools/tessera/text_progress.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -33,8 +34,14 @@ constexpr const char* encode_help =
     "same)\n"
     "  --add_special_tokens      with what the tokenizer puts before and after a text (Llama-3's <|begin_of_text|>)\n";
 
+constexpr const char* decode_help =
+    "tessera tokenizer decode: the texts that ids stand for, a line each, as JSON texts\n\n"
+    "usage: tessera tokenizer decode --tokenizer_name FOLDER|FILE|byte --file FILE\n\n"
+    "  --file FILE               ids, a JSON array a line (what `tokenizer encode --file FILE.jsonl` prints)\n";
+
 constexpr const char* help =
-    "tessera tokenizer encode --help: shows the tokens of a text\n\n"
+    "tessera tokenizer encode --help: shows the tokens of a text\n"
+    "tessera tokenizer decode --help: shows the text of tokens\n\n"
     "tessera tokenizer train: learns a byte-level BPE tokenizer (GPT-2's split, as Hugging Face's BpeTrainer)\n\n"
     "usage: tessera tokenizer train --train_file PATH --vocab_size N --output FOLDER|FILE.json\n\n"
     "  --train_file PATH      a file, a glob in quotes or a folder; may be repeated. A .txt is one document; of "
@@ -136,6 +143,30 @@ int encode(const Arguments& arguments) {
   return 0;
 }
 
+int decode(const Arguments& arguments) {
+  const config::Flags flags("tokenizer decode", arguments, {"tokenizer_name", "file"}, {}, {});
+  const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
+  const std::string path = flags.required("file", "ids, a JSON array a line");
+  const std::string rows = read_file(path);
+  std::string_view rest = rows;
+  std::string out;
+  for (std::int64_t line = 1; !rest.empty(); ++line) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const Value row = parse_json(rest.substr(0, end), concat(path, ", line ", line));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    std::vector<std::int32_t> ids;
+    for (const Value& id : row.items()) {
+      if (id.as_int() < 0 || id.as_int() >= tokenizer->vocab_size())
+        throw InputError(concat(id.where().str(), ": id ", id.as_int(),
+                                " is outside the vocabulary, which has ids 0 to ", tokenizer->vocab_size() - 1));
+      ids.push_back(static_cast<std::int32_t>(id.as_int()));
+    }
+    out += dump_json(Value::of(text::replace_ill_formed(tokenizer->decode(ids))), -1) + "\n";
+  }
+  std::cout << out << std::flush;
+  return 0;
+}
+
 }  // namespace
 
 int tokenizer_command(const Arguments& arguments) {
@@ -143,15 +174,23 @@ int tokenizer_command(const Arguments& arguments) {
     (arguments.empty() ? std::cerr : std::cout) << help;
     return arguments.empty() ? static_cast<int>(ExitCode::bad_input) : 0;
   }
-  const bool encodes = arguments[0] == "encode";
-  if (!encodes && arguments[0] != "train")
-    throw InputError(concat("tessera tokenizer has no command '", arguments[0], "'; there are 'train' and 'encode'"));
+  struct Command {
+    std::string_view name;
+    const char* help;
+    int (*run)(const Arguments&);
+  };
+  constexpr std::array<Command, 3> commands{
+      {{"train", help, train}, {"encode", encode_help, encode}, {"decode", decode_help, decode}}};
+  const auto found = std::find_if(commands.begin(), commands.end(),
+                                  [&](const Command& command) { return command.name == arguments[0]; });
+  if (found == commands.end())
+    throw InputError(
+        concat("tessera tokenizer has no command '", arguments[0], "'; there are 'train', 'encode' and 'decode'"));
   if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
-    std::cout << (encodes ? encode_help : help);
+    std::cout << found->help;
     return 0;
   }
-  const Arguments rest(arguments.begin() + 1, arguments.end());
-  return encodes ? encode(rest) : train(rest);
+  return found->run(Arguments(arguments.begin() + 1, arguments.end()));
 }
 
 }  // namespace tessera::tool

@@ -63,11 +63,11 @@ void BpeModel::encode_word(std::string_view bytes, std::vector<std::int32_t>& ou
       symbols[count++] = unknown_.id;
     in_unknown = id == no_token;
   }
-  if (count <= short_word) {
-    join_short({symbols, count}, out);
-  } else {
-    join_long({symbols, count}, out);
-  }
+  join({symbols, count}, out);
+}
+
+void BpeModel::join(std::span<std::int32_t> symbols, std::vector<std::int32_t>& out) const {
+  symbols.size() <= short_word ? join_short(symbols, out) : join_long(symbols, out);
 }
 
 void BpeModel::join_short(std::span<std::int32_t> symbols, std::vector<std::int32_t>& out) const {

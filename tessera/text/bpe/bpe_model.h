@@ -32,6 +32,9 @@ class BpeModel {
   /// Appends the symbols of one word. O(n^2) with a small constant for short words, O(n log n) for long ones.
   void encode_word(std::string_view bytes, std::vector<std::int32_t>& out) const;
 
+  /// The same for symbols that are ids already; they are overwritten.
+  void join(std::span<std::int32_t> symbols, std::vector<std::int32_t>& out) const;
+
  private:
   struct Slot {
     std::uint64_t pair = empty;

@@ -1,4 +1,5 @@
 #include <tessera/text/unicode/code_set.h>
+#include <tessera/text/unicode/pipeline_tables.h>
 #include <tessera/text/unicode/unicode_properties.h>
 
 #include <algorithm>
@@ -69,6 +70,7 @@ std::map<std::string_view, CodeSet> all_properties() {
   CodeSet words = all["L"];
   append(words, all_of(mark_runs, decimal_runs, more_word_runs));
   all["word"] = sorted_union(std::move(words));
+  all["combining"] = CodeSet(combining_mark_ranges.begin(), combining_mark_ranges.end());
   return all;
 }
 

@@ -24,7 +24,7 @@ bool contains(const CodeSet& set, std::uint32_t code_point);
 void append(CodeSet& set, const CodeSet& more);
 
 /// The members of \p{NAME}, or nullptr for an unknown name; "" is \s. "word" is \w of the Rust regex crate and "digit"
-/// what tokenizers' Digits cuts at: both know a Unicode of their own.
+/// what tokenizers' Digits cuts at, "combining" what its StripAccents removes: all three know a Unicode of their own.
 const CodeSet* find_property(std::string_view name);
 
 }  // namespace tessera::text

@@ -1,11 +1,13 @@
 #include <tessera/text/unicode/normal_form.h>
 #include <tessera/text/unicode/normal_form_tables.h>
+#include <tessera/text/unicode/pipeline_tables.h>
 #include <tessera/text/unicode/utf8.h>
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -19,11 +21,14 @@ constexpr std::uint32_t syllable_count = leading_count * vowel_count * trailing_
 
 constexpr std::uint32_t first_unsettled = 0xC0;  ///< below, every code point is its own form C and D, and class 0
 
+constexpr std::uint32_t first_compatible = 0xA0;  ///< the same of forms KC and KD
+
 /// What the quick checks and the algorithms ask of one code point.
 struct Character {
   std::uint8_t combining_class = 0;
   bool decomposes = false;      ///< not its own form D
   bool unsettled_in_c = false;  ///< form C may change it, or join it to what stands before it
+  bool compatible = false;      ///< forms KC and KD replace it
 };
 
 class Tables {
@@ -35,7 +40,13 @@ class Tables {
 
   const Character& of(std::uint32_t code) const { return blocks_[block_of_[code >> 8]][code & 255]; }
 
-  /// Appends the full canonical decomposition.
+  /// Appends the full canonical decomposition, or the compatibility decomposition.
+  void decompose(std::uint32_t code, std::vector<std::uint32_t>& out, bool compatibly) const {
+    if (!compatibly || !of(code).compatible) return decompose(code, out);
+    const auto parts = compatible_.at(code);
+    out.insert(out.end(), parts.begin(), parts.end());
+  }
+
   void decompose(std::uint32_t code, std::vector<std::uint32_t>& out) const {
     if (!of(code).decomposes) return out.push_back(code);
     if (const std::uint32_t s = code - syllable_base; s < syllable_count) {
@@ -82,6 +93,24 @@ class Tables {
     for (std::uint32_t s = 0; s < syllable_count; ++s) at(syllable_base + s).decomposes = true;
     for (std::uint32_t v = 0; v < vowel_count; ++v) at(vowel_base + v).unsettled_in_c = true;
     for (std::uint32_t t = 1; t < trailing_count; ++t) at(trailing_base + t).unsettled_in_c = true;
+    add_compatible();
+  }
+
+  void add_compatible() {
+    for (const CompatibilityRun& run : compatibility_runs)
+      for (std::uint32_t c = run.first; c <= run.last; ++c) {
+        at(c).compatible = true;
+        single_targets_.push_back(run.target + c - run.first);
+      }
+    std::size_t done = 0;  // the targets do not move any more
+    for (const CompatibilityRun& run : compatibility_runs)
+      for (std::uint32_t c = run.first; c <= run.last; ++c)
+        compatible_.emplace(c, std::span(single_targets_).subspan(done++, 1));
+    for (std::size_t i = 0; i < long_compatibility.size(); i += 2 + long_compatibility[i + 1]) {
+      at(long_compatibility[i]).compatible = true;
+      compatible_.emplace(long_compatibility[i],
+                          std::span(long_compatibility).subspan(i + 2, long_compatibility[i + 1]));
+    }
   }
 
   Character& at(std::uint32_t code) {
@@ -97,6 +126,8 @@ class Tables {
   std::vector<Block> blocks_;
   std::unordered_map<std::uint32_t, Decomposition> parts_;
   std::unordered_map<std::uint64_t, std::uint32_t> whole_;
+  std::vector<std::uint32_t> single_targets_;
+  std::unordered_map<std::uint32_t, std::span<const std::uint32_t>> compatible_;
 };
 
 /// Marks behind a starter in the order of their classes (stable).
@@ -151,7 +182,8 @@ std::size_t ascii_end(std::string_view text, std::size_t at) {
 /// Copies what is settled and rewrites the stretches between two settled code points that are not. `settled(code)`:
 /// the form leaves it as it is and joins it to nothing before it.
 template <class Settled>
-std::string_view rewrite(std::string_view text, std::string& storage, bool composed, const Settled& settled) {
+std::string_view rewrite(std::string_view text, std::string& storage, bool composed, bool compatibly,
+                         const Settled& settled) {
   const Tables& tables = Tables::get();
   std::vector<std::uint32_t> codes;
   std::size_t copied = 0;  // text before it is in storage
@@ -178,7 +210,7 @@ std::string_view rewrite(std::string_view text, std::string& storage, bool compo
     codes.clear();
     for (std::size_t i = last; i < end;) {
       const CodePoint part = code_point_at(text, i);
-      tables.decompose(part.value, codes);
+      tables.decompose(part.value, codes, compatibly);
       i += part.size;
     }
     order_marks(codes, tables);
@@ -198,16 +230,33 @@ std::string_view rewrite(std::string_view text, std::string& storage, bool compo
 
 std::string_view to_nfc(std::string_view text, std::string& storage) {
   const Tables& tables = Tables::get();
-  return rewrite(text, storage, true,
+  return rewrite(text, storage, true, false,
                  [&](std::uint32_t code) { return code < first_unsettled || !tables.of(code).unsettled_in_c; });
 }
 
 std::string_view to_nfd(std::string_view text, std::string& storage) {
   const Tables& tables = Tables::get();
-  return rewrite(text, storage, false, [&](std::uint32_t code) {
+  return rewrite(text, storage, false, false, [&](std::uint32_t code) {
     if (code < first_unsettled) return true;
     const Character& character = tables.of(code);
     return !character.decomposes && character.combining_class == 0;
+  });
+}
+
+std::string_view to_nfkc(std::string_view text, std::string& storage) {
+  const Tables& tables = Tables::get();
+  return rewrite(text, storage, true, true, [&](std::uint32_t code) {
+    const Character& character = tables.of(code);
+    return code < first_compatible || (!character.unsettled_in_c && !character.compatible);
+  });
+}
+
+std::string_view to_nfkd(std::string_view text, std::string& storage) {
+  const Tables& tables = Tables::get();
+  return rewrite(text, storage, false, true, [&](std::uint32_t code) {
+    const Character& character = tables.of(code);
+    return code < first_compatible ||
+           (!character.decomposes && !character.compatible && character.combining_class == 0);
   });
 }
 

@@ -33,13 +33,12 @@ std::string role_content(const Value& config, const char* role, const char* by_d
   return is_set(given) ? token_content(*given) : by_default;
 }
 
-WordPieceDecoder read_decoder(const Value& value) {
+WordPieceDecoder read_wordpiece_decoder(const Value& value) {
   WordPieceDecoder decoder;
   if (value.is_null()) {
     decoder.joins = false;
     return decoder;
   }
-  if (value.at("type").as_string() != "WordPiece") refuse_component(value, "decoder", "WordPiece");
   if (const Value* prefix = value.find("prefix"); is_set(prefix)) decoder.prefix = prefix->as_string();
   decoder.cleanup = read_flag(value, "cleanup", true);
   return decoder;
@@ -71,13 +70,6 @@ WordPieceParts read_parts(const Value& root, const Value& config) {
   const Value& unk = model.at("unk_token");
   const Value* most = model.find("max_input_chars_per_word");
   const Value* prefix = model.find("continuing_subword_prefix");
-  const Value& pre_tokenizer = member_or_null(root, "pre_tokenizer");
-  if (pre_tokenizer.is_null())
-    throw InputError(
-        concat(root.where().str(),
-               ": a WordPiece tokenizer without pre_tokenizer is not supported; supported: BertPreTokenizer"));
-  if (pre_tokenizer.at("type").as_string() != "BertPreTokenizer")
-    refuse_component(pre_tokenizer, "pre_tokenizer", "BertPreTokenizer (with a WordPiece model)");
   note_what_is_not_applied(root);
 
   TokenTable table(root);
@@ -94,7 +86,7 @@ WordPieceParts read_parts(const Value& root, const Value& config) {
 
   WordPieceParts parts(WordPiece(*unknown, is_set(prefix) ? prefix->as_string() : "##",
                                  is_set(most) ? most->as_int() : most_word_characters));
-  parts.decoder = read_decoder(member_or_null(root, "decoder"));
+  parts.decoder = read_wordpiece_decoder(member_or_null(root, "decoder"));
   for (const auto& [spelling, id] : ids) parts.model.add(spelling, id);
   parts.normalizer = read_normalizer(with_config(member_or_null(root, "normalizer"), config));
   parts.added = table.read_added_tokens();
@@ -130,9 +122,15 @@ std::string config_of(const Value& normalizer) {
 
 }  // namespace
 
-bool is_wordpiece(const Value& root) {
-  const Value* type = root.at("model").find("type");
-  return is_set(type) && type->as_string() == "WordPiece";
+bool is_bert_wordpiece(const Value& root) {
+  const auto has_type = [](const Value& value, const char* type) {
+    const Value* found = value.is_object() ? value.find("type") : nullptr;
+    return is_set(found) && found->as_string() == type;
+  };
+  const Value& decoder = member_or_null(root, "decoder");
+  return has_type(root.at("model"), "WordPiece") &&
+         has_type(member_or_null(root, "pre_tokenizer"), "BertPreTokenizer") &&
+         (decoder.is_null() || has_type(decoder, "WordPiece"));
 }
 
 std::shared_ptr<const Tokenizer> read_wordpiece(const Value& root, std::string text, const std::string& path,

@@ -11,8 +11,9 @@
 
 namespace tessera::text {
 
-/// Whether a tokenizer.json holds a WordPiece model.
-bool is_wordpiece(const Value& root);
+/// Whether a tokenizer.json holds a WordPiece model behind BERT's pre-tokenizer and its own decoder or none. (Others:
+/// pipeline/.)
+bool is_bert_wordpiece(const Value& root);
 
 /// The tokenizer of such a file (a WordPieceTokenizer). `text`: its bytes; `path` names it; `config_json`: the
 /// tokenizer_config.json beside it or "". As in transformers, the `do_lower_case`, `strip_accents` and

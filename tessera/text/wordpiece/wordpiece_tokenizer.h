@@ -9,6 +9,7 @@
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_components.h>
 #include <tessera/text/wordpiece/wordpiece.h>
+#include <tessera/text/wordpiece/wordpiece_decoder.h>
 
 #include <memory>
 #include <optional>
@@ -19,13 +20,6 @@
 #include <vector>
 
 namespace tessera::text {
-
-/// The decoder of a tokenizer.json.
-struct WordPieceDecoder {
-  bool joins = true;          ///< false: there is none, tokens stand between blanks
-  std::string prefix = "##";  ///< taken off a token, which then joins the one before it; others get a blank
-  bool cleanup = true;        ///< "do n't ." becomes "don't."
-};
 
 /// The special tokens by role; nullopt where the vocabulary lacks one.
 struct SpecialTokens {

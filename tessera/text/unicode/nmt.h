@@ -1,0 +1,35 @@
+#pragma once
+/// \file
+/// Removing and replacing single characters.
+
+#include <tessera/text/unicode/utf8.h>
+
+#include <string>
+#include <string_view>
+
+namespace tessera::text {
+
+/// `text` (well-formed UTF-8) without the code points for which removed(code) is true: itself where there is none, else
+/// a view of `storage`, which is overwritten.
+template <class Removed>
+std::string_view without(std::string_view text, std::string& storage, const Removed& removed) {
+  bool changed = false;
+  std::size_t copied = 0;  // text before it is in storage
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    if (removed(c.value)) {
+      if (!changed) storage.clear();
+      changed = true;
+      storage.append(text, copied, at - copied);
+      copied = at + c.size;
+    }
+    at += c.size;
+  }
+  if (!changed) return text;
+  return storage.append(text, copied);
+}
+
+/// Nmt, the cleaning of machine translation: ASCII controls vanish, other kinds of white space become blanks.
+std::string_view to_nmt(std::string_view text, std::string& storage);
+
+}  // namespace tessera::text
