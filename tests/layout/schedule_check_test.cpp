@@ -121,6 +121,18 @@ TEST(ScheduleCheck, fewer_micro_batches_than_ranks_run) {
       }
 }
 
+// Evaluation has another number of batches than a training step, on the same stages.
+TEST(ScheduleCheck, forwards_of_any_number_of_micro_batches) {
+  for (const ScheduleRow& row : schedules())
+    for (const int batches : {1, 3, 9}) {
+      const Schedule training = make_schedule(row.name, {4, 0, 8}), forwards = forward_only(training, batches);
+      EXPECT_EQ(find_problem(forwards).value_or(Problem{}).reason, "") << row.name;
+      EXPECT_EQ(forwards.rank_of, training.rank_of);
+      EXPECT_EQ(count_actions(forwards), batches * training.stages());
+      EXPECT_FALSE(has_backward(forwards));
+    }
+}
+
 TEST(ScheduleLowering, what_leads_out_of_the_tables_is_refused) {
   const Schedule right = make_schedule("1f1b", {2, 1, 2});
   const auto error = [&](auto spoil) {

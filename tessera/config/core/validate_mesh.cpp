@@ -4,10 +4,8 @@
 #include <tessera/base/file.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/rule_checks.h>
+#include <tessera/config/core/run_schedule.h>
 #include <tessera/config/core/sharding.h>
-#include <tessera/layout/schedule/check.h>
-#include <tessera/layout/schedule/files.h>
-#include <tessera/layout/schedule/table.h>
 #include <tessera/layout/sequence.h>
 #include <tessera/layout/stages.h>
 
@@ -15,12 +13,6 @@
 
 namespace tessera::config {
 namespace {
-
-namespace schedule = layout::schedule;
-
-bool is_schedule_file(const std::string& name) {
-  return schedule::find_schedule(name) == nullptr && path_exists(name) && !is_directory(name);
-}
 
 class MeshRules : RuleChecks {
  public:
@@ -57,7 +49,8 @@ class MeshRules : RuleChecks {
   }
 
   void pipeline() {
-    const std::optional<std::int64_t> each = stages_per_rank();
+    adapters();
+    const std::optional<std::int64_t> each = stages();
     if (p_.pipeline_layout.empty() || p_.pipeline_layout == layout::layout_by_flops) return;
     try {
       const auto stages =
@@ -77,55 +70,26 @@ class MeshRules : RuleChecks {
   }
 
   /// Those of the schedule, which is looked at as a whole; nullopt after a complaint.
-  std::optional<std::int64_t> stages_per_rank() {
-    const std::string& name = p_.pipeline_schedule;
-    const std::int64_t given = p_.pipeline_stages_per_rank, steps = c_.optimization.gradient_accumulation_steps;
-    const auto wrong = [&](const auto&... parts) {
+  std::optional<std::int64_t> stages() {
+    try {
+      return stages_per_rank(c_, [this](const char* name) { return said(name); });
+    } catch (const InputError& error) {
       problem({"pp_size", "pipeline_schedule", "pipeline_stages_per_rank", "pipeline_group_size",
                "gradient_accumulation_steps"},
-              said("pipeline_schedule"), parts...);
+              error.what());
       return std::nullopt;
-    };
-    try {
-      if (is_schedule_file(name)) return stages_of_file(schedule::read_schedule(name), wrong);
-      const schedule::ScheduleRow& row = schedule::schedule_of(name);
-      const std::int64_t each = given > 0 ? given : row.least_stages;
-      // A schedule that would take long to make is made by the ranks; its stages are looked at.
-      const bool small = steps <= most_made && p_.pp_size * each <= most_made / steps;
-      schedule::Shape shape{.stages_per_rank = static_cast<int>(each)};
-      if (small)
-        shape = {static_cast<int>(p_.pp_size), static_cast<int>(each), static_cast<int>(steps),
-                 static_cast<int>(p_.pipeline_group_size)};
-      (void)schedule::make_schedule(row.name, shape);
-      return each;
-    } catch (const InputError& error) {
-      if (is_schedule_file(name)) return wrong(" ", name, ": ", error.what(), "; correct it, or give another file");
-      const bool unknown = schedule::find_schedule(name) == nullptr;
-      return wrong(": ", error.what(), unknown ? "; there is no file of that name either" : "");
     }
   }
 
-  std::optional<std::int64_t> stages_of_file(const schedule::Schedule& read, const auto& wrong) {
-    const auto ranks = static_cast<std::int64_t>(read.ranks.size()), given = p_.pipeline_stages_per_rank;
-    const std::int64_t steps = c_.optimization.gradient_accumulation_steps;
-    const std::string& file = p_.pipeline_schedule;
-    if (ranks != p_.pp_size)
-      return wrong(" ", file, " is a schedule of ", ranks, " ranks, but pp_size is ", p_.pp_size, ": give --pp_size ",
-                   ranks, ", or another file");
-    if (read.micro_batches != steps)
-      return wrong(" ", file, " is a schedule of ", read.micro_batches,
-                   " micro-batches, but gradient_accumulation_steps is ", steps,
-                   ": give --gradient_accumulation_steps ", read.micro_batches, ", or another file");
-    schedule::check(read);
-    if (!schedule::has_backward(read))
-      return wrong(" ", file, " is a schedule without backward: nothing would be learnt");
-    const std::int64_t each = read.stages() / ranks;
-    if (read.stages() % ranks != 0)
-      return wrong(" ", file, " has ", read.stages(), " stages, which ", ranks, " ranks do not share evenly");
-    if (given > 0 && given != each)
-      return wrong(" ", file, " has ", each, " stages per rank, but pipeline_stages_per_rank is ", given,
-                   ": leave it out");
-    return each;
+  /// PEFT's folders hold all adapters in one file.
+  void adapters() {
+    const std::string& folder = c_.model.model_name_or_path;
+    const bool given = c_.model.lora_r > 0;
+    if (!given && !path_exists(path_join(folder, "adapter_config.json"))) return;
+    problem({given ? "lora_r" : "model_name_or_path", "pp_size"},
+            given ? said("lora_r") : concat("the adapters of ", said("model_name_or_path"), " ", folder),
+            ": training of adapters is not built with pipelines (pp_size ", p_.pp_size,
+            "); divide the data, or each layer (--tp_size), instead");
   }
 
   void fixed_order() {
@@ -151,7 +115,6 @@ class MeshRules : RuleChecks {
               "); that is not built: use adamw, adam, sgd, lion or adagrad, or --tp_size 1");
   }
 
-  static constexpr std::int64_t most_made = 1 << 20;  ///< ranks x stages per rank x micro-batches
   const ParallelConfig& p_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/mesh.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/validate_evaluations.h>
@@ -75,9 +76,10 @@ class TrainingRules : RuleChecks {
       problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ",
               said("deterministic_reduce"),
               ": the micro-batches decide the order of the sums; give --per_device_train_batch_size yourself");
-    if (c_.parallel.tp_size > 1 || c_.parallel.cp_size > 1)
-      problem({"auto_find_batch_size", "tp_size", "cp_size"}, said("auto_find_batch_size"), ": with tp_size ",
-              c_.parallel.tp_size, " and cp_size ", c_.parallel.cp_size,
+    if (ranks_per_sample(c_.parallel) > 1)
+      problem({"auto_find_batch_size", "pp_size", "tp_size", "cp_size"}, said("auto_find_batch_size"),
+              ": with pp_size ", c_.parallel.pp_size, ", tp_size ", c_.parallel.tp_size, " and cp_size ",
+              c_.parallel.cp_size,
               " forward and backward are collective, and a process that runs out of memory would leave the others "
               "waiting; give --per_device_train_batch_size yourself");
     const Strategy strategy = c_.sharding.strategy;

@@ -86,6 +86,17 @@ Schedule forward_only(const Schedule& schedule) {
   return with_only(schedule, [](Kind kind) { return kind == Kind::forward; });
 }
 
+Schedule forward_only(const Schedule& schedule, int micro_batches) {
+  Schedule forwards{.name = "forward", .micro_batches = micro_batches, .rank_of = schedule.rank_of, .ranks = {}};
+  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+    auto& actions = forwards.ranks.emplace_back();
+    for (const int stage : stages_of(schedule, rank))
+      for (int batch = 0; batch < micro_batches; ++batch)
+        actions.push_back({.kind = Kind::forward, .stage = stage, .micro_batch = batch});
+  }
+  return forwards;
+}
+
 Schedule computations_of(const Schedule& schedule) { return with_only(schedule, is_compute); }
 
 }  // namespace tessera::layout::schedule

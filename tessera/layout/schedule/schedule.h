@@ -87,6 +87,8 @@ std::vector<int> place_stages(Placement placement, int ranks, int stages_per_ran
 
 /// The same without backward: what evaluation runs. Sends, gathers and the like go too; lower.h adds them.
 Schedule forward_only(const Schedule& schedule);
+/// Forwards on the same stages, but of so many micro-batches: every stage's, stage after stage.
+Schedule forward_only(const Schedule& schedule, int micro_batches);
 /// Only F, I, W and B.
 Schedule computations_of(const Schedule& schedule);
 

@@ -11,17 +11,13 @@
 #include <utility>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/checkpoint/checkpoint.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
-#include <tessera/layout/schedule/check.h>
+#include <tessera/config/core/run_schedule.h>
 #include <tessera/layout/schedule/draw.h>
-#include <tessera/layout/schedule/files.h>
 #include <tessera/layout/schedule/lower.h>
-#include <tessera/layout/schedule/table.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/pipeline/executor.h>
 #include <tessera/parallel/pipeline/tied.h>
@@ -32,38 +28,6 @@ namespace tessera::train {
 namespace {
 
 namespace schedule = layout::schedule;
-
-schedule::Schedule asked_schedule(const RunConfig& config, int ranks) {
-  const ParallelConfig& p = config.parallel;
-  const auto micro_batches = static_cast<int>(config.optimization.gradient_accumulation_steps);
-  if (schedule::find_schedule(p.pipeline_schedule) != nullptr || !path_exists(p.pipeline_schedule))
-    return schedule::make_schedule(p.pipeline_schedule,
-                                   {.ranks = ranks,
-                                    .stages_per_rank = static_cast<int>(p.pipeline_stages_per_rank),
-                                    .micro_batches = micro_batches,
-                                    .group_size = static_cast<int>(p.pipeline_group_size)});
-  schedule::Schedule read = schedule::read_schedule(p.pipeline_schedule);
-  schedule::check(read);
-  const auto given = static_cast<int>(read.ranks.size());
-  if (given != ranks || read.micro_batches != micro_batches || !schedule::has_backward(read))
-    throw InputError(concat("--pipeline_schedule ", p.pipeline_schedule, " is for ", given, " ranks and ",
-                            read.micro_batches, " micro-batches", schedule::has_backward(read) ? "" : ", forwards only",
-                            "; the run has --pp_size ", ranks, " and --gradient_accumulation_steps ", micro_batches,
-                            ": make them the same, with backwards"));
-  return schedule::computations_of(read);
-}
-
-/// Every stage's forwards, stage after stage: what evaluation does with so many batches.
-schedule::Schedule forwards_of(const schedule::Schedule& training, int batches) {
-  schedule::Schedule forwards{.name = "forward", .micro_batches = batches, .rank_of = training.rank_of, .ranks = {}};
-  for (int rank = 0; rank < static_cast<int>(training.ranks.size()); ++rank) {
-    auto& actions = forwards.ranks.emplace_back();
-    for (const int stage : schedule::stages_of(training, rank))
-      for (int batch = 0; batch < batches; ++batch)
-        actions.push_back({.kind = schedule::Kind::forward, .stage = stage, .micro_batch = batch});
-  }
-  return forwards;
-}
 
 /// FLOP per token of forward and backward. Looking up embeddings costs nothing beside them, and an encoder's head sees
 /// few tokens.
@@ -79,15 +43,6 @@ layout::ChainCosts flops_of(const models::LanguageModel& model) {
   return costs;
 }
 
-void check_use(const RunConfig& config) {
-  const auto refuse = [](const char* what, const char* why) {
-    throw InputError(concat(what, " is not built with pipelines (--pp_size 2 or more): ", why));
-  };
-  if (config.model.lora_r > 0 || checkpoint::is_adapter_folder(config.model.model_name_or_path))
-    refuse("training of adapters", "PEFT's folders hold them in one file; divide the data instead");
-  if (config.optimization.auto_find_batch_size) refuse("--auto_find_batch_size", "give --per_device_train_batch_size");
-}
-
 }  // namespace
 
 std::vector<layout::StagePart> PipelinePlan::parts_of(int rank) const {
@@ -97,8 +52,7 @@ std::vector<layout::StagePart> PipelinePlan::parts_of(int rank) const {
 }
 
 PipelinePlan plan_pipeline(const RunConfig& config, const RunGroups& groups, const models::LanguageModel& model) {
-  check_use(config);
-  PipelinePlan plan{.schedule = asked_schedule(config, groups.pipeline_ranks()), .stages = {}};
+  PipelinePlan plan{.schedule = config::run_schedule(config), .stages = {}};
   const int stages = plan.schedule.stages();
   const std::int64_t blocks = model.shape().blocks;
   const std::string& asked = config.parallel.pipeline_layout;
@@ -228,7 +182,7 @@ std::vector<double> RunPipeline::evaluate(const std::vector<data::Batch>& batche
   passes_->scales = scales;
   passes_->narrow = evaluation_precision(config_);
   passes_->parts_of_rows = 1;
-  return losses_of(forwards_of(plan_.schedule, static_cast<int>(batches.size())));
+  return losses_of(schedule::forward_only(plan_.schedule, static_cast<int>(batches.size())));
 }
 
 at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cache) {
@@ -238,7 +192,7 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
   passes_->narrow.reset();  // the caller's, if any
   passes_->parts_of_rows = 1;
   passes_->cache = &cache;
-  const std::vector<at::Tensor> own = run(forwards_of(plan_.schedule, 1));
+  const std::vector<at::Tensor> own = run(schedule::forward_only(plan_.schedule, 1));
   passes_->cache = nullptr;
   passes_->batches.clear();
   cache.add_tokens(ids.size(1));
