@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/base/yaml.h>
 #include <tessera/config/accelerate/accelerate_sections.h>
 #include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
@@ -342,12 +343,12 @@ class Reader {
 
 }  // namespace
 
-Value load_accelerate_file(const std::string& path) {
+Value load_accelerate_file(const std::string& path, std::vector<std::string>* repeated) {
   if (!path_exists(path)) throw InputError(concat("--config_file ", path, ": no such file; tessera config writes one"));
   if (is_directory(path))
     throw InputError(concat("--config_file ", path, " is a folder; expected accelerate's YAML or JSON file"));
   const std::string text = read_file(path, largest_file);
-  Value file = to_lower(path).ends_with(".json") ? parse_json(text, path) : parse_yaml(text, path);
+  Value file = to_lower(path).ends_with(".json") ? parse_json(text, path) : parse_yaml(text, path, repeated);
   if (!file.is_object())
     throw InputError(concat(path, ": expected keys such as distributed_type: this is no file of accelerate"));
   return file;
@@ -357,7 +358,11 @@ Translation read_accelerate(const Value& file, Problems& problems) { return Read
 
 Translation read_accelerate_file(const std::string& path, Problems& problems) {
   try {
-    return read_accelerate(load_accelerate_file(path), problems);
+    std::vector<std::string> repeated;
+    const Value file = load_accelerate_file(path, &repeated);
+    Translation translation = read_accelerate(file, problems);
+    translation.notes.insert(translation.notes.begin(), repeated.begin(), repeated.end());
+    return translation;
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
     return {};

@@ -16,12 +16,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::config {
 
 /// Reads and parses (JSON when the name ends in .json, else YAML). Throws InputError: no such file, a folder, larger
-/// than 256 KiB, malformed, not an object.
-Value load_accelerate_file(const std::string& path);
+/// than 256 KiB, malformed, not an object. With `repeated`, a key of the YAML may stand twice, as accelerate has it:
+/// parse_yaml of base/yaml.h.
+Value load_accelerate_file(const std::string& path, std::vector<std::string>* repeated = nullptr);
 
 /// Checks all keys of the file and translates those that act on training. All that is wrong is added to `problems`.
 Translation read_accelerate_file(const std::string& path, Problems& problems);

@@ -58,7 +58,9 @@ Value read_any(const std::string& path) {
   if (text.size() > most_yaml)
     throw InputError(concat(path, " has ", text.size(), " bytes; at most ", most_yaml, " are accepted of YAML"));
   std::vector<std::string> repeated;  // which whoever acts on the file tells
-  return parse_yaml(text, path, text.find(model_args_key) != std::string::npos ? &repeated : nullptr);
+  // Megatron's and accelerate's files, whose own readers take a key that stands twice.
+  const bool lenient = text.find(model_args_key) != std::string::npos || text.find("distributed_type") != text.npos;
+  return parse_yaml(text, path, lenient ? &repeated : nullptr);
 }
 
 }  // namespace tessera::config

@@ -164,7 +164,7 @@ class Merged {
           concat("settings are taken from ", path, ", as accelerate launch does (--config_file none leaves it out)"));
     }
     if (path.empty() || path == "none") return;
-    root_ = config::load_accelerate_file(path);
+    root_ = config::load_accelerate_file(path, &command_.notes);
   }
 
   /// In place of any spelling of the key.
