@@ -11,9 +11,14 @@ by small ones that exist, and what is left of them is no fault: the verdict is a
 accepted; or refused because it needs what is not built, which the refusal names; or refused otherwise. What an
 accepted one means is compared with a reading of the file of this script's own (learning rate, batch, stage,
 clipping, precision, schedule); differences are printed. With --refused every refusal is printed in full.
+
+Megatron-LM's lists say nothing of the program that they are for: its recipes, below its tests, do. Those for
+another one than pretrain_gpt.py (generation, reinforcement learning, T5, BERT, Mamba, images) stand in a row of their
+own, "other program", and are not in the sum "all". The recipes also say on how many devices a list is run.
 """
 import collections
 import json
+import math
 import os
 import re
 import shlex
@@ -28,7 +33,8 @@ DEEPSPEED_KEYS = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_op
                   "fp16", "bf16", "gradient_clipping", "gradient_accumulation_steps", "steps_per_print"}
 NOT_HERE = re.compile(r"no such (file|folder)")
 NOT_BUILT = re.compile(r"not built|not supported|no model here|is Llama's|is not read|are not read|not downloaded|"
-                       r"are not delayed|not done here|not trained|not rewritten|not quantized|nothing is generated")
+                       r"are not delayed|not done here|not trained|not rewritten|not quantized|nothing is generated|"
+                       r"is not GPT-2's|of the models here|the model here that|DeepSeek-V3's")
 # What the projects themselves refuse: files of tests of refusals.
 REFUSED_THERE = {"accelerate/tests/test_configs/invalid_keys.yaml"}
 # `trl sft` and FastChat's kin name their data and models in words that only their authors' machines know.
@@ -257,12 +263,64 @@ MEGATRON = {"lr": "learning_rate", "train-iters": "max_steps", "micro-batch-size
             "weight-decay": "weight_decay", "save-interval": "save_steps", "seed": "seed",
             "tensor-model-parallel-size": "tp_size", "context-parallel-size": "cp_size",
             "pipeline-model-parallel-size": "pp_size"}
-MEGATRON_PROCESSES = 8
+OTHER_PROGRAMS = re.compile("inference|grpo|logitsmatch")
+OTHER_FOLDERS = {"bert", "t5", "hybrid", "mimo", "multimodal-llava", "nemotron"}
 
 
-def megatron_meaning(path):
-    given = dict(re.findall(r"^  --([\w-]+): *([^\s#]+)", read(path).split("MODEL_ARGS:")[1].split("\nMODEL_ARGS_2")[0],
-                            re.M))
+def processes_of_mesh(given):
+    pp, tp, cp, ep, etp = (int(number(given.get(name)) or 1) for name in (
+        "pipeline-model-parallel-size", "tensor-model-parallel-size", "context-parallel-size",
+        "expert-model-parallel-size", "expert-tensor-parallel-size"))
+    if "expert-tensor-parallel-size" not in given:
+        etp = tp
+    return pp * math.lcm(tp * cp, ep * etp if ep > 1 else 1)
+
+
+class Recipes:
+    """Megatron-LM's recipes, read by their lines: nothing but Python's own library is needed."""
+
+    def __init__(self, root):
+        self.of = {}
+        folder = os.path.join(root, "tests", "test_utils", "recipes")
+        for path in files(folder):
+            text = read(path)
+            script = re.search(r"TRAINING_SCRIPT_PATH=([\w./-]+)", text)
+            sizes = [re.search(rf"^  {name}: *(\d+)", text, re.M) for name in ("nodes", "gpus")]
+            model = re.search(r"^  model: *([\w-]+)", text, re.M)
+            if not all(sizes) or not model:
+                continue
+            devices = int(sizes[0].group(1)) * int(sizes[1].group(1))
+            for cases in re.findall(r"test_case: *\[([^\]]*)\]", text):
+                for case in re.findall(r"[\w.-]+", cases):
+                    known = self.of.setdefault((model.group(1), case), (devices, script and script.group(1)))
+                    if devices > known[0]:
+                        self.of[model.group(1), case] = (devices, script and script.group(1))
+
+    def processes(self, path):
+        """Of the recipe, or as few as the mesh needs, 8 at least."""
+        known = self.of.get(tuple(path.split(os.sep)[-3:-1]))
+        given = megatron_arguments(path)
+        needed = processes_of_mesh(given)
+        count = known[0] if known and known[0] % needed == 0 else needed * -(-8 // needed)
+        rows, micro = (number(given.get(name + "-batch-size")) for name in ("global", "micro"))
+        fits = not rows or not micro or rows % (micro * max(1, count // needed)) == 0
+        return count if fits else needed
+
+    def other_program(self, path):
+        model, case = path.split(os.sep)[-3:-1]
+        script = self.of.get((model, case), (0, None))[1]
+        if model in OTHER_FOLDERS or OTHER_PROGRAMS.search(case):
+            return True
+        return script not in (None, "pretrain_gpt.py")
+
+
+def megatron_arguments(path):
+    section = re.split(r"\n(?=[^\s#])", ("\n" + read(path)).split("\nMODEL_ARGS:")[1])[0]
+    return dict(re.findall(r"^  --([\w-]+): *([^\s#]+)", section, re.M))
+
+
+def megatron_meaning(path, processes):
+    given = megatron_arguments(path)
     meaning = {ours: number(given[theirs]) for theirs, ours in MEGATRON.items()
                if number(given.get(theirs)) is not None}
     if number(given.get("exit-interval")) and "max_steps" in meaning:
@@ -270,7 +328,7 @@ def megatron_meaning(path):
     pp, tp, cp = (number(given.get(name, 1)) for name in ("pipeline-model-parallel-size",
                                                           "tensor-model-parallel-size", "context-parallel-size"))
     if all(number(given.get(name)) for name in ("global-batch-size", "micro-batch-size")) and pp and tp and cp:
-        rows = number(given["micro-batch-size"]) * max(1, MEGATRON_PROCESSES // (pp * tp * cp))
+        rows = number(given["micro-batch-size"]) * max(1, processes // (pp * tp * cp))
         meaning["gradient_accumulation_steps"] = number(given["global-batch-size"]) // rows
     return meaning
 
@@ -282,6 +340,7 @@ def megatron_copy(path, stand):
     text = re.sub(r"^( *--(?:train-|valid-)?data-path:) +[^\s\d][^\s]*$", rf"\1 {tokens}", text, flags=re.M)
     text = re.sub(r"^( *--tokenizer-model:).*$", rf"\1 {stand.model}", text, flags=re.M)
     text = re.sub(r"^( *--(?:save|load):) .*$", rf"\1 {new}", text, flags=re.M)
+    text = re.sub(r"^( *--seed:) .*\$.*$", r"\1 1234", text, flags=re.M)
     text = re.sub(r"\$\{\w+\}", stand.folder, text)
     copy = stand.new() + ".yaml"
     with open(copy, "w") as file:
@@ -324,6 +383,7 @@ def differences(program, words, folder, processes, expected):
 # ---- the table ----
 
 def look(project, folder, program, stand, only):
+    recipes = Recipes(folder)
     for path in files(folder):
         name, kind = os.path.relpath(path, folder), None
         if path.endswith((".json", ".yaml", ".yml")):
@@ -336,8 +396,11 @@ def look(project, folder, program, stand, only):
                 words += ["--kind", "deepspeed"]
                 processes, expected = processes_of(path), deepspeed_meaning(path)
                 show = ["--deepspeed", path]
-            elif kind == "Megatron":
-                processes, expected = MEGATRON_PROCESSES, megatron_meaning(path)
+            elif kind == "Megatron":  # which may turn out to be for another program
+                if recipes.other_program(path):
+                    kind = "other program"
+                processes = recipes.processes(path)
+                expected = megatron_meaning(path, processes)
                 path = megatron_copy(path, stand)
                 words, show = ["check", path], ["--args_file", path]
             elif kind == "accelerate":
@@ -357,6 +420,9 @@ def look(project, folder, program, stand, only):
             training = re.compile("pretrain_gpt\\.py$") if project == "Megatron-LM" else TRAINING
             for i, (words, processes) in enumerate(command_lines(path, training)):
                 words = stand_in(words, stand, os.path.dirname(path), folder)
+                if project == "Megatron-LM":  # how many hosts there are is left to the caller
+                    needed = processes_of_mesh({word[2:]: value for word, value in zip(words, words[1:])})
+                    processes = needed * -(-(processes or 1) // needed)
                 code, lines = run(program, ["show"] + words, folder, processes)
                 yield "command line", f"{name} #{i + 1}", code, lines, []
 
@@ -386,7 +452,8 @@ def main(arguments):
                     print(f"MEANS SOMETHING ELSE: {project}/{name}: {line}")
                 table[project, kind][verdict] += 1
                 table["all", kind][verdict] += 1
-                table["all", ""][verdict] += 1
+                if kind != "other program":
+                    table["all", ""][verdict] += 1
     heads = ("number", "accepted", "not built", "refused", "of the built")
     print(f"{'project':20} {'kind':14}", *(f"{head:>12}" for head in heads))
     for (project, kind), row in sorted(table.items(), key=lambda item: (item[0][0] == "all", item[0])):

@@ -8,7 +8,7 @@ namespace tessera::models {
 Value preset(const std::string& name) {
   if (auto known = config::model_preset(name)) return *std::move(known);
   throw InputError(
-      concat("config_name \"", name, "\" is neither a file nor a preset; presets: gpt2, gpt2-tiny, llama-tiny"));
+      concat("config_name \"", name, "\" is neither a file nor a preset; presets: ", config::model_preset_names()));
 }
 
 }  // namespace tessera::models

@@ -143,6 +143,11 @@ TEST(MegatronArgs, BecomeSettings) {
        "gradient_accumulation_steps=4 per_device_train_batch_size=2 pp_size=2 tp_size=2"},
       {"--tensor-model-parallel-size 2 --micro-batch-size 2 --global-batch-size 16 --num_processes 8",
        "gradient_accumulation_steps=2 per_device_train_batch_size=2 tp_size=2"},
+      {"--train-iters 10 --use-distributed-optimizer --num-distributed-optimizer-instances 2 --num_processes 16 "
+       "--tensor-model-parallel-size 2",
+       "max_steps=10 shard_group_size=4 strategy=zero1 tp_size=2"},
+      {"--train-samples 40 --lr-decay-samples 80 --micro-batch-size 2 --num_processes 2",
+       "lr_scheduler_kwargs=num_training_steps=20 lr_scheduler_type=linear max_steps=10 per_device_train_batch_size=2"},
       {"--train-iters 5 --distributed-backend gloo --distributed-timeout-minutes 2 --ddp-bucket-size 1000",
        "backend=gloo ddp_timeout=120 max_steps=5 reduce_bucket_size=1000"},
       {"--train-iters 5 --initial-loss-scale 65536", "initial_scale_power=16 max_steps=5"},
@@ -197,10 +202,12 @@ TEST(MegatronArgs, Mistakes) {
        {"--expert-tensor-parallel-size 2: cutting within experts is not built yet; use 1"}},
       {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it takes a whole number from 1"}},
       {pipeline + "--decoder-first-pipeline-num-layers 3 --standalone-embedding-stage",
-       {"--decoder-first-pipeline-num-layers is not supported with several stages: say which layers each has with "
+       {"--standalone-embedding-stage is not supported with several stages: say which layers each has with "
         "--pipeline-model-parallel-layout",
-        "--standalone-embedding-stage is not supported with several stages: say which layers each has with "
-        "--pipeline-model-parallel-layout"}},
+        "--decoder-first-pipeline-num-layers needs --num-layers; --pipeline-model-parallel-layout does not"}},
+      {pipeline + "--decoder-first-pipeline-num-layers 3 --account-for-loss-in-pipeline-split",
+       {"--decoder-first-pipeline-num-layers and --account-for-loss-in-pipeline-split both say where the model is cut: "
+        "give one of them"}},
       {pipeline + "--num-layers-per-virtual-pipeline-stage 2",
        {"--num-layers-per-virtual-pipeline-stage 2 needs --num-layers; --num-virtual-stages-per-pipeline-rank does "
         "not"}},
@@ -223,16 +230,14 @@ TEST(MegatronArgs, Mistakes) {
         "it out"}},
       {pipeline + "--account-for-embedding-in-pipeline-split",
        {"--account-for-embedding-in-pipeline-split needs --num-layers; --pipeline-model-parallel-layout does not"}},
-      {"--train-iters 5 --expert-model-parallel-size 2 --num-experts 8",
-       {"--num-experts is not supported: models with experts come from a config.json (--config_name, "
-        "--model_name_or_path); leave it out"}},
+      {"--train-iters 5 --num-experts 8", {"--num-experts describes a model that has no --num-layers: add it"}},
       {"--train-iters five", {"--train-iters is 'five'; it takes an integer"}},
       {"--train-iters", {"--train-iters needs a value"}},
       {"--train-iters 5 6", {"--train-iters takes one value, not 5 6"}},
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 2",
        {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 processes = 6"}},
       {"--global-batch-size 16", {"--global-batch-size 16 needs --micro-batch-size"}},
-      {"--train-samples 16", {"--train-samples 16 needs --global-batch-size"}},
+      {"--train-samples 16", {"--train-samples 16 needs --micro-batch-size"}},
       {"--lr-decay-style cosin",
        {"--lr-decay-style is 'cosin'; it is one of constant, linear, cosine, inverse-square-root (did you mean "
         "cosine?)"}},
@@ -246,12 +251,19 @@ TEST(MegatronArgs, Mistakes) {
       {"--data-path a --split 90,x",
        {"--split 90,x: expected the shares of training, validation and test, such as 949,50,1"}},
       {"--train-iters 5 --split 0,0", {"--split 0,0: the shares are all 0"}},
-      {"--train-iters 5 --load out --finetune",
-       {"--finetune is not supported: give --model_name_or_path the folder of the weights to start from"}},
       {"--train-iters 5 --eod-mask-loss",
        {"--eod-mask-loss is not supported: all tokens of a block see each other and are scored; leave it out"}},
-      {"--train-iters 5 --rotary-percent 0.5",
-       {"--rotary-percent 0.5 is not supported; it takes 1; partly rotated heads are not built"}},
+      {"--train-iters 5 --use-rotary-position-embeddings --rotary-percent 0.5 --config_name llama",
+       {"--rotary-percent 0.5 is not supported; it takes 1; partly rotated heads are not built",
+        "--use-rotary-position-embeddings describes the model, which --config_name or --model_name_or_path does "
+        "already: keep one of them"}},
+      {"--train-iters 5 --no-position-embedding",
+       {"--no-position-embedding needs --position-embedding-type rope: without it positions are learned"}},
+      {"--use-distributed-optimizer --num-distributed-optimizer-instances 3 --num_processes 8",
+       {"--num-distributed-optimizer-instances 3 does not divide the 8 processes that would share the optimizer's "
+        "states"}},
+      {"--train-iters 5 --step-batch-size-schedule 1",
+       {"--step-batch-size-schedule is not supported: the batch keeps its size; leave it out"}},
       {"--train-iters 5 --initial-loss-scale 1000",
        {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
       {"--train-iters 5 --non-persistent-ckpt-type local",
@@ -362,14 +374,36 @@ bool stands_alone(std::string_view name) {
 
 // Every row: taken out of the arguments unless it is ours, too; acting, ignored with a note, or refused.
 TEST(MegatronArgs, EveryRow) {
+  const TemporaryFolder folder;
+  make_folders(path_join(folder.path(), "checkpoint-5"));
+  const std::string loaded = concat("--load ", folder.path(), " --save ", folder.path());
+  const std::string experts = concat("--num-experts 4 ", llama);
+  const std::string deepseek = concat(
+      "--num-experts 4 --multi-latent-attention --qk-layernorm --moe-router-score-function sigmoid "
+      "--moe-ffn-hidden-size 8 --moe-shared-expert-intermediate-size 8 ",
+      llama);
   const std::map<std::string_view, std::string> values = {
       {"distributed_backend", "gloo"},
-      {"expert_model_parallel_size", "2"},
       {"weight_decay_incr_style", "constant"},
       {"lr_decay_samples", "16 --global-batch-size 4 --micro-batch-size 2"},
-      {"no_load_optim", "--load out"},
-      {"no_load_rng", "--load out"},
-      {"finetune", "--load out"},
+      {"no_load_optim", loaded},
+      {"finetune", loaded},
+      {"no_position_embedding", llama},
+      {"num_distributed_optimizer_instances", "2 --use-distributed-optimizer --num_processes 4"},
+      {"decoder_first_pipeline_num_layers", concat("1 ", pipeline, shape)},
+      {"decoder_last_pipeline_num_layers", concat("1 ", pipeline, shape)},
+      {"expert_model_parallel_size", "2"},
+      {"qk_layernorm", llama},
+      {"add_qkv_bias", llama},
+      {"multi_latent_attention", deepseek},
+      {"num_experts", concat("8 ", llama)},
+      {"moe_router_pre_softmax", concat("--qk-layernorm ", experts)},
+      {"moe_router_score_function", concat("softmax ", experts)},
+      {"moe_shared_expert_intermediate_size", concat("8 --moe-shared-expert-gate ", experts)},
+      {"moe_shared_expert_gate", concat("--moe-shared-expert-intermediate-size 8 ", experts)},
+      {"moe_router_load_balancing_type", concat("seq_aux_loss --moe-aux-loss-coeff 0.1 ", experts)},
+      {"moe_router_bias_update_rate", concat("0.1 --moe-router-enable-expert-bias ", deepseek)},
+      {"moe_router_enable_expert_bias", deepseek},
       {"data_parallel_sharding_strategy", "optim --use-megatron-fsdp"},
       {"recompute_granularity", "full"},
       {"position_embedding_type", concat("learned_absolute ", shape)},
@@ -426,6 +460,10 @@ TEST(MegatronArgs, EveryRow) {
       continue;  // each needs the others: see above
     std::string value = stands_alone(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);
+    if (row.why.find("of num_experts") != row.why.npos || row.key == "moe_input_jitter_eps" ||
+        row.setting.starts_with("router_"))
+      value += " " + experts;
+    if (row.why.find("DeepSeek-V3's, of") != row.why.npos) value += " " + deepseek;
     if (values.contains(row.key)) value = values.at(row.key);
     std::string line = concat("--", row.key, " ", value);
     if (line.find("--train-iters") == std::string::npos && row.key != "train_iters" &&

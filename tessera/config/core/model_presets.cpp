@@ -1,5 +1,11 @@
 #include <tessera/config/core/model_presets.h>
 
+#include <tessera/base/text.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
 namespace tessera::config {
 namespace {
 
@@ -32,13 +38,12 @@ Value gpt2(std::int64_t layers, std::int64_t width, std::int64_t heads, std::int
   });
 }
 
-/// Llama 3 in small: grouped queries, a tied head.
-Value llama(std::int64_t layers, std::int64_t width, std::int64_t heads, std::int64_t key_heads,
-            std::int64_t intermediate, std::int64_t vocabulary, std::int64_t positions) {
+/// What all families in Llama's manner have. Sizes are those of Llama 3 in small: grouped queries, a tied head.
+Value decoder(const char* type, const char* architecture, const std::vector<std::pair<std::string, Value>>& others) {
+  constexpr std::int64_t width = 256, heads = 4, vocabulary = 8192;
   const auto end_of_text = Value::of(vocabulary - 1);
-  return Value::make_object({
-      {"architectures", Value::make_array({Value::of("LlamaForCausalLM")})},
-      {"attention_bias", Value::of(false)},
+  std::map<std::string, Value> members = {
+      {"architectures", Value::make_array({Value::of(architecture)})},
       {"attention_dropout", Value::of(0.0)},
       {"bos_token_id", end_of_text},
       {"eos_token_id", end_of_text},
@@ -46,14 +51,12 @@ Value llama(std::int64_t layers, std::int64_t width, std::int64_t heads, std::in
       {"hidden_act", Value::of("silu")},
       {"hidden_size", Value::of(width)},
       {"initializer_range", Value::of(0.02)},
-      {"intermediate_size", Value::of(intermediate)},
-      {"max_position_embeddings", Value::of(positions)},
-      {"mlp_bias", Value::of(false)},
-      {"model_type", Value::of("llama")},
+      {"intermediate_size", Value::of(688)},
+      {"max_position_embeddings", Value::of(1024)},
+      {"model_type", Value::of(type)},
       {"num_attention_heads", Value::of(heads)},
-      {"num_hidden_layers", Value::of(layers)},
-      {"num_key_value_heads", Value::of(key_heads)},
-      {"pretraining_tp", Value::of(1)},
+      {"num_hidden_layers", Value::of(4)},
+      {"num_key_value_heads", Value::of(heads / 2)},
       {"rms_norm_eps", Value::of(1e-5)},
       {"rope_scaling", Value()},
       {"rope_theta", Value::of(10000.0)},
@@ -61,15 +64,93 @@ Value llama(std::int64_t layers, std::int64_t width, std::int64_t heads, std::in
       {"torch_dtype", Value::of("float32")},
       {"use_cache", Value::of(true)},
       {"vocab_size", Value::of(vocabulary)},
-  });
+  };
+  for (const auto& [key, value] : others) members.insert_or_assign(key, value);
+  return Value::make_object({members.begin(), members.end()});
 }
+
+Value llama() {
+  return decoder(
+      "llama", "LlamaForCausalLM",
+      {{"attention_bias", Value::of(false)}, {"mlp_bias", Value::of(false)}, {"pretraining_tp", Value::of(1)}});
+}
+
+/// Every token sees 2 of 4 experts that are a quarter as wide as the dense layer.
+Value deepseek() {
+  return decoder("deepseek_v3", "DeepseekV3ForCausalLM",
+                 {{"attention_bias", Value::of(false)},
+                  {"head_dim", Value::of(32)},
+                  {"first_k_dense_replace", Value::of(1)},
+                  {"kv_lora_rank", Value::of(64)},
+                  {"moe_intermediate_size", Value::of(172)},
+                  {"n_group", Value::of(1)},
+                  {"n_routed_experts", Value::of(4)},
+                  {"n_shared_experts", Value::of(1)},
+                  {"norm_topk_prob", Value::of(true)},
+                  {"num_experts_per_tok", Value::of(2)},
+                  {"num_key_value_heads", Value::of(4)},
+                  {"q_lora_rank", Value()},
+                  {"qk_nope_head_dim", Value::of(32)},
+                  {"qk_rope_head_dim", Value::of(32)},
+                  {"rope_interleave", Value::of(true)},
+                  {"routed_scaling_factor", Value::of(1.0)},
+                  {"topk_group", Value::of(1)},
+                  {"v_head_dim", Value::of(64)}});
+}
+
+Value qwen_experts(const char* type, const char* architecture, std::vector<std::pair<std::string, Value>> others) {
+  const std::vector<std::pair<std::string, Value>> experts = {
+      {"decoder_sparse_step", Value::of(1)},   {"mlp_only_layers", Value()},  {"moe_intermediate_size", Value::of(172)},
+      {"norm_topk_prob", Value::of(true)},     {"num_experts", Value::of(4)}, {"num_experts_per_tok", Value::of(2)},
+      {"use_sliding_window", Value::of(false)}};
+  others.insert(others.end(), experts.begin(), experts.end());
+  return decoder(type, architecture, others);
+}
+
+struct Preset {
+  const char* name;
+  Value (*make)();
+};
+const Preset presets[] = {
+    {"gpt2", [] { return gpt2(12, 768, 12, 50257, 1024, 0.1); }},
+    {"gpt2-tiny", [] { return gpt2(4, 256, 4, 8192, 256, 0.0); }},
+    {"llama-tiny", llama},
+    {"qwen2-tiny", [] { return decoder("qwen2", "Qwen2ForCausalLM", {{"use_sliding_window", Value::of(false)}}); }},
+    {"qwen3-tiny",
+     [] {
+       return decoder("qwen3", "Qwen3ForCausalLM",
+                      {{"attention_bias", Value::of(false)}, {"use_sliding_window", Value::of(false)}});
+     }},
+    {"mixtral-tiny",
+     [] {
+       return decoder("mixtral", "MixtralForCausalLM",
+                      {{"intermediate_size", Value::of(172)},
+                       {"num_experts_per_tok", Value::of(2)},
+                       {"num_local_experts", Value::of(4)},
+                       {"router_jitter_noise", Value::of(0.0)},
+                       {"sliding_window", Value()}});
+     }},
+    {"qwen2-moe-tiny",
+     [] {
+       return qwen_experts("qwen2_moe", "Qwen2MoeForCausalLM",
+                           {{"qkv_bias", Value::of(true)}, {"shared_expert_intermediate_size", Value::of(172)}});
+     }},
+    {"qwen3-moe-tiny",
+     [] { return qwen_experts("qwen3_moe", "Qwen3MoeForCausalLM", {{"attention_bias", Value::of(false)}}); }},
+    {"deepseek-v3-tiny", deepseek},
+};
 
 }  // namespace
 
+std::string model_preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets) names.emplace_back(preset.name);
+  return join(names);
+}
+
 std::optional<Value> model_preset(const std::string& name) {
-  if (name == "gpt2") return gpt2(12, 768, 12, 50257, 1024, 0.1);
-  if (name == "gpt2-tiny") return gpt2(4, 256, 4, 8192, 256, 0.0);
-  if (name == "llama-tiny") return llama(4, 256, 4, 2, 688, 8192, 1024);
+  for (const Preset& preset : presets)
+    if (name == preset.name) return preset.make();
   return std::nullopt;
 }
 

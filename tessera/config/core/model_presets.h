@@ -10,7 +10,9 @@
 
 namespace tessera::config {
 
-/// gpt2, gpt2-tiny, llama-tiny; nullopt for another name.
+/// nullopt for a name that is none of model_preset_names().
 std::optional<Value> model_preset(const std::string& name);
+/// "gpt2, gpt2-tiny, llama-tiny, ..."
+std::string model_preset_names();
 
 }  // namespace tessera::config

@@ -52,6 +52,11 @@ constexpr std::string_view kQuantized =
     "weights of 4 and 8 bits are not built: leave it out; --lora_r trains adapters beside whole weights";
 constexpr std::string_view kOfQuantized = "it belongs to load_in_4bit";
 constexpr std::string_view kImages = "models that see images are not built: leave it out, and train on text";
+constexpr std::string_view kOfImages = "it belongs to vision_tower";
+constexpr std::string_view kNamedTemplate =
+    "templates by LLaVA's names are not built: leave it out; conversations are written as the model's tokenizer has it";
+constexpr std::string_view kEncoderDecoder =
+    "models with an encoder and a decoder (T5) are not built: leave it out, and train a causal model";
 constexpr std::string_view kChat =
     "conversations are written as ChatML, other templates are not built: leave it out, or write \"prompt\" and "
     "\"completion\" into the .jsonl";
@@ -297,6 +302,21 @@ constexpr TrainingArgument arguments[] = {
      "LLaVA"},
     refused("image_folder", Shape::word, "", kImages),
     refused("vision_tower", Shape::word, "", kImages),
+    refused("version", Shape::word, "", kNamedTemplate),
+    refused("image_aspect_ratio", Shape::word, "square", kImages),
+    refused("group_by_modality_length", Shape::boolean, "false", kImages),
+    refused("tune_mm_mlp_adapter", Shape::boolean, "false", kImages),
+    refused("pretrain_mm_mlp_adapter", Shape::word, "", kImages),
+    refused("freeze_mm_mlp_adapter", Shape::boolean, "false", kImages),
+    ignored("mm_vision_select_layer", Shape::word, "-1", kOfImages),
+    ignored("mm_vision_select_feature", Shape::word, "patch", kOfImages),
+    ignored("mm_projector_type", Shape::word, "linear", kOfImages),
+    ignored("mm_projector_lr", Shape::word, "", kOfImages),
+    ignored("mm_use_im_start_end", Shape::boolean, "false", kOfImages),
+    ignored("mm_use_im_patch_token", Shape::boolean, "true", kOfImages),
+    ignored("mm_patch_merge_type", Shape::word, "flat", kOfImages),
+    refused("bits", Shape::word, "16", kQuantized),
+    refused("preprocessed_path", Shape::word, "", kEncoderDecoder),
     // TRL
     of_trl(acts("use_peft", "lora_r", Shape::boolean, "not given: lora_r 16, alpha 32, dropout 0.05")),
     of_trl(acts("dataset_text_field", "text_column_name")),

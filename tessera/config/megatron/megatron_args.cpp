@@ -74,14 +74,17 @@ class Reader {
       --left;
       by_row(name);
     }
+    without_experts();
     mesh();
     strategy();
     recompute();
     batch();
     schedule();
     data();
-    checkpoints();
-    translate_megatron_model(a_, typed("config_name") || typed("model_name_or_path"), typed("config_overrides"));
+    translate_megatron_load(a_);
+    const bool model_given = typed("config_name") || typed("model_name_or_path");
+    translate_megatron_model(a_, model_given, typed("config_overrides"));
+    translate_megatron_balance(a_, model_given);
     defaults();
     return to_.take();
   }
@@ -119,10 +122,16 @@ class Reader {
   void by_row(const std::string& name) {
     const KeyRow& row = *find_megatron_key(name);
     if (row.effect == Effect::ignored) return a_.note(name, concat("has no effect: ", row.why));
-    if ((name == "no_load_optim" || name == "no_load_rng" || name == "finetune" ||
-         name == "exit_on_missing_checkpoint") &&
-        !a_.has("load"))
+    if (name == "exit_on_missing_checkpoint" && !a_.has("load"))
       return a_.note(name, "has no effect: nothing is loaded");
+    if ((name == "no_load_optim" || name == "finetune") && loads_nothing(a_))
+      return a_.note(name, "has no effect: nothing is loaded");
+    if (name == "no_position_embedding")
+      return has_rope() ? a_.note(name, "has no effect: rotary positions are no embeddings")
+                        : a_.problem(name, "needs --position-embedding-type rope: without it positions are learned",
+                                     {"config_overrides"});
+    if (name == "rotary_percent" && !has_rope())
+      return a_.note(name, "has no effect: it belongs to --position-embedding-type rope");
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
     const MegatronRow& how = *find_megatron_row(name);
     if (how.act == MegatronRow::Act::constant) return a_.give(name, row.setting, std::string(how.text));
@@ -160,6 +169,18 @@ class Reader {
       }
   }
 
+  /// Megatron cuts the experts of a model that has none into as many parts as one likes.
+  void without_experts() {
+    if (!a_.has("num_layers") || a_.has("num_experts")) return;
+    if (const auto ranks = a_.whole("expert_model_parallel_size", 1); ranks && *ranks > 1) {
+      a_.problem("expert_model_parallel_size", concat(*ranks, " needs --num-experts"));
+      a_.forget("expert_model_parallel_size");
+    }
+    if (!a_.has("expert_tensor_parallel_size")) return;
+    a_.note("expert_tensor_parallel_size", "has no effect: it belongs to mixtures of experts (--num-experts)");
+    a_.forget("expert_tensor_parallel_size");
+  }
+
   void mesh() {
     if (const auto size = a_.whole("expert_tensor_parallel_size", 1); size && *size > 1)
       a_.problem("expert_tensor_parallel_size", concat(*size, ": ", experts_not_built()));
@@ -167,7 +188,7 @@ class Reader {
     const std::int64_t pp = translate_megatron_pipeline(a_, typed("pipeline_schedule"));
     const std::int64_t tp = divided("tensor_model_parallel_size", "tp_size");
     const std::int64_t cp = divided("context_parallel_size", "cp_size");
-    if (std::max({pp, tp, cp}) <= most_processes) ranks_per_sample_ = pp * tp * cp;
+    if (std::max({pp, tp, cp}) <= most_processes) ranks_per_sample_ = pp * tp * cp, cp_ = cp;
     if (tp == 1) without_sequence_parallel();
     if (a_.has("hierarchical_context_parallel_sizes")) levels(cp);
   }
@@ -205,6 +226,12 @@ class Reader {
     a_.give(name, "cp_a2a_size", sizes[0]);
   }
 
+  /// Positions by rotation.
+  bool has_rope() {
+    return a_.has("use_rotary_position_embeddings") ||
+           a_.word("position_embedding_type", {"learned_absolute", "rope"}) == "rope";
+  }
+
   void strategy() {
     const char* fsdp = a_.has("use_torch_fsdp2")     ? "use_torch_fsdp2"
                        : a_.has("use_megatron_fsdp") ? "use_megatron_fsdp"
@@ -225,6 +252,21 @@ class Reader {
       a_.give(fsdp, "strategy", "full_shard");
     else if (a_.has("use_distributed_optimizer"))
       a_.give("use_distributed_optimizer", "strategy", "zero1");
+    copies();
+  }
+
+  /// Instances of the distributed optimizer: copies of the shards, each over an equal part of the ranks of dp x cp.
+  void copies() {
+    constexpr const char* name = "num_distributed_optimizer_instances";
+    const auto copies = a_.whole(name, 1);
+    if (!copies || *copies == 1) return;
+    if (!to_.given("strategy"))
+      return a_.note(name, "has no effect: --use-distributed-optimizer is not given, so nothing is divided");
+    const std::int64_t sharers = replicas() * cp_;
+    if (sharers % *copies != 0)
+      return a_.problem(name, concat(*copies, " does not divide the ", sharers,
+                                     " processes that would share the optimizer's states"));
+    a_.give(name, "shard_group_size", std::to_string(sharers / *copies));
   }
 
   void recompute() {
@@ -257,27 +299,37 @@ class Reader {
     return number && *number > 0 && *number <= 1 << 20 ? *number : 1;
   }
 
+  std::int64_t replicas() const { return std::max<std::int64_t>(1, processes() / ranks_per_sample_); }
+
+  /// Megatron's default: one micro-batch of every replica (arguments.py: "setting global batch size to ...").
+  std::optional<std::int64_t> global_batch() {
+    if (a_.has("global_batch_size")) return a_.whole("global_batch_size", 1);
+    const auto micro = a_.whole("micro_batch_size", 1);
+    return micro && *micro <= 1 << 20 ? std::optional(*micro * replicas()) : std::nullopt;
+  }
+
   void batch() {
-    const auto micro = a_.whole("micro_batch_size", 1), global = a_.whole("global_batch_size", 1);
-    if (global && !micro)
-      return a_.problem("global_batch_size", concat(*global, " needs --micro-batch-size"),
+    const auto micro = a_.whole("micro_batch_size", 1), given = a_.whole("global_batch_size", 1);
+    if (given && !micro)
+      return a_.problem("global_batch_size", concat(*given, " needs --micro-batch-size"),
                         {"gradient_accumulation_steps"});
-    if (global) {
-      const std::int64_t ranks = std::max<std::int64_t>(1, processes() / ranks_per_sample_), one = *micro * ranks;
-      if (*micro > 1 << 20 || *global % one != 0)
+    if (given) {
+      const std::int64_t ranks = replicas(), one = *micro * ranks;
+      if (*micro > 1 << 20 || *given % one != 0)
         return a_.problem(
             "global_batch_size",
-            concat(*global, " is no multiple of --micro-batch-size ", *micro, " x ", ranks,
+            concat(*given, " is no multiple of --micro-batch-size ", *micro, " x ", ranks,
                    ranks_per_sample_ > 1 ? " data-parallel" : "", ranks == 1 ? " process" : " processes", " = ", one),
             {"gradient_accumulation_steps"});
-      a_.give("global_batch_size", "gradient_accumulation_steps", std::to_string(*global / one));
+      a_.give("global_batch_size", "gradient_accumulation_steps", std::to_string(*given / one));
     }
+    const auto global = global_batch();
     const auto steps = [&](const char* name, const char* setting, const char* instead) {
       const auto samples = a_.whole(name, 0);
       if (!samples) return;
       if (a_.has(instead))
         return a_.problem(name, concat("and ", a_.find(instead)->flag, " say the same: give one of them"), {setting});
-      if (!global) return a_.problem(name, concat(*samples, " needs --global-batch-size"), {setting});
+      if (!global) return a_.problem(name, concat(*samples, " needs --micro-batch-size"), {setting});
       const bool exits = std::string_view(name) == "train_samples" && exits_early();
       a_.give(exits ? "exit_interval" : name, setting,
               exits ? *a_.text("exit_interval") : std::to_string(*samples / *global));
@@ -317,7 +369,7 @@ class Reader {
   /// Those of the whole run, which --exit-interval may end before.
   std::optional<std::int64_t> all_steps() {
     if (a_.has("train_iters")) return a_.whole("train_iters", 1);
-    const auto samples = a_.whole("train_samples", 1), global = a_.whole("global_batch_size", 1);
+    const auto samples = a_.whole("train_samples", 1), global = global_batch();
     return samples && global ? std::optional(*samples / *global) : std::nullopt;
   }
 
@@ -330,9 +382,9 @@ class Reader {
   /// The steps over which the rate falls, where they are not those of the run.
   std::optional<std::int64_t> decay_steps() {
     const auto iterations = a_.whole("lr_decay_iters", 1), samples = a_.whole("lr_decay_samples", 1),
-               global = a_.whole("global_batch_size", 1);
+               global = global_batch();
     if (samples && !global) {
-      a_.problem("lr_decay_samples", concat(*samples, " needs --global-batch-size"), {"lr_scheduler_kwargs"});
+      a_.problem("lr_decay_samples", concat(*samples, " needs --micro-batch-size"), {"lr_scheduler_kwargs"});
       return std::nullopt;
     }
     const auto all = all_steps();
@@ -402,37 +454,6 @@ class Reader {
       a_.note("split", concat(text, ": there is no test after the training; its share is trained on"));
   }
 
-  void checkpoints() {
-    const auto load = a_.text("load"), save = a_.text("save");
-    if (!load) return;
-    if (path_exists(*load) && !is_directory(*load))
-      return a_.problem("load", concat(*load, " is a file; give a folder with checkpoints, or a checkpoint-N in one"),
-                        {"resume_from_checkpoint"});
-    const bool saved_here = save && absolute_path(*load) == absolute_path(*save);
-    std::string last = *load;
-    while (last.size() > 1 && last.ends_with('/')) last.pop_back();
-    last = last.substr(last.rfind('/') + 1);
-    if (!saved_here && last.starts_with("checkpoint-") && parse_int(last.substr(last.find('-') + 1)))
-      return a_.give("load", "resume_from_checkpoint", *load);
-    const auto names = is_directory(*load) ? list_folder(*load) : std::vector<std::string>{};
-    if (std::find(names.begin(), names.end(), "latest_checkpointed_iteration.txt") != names.end())
-      return a_.problem("load",
-                        concat(*load,
-                               " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
-                               "Face folder and give it to --model_name_or_path"),
-                        {"resume_from_checkpoint"});
-    const bool has_some = std::any_of(names.begin(), names.end(),
-                                      [](const std::string& name) { return name.starts_with("checkpoint-"); });
-    if (has_some && !saved_here)
-      return a_.problem("load", concat(*load, " is not the folder of --save: name the checkpoint-N in it"),
-                        {"resume_from_checkpoint"});
-    if (has_some || (!saved_here && !names.empty()))
-      return a_.give("load", "resume_from_checkpoint", has_some ? "last" : *load);
-    if (a_.has("exit_on_missing_checkpoint"))
-      return a_.problem("load", concat(*load, " holds no checkpoint: leave it out"), {"resume_from_checkpoint"});
-    a_.note("load", concat(*load, " holds no checkpoint: the run begins anew"));
-  }
-
   /// Where Megatron's defaults are others than ours.
   void defaults() {
     for (const auto& [name, text] : {std::pair("weight_decay", "0.01"), std::pair("seed", "1234")})
@@ -449,97 +470,12 @@ class Reader {
   const GetEnvironment& environment_;
   static constexpr std::int64_t most_processes = 4096;
   std::int64_t ranks_per_sample_ = 1;  ///< pipeline x tensor x context parallel: they have the same data
+  std::int64_t cp_ = 1;
   Translator to_;
   MegatronArguments a_;
 };
 
 }  // namespace
-
-void MegatronArguments::add(const std::string& name, Given given) {
-  const auto [before, first] = given_.emplace(name, given);
-  if (first || before->second.values == given.values) return;
-  const bool typed_over_file = before->second.where.file && !given.where.file;
-  if (!typed_over_file)
-    note(name, concat("is given twice: ", join(given.values, " "), " counts, not ", join(before->second.values, " ")));
-  before->second = std::move(given);
-}
-
-const MegatronArguments::Given* MegatronArguments::find(std::string_view name) const {
-  const auto found = given_.find(std::string(name));
-  return found == given_.end() ? nullptr : &found->second;
-}
-
-std::optional<std::string> MegatronArguments::text(std::string_view name) {
-  const auto found = given_.find(std::string(name));
-  if (found == given_.end()) return std::nullopt;
-  std::vector<std::string>& values = found->second.values;
-  if (values.size() == 1 && !values[0].empty()) return values[0];
-  if (values != said_)
-    problem(name,
-            values.empty() || values[0].empty() ? "needs a value" : concat("takes one value, not ", join(values, " ")));
-  values = said_;
-  return std::nullopt;
-}
-
-std::optional<std::int64_t> MegatronArguments::whole(std::string_view name, std::int64_t least) {
-  const auto value = text(name);
-  if (!value) return std::nullopt;
-  const auto number = parse_int(*value);
-  if (number && *number >= least && *number <= std::int64_t{1} << 40) return number;
-  problem(name, concat("is '", *value, "'; it takes a whole number from ", least));
-  given_.at(std::string(name)).values = said_;
-  return std::nullopt;
-}
-
-std::optional<double> MegatronArguments::real(std::string_view name, double least) {
-  const auto value = text(name);
-  if (!value) return std::nullopt;
-  const auto number = parse_real(*value);
-  if (number && std::isfinite(*number) && *number >= least) return number;
-  problem(name, concat("is '", *value, "'; it takes a number from ", format_real(least)));
-  given_.at(std::string(name)).values = said_;
-  return std::nullopt;
-}
-
-std::optional<std::string> MegatronArguments::word(std::string_view name,
-                                                   std::initializer_list<std::string_view> words) {
-  const auto value = text(name);
-  if (!value) return std::nullopt;
-  const std::string lower = to_lower(*value);
-  if (std::find(words.begin(), words.end(), lower) != words.end()) return lower;
-  const std::vector<std::string> all(words.begin(), words.end());
-  const auto near = nearest(lower, all);
-  problem(name,
-          concat("is '", *value, "'; it is one of ", join(all), near ? concat(" (did you mean ", *near, "?)") : ""));
-  given_.at(std::string(name)).values = said_;
-  return std::nullopt;
-}
-
-void MegatronArguments::give(std::string_view name, std::string_view setting, const std::string& text) {
-  RunConfig scratch;
-  const Given& given = *find(name);
-  if (const auto wrong = find_field(setting)->set(scratch, text)) {
-    problem(name, *wrong, {setting});
-    given_.at(std::string(name)).values = said_;
-    return;
-  }
-  to_.give(setting, given.flag, text, given.position());
-}
-
-void MegatronArguments::problem(std::string_view name, const std::string& what,
-                                std::initializer_list<std::string_view> doubtful) {
-  for (const std::string_view setting : doubtful) problems_.doubtful.emplace(setting);
-  const KeyRow* row = find_megatron_key(name);
-  if (row != nullptr && !row->setting.empty()) problems_.doubtful.emplace(row->setting);
-  const Given& given = *find(name);
-  problems_.lines.push_back(
-      concat(file_and_line(given.position()), given.where.file ? ": " + given.flag : "", " ", what));
-}
-
-void MegatronArguments::note(std::string_view name, const std::string& what) {
-  const Given& given = *find(name);
-  to_.note(given.position(), given.where.file ? concat(given.flag, " ", what) : what);
-}
 
 bool is_megatron_style(const std::vector<FileWord>& arguments) {
   const auto has = [&](std::span<const std::string_view> names) {

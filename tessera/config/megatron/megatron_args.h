@@ -4,7 +4,9 @@
 /// nothing. Names, defaults and meanings: megatron/training/arguments.py.
 ///
 /// The shape of the model (--num-layers, --hidden-size, ...) becomes config_name and config_overrides: GPT-2's, or
-/// Llama's when the arguments describe one (--swiglu, --normalization RMSNorm, --position-embedding-type rope).
+/// Llama's when the arguments describe one (--swiglu, --normalization RMSNorm, --position-embedding-type rope), or
+/// those of a family in its manner: Qwen2 and 3, Mixtral, Qwen's mixtures of experts, DeepSeek-V3
+/// (megatron_experts.cpp).
 /// --global-batch-size becomes gradient_accumulation_steps by the number of processes (--num_processes, or WORLD_SIZE
 /// of the launcher).
 

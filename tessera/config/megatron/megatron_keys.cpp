@@ -17,8 +17,8 @@ constexpr std::string_view stages =
     "refused when pipeline_model_parallel_size is above 1: pipeline_model_parallel_layout says which layers each stage "
     "has";
 constexpr std::string_view documents = "all tokens of a block see each other and are scored; leave it out";
-constexpr std::string_view experts =
-    "models with experts come from a config.json (--config_name, --model_name_or_path); leave it out";
+constexpr std::string_view latent = "in config_overrides; DeepSeek-V3's, of multi_latent_attention";
+constexpr std::string_view experts = "in config_overrides; of num_experts";
 constexpr std::string_view prefixes = "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ...";
 constexpr std::string_view always = "that is always so";
 constexpr std::string_view mapped = "data is mapped into memory; there is nothing to wait for";
@@ -57,15 +57,14 @@ constexpr std::array rows{
     elsewhere("microbatch_group_size_per_virtual_pipeline_stage", "pipeline_group_size"),
     standing("account_for_embedding_in_pipeline_split", "pipeline_layout", "needs num_layers"),
     standing("account_for_loss_in_pipeline_split", "pipeline_layout", "needs num_layers"),
-    elsewhere("decoder_first_pipeline_num_layers", "", stages),
-    elsewhere("decoder_last_pipeline_num_layers", "", stages),
+    elsewhere("decoder_first_pipeline_num_layers", "pipeline_layout", "needs num_layers"),
+    elsewhere("decoder_last_pipeline_num_layers", "pipeline_layout", "needs num_layers"),
     standing("standalone_embedding_stage", "", stages),
     elsewhere("context_parallel_size", "cp_size"),
     elsewhere("cp_comm_type", "cp_comm_type", "one word for all layers"),
     elsewhere("hierarchical_context_parallel_sizes", "cp_a2a_size", "the first of two, of cp_comm_type a2a+p2p"),
     elsewhere("expert_model_parallel_size", "ep_size"),
     elsewhere("expert_tensor_parallel_size", "", "1; more is refused"),
-    not_built("num_experts", experts),
     elsewhere("distributed_backend", "backend", "nccl: device auto, whose backend follows"),
     elsewhere("distributed_timeout_minutes", "ddp_timeout", "in seconds"),
     // ---- what is divided ----
@@ -75,8 +74,8 @@ constexpr std::array rows{
     standing("use_megatron_fsdp", "strategy", "full_shard, or as data_parallel_sharding_strategy says"),
     elsewhere("data_parallel_sharding_strategy", "strategy",
               "no_shard: ddp; optim: zero1; optim_grads: zero2; optim_grads_params: full_shard"),
-    only("num_distributed_optimizer_instances",
-         "1; shards are kept once; hybrid_shard keeps copies: --strategy hybrid_shard --shard_group_size N"),
+    elsewhere("num_distributed_optimizer_instances", "shard_group_size",
+              "the processes that would share the states, divided by it"),
     constant("overlap_grad_reduce", "overlap_comm", "true"),
     without_effect("overlap_param_gather", "parameters are gathered ahead of their use"),
     value("ddp_bucket_size", "reduce_bucket_size"),
@@ -103,6 +102,7 @@ constexpr std::array rows{
     without_effect("make_vocab_size_divisible_by", "the vocabulary is not padded"),
     elsewhere("position_embedding_type", "config_overrides", "learned_absolute: GPT-2; rope: Llama"),
     standing("use_rotary_position_embeddings", "config_overrides", "Llama"),
+    standing("no_position_embedding", "", "with rope, which needs none; else refused"),
     elsewhere("rotary_base", "config_overrides", shape),
     only("rotary_percent", "1; partly rotated heads are not built"),
     elsewhere("normalization", "config_overrides", "LayerNorm: GPT-2; RMSNorm: Llama"),
@@ -111,12 +111,42 @@ constexpr std::array rows{
     standing("swiglu", "config_overrides", "Llama"),
     not_built("squared_relu", "no model here has it; leave it out"),
     standing("disable_bias_linear", "config_overrides", "Llama; without it a Llama's layers have biases"),
-    not_built("add_qkv_bias", "give a Qwen2's config.json with --config_name instead of its shape"),
-    not_built("qk_layernorm", "give a Qwen3's config.json with --config_name instead of its shape"),
+    standing("add_qkv_bias", "config_overrides", "Qwen2, with moe_shared_expert_gate Qwen2-MoE"),
+    standing("qk_layernorm", "config_overrides", "Qwen3, with num_experts Qwen3-MoE or DeepSeek-V3"),
     standing("untie_embeddings_and_output_weights", "config_overrides", shape),
     elsewhere("attention_dropout", "config_overrides", shape),
     elsewhere("hidden_dropout", "config_overrides", shape),
     elsewhere("init_method_std", "config_overrides", shape),
+    standing("multi_latent_attention", "config_overrides", "DeepSeek-V3, with num_experts"),
+    elsewhere("q_lora_rank", "config_overrides", latent),
+    elsewhere("kv_lora_rank", "config_overrides", latent),
+    elsewhere("qk_head_dim", "config_overrides", latent),
+    elsewhere("qk_pos_emb_head_dim", "config_overrides", latent),
+    elsewhere("v_head_dim", "config_overrides", latent),
+    elsewhere("rotary_scaling_factor", "config_overrides", latent),
+    elsewhere("mscale", "config_overrides", latent),
+    elsewhere("mscale_all_dim", "config_overrides", latent),
+    // ---- its experts ----
+    elsewhere("num_experts", "config_overrides",
+              "Mixtral, Qwen3-MoE (qk_layernorm), Qwen2-MoE (moe_shared_expert_gate) or DeepSeek-V3 "
+              "(multi_latent_attention)"),
+    elsewhere("moe_ffn_hidden_size", "config_overrides", experts),
+    elsewhere("moe_layer_freq", "config_overrides", experts),
+    elsewhere("moe_router_topk", "config_overrides", experts),
+    standing("moe_router_pre_softmax", "config_overrides", experts),
+    elsewhere("moe_router_score_function", "config_overrides", experts),
+    elsewhere("moe_router_num_groups", "config_overrides", latent),
+    elsewhere("moe_router_group_topk", "config_overrides", latent),
+    elsewhere("moe_router_topk_scaling_factor", "config_overrides", latent),
+    elsewhere("moe_input_jitter_eps", "config_overrides", "in config_overrides; Mixtral's"),
+    elsewhere("moe_shared_expert_intermediate_size", "config_overrides", experts),
+    standing("moe_shared_expert_gate", "config_overrides", "Qwen2-MoE's"),
+    elsewhere("moe_router_load_balancing_type", "router_aux_loss_form",
+              "aux_loss: micro_batch; seq_aux_loss: sequence; global_aux_loss: global_batch; none: no loss"),
+    elsewhere("moe_aux_loss_coeff", "router_aux_loss_coef"),
+    elsewhere("moe_z_loss_coeff", "router_z_loss_coef"),
+    standing("moe_router_enable_expert_bias", "router_bias_update_rate", "DeepSeek-V3's; 0.001 unless it is given"),
+    elsewhere("moe_router_bias_update_rate", "router_bias_update_rate", "with moe_router_enable_expert_bias"),
     // ---- the batch and the steps ----
     value("micro_batch_size", "per_device_train_batch_size"),
     elsewhere("global_batch_size", "gradient_accumulation_steps",
@@ -191,9 +221,7 @@ constexpr std::array rows{
     not_built(
         "no_load_optim",
         "a run is resumed whole; to begin anew from its weights, give --model_name_or_path the checkpoint's folder"),
-    not_built(
-        "no_load_rng",
-        "a run is resumed whole; to begin anew from its weights, give --model_name_or_path the checkpoint's folder"),
+    without_effect("no_load_rng", "random numbers are made from the seed and the step"),
     without_effect("no_save_rng", "random numbers are made from the seed and the step"),
     without_effect("ckpt_format", "checkpoints are safetensors that any number of processes reads"),
     elsewhere("async_save", "async_save"),
@@ -268,7 +296,11 @@ constexpr Family families[] = {
     {ignored, "how stages of a pipeline communicate is chosen here",
      "pipeline_model_parallel_comm_backend no_scatter_gather_tensors_in_pipeline"},
     {ignored, "no model here has an encoder and a decoder", "pipeline_model_parallel_split_rank"},
-    {ignored, "it belongs to mixtures of experts, which --num-experts asks for", "moe_* ep_overlap_*"},
+    {ignored, "how tokens travel to experts, and what of it is done at once, is chosen here", "moe_* ep_overlap_*"},
+    {refused, "routers here choose by their scores, and a bias of DeepSeek-V3's; leave it out",
+     "moe_router_topk_limited_devices moe_router_force_* moe_router_quantile_* moe_enable_routing_replay"},
+    {refused, "experts here are those of the known models; leave it out",
+     "moe_use_upcycling moe_upcycling_granularity moe_latent_size moe_apply_probs_on_input"},
     {ignored, "it belongs to fp8, which --fp8-format asks for",
      "fp8_* fp4_* no_fp8_wgrad first_last_layers_bf16 num_layers_at_* reuse_grad_buf_for_mxfp8_param_ag"},
     {ignored, "it belongs to an optimizer that --optimizer does not name",
@@ -309,10 +341,10 @@ constexpr Family families[] = {
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
     {refused, "no model here has it; leave it out, or give the config.json of a model that is known with --config_name",
      "apply_layernorm_1p apply_residual_connection_post_layernorm attention_output_gate activation_func_clamp_value "
-     "experimental_attention_variant dsa_* glu_linear_offset heterogeneous_* linear_* multi_latent_attention mla_* "
-     "q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim qk_clip* qk_l2_norm cache_mla_latents mtp_* "
-     "mscale* mrope_section no_position_embedding no_rope_freq openai_gelu quick_geglu relative_* rotary_interleaved "
-     "rotary_scaling_factor rotary_seq_len_interpolation_factor rope_* use_rope_scaling yarn_* "
+     "experimental_attention_variant dsa_* glu_linear_offset heterogeneous_* linear_* mla_* qk_clip* qk_l2_norm "
+     "cache_mla_latents mtp_* "
+     "mrope_section no_rope_freq openai_gelu quick_geglu relative_* rotary_interleaved "
+     "rotary_seq_len_interpolation_factor rope_* use_rope_scaling yarn_* "
      "no_yarn_correction_range_round_to_int window_* softmax_type spec mamba_* hybrid_* is_hybrid_model vision_* "
      "dino_* "
      "swin_* img_* patch_dim num_channels num_classes classes_fraction data_per_class_fraction head_lr_mult mask_* "
@@ -331,8 +363,8 @@ constexpr Family families[] = {
     {refused, "examples in a .jsonl file given as --data-path are fine-tuned on", "sft*"},
     {refused, "all parameters have one learning rate and one decay for the whole run; leave it out",
      "decoupled_* start_weight_decay end_weight_decay lr_wsd_* phase_transition_iterations iterations_to_skip "
-     "skip_train "
-     "decrease_batch_size_if_needed step_batch_size_schedule"},
+     "skip_train"},
+    {refused, "the batch keeps its size; leave it out", "decrease_batch_size_if_needed step_batch_size_schedule"},
     {refused, "give --resume_from_checkpoint the folder checkpoint-N, or --model_name_or_path its weights",
      "ckpt_step override_ckpt_iteration pretrained_checkpoint ckpt_convert_*"},
     {refused, "name one file with --data-path",

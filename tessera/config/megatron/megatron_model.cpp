@@ -3,8 +3,21 @@
 
 #include <tessera/base/text.h>
 
+#include <algorithm>
+
 namespace tessera::config {
 namespace {
+
+/// What --config_overrides takes: pairs, or where a value is no word or number, JSON.
+std::string as_text(const MegatronMembers& members) {
+  const bool json = std::any_of(members.begin(), members.end(), [](const auto& member) {
+    return member.second.starts_with("{") || member.second.starts_with("[");
+  });
+  std::vector<std::string> pairs;
+  for (const auto& [key, value] : members)
+    pairs.push_back(json ? concat("\"", key, "\": ", value) : concat(key, "=", value));
+  return json ? concat("{", join(pairs), "}") : join(pairs, ",");
+}
 
 class Model {
  public:
@@ -25,9 +38,12 @@ class Model {
                           {"config_overrides", "config_name"});
     llama_ = is_llama();
     if (!consistent()) return;
-    a_.give(first, "config_name", llama_ ? "llama-tiny" : "gpt2");  // every member that counts is overridden
+    const char* preset = llama_ ? megatron_llama_family(a_) : "gpt2";
+    if (preset == nullptr) return;
+    a_.give(first, "config_name", preset);  // every member that counts is overridden
     llama_ ? llama() : gpt2();
-    a_.give(first, "config_overrides", join(pairs_, ","));
+    if (llama_) translate_megatron_family(a_, preset, members_);
+    a_.give(first, "config_overrides", as_text(members_));
   }
 
  private:
@@ -48,6 +64,10 @@ class Model {
                                           "layernorm_epsilon",
                                           "swiglu",
                                           "disable_bias_linear",
+                                          "add_qkv_bias",
+                                          "qk_layernorm",
+                                          "multi_latent_attention",
+                                          "num_experts",
                                           "untie_embeddings_and_output_weights",
                                           "attention_dropout",
                                           "hidden_dropout",
@@ -73,7 +93,7 @@ class Model {
 
   /// Between GPT-2 and Llama there is no model here.
   bool consistent() {
-    if (!llama_) return true;
+    if (!llama_) return gpt2_has_all();
     std::vector<std::string> missing;
     if (position_ != "rope") missing.push_back("--position-embedding-type rope");
     if (norm_ != "rmsnorm") missing.push_back("--normalization RMSNorm");
@@ -91,9 +111,21 @@ class Model {
     return false;
   }
 
+  bool gpt2_has_all() {
+    for (const char* name : {"num_experts", "multi_latent_attention", "qk_layernorm", "add_qkv_bias"})
+      if (a_.has(name)) {
+        a_.problem(name,
+                   "is not GPT-2's: describe a model in Llama's manner, too (--swiglu --normalization RMSNorm "
+                   "--position-embedding-type rope --disable-bias-linear)",
+                   {"config_overrides", "config_name"});
+        return false;
+      }
+    return true;
+  }
+
   template <class T>
   void set(const char* key, const T& value) {
-    pairs_.push_back(concat(key, "=", value));
+    set_member(members_, key, concat(value));
   }
   /// The argument's value, if it is given, for `key`.
   void whole(const char* name, const char* key) {
@@ -148,7 +180,7 @@ class Model {
     if (!a_.has("ffn_hidden_size") && hidden)
       set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);  // Megatron's rule for --swiglu
     if (!a_.has("norm_epsilon") && !a_.has("layernorm_epsilon")) set("rms_norm_eps", "1e-05");
-    if (!a_.has("disable_bias_linear"))
+    if (!a_.has("disable_bias_linear"))  // then it is a plain Llama
       for (const char* bias : {"attention_bias", "mlp_bias"}) set(bias, "true");
     const auto groups = a_.whole("num_query_groups", 1);
     if (groups && !a_.has("group_query_attention"))
@@ -168,10 +200,19 @@ class Model {
   MegatronArguments& a_;
   bool llama_ = false;
   std::string position_, norm_;
-  std::vector<std::string> pairs_;
+  MegatronMembers members_;
 };
 
 }  // namespace
+
+void set_member(MegatronMembers& members, const std::string& key, const std::string& value) {
+  const auto known =
+      std::find_if(members.begin(), members.end(), [&](const auto& member) { return member.first == key; });
+  if (known == members.end())
+    members.emplace_back(key, value);
+  else
+    known->second = value;
+}
 
 void translate_megatron_model(MegatronArguments& arguments, bool config_name_given, bool overrides_given) {
   Model(arguments).translate(config_name_given, overrides_given);

@@ -19,8 +19,9 @@ constexpr const char* stages_per_rank = "num_virtual_stages_per_pipeline_rank";
 constexpr const char* layout_string = "pipeline_model_parallel_layout";
 constexpr const char* group_size = "microbatch_group_size_per_virtual_pipeline_stage";
 constexpr const char* counted[] = {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"};
-constexpr const char* uneven[] = {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
-                                  "standalone_embedding_stage"};
+constexpr const char* first = "decoder_first_pipeline_num_layers";
+constexpr const char* last = "decoder_last_pipeline_num_layers";
+constexpr const char* standalone = "standalone_embedding_stage";
 }  // namespace pipeline_key
 
 class Pipeline {
@@ -30,16 +31,15 @@ class Pipeline {
 
   void translate() {
     a_.give(pipeline_key::size, "pp_size", std::to_string(ranks_));
-    for (const char* name : pipeline_key::uneven)
-      if (a_.has(name))
-        a_.problem(name,
-                   "is not supported with several stages: say which layers each has with "
-                   "--pipeline-model-parallel-layout",
-                   {"pipeline_layout"});
+    if (a_.has(pipeline_key::standalone))
+      a_.problem(pipeline_key::standalone,
+                 "is not supported with several stages: say which layers each has with "
+                 "--pipeline-model-parallel-layout",
+                 {"pipeline_layout"});
     const char* from =
         only_one_of({pipeline_key::layers_per_stage, pipeline_key::stages_per_rank, pipeline_key::layout_string});
     if (from == nullptr) {
-      even(1);
+      cut(1);
       return groups(1);
     }
     const auto stages = from == pipeline_key::layers_per_stage  ? by_layers()
@@ -50,7 +50,7 @@ class Pipeline {
       if (!schedule_given_) a_.give(from, "pipeline_schedule", "interleaved_1f1b");
       a_.give(from, "pipeline_stages_per_rank", std::to_string(*stages));
     }
-    even(*stages);
+    cut(*stages);
     groups(*stages);
   }
 
@@ -110,6 +110,49 @@ class Pipeline {
     return std::nullopt;
   }
 
+  void cut(std::int64_t stages) {
+    const char* from = a_.has(pipeline_key::first) ? pipeline_key::first : pipeline_key::last;
+    if (!a_.has(from)) return even(stages);
+    for (const char* other : {pipeline_key::layout_string, pipeline_key::counted[0], pipeline_key::counted[1],
+                              pipeline_key::layers_per_stage})
+      if (a_.has(other))
+        return a_.problem(from,
+                          concat("and ", a_.find(other)->flag, " both say where the model is cut: give one of them"),
+                          {"pipeline_layout"});
+    uneven(from, stages);
+  }
+
+  /// The first and the last process have so many layers, those between them share the others evenly; each divides its
+  /// layers among its stages (transformer_block.py, get_num_layers_to_build).
+  void uneven(const char* from, std::int64_t stages) {
+    const auto layers = a_.whole("num_layers", 1), first = a_.whole(pipeline_key::first, 1),
+               last = a_.whole(pipeline_key::last, 1);
+    if (!a_.has("num_layers"))
+      a_.problem(from, "needs --num-layers; --pipeline-model-parallel-layout does not", {"pipeline_layout"});
+    if (!layers || (a_.has(pipeline_key::first) && !first) || (a_.has(pipeline_key::last) && !last)) return;
+    const std::int64_t between = ranks_ - (first ? 1 : 0) - (last ? 1 : 0);
+    const std::int64_t left = *layers - first.value_or(0) - last.value_or(0);
+    const auto wrong = [&](const auto&... parts) { a_.problem(from, concat(parts...), {"pipeline_layout"}); };
+    if (left < 0 || (between == 0 ? left != 0 : left % between != 0))
+      return wrong("leaves ", left, " of the ", *layers, " layers to ", between,
+                   " other processes of the pipeline, which do not share them evenly");
+    if (*layers > layout::most_blocks_in_layout || ranks_ > layout::most_stages_in_layout / stages)
+      return wrong("cannot be done: ", *layers, " layers on ", ranks_, " x ", stages, " stages are too many");
+    std::vector<layout::StagePart> parts;
+    std::int64_t next = 0;
+    for (std::int64_t chunk = 0; chunk < stages; ++chunk)
+      for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+        const std::int64_t own = rank == 0 && first ? *first : rank == ranks_ - 1 && last ? *last : left / between;
+        if (own % stages != 0)
+          return wrong("gives process ", rank, " of the pipeline ", own, " layers, which its ", stages,
+                       " stages do not share evenly");
+        parts.push_back({.embeddings = parts.empty(), .first_block = next, .blocks = own / stages});
+        next = parts.back().past_block();
+      }
+    parts.back().end = true;
+    a_.give(from, "pipeline_layout", layout::stage_layout(parts));
+  }
+
   /// Embeddings and end that count as a layer each.
   void even(std::int64_t stages) {
     const bool embeddings = a_.has(pipeline_key::counted[0]), end = a_.has(pipeline_key::counted[1]);
@@ -160,7 +203,7 @@ std::int64_t translate_megatron_pipeline(MegatronArguments& arguments, bool sche
                            pipeline_key::group_size})
     idle(name);
   for (const char* name : pipeline_key::counted) idle(name);
-  for (const char* name : pipeline_key::uneven) idle(name);
+  for (const char* name : {pipeline_key::first, pipeline_key::last, pipeline_key::standalone}) idle(name);
   return 1;
 }
 

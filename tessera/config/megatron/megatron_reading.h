@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// What the parts of the Megatron front end share: the arguments as typed, by name. Internal to megatron_args.cpp and
-/// megatron_model.cpp.
+/// What the parts of the Megatron front end share: the arguments as typed, by name. Internal to this folder.
 
 #include <tessera/config/megatron/megatron_args.h>
 
@@ -9,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera::config {
@@ -45,6 +45,8 @@ class MegatronArguments {
   void add(const std::string& name, Given given);
 
   const Given* find(std::string_view name) const;
+  /// As if it had not been given.
+  void forget(std::string_view name);
   bool has(std::string_view name) const { return find(name) != nullptr; }
   /// The only value; nullopt when the argument is not given or was found wrong.
   std::optional<std::string> text(std::string_view name);
@@ -70,6 +72,24 @@ class MegatronArguments {
 /// The processes of the pipeline; gives them, their stages and their schedule: megatron_pipeline.cpp. 1 after a
 /// complaint about their number. `schedule_given`: by a name of ours, which counts.
 std::int64_t translate_megatron_pipeline(MegatronArguments& arguments, bool schedule_given);
+
+/// Whether --load names nothing that a run could continue from: no folder, or an empty one. As in Megatron the run
+/// begins anew then. A folder of --save may hold what a run that has just begun has written.
+bool loads_nothing(MegatronArguments& arguments);
+/// --load -> resume_from_checkpoint: megatron_load.cpp.
+void translate_megatron_load(MegatronArguments& arguments);
+
+/// Members of a config.json with their values as JSON, in the order in which they were set.
+using MegatronMembers = std::vector<std::pair<std::string, std::string>>;
+void set_member(MegatronMembers& members, const std::string& key, const std::string& value);
+
+/// The preset (config/core/model_presets.h) of the family in Llama's manner that has what the arguments ask for:
+/// experts, latent attention, norms or biases of queries and keys. nullptr after a complaint.
+const char* megatron_llama_family(MegatronArguments& arguments);
+/// Sets what that family has beyond Llama's members.
+void translate_megatron_family(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members);
+/// How the load of experts is kept even: settings, also of a model whose shape others say (`model_given`).
+void translate_megatron_balance(MegatronArguments& arguments, bool model_given);
 
 /// --num-layers and all else that describes a model: config_name and config_overrides.
 void translate_megatron_model(MegatronArguments& arguments, bool config_name_given, bool overrides_given);

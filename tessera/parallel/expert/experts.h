@@ -11,7 +11,7 @@
 ///   tessera::Sharded engine(*model, {.group = copies,        // the ranks that hold the same experts
 ///                                    .reduction = comm::Reduction::sum,
 ///                                    .shared_beyond = {world.split(lists of ep, "ep gradients"), is_no_expert}});
-///   loss.backward();                                         // of what all ranks of ep hold, gradients are summed there
+///   loss.backward();            // gradients are summed: over `copies`, and what all ranks of ep hold over these, too
 ///
 /// A layer, in the order of events: rows are copied in the order of their experts; the ranks tell each other how many
 /// come (n x E / n numbers); rows travel (all-to-all); what came is put in the order of the experts here; the products;

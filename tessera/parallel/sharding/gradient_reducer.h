@@ -24,7 +24,7 @@ struct GradientReducerOptions {
   bool wait_at_once = false;   ///< no overlap
   bool reduce_at_end = false;  ///< all reductions when backward ends, in one order, whatever was used
   bool check_finite = true;    ///< remember the first gradient that is not finite
-  comm::Group beyond = {};     ///< of flat gradients that are reduced there, too; empty: there are none
+  comm::Group beyond = {};     ///< where some flat gradients are reduced, too (GradientGroups); empty: none is
 };
 
 /// The life of one flat gradient in a backward:

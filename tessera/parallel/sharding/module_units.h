@@ -26,9 +26,9 @@ ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_
 /// Whether it is one of torch's.
 bool is_batch_norm(const torch::nn::Module& module);
 
-/// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or
-/// none, all shared beyond the ranks or none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as PyTorch's FSDP does,
-/// torch/distributed/fsdp/_wrap_utils.py.)
+/// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or none, all
+/// shared beyond the ranks or none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as
+/// PyTorch's FSDP does, torch/distributed/fsdp/_wrap_utils.py.)
 struct GroupPlan {
   std::string name;  ///< "h.0", "h.0 (frozen)", "bucket 2"
   std::size_t unit;  ///< index of the unit, counted over units that have groups

@@ -1,0 +1,347 @@
+// --num-experts, --multi-latent-attention and what belongs to them -> families of models and how loads are balanced.
+// Meanings and defaults: megatron/core/transformer/transformer_config.py, megatron/core/transformer/moe/moe_utils.py.
+#include <tessera/config/megatron/megatron_reading.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <span>
+
+namespace tessera::config {
+namespace {
+
+/// Megatron's --moe-layer-freq: N (every N-th layer from the first on), or a Python expression of lists:
+/// "([0]*1+[1]*15)". 1: a layer of experts.
+class LayerPattern {
+ public:
+  static std::vector<bool> read(const std::string& text, std::int64_t layers) {
+    std::vector<bool> sparse;
+    if (const auto each = parse_int(text)) {
+      if (*each < 1) throw InputError("a number is 1 or more");
+      for (std::int64_t i = 0; i < layers; ++i) sparse.push_back(i % *each == 0);
+      return sparse;
+    }
+    LayerPattern pattern(text);
+    sparse = pattern.sum();
+    if (pattern.at_ != text.size()) throw InputError(concat("column ", pattern.at_ + 1, " is not understood"));
+    if (static_cast<std::int64_t>(sparse.size()) != layers)
+      throw InputError(concat("it names ", sparse.size(), " layers, the model has ", layers));
+    return sparse;
+  }
+
+ private:
+  explicit LayerPattern(const std::string& text) : text_(text) {}
+
+  bool take(char c) {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    if (at_ == text_.size() || text_[at_] != c) return false;
+    ++at_;
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    return true;
+  }
+  void expect(char c) {
+    if (!take(c)) throw InputError(concat("column ", at_ + 1, ": expected '", std::string(1, c), "'"));
+  }
+  std::int64_t number() {
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
+    const auto value = parse_int(text_.substr(begin, at_ - begin));
+    if (!value || *value > most_layers) throw InputError(concat("column ", begin + 1, ": expected a number"));
+    take(' ');
+    return *value;
+  }
+
+  std::vector<bool> sum() {
+    std::vector<bool> all = product();
+    while (take('+')) {
+      const std::vector<bool> more = product();
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+  std::vector<bool> product() {
+    std::vector<bool> all = list();
+    while (take('*')) {
+      const std::int64_t times = number();
+      if (static_cast<std::int64_t>(all.size()) * times > most_layers) throw InputError("there are too many layers");
+      const std::vector<bool> once = all;
+      all.clear();
+      for (std::int64_t i = 0; i < times; ++i) all.insert(all.end(), once.begin(), once.end());
+    }
+    return all;
+  }
+  std::vector<bool> list() {
+    if (take('(')) {
+      if (++depth_ > 16) throw InputError("it is nested too deeply");
+      std::vector<bool> inner = sum();
+      expect(')');
+      return inner;
+    }
+    std::vector<bool> all;
+    expect('[');
+    do {
+      all.push_back(number() != 0);
+    } while (take(','));
+    expect(']');
+    return all;
+  }
+
+  static constexpr std::int64_t most_layers = 65536;
+  const std::string& text_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+};
+
+/// Which of the families there is, and why no other will do.
+class FamilyChoice {
+ public:
+  explicit FamilyChoice(MegatronArguments& arguments) : a_(arguments) {}
+
+  const char* choose() {
+    for (const char* name : {"num_experts", "multi_latent_attention", "qk_layernorm", "add_qkv_bias"})
+      if (a_.has(name) && !a_.has("disable_bias_linear"))
+        return wrong(name, "needs --disable-bias-linear: of the models here only a plain Llama has biases everywhere");
+    if (a_.has("multi_latent_attention")) return latent();
+    if (a_.has("num_experts")) return experts();
+    if (a_.has("qk_layernorm") && a_.has("add_qkv_bias"))
+      return wrong("add_qkv_bias", "beside --qk-layernorm is no model here: leave one of them out");
+    return a_.has("qk_layernorm") ? "qwen3-tiny" : a_.has("add_qkv_bias") ? "qwen2-tiny" : "llama-tiny";
+  }
+
+ private:
+  const char* wrong(const char* name, const std::string& what) {
+    a_.problem(name, what, {"config_overrides", "config_name"});
+    return nullptr;
+  }
+  bool sigmoid() {
+    return a_.word("moe_router_score_function", {"softmax", "sigmoid"}).value_or("softmax") == "sigmoid";
+  }
+
+  const char* latent() {
+    constexpr const char* name = "multi_latent_attention";
+    const auto needs = [&](const char* what) {
+      return wrong(name, concat("needs ", what, ": the model here that has it is DeepSeek-V3"));
+    };
+    if (!a_.has("num_experts")) return needs("--num-experts");
+    if (!a_.has("qk_layernorm")) return needs("--qk-layernorm");
+    if (a_.has("add_qkv_bias")) return wrong("add_qkv_bias", "beside --multi-latent-attention is no model here");
+    if (!sigmoid()) return needs("--moe-router-score-function sigmoid");
+    if (!a_.has("moe_shared_expert_intermediate_size")) return needs("--moe-shared-expert-intermediate-size");
+    if (a_.has("moe_shared_expert_gate"))
+      return wrong("moe_shared_expert_gate", "beside --multi-latent-attention is no model here: leave it out");
+    return "deepseek-v3-tiny";
+  }
+
+  const char* experts() {
+    if (sigmoid())
+      return wrong("moe_router_score_function",
+                   "sigmoid needs --multi-latent-attention: of the models here DeepSeek-V3's routers have it");
+    constexpr const char* shared = "moe_shared_expert_intermediate_size";
+    if (a_.has(shared)) {
+      if (!a_.has("moe_shared_expert_gate"))
+        return wrong(shared,
+                     "needs --moe-shared-expert-gate, as in Qwen2-MoE, or DeepSeek-V3's "
+                     "--multi-latent-attention");
+      if (a_.has("qk_layernorm"))
+        return wrong("qk_layernorm",
+                     "beside --moe-shared-expert-intermediate-size is no model here: leave one of them out");
+      return "qwen2-moe-tiny";
+    }
+    if (a_.has("add_qkv_bias"))
+      return wrong("add_qkv_bias",
+                   "beside --num-experts needs an expert for all tokens, as in Qwen2-MoE "
+                   "(--moe-shared-expert-intermediate-size, --moe-shared-expert-gate)");
+    if (a_.has("qk_layernorm")) return "qwen3-moe-tiny";
+    if (a_.has("moe_router_pre_softmax"))
+      return wrong("moe_router_pre_softmax",
+                   "needs --qk-layernorm (Qwen3-MoE): Mixtral's routers weigh the chosen experts only");
+    return "mixtral-tiny";
+  }
+
+  MegatronArguments& a_;
+};
+
+class FamilyMembers {
+ public:
+  FamilyMembers(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members)
+      : a_(arguments),
+        members_(members),
+        mixtral_(preset == "mixtral-tiny"),
+        latent_(preset == "deepseek-v3-tiny"),
+        qwen2_(preset == "qwen2-moe-tiny") {}
+
+  void experts() {
+    const auto experts = a_.whole("num_experts", 1), layers = a_.whole("num_layers", 1);
+    const auto own = a_.whole("moe_ffn_hidden_size", 1);
+    const std::int64_t top_k = a_.whole("moe_router_topk", 1).value_or(2);
+    if (!experts || !layers) return;
+    if (top_k > *experts)
+      problem(a_.has("moe_router_topk") ? "moe_router_topk" : "num_experts",
+              concat("a token would see ", top_k, " of ", *experts, experts == 1 ? " expert" : " experts"));
+    const std::string dense = member("intermediate_size");
+    const std::string width = own ? concat(*own) : dense;
+    set(mixtral_ ? "num_local_experts" : latent_ ? "n_routed_experts" : "num_experts", *experts);
+    set("num_experts_per_tok", top_k);
+    set(mixtral_ ? "intermediate_size" : "moe_intermediate_size", width);
+    if (!mixtral_) set("norm_topk_prob", latent_ ? top_k > 1 : !a_.has("moe_router_pre_softmax"));
+    if (qwen2_) set("qkv_bias", a_.has("add_qkv_bias"));
+    shared(width);
+    which_layers(*layers);
+    router(top_k);
+  }
+
+  void attention() {
+    set("kv_lora_rank", a_.whole("kv_lora_rank", 1).value_or(32));
+    if (const auto rank = a_.whole("q_lora_rank", 1)) set("q_lora_rank", *rank);
+    set("qk_nope_head_dim", a_.whole("qk_head_dim", 1).value_or(128));
+    set("qk_rope_head_dim", a_.whole("qk_pos_emb_head_dim", 1).value_or(64));
+    set("v_head_dim", a_.whole("v_head_dim", 1).value_or(128));
+    set("head_dim", member("qk_rope_head_dim"));  // as transformers has it
+    set("num_key_value_heads", member("num_attention_heads"));
+    const double factor = a_.real("rotary_scaling_factor", 0).value_or(1);
+    const double scale = a_.real("mscale", 0).value_or(1), all = a_.real("mscale_all_dim", 0).value_or(0);
+    if (factor <= 1) return;  // no longer than what it was made for: YaRN changes nothing
+    if (all == 0 && scale != 1)
+      return problem("mscale", concat(format_real(scale), " needs --mscale-all-dim: without it the factor is 1"));
+    set("rope_scaling", concat(R"({"type": "yarn", "factor": )", format_real(factor),
+                               R"(, "original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1, )",
+                               R"("mscale": )", format_real(scale), R"(, "mscale_all_dim": )", format_real(all), "}"));
+  }
+
+ private:
+  template <class T>
+  void set(const char* key, const T& value) {
+    set_member(members_, key, concat(value));
+  }
+  void set(const char* key, bool value) { set_member(members_, key, value ? "true" : "false"); }
+  std::string member(std::string_view key) const {
+    for (const auto& [name, value] : members_)
+      if (name == key) return value;
+    return "0";
+  }
+  void problem(const char* name, const std::string& what) { a_.problem(name, what, {"config_overrides"}); }
+
+  /// The expert that all tokens see.
+  void shared(const std::string& width) {
+    const auto size = a_.whole("moe_shared_expert_intermediate_size", 1);
+    if (!size) return;
+    if (!latent_) return set("shared_expert_intermediate_size", *size);
+    const std::int64_t each = parse_int(width).value_or(0);
+    if (each < 1 || *size % each != 0)
+      return problem("moe_shared_expert_intermediate_size",
+                     concat(*size, " is no multiple of --moe-ffn-hidden-size ", width, ", as DeepSeek-V3's is"));
+    set("n_shared_experts", *size / each);
+  }
+
+  void which_layers(std::int64_t layers) {
+    std::vector<bool> sparse(static_cast<std::size_t>(layers), true);
+    const auto text = a_.text("moe_layer_freq");
+    try {
+      if (text) sparse = LayerPattern::read(*text, layers);
+    } catch (const InputError& error) {
+      return problem("moe_layer_freq", concat(*text, ": ", error.what()));
+    }
+    const auto first = std::find(sparse.begin(), sparse.end(), true);
+    if (latent_) {
+      if (std::find(first, sparse.end(), false) != sparse.end())
+        return problem("moe_layer_freq", concat(*text, ": DeepSeek-V3's dense layers come before those of experts"));
+      return set("first_k_dense_replace", first - sparse.begin());
+    }
+    std::vector<std::string> dense;
+    for (std::size_t i = 0; i < sparse.size(); ++i)
+      if (!sparse[i]) dense.push_back(concat(i));
+    if (dense.empty()) return;
+    if (mixtral_) return problem("moe_layer_freq", concat(*text, ": all of Mixtral's layers have experts"));
+    set("mlp_only_layers", concat("[", join(dense), "]"));
+  }
+
+  void router(std::int64_t top_k) {
+    const auto jitter = a_.real("moe_input_jitter_eps", 0);
+    if (jitter && *jitter > 0) {
+      if (mixtral_)
+        set("router_jitter_noise", format_real(*jitter));
+      else
+        problem("moe_input_jitter_eps", "is Mixtral's: leave it out");
+    }
+    const auto groups = a_.whole("moe_router_num_groups", 1), best = a_.whole("moe_router_group_topk", 1);
+    const auto factor = a_.real("moe_router_topk_scaling_factor", 0);
+    if (!latent_) {
+      for (const char* name : {"moe_router_num_groups", "moe_router_group_topk", "moe_router_topk_scaling_factor",
+                               "moe_router_enable_expert_bias"})
+        if (a_.has(name)) problem(name, "is DeepSeek-V3's (--multi-latent-attention): leave it out");
+      return;
+    }
+    set("routed_scaling_factor", format_real(factor.value_or(1)));
+    set("n_group", groups.value_or(1));
+    set("topk_group", best.value_or(1));
+    // A group is judged by its moe_router_topk / moe_router_group_topk best experts, DeepSeek-V3's by two.
+    if (groups.value_or(1) > 1 && top_k / best.value_or(1) != 2)
+      problem("moe_router_num_groups",
+              concat(*groups, " needs --moe-router-topk ", 2 * best.value_or(1), ", twice --moe-router-group-topk ",
+                     best.value_or(1), ": DeepSeek-V3's groups are judged by their two best experts"));
+  }
+
+  MegatronArguments& a_;
+  MegatronMembers& members_;
+  bool mixtral_, latent_, qwen2_;
+};
+
+constexpr const char* of_experts[] = {"moe_ffn_hidden_size",       "moe_layer_freq",
+                                      "moe_router_topk",           "moe_router_pre_softmax",
+                                      "moe_router_score_function", "moe_router_num_groups",
+                                      "moe_router_group_topk",     "moe_router_topk_scaling_factor",
+                                      "moe_input_jitter_eps",      "moe_shared_expert_intermediate_size",
+                                      "moe_shared_expert_gate"};
+constexpr const char* of_balance[] = {"moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff",
+                                      "moe_router_enable_expert_bias", "moe_router_bias_update_rate"};
+constexpr const char* of_latents[] = {"q_lora_rank", "kv_lora_rank",          "qk_head_dim", "qk_pos_emb_head_dim",
+                                      "v_head_dim",  "rotary_scaling_factor", "mscale",      "mscale_all_dim"};
+
+/// Those of `names` that are given belong to what `asks` asks for.
+void note_without(MegatronArguments& a, const char* asks, std::span<const char* const> names, const std::string& why) {
+  if (a.has(asks)) return;
+  for (const char* name : names)
+    if (a.has(name)) a.note(name, concat("has no effect: ", why));
+}
+
+}  // namespace
+
+const char* megatron_llama_family(MegatronArguments& arguments) { return FamilyChoice(arguments).choose(); }
+
+void translate_megatron_family(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members) {
+  FamilyMembers family(arguments, preset, members);
+  if (arguments.has("multi_latent_attention")) family.attention();
+  if (arguments.has("num_experts")) family.experts();
+}
+
+void translate_megatron_balance(MegatronArguments& a, bool model_given) {
+  const std::string told = "the model's config.json says it";
+  note_without(a, "multi_latent_attention", of_latents, model_given ? told : "it belongs to --multi-latent-attention");
+  const std::string experts = "it belongs to mixtures of experts, which --num-experts asks for";
+  note_without(a, "num_experts", of_experts, model_given ? told : experts);
+  if (!a.has("num_experts") && !model_given) return note_without(a, "num_experts", of_balance, experts);
+  const auto type = a.word("moe_router_load_balancing_type", {"aux_loss", "seq_aux_loss", "global_aux_loss", "none"});
+  const auto coefficient = a.real("moe_aux_loss_coeff", 0);
+  if (type == "none") {
+    a.give("moe_router_load_balancing_type", "router_aux_loss_coef", "0");
+  } else if (coefficient) {
+    a.give("moe_aux_loss_coeff", "router_aux_loss_coef", format_real(*coefficient));
+    const std::string word = type.value_or("aux_loss");
+    if (*coefficient > 0)
+      a.give(type ? "moe_router_load_balancing_type" : "moe_aux_loss_coeff", "router_aux_loss_form",
+             word == "aux_loss"       ? "micro_batch"
+             : word == "seq_aux_loss" ? "sequence"
+                                      : "global_batch");
+  }
+  if (const auto factor = a.real("moe_z_loss_coeff", 0))
+    a.give("moe_z_loss_coeff", "router_z_loss_coef", format_real(*factor));
+  const auto rate = a.real("moe_router_bias_update_rate", 0);
+  if (a.has("moe_router_enable_expert_bias"))
+    a.give(rate ? "moe_router_bias_update_rate" : "moe_router_enable_expert_bias", "router_bias_update_rate",
+           format_real(rate.value_or(1e-3)));
+  else if (rate)
+    a.note("moe_router_bias_update_rate", "has no effect: it belongs to --moe-router-enable-expert-bias");
+}
+
+}  // namespace tessera::config

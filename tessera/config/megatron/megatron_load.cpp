@@ -1,0 +1,68 @@
+// --load: what a run continues from, or that there is nothing yet.
+#include <tessera/config/megatron/megatron_reading.h>
+
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+bool holds_checkpoints(const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.starts_with("checkpoint-"); });
+}
+
+/// Whether they are checkpoints of Megatron's format.
+bool holds_megatrons(const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), "latest_checkpointed_iteration.txt") != names.end();
+}
+
+bool is_saved_there(MegatronArguments& arguments, const std::string& load) {
+  const auto save = arguments.text("save");
+  return save && absolute_path(load) == absolute_path(*save);
+}
+
+}  // namespace
+
+bool loads_nothing(MegatronArguments& arguments) {
+  const auto load = arguments.text("load");
+  if (!load || !path_exists(*load)) return true;
+  if (!is_directory(*load)) return false;
+  const auto names = list_folder(*load);
+  return !holds_megatrons(names) && !holds_checkpoints(names) && (names.empty() || is_saved_there(arguments, *load));
+}
+
+void translate_megatron_load(MegatronArguments& arguments) {
+  const auto load = arguments.text("load");
+  if (!load) return;
+  if (path_exists(*load) && !is_directory(*load))
+    return arguments.problem("load",
+                             concat(*load, " is a file; give a folder with checkpoints, or a checkpoint-N in one"),
+                             {"resume_from_checkpoint"});
+  const bool saved_here = is_saved_there(arguments, *load);
+  std::string last = *load;
+  while (last.size() > 1 && last.ends_with('/')) last.pop_back();
+  last = last.substr(last.rfind('/') + 1);
+  if (!saved_here && last.starts_with("checkpoint-") && parse_int(last.substr(last.find('-') + 1)))
+    return arguments.give("load", "resume_from_checkpoint", *load);
+  const auto names = is_directory(*load) ? list_folder(*load) : std::vector<std::string>{};
+  if (holds_megatrons(names))
+    return arguments.problem(
+        "load",
+        concat(*load,
+               " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
+               "Face folder and give it to --model_name_or_path"),
+        {"resume_from_checkpoint"});
+  const bool has_some = holds_checkpoints(names);
+  if (has_some && !saved_here)
+    return arguments.problem("load", concat(*load, " is not the folder of --save: name the checkpoint-N in it"),
+                             {"resume_from_checkpoint"});
+  if (!loads_nothing(arguments)) return arguments.give("load", "resume_from_checkpoint", has_some ? "last" : *load);
+  if (arguments.has("exit_on_missing_checkpoint"))
+    return arguments.problem("load", concat(*load, " holds no checkpoint: leave it out"), {"resume_from_checkpoint"});
+  arguments.note("load", concat(*load, " holds no checkpoint: the run begins anew"));
+}
+
+}  // namespace tessera::config
