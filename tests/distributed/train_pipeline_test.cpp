@@ -108,7 +108,7 @@ TEST_F(TrainPipeline, dropout_recomputation_and_fewer_micro_batches_than_stages)
   expect_same_run("pp2", "one", "pp2");
 }
 
-/// Of rank 0, over a run.
+/// How often rank 0 gathered parameters in a run.
 double gathers_in(const std::string& metrics) {
   double calls = 0;
   std::string last;

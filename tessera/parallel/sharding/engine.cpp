@@ -577,28 +577,4 @@ void Sharded::Impl::release_held(std::span<const std::size_t> units, bool write_
   if (!residency_->in_backward()) execute(residency_->release_all());
 }
 
-std::vector<std::size_t> Sharded::Impl::units_with(const std::vector<std::string>& names) const {
-  std::set<std::size_t> units;
-  if (names.empty())
-    for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) units.insert(unit);
-  for (const std::string& name : names) {
-    bool found = false;
-    std::vector<std::string> known;
-    for (const auto& group : groups_)
-      for (const FlatGroup::Member& m : group->members()) {
-        known.push_back(m.name);
-        if (m.name != name) continue;
-        units.insert(group->unit());
-        found = true;
-      }
-    for (const NamedTensor& p : parameters_.parameters) found = found || p.name == name;  // one that stays as it is
-    if (!found) {
-      const auto near = nearest(name, known);
-      throw InputError(concat("sharding: the module has no parameter '", name, "'",
-                              near ? concat("; did you mean '", *near, "'?") : ""));
-    }
-  }
-  return {units.begin(), units.end()};
-}
-
 }  // namespace tessera

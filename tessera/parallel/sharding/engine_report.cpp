@@ -1,7 +1,9 @@
-// What the engine tells of itself: buckets, units, bytes.
+// What the engine tells of itself: buckets, units, bytes, where a parameter lies.
 #include <tessera/parallel/sharding/engine.h>
 
 #include <ATen/ATen.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
 
 #include <algorithm>
 
@@ -55,6 +57,30 @@ ShardingMemory Sharded::Impl::memory() const {
   result.pool = pool.unused();
   result.offloaded = offloaded_bytes_;
   return result;
+}
+
+std::vector<std::size_t> Sharded::Impl::units_with(const std::vector<std::string>& names) const {
+  std::set<std::size_t> units;
+  if (names.empty())
+    for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) units.insert(unit);
+  for (const std::string& name : names) {
+    bool found = false;
+    std::vector<std::string> known;
+    for (const auto& group : groups_)
+      for (const FlatGroup::Member& m : group->members()) {
+        known.push_back(m.name);
+        if (m.name != name) continue;
+        units.insert(group->unit());
+        found = true;
+      }
+    for (const NamedTensor& p : parameters_.parameters) found = found || p.name == name;  // one that stays as it is
+    if (!found) {
+      const auto near = nearest(name, known);
+      throw InputError(concat("sharding: the module has no parameter '", name, "'",
+                              near ? concat("; did you mean '", *near, "'?") : ""));
+    }
+  }
+  return {units.begin(), units.end()};
 }
 
 }  // namespace tessera
