@@ -6,8 +6,8 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/config/core/model_presets.h>
 #include <tessera/models/lora.h>
-#include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <map>
@@ -191,16 +191,6 @@ std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, s
 
 namespace {
 
-/// config.json of a model that starts from scratch.
-Value config_from_scratch(const ModelConfig& config) {
-  if (config.config_name.empty())
-    throw InputError("no model: give model_name_or_path (a folder) or config_name (config.json or a preset)");
-  const std::string& name = config.config_name;
-  const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
-  const Value json = path_exists(path) ? read_json(path) : preset(name);
-  return with_overrides(json, config.config_overrides);
-}
-
 void check_no_overrides(const ModelConfig& config) {
   if (!config.config_overrides.empty())
     throw InputError(
@@ -212,7 +202,8 @@ void check_no_overrides(const ModelConfig& config) {
 
 std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed,
                                                    const ConfigEdit& edit) {
-  if (config.model_name_or_path.empty()) return make_language_model(edited(config_from_scratch(config), edit), seed);
+  if (config.model_name_or_path.empty())
+    return make_language_model(edited(config::model_from_scratch(config), edit), seed);
   check_no_overrides(config);
   return load_language_folder(config.model_name_or_path, seed, edit);
 }
@@ -233,7 +224,7 @@ std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, st
   if (!folder.empty()) check_folder(folder);
   if (!folder.empty() && checkpoint::is_adapter_folder(folder)) return load_language_folder(folder, seed);
   const Value json =
-      edited(folder.empty() ? config_from_scratch(config) : read_json(path_join(folder, "config.json")), edit);
+      edited(folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json")), edit);
   const bool initialised = folder.empty() || architecture_of(json).may_be_new;
   const auto seed_of_values = initialised ? std::optional(seed) : std::nullopt;
   std::shared_ptr<LanguageModel> model;

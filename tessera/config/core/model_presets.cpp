@@ -1,6 +1,9 @@
 #include <tessera/config/core/model_presets.h>
 
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/overrides.h>
 
 #include <map>
 #include <utility>
@@ -152,6 +155,20 @@ std::optional<Value> model_preset(const std::string& name) {
   for (const Preset& preset : presets)
     if (name == preset.name) return preset.make();
   return std::nullopt;
+}
+
+Value known_preset(const std::string& name) {
+  if (auto known = model_preset(name)) return *std::move(known);
+  throw InputError(
+      concat("config_name \"", name, "\" is neither a file nor a preset; presets: ", model_preset_names()));
+}
+
+Value model_from_scratch(const ModelConfig& config) {
+  const std::string& name = config.config_name;
+  if (name.empty())
+    throw InputError("no model: give model_name_or_path (a folder) or config_name (config.json or a preset)");
+  const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
+  return with_overrides(path_exists(path) ? read_json(path) : known_preset(name), config.config_overrides);
 }
 
 }  // namespace tessera::config

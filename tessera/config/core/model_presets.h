@@ -4,6 +4,7 @@
 /// their sizes.
 
 #include <tessera/base/value.h>
+#include <tessera/config/core/run_config.h>
 
 #include <optional>
 #include <string>
@@ -14,5 +15,11 @@ namespace tessera::config {
 std::optional<Value> model_preset(const std::string& name);
 /// "gpt2, gpt2-tiny, llama-tiny, ..."
 std::string model_preset_names();
+/// As model_preset; throws InputError with the names for another one.
+Value known_preset(const std::string& name);
+
+/// config.json of a model that starts from scratch: config_name (a file, a folder with one, a preset) changed by
+/// config_overrides. Throws InputError for a name that is none of them, a file that cannot be read, wrong overrides.
+Value model_from_scratch(const ModelConfig& config);
 
 }  // namespace tessera::config

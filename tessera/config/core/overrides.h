@@ -18,4 +18,8 @@ namespace tessera::config {
 std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text,
                                                            const std::string& flag = "--config_overrides");
 
+/// Applies them to a config.json. A key must exist (else InputError with the nearest one) and its new value be of the
+/// old one's kind: an integer may stand for a real, anything for null.
+Value with_overrides(Value config, const std::string& overrides);
+
 }  // namespace tessera::config

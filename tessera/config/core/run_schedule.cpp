@@ -7,6 +7,8 @@
 #include <tessera/layout/schedule/files.h>
 #include <tessera/layout/schedule/table.h>
 
+#include <algorithm>
+
 namespace tessera::config {
 namespace {
 
@@ -41,6 +43,13 @@ class AskedSchedule {
                                     small ? shape() : schedule::Shape{.stages_per_rank = shape().stages_per_rank});
       return each;
     });
+  }
+
+  std::vector<int> rank_of() const {
+    if (is_schedule_file(p_.pipeline_schedule)) return of_file().rank_of;
+    const auto each = static_cast<int>(stages());
+    return schedule::place_stages(schedule::schedule_of(p_.pipeline_schedule).placement, static_cast<int>(p_.pp_size),
+                                  each);
   }
 
   schedule::Schedule make() const {
@@ -101,6 +110,25 @@ bool is_schedule_file(const std::string& name) {
 
 std::int64_t stages_per_rank(const RunConfig& config, const SaySetting& say) {
   return AskedSchedule(config, say).stages();
+}
+
+std::vector<int> ranks_of_stages(const RunConfig& config, const SaySetting& say) {
+  return AskedSchedule(config, say).rank_of();
+}
+
+void check_shares(const std::vector<layout::StagePart>& stages, const std::vector<int>& rank_of) {
+  TESSERA_CHECK(stages.size() == rank_of.size() && !stages.empty(), stages.size(), " stages on ", rank_of.size(),
+                " places");
+  const int ranks = *std::max_element(rank_of.begin(), rank_of.end()) + 1;
+  std::vector<bool> holds(static_cast<std::size_t>(ranks));
+  for (std::size_t i = 0; i < stages.size(); ++i)
+    if (stages[i].blocks > 0 || stages[i].embeddings || stages[i].end)
+      holds[static_cast<std::size_t>(rank_of[i])] = true;
+  const auto idle = std::find(holds.begin(), holds.end(), false);
+  if (idle == holds.end()) return;
+  throw InputError(concat("pipeline rank ", idle - holds.begin(), " of ", ranks, " would hold nothing: the model's ",
+                          stages.back().past_block(), " blocks are cut into ", stages.size(),
+                          " stages; use fewer (--pp_size, --pipeline_stages_per_rank), or another --pipeline_layout"));
 }
 
 layout::schedule::Schedule run_schedule(const RunConfig& config, const SaySetting& say) {

@@ -5,9 +5,11 @@
 
 #include <tessera/config/core/mesh.h>
 #include <tessera/layout/schedule/schedule.h>
+#include <tessera/layout/stages.h>
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tessera::config {
 
@@ -21,5 +23,10 @@ std::int64_t stages_per_rank(const RunConfig& config, const SaySetting& say = {}
 
 /// The computations of all processes of the pipeline, pp_size > 1. Throws as stages_per_rank().
 layout::schedule::Schedule run_schedule(const RunConfig& config, const SaySetting& say = {});
+
+/// The process of the pipeline that holds each stage of that schedule. Throws as stages_per_rank().
+std::vector<int> ranks_of_stages(const RunConfig& config, const SaySetting& say = {});
+/// Throws InputError when a process would hold nothing of a model that is cut so: the numbers and what to change.
+void check_shares(const std::vector<layout::StagePart>& stages, const std::vector<int>& rank_of);
 
 }  // namespace tessera::config

@@ -11,6 +11,7 @@
 #include <tessera/config/core/sharding.h>
 #include <tessera/config/core/validate_said.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/config/model/validate_model.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/layout/backends.h>
 
@@ -52,10 +53,12 @@ class Rules : RuleChecks {
       problem(
           {"lora_r", "model_name_or_path"},
           "--lora_r needs --model_name_or_path: adapters of a model with random weights would train nothing useful");
-    try {
-      parse_overrides(m.config_overrides);
-    } catch (const InputError& error) {
-      problem({"config_overrides"}, error.what());
+    if (m.config_name.empty()) {  // else validate_model applies them
+      try {
+        parse_overrides(m.config_overrides);
+      } catch (const InputError& error) {
+        problem({"config_overrides"}, error.what());
+      }
     }
     model_folder();
     const std::string& name = m.config_name;
@@ -172,6 +175,7 @@ void validate(const Resolved& resolved, Problems& problems) {
   validate_training(resolved, problems);
   validate_sharding(resolved, problems);
   validate_mesh(resolved, problems);
+  validate_model(resolved, problems);
 }
 
 void validate(const Resolved& resolved) {

@@ -51,7 +51,7 @@ std::vector<layout::StagePart> PipelinePlan::parts_of(int rank) const {
   return parts;
 }
 
-PipelinePlan plan_pipeline(const RunConfig& config, const RunGroups& groups, const models::LanguageModel& model) {
+PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel& model) {
   PipelinePlan plan{.schedule = config::run_schedule(config), .stages = {}};
   const int stages = plan.schedule.stages();
   const std::int64_t blocks = model.shape().blocks;
@@ -59,15 +59,7 @@ PipelinePlan plan_pipeline(const RunConfig& config, const RunGroups& groups, con
   plan.stages = asked.empty()                      ? layout::cut_evenly(blocks, stages)
                 : asked == layout::layout_by_flops ? layout::cut_by_cost(flops_of(model), stages)
                                                    : layout::parse_stage_layout(asked, blocks, stages);
-  for (int rank = 0; rank < groups.pipeline_ranks(); ++rank) {
-    const std::vector<layout::StagePart> parts = plan.parts_of(rank);
-    if (std::all_of(parts.begin(), parts.end(),
-                    [](const auto& part) { return part.blocks == 0 && !part.embeddings && !part.end; }))
-      throw InputError(concat("pipeline rank ", rank, " of ", groups.pipeline_ranks(),
-                              " would hold nothing: the model's ", blocks, " blocks are cut into ", stages,
-                              " stages; use fewer (--pp_size, --pipeline_stages_per_rank), or another "
-                              "--pipeline_layout"));
-  }
+  config::check_shares(plan.stages, plan.schedule.rank_of);
   return plan;
 }
 

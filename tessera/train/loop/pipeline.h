@@ -35,7 +35,7 @@ struct PipelinePlan {
 
 /// The plan that the settings ask for (--pipeline_schedule, --pipeline_stages_per_rank, --pipeline_layout), with the
 /// micro-batches of gradient accumulation. Throws InputError for what the model, or the run, cannot have.
-PipelinePlan plan_pipeline(const RunConfig& config, const RunGroups& groups, const models::LanguageModel& model);
+PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel& model);
 /// "1f1b, 8 micro-batches; rank 0: embeddings, blocks 0-5; rank 1: blocks 6-11, end".
 std::string describe(const PipelinePlan& plan);
 

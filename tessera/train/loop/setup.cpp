@@ -12,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/config/model/validate_model.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/expert/experts.h>
@@ -20,8 +21,6 @@
 
 namespace tessera::train {
 namespace {
-
-constexpr std::int64_t default_block_size = 1024;  // run_clm.py
 
 bool has_tokenizer(const std::string& folder) {
   if (folder.empty() || !is_directory(folder)) return false;
@@ -32,24 +31,6 @@ bool has_tokenizer(const std::string& folder) {
 bool is_token_file(const std::string& path) {
   const std::string name = to_lower(path);
   return name.ends_with(".bin") || name.ends_with(".idx");
-}
-
-void check_example_length(std::int64_t asked, std::int64_t positions) {
-  if (asked > positions)
-    throw InputError(
-        concat("--max_seq_length ", asked, " is longer than the model's ", positions, " positions: lower it"));
-}
-
-std::int64_t choose_block_size(std::int64_t asked, std::int64_t positions) {
-  if (asked == 0) return std::min(default_block_size, positions);
-  if (asked > positions)
-    throw InputError(
-        concat("--block_size ", asked, " is longer than the model's ", positions,
-               " positions: lower it, or raise n_positions (--config_overrides) of a model that starts from scratch"));
-  if (asked < 2)
-    throw InputError(
-        concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));
-  return asked;
 }
 
 void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place, const models::LanguageModel& model) {
@@ -194,7 +175,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit)
                          : models::load_language_model(config.model, seed, edit);
   if (pipelined) {
-    setup.pipeline = plan_pipeline(config, groups, *setup.model);
+    setup.pipeline = plan_pipeline(config, *setup.model);
     setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
   }
   if (few_experts) {
@@ -208,9 +189,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     setup.model->set_experts(expert_parallel(groups.experts));
   }
   setup.lora = set_up_adapters(*setup.model, config, world.rank());
-  setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
+  setup.block_size = config::choose_block_size(config.data, setup.model->max_positions());
 
-  check_example_length(config.data.max_seq_length, setup.model->max_positions());
   check_model_fits(groups, config, *setup.model, setup.block_size);
 
   const std::string place = tokenizer_place(config.model);

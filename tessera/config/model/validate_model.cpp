@@ -1,0 +1,169 @@
+#include <tessera/config/model/validate_model.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/mesh.h>
+#include <tessera/config/core/model_presets.h>
+#include <tessera/config/core/rule_checks.h>
+#include <tessera/config/core/run_schedule.h>
+#include <tessera/layout/mesh_rules.h>
+#include <tessera/layout/stages.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace tessera::config {
+namespace {
+
+constexpr std::int64_t default_block_size = 1024;  // run_clm.py
+
+const Value* member(const Value& json, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const Value* value = json.find(name); value != nullptr && !value->is_null()) return value;
+  return nullptr;
+}
+
+/// 0: the file does not say it.
+std::int64_t number(const Value& json, std::initializer_list<const char*> names) {
+  const Value* value = member(json, names);
+  return value != nullptr && value->kind() == Value::Kind::integer ? value->as_int() : 0;
+}
+
+layout::ModelSizes sizes_of(const Value& json) {
+  layout::ModelSizes sizes;
+  if (const Value* type = member(json, {"model_type"}); type != nullptr && type->is_string())
+    sizes.name = type->as_string();
+  sizes.heads = number(json, {"num_attention_heads", "n_head"});
+  sizes.key_heads = number(json, {"num_key_value_heads"});
+  sizes.vocabulary = number(json, {"vocab_size"});
+  // Experts are cut by rules of their own.
+  if (member(json, {"num_experts", "num_local_experts", "n_routed_experts"}) == nullptr) {
+    sizes.intermediate = number(json, {"intermediate_size", "n_inner"});
+    if (sizes.intermediate == 0) sizes.intermediate = 4 * number(json, {"n_embd"});
+  }
+  return sizes;
+}
+
+/// 0: not known, since some extensions of rotary positions stretch what the file says.
+std::int64_t positions_of(const Value& json) {
+  const Value* rope = member(json, {"rope_scaling", "rope_parameters"});
+  const Value* type = rope != nullptr && rope->is_object() ? member(*rope, {"rope_type", "type"}) : nullptr;
+  if (type != nullptr && (!type->is_string() || type->as_string() == "linear" || type->as_string() == "dynamic"))
+    return 0;
+  return number(json, {"n_positions", "n_ctx", "max_position_embeddings"});
+}
+
+class ModelRules : RuleChecks {
+ public:
+  ModelRules(const Resolved& resolved, Problems& problems)
+      : RuleChecks(resolved, problems),
+        p_(resolved.values.parallel),
+        source_(c_.model.model_name_or_path.empty() ? "config_name" : "model_name_or_path") {}
+
+  void check() {
+    const std::optional<Value> json = read();
+    if (!json || !json->is_object()) return;
+    lengths(positions_of(*json));
+    if (p_.tp_size * p_.cp_size > 1) mesh(*json);
+    if (p_.pp_size > 1) stages(number(*json, {"num_hidden_layers", "n_layer"}));
+  }
+
+ private:
+  /// Nothing where the settings name no model, or one that is not there, which has been said.
+  std::optional<Value> read() {
+    const ModelConfig& m = c_.model;
+    const std::string folder = m.model_name_or_path, name = m.config_name;
+    const bool loaded = !folder.empty();
+    try {
+      if (loaded) {
+        const std::string file = path_join(folder, "config.json");
+        if (!path_exists(file) || path_exists(path_join(folder, "adapter_config.json"))) return std::nullopt;
+        return read_json(file);
+      }
+      const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json") || is_directory(name);
+      if (name.empty() || (is_path && !path_exists(is_directory(name) ? path_join(name, "config.json") : name)))
+        return std::nullopt;
+      return model_from_scratch(m);
+    } catch (const InputError& error) {
+      problem({source_, "config_overrides"}, error.what());
+      return std::nullopt;
+    }
+  }
+
+  void lengths(std::int64_t positions) {
+    if (positions == 0) return;
+    try {
+      (void)choose_block_size(c_.data, positions);
+    } catch (const InputError& error) {
+      problem({"block_size", "max_seq_length", source_, "config_overrides"}, error.what());
+    }
+  }
+
+  void mesh(const Value& json) {
+    const auto processes = static_cast<int>(p_.num_processes);
+    if (processes == 0 || !mesh_problem(c_, processes, processes).empty()) return;
+    layout::MeshUse use{.sequence_parallel = p_.sequence_parallel && p_.tp_size > 1,
+                        .method = p_.cp_comm_type,
+                        .head_ranks = static_cast<int>(p_.cp_a2a_size)};
+    // Blocks of a stream are cut as they are; examples, and what context parallelism cuts, are filled up.
+    const std::string file = to_lower(c_.data.train_file);
+    const std::int64_t positions = positions_of(json);
+    if (use.sequence_parallel && p_.cp_size == 1 && positions > 0 && (file.ends_with(".txt") || file.ends_with(".bin")))
+      use.sequence = c_.data.block_size > 0 ? c_.data.block_size : std::min(default_block_size, positions);
+    for (const layout::MeshProblem& wrong :
+         layout::mesh_problems(run_mesh(c_, processes, processes), sizes_of(json), use))
+      problem({"tp_size", "cp_size", "cp_comm_type", "cp_a2a_size", "sequence_parallel", "num_processes", "block_size",
+               source_, "config_overrides"},
+              wrong.text);
+  }
+
+  /// Whether every process of the pipeline has something to do. Stages of equal cost are cut when the model is there.
+  void stages(std::int64_t blocks) {
+    if (blocks < 1 || blocks > layout::most_blocks_in_layout || p_.pipeline_layout == layout::layout_by_flops) return;
+    std::vector<int> rank_of;
+    std::vector<layout::StagePart> parts;
+    try {
+      rank_of = ranks_of_stages(c_);
+      if (!p_.pipeline_layout.empty()) parts = layout::parse_stage_layout(p_.pipeline_layout, layout::any_blocks, 0);
+      if (!parts.empty() && parts.size() != rank_of.size()) return;
+    } catch (const InputError&) {
+      return;  // validate_mesh has said it
+    }
+    try {
+      const auto count = static_cast<int>(rank_of.size());
+      parts = parts.empty() ? layout::cut_evenly(blocks, count)
+                            : layout::parse_stage_layout(p_.pipeline_layout, blocks, count);
+      check_shares(parts, rank_of);
+    } catch (const InputError& error) {
+      problem(
+          {"pp_size", "pipeline_layout", "pipeline_schedule", "pipeline_stages_per_rank", source_, "config_overrides"},
+          error.what());
+    }
+  }
+
+  const ParallelConfig& p_;
+  const char* source_;  ///< the setting that names the model
+};
+
+}  // namespace
+
+std::int64_t choose_block_size(const DataConfig& data, std::int64_t positions) {
+  if (data.max_seq_length > positions)
+    throw InputError(concat("--max_seq_length ", data.max_seq_length, " is longer than the model's ", positions,
+                            " positions: lower it"));
+  const std::int64_t asked = data.block_size;
+  if (asked == 0) return std::min(default_block_size, positions);
+  if (asked > positions)
+    throw InputError(
+        concat("--block_size ", asked, " is longer than the model's ", positions,
+               " positions: lower it, or raise n_positions (--config_overrides) of a model that starts from scratch"));
+  if (asked < 2)
+    throw InputError(
+        concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));
+  return asked;
+}
+
+void validate_model(const Resolved& resolved, Problems& problems) { ModelRules(resolved, problems).check(); }
+
+}  // namespace tessera::config

@@ -1,0 +1,102 @@
+// The rules between settings and the sizes of the model: what a run would say when it has made it.
+
+#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/validate_said.h>
+#include <tessera/config/model/validate_model.h>
+
+#include <gtest/gtest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+
+namespace tessera::config {
+namespace {
+
+/// What is wrong with these flags, as config check and --print_config say it.
+std::string problems_of(const std::string& line) {
+  std::vector<std::string> words;
+  for (const std::string& word : split(line, ' '))
+    if (!word.empty()) words.push_back(word);
+  Problems problems;
+  const Resolved resolved = resolve_flags(words, problems, [](const std::string&) { return std::nullopt; });
+  validate_said(resolved, problems);
+  return join(problems.lines, "; ");
+}
+
+TEST(ValidateModel, Lengths) {
+  EXPECT_EQ(problems_of("--config_name gpt2-tiny --block_size 256 --max_seq_length 256"), "");
+  EXPECT_EQ(problems_of("--config_name gpt2-tiny --block_size 257"),
+            "--block_size 257 is longer than the model's 256 positions: lower it, or raise n_positions "
+            "(--config_overrides) of a model that starts from scratch");
+  EXPECT_EQ(problems_of("--config_name gpt2-tiny --config_overrides n_positions=512 --block_size 257"), "");
+  EXPECT_EQ(problems_of("--config_name llama-tiny --max_seq_length 1025"),
+            "--max_seq_length 1025 is longer than the model's 1024 positions: lower it");
+  DataConfig data;
+  EXPECT_EQ(choose_block_size(data, 100), 100);
+  EXPECT_EQ(choose_block_size(data, 5000), 1024);
+}
+
+TEST(ValidateModel, PositionsThatAreStretchedAreNotJudged) {
+  EXPECT_EQ(problems_of(R"(--config_name llama-tiny --block_size 2000 --config_overrides {"rope_scaling":{"rope_type":)"
+                        R"("linear","factor":4}})"),
+            "");
+  EXPECT_NE(problems_of(R"(--config_name llama-tiny --block_size 2000 --config_overrides {"rope_scaling":{"rope_type":)"
+                        R"("yarn","factor":4}})"),
+            "");
+}
+
+TEST(ValidateModel, Overrides) {
+  EXPECT_EQ(problems_of("--config_name gpt2-tiny --config_overrides n_layers=5"),
+            "config_overrides: the configuration has no \"n_layers\"; did you mean \"n_layer\"?");
+  EXPECT_EQ(problems_of("--config_name gpt2-tiny --config_overrides n_layer=x"),
+            "config_overrides: n_layer=\"x\": n_layer takes an integer");
+  EXPECT_EQ(problems_of("--config_name gpt3"),
+            "config_name \"gpt3\" is neither a file nor a preset; presets: gpt2, gpt2-tiny, llama-tiny, qwen2-tiny, "
+            "qwen3-tiny, mixtral-tiny, qwen2-moe-tiny, qwen3-moe-tiny, deepseek-v3-tiny");
+}
+
+TEST(ValidateModel, WhatTensorParallelismCuts) {
+  EXPECT_EQ(problems_of("--config_name gpt2-tiny --tp_size 2 --num_processes 2"), "");
+  const std::string heads = problems_of("--config_name gpt2-tiny --tp_size 8 --num_processes 8");
+  EXPECT_TRUE(heads.starts_with("tp=8: each rank has as many attention heads, but the 4 of gpt2 do not divide by 8"))
+      << heads;
+  const std::string inner =
+      problems_of("--config_name llama-tiny --config_overrides intermediate_size=99 --tp_size 2 --num_processes 2");
+  EXPECT_TRUE(inner.starts_with("tp=2: the MLP's intermediate size 99 of llama does not divide by 2")) << inner;
+  const std::string block = problems_of(
+      "--config_name llama-tiny --tp_size 4 --num_processes 4 --sequence_parallel --block_size 130 --train_file a.txt");
+  EXPECT_NE(block.find("the sequence of 130 tokens must divide by tp = 4 (sequence_parallel)"), block.npos) << block;
+  EXPECT_EQ(problems_of("--config_name mixtral-tiny --config_overrides intermediate_size=99 --tp_size 2 "
+                        "--num_processes 2"),
+            "");
+}
+
+TEST(ValidateModel, StagesOfAPipeline) {
+  EXPECT_EQ(problems_of("--config_name gpt2-tiny --pp_size 4 --num_processes 4"), "");
+  EXPECT_EQ(
+      problems_of("--config_name gpt2-tiny --config_overrides n_layer=2 --pp_size 8 --num_processes 8"),
+      "pipeline rank 2 of 8 would hold nothing: the model's 2 blocks are cut into 8 stages; use fewer (--pp_size, "
+      "--pipeline_stages_per_rank), or another --pipeline_layout");
+  const std::string layout =
+      problems_of("--config_name gpt2-tiny --pp_size 2 --num_processes 2 --pipeline_layout Ett|tL");
+  EXPECT_NE(layout.find("3"), layout.npos) << layout;
+  EXPECT_NE(layout.find("4"), layout.npos) << layout;
+  EXPECT_EQ(problems_of("--config_name gpt2-tiny --pp_size 2 --num_processes 2 --pipeline_layout flops"), "");
+}
+
+TEST(ValidateModel, FilesOfModels) {
+  const TemporaryFolder folder;
+  const std::string file = path_join(folder.path(), "config.json");
+  const std::string line = concat("--model_name_or_path ", folder.path(), " --block_size 65");
+  write_file_atomically(file, "{}");  // what it lacks the model itself says
+  EXPECT_EQ(problems_of(line), "");
+  write_file_atomically(file, R"({"model_type": "llama", "max_position_embeddings": 64})");
+  EXPECT_TRUE(problems_of(line).starts_with("--block_size 65 is longer than the model's 64 positions"));
+  write_file_atomically(file, "{\"model_type\": ");
+  EXPECT_NE(problems_of(line).find("config.json:1:"), std::string::npos) << problems_of(line);
+  EXPECT_EQ(problems_of(concat("--config_name ", folder.path(), "/none/config.json")),
+            concat("--config_name ", folder.path(), "/none/config.json: no such file or folder"));
+}
+
+}  // namespace
+}  // namespace tessera::config
