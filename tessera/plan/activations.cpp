@@ -81,7 +81,6 @@ void keep_mlp(Kept& kept, const Model& m, double inner) {
 }  // namespace
 
 BlockActivations block_activations(const Model& m, const Plan& run, bool sparse) {
-  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double t = run.tp(), tokens = run.tokens(), c = real(m.hidden);
   const bool whole_heads = m.latent || m.wide_head_norm;  // every rank computes all heads
   const double heads = whole_heads ? real(m.heads) : std::ceil(real(m.heads) / t);

@@ -78,7 +78,7 @@ Cluster cluster_of(const Row& r) {
   return c;
 }
 
-std::string plain(std::string_view name) {
+std::string letters_of(std::string_view name) {
   std::string text;
   for (const char c : to_lower(name))
     if (c != '-' && c != '_' && c != ' ') text += c;
@@ -88,11 +88,11 @@ std::string plain(std::string_view name) {
 std::optional<Cluster> known(const std::string& name) {
   static const std::pair<const char*, const char*> others[] = {
       {"a10080", "A100"}, {"a10080gb", "A100"}, {"a10040gb", "A100-40"}, {"h10080", "H100"}, {"4090", "RTX4090"}};
-  std::string wanted = plain(name);
+  std::string wanted = letters_of(name);
   for (const auto& [other, ours] : others)
-    if (wanted == other) wanted = plain(ours);
+    if (wanted == other) wanted = letters_of(ours);
   for (const Row& row : rows)
-    if (wanted == plain(row.name)) return cluster_of(row);
+    if (wanted == letters_of(row.name)) return cluster_of(row);
   return std::nullopt;
 }
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <span>
 
 namespace tessera::plan {
 
@@ -143,8 +143,7 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
 
 /// Everything but what is in flight.
 Memory fixed_memory(const Model& model, const Plan& run, const Elements& elements,
-                    const std::vector<layout::StagePart>& parts, const BlockActivations kinds[2],
-                    double process_bytes) {
+                    std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double process_bytes) {
   Memory memory;
   Elements::Piece all;
   double root = 0, unit = 0, moment = 0, again = 0;
@@ -179,10 +178,22 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
 
 }  // namespace
 
+int representative_micro_batches(const Plan& run) {
+  const std::int64_t p = run.pp(), m = run.micro_batches;
+  return static_cast<int>(m <= 4 * p ? m : 3 * p + m % p);
+}
+
 int rank_of_stage(const Plan& run, int stage) {
   const schedule::ScheduleRow& row = schedule::schedule_of(run.schedule);
   const int p = run.pp(), turn = stage / p, place = stage % p;
   return row.placement == schedule::Placement::v && turn % 2 == 1 ? p - 1 - place : place;
+}
+
+Memory memory_of_piece(const Model& model, const Plan& run, const Elements& elements, const layout::StagePart& piece,
+                       const BlockActivations kinds[2], double in_flight, double process_bytes) {
+  Memory memory = fixed_memory(model, run, elements, {&piece, 1}, kinds, process_bytes);
+  memory[activations] += in_flight * stage_activations(model, run, piece, kinds);
+  return memory;
 }
 
 Memory memory_of_rank(const Model& model, const Plan& run, const Elements& elements, int rank, int in_flight,
@@ -209,7 +220,7 @@ std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double p
   const Elements elements = elements_of(model, run.tp(), run.mesh.ep);
   if (run.pp() == 1) return {memory_of_rank(model, run, elements, 0, 1, process_bytes)};
   const schedule::Schedule plan = schedule::make_schedule(
-      run.schedule, {run.pp(), static_cast<int>(run.stages_per_rank), static_cast<int>(run.micro_batches)});
+      run.schedule, {run.pp(), static_cast<int>(run.stages_per_rank), representative_micro_batches(run)});
   BlockActivations kinds[2] = {block_activations(model, run, false), {}};
   if (model.experts) kinds[1] = block_activations(model, run, true);
   schedule::Costs costs;

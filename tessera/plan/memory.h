@@ -68,6 +68,13 @@ std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double p
 /// micro-batches x stages of the rank.
 Memory memory_of_rank(const Model& model, const Plan& run, const Elements& elements, int rank, int in_flight,
                       double process_bytes);
+/// The same with all blocks of a rank in one piece and what they keep already known: a search's inner loop. `kinds`:
+/// dense and sparse blocks. `in_flight`: micro-batches of the whole piece.
+Memory memory_of_piece(const Model& model, const Plan& run, const Elements& elements, const layout::StagePart& piece,
+                       const BlockActivations kinds[2], double in_flight, double process_bytes);
+/// So many micro-batches show what a pipeline does with any larger number that leaves the same rest of p: the middle of
+/// every schedule repeats itself, so bubbles and peaks no longer change.
+int representative_micro_batches(const Plan& run);
 /// The rank of the stage s of p x v under the run's schedule.
 int rank_of_stage(const Plan& run, int stage);
 

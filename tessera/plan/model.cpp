@@ -197,7 +197,6 @@ namespace {
 /// Matrix elements of one layer that a token meets. Counted from sizes, not from tensors(): a search asks often, and a
 /// layer may have hundreds of experts.
 double matrices_of_layer(const Model& m, bool sparse) {
-  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double c = real(m.hidden), q = real(m.query_width()), k = real(m.key_width());
   double attention = 2 * c * q + 2 * c * k;
   if (m.latent) {

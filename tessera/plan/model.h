@@ -10,6 +10,8 @@
 ///   hardware.h    devices and links
 ///   costs.h       seconds of products, passes over memory, collectives
 ///   time.h        seconds of a step
+///   search.h      all plans of a cluster, ranked, and why others lose
+///   from_config.h from the settings of `tessera train` to a plan
 ///
 /// Names and shapes are those of Hugging Face's transformers (transformers/models/*/modeling_*.py), which are also
 /// those of tessera/models; a test of that layer compares the two, so that a plan cannot drift from a run.
@@ -23,6 +25,9 @@
 #include <vector>
 
 namespace tessera::plan {
+
+/// A count in a formula.
+inline double real(std::int64_t n) { return static_cast<double>(n); }
 
 /// What a parameter belongs to.
 enum class Part : unsigned char { embedding, norm, attention, mlp, router, expert, head };

@@ -33,8 +33,6 @@ void add(StepTime& to, const StepTime& from, double times = 1) {
   for (std::size_t i = 0; i < time_kinds; ++i) to.seconds[i] += times * from.seconds[i];
 }
 
-double real(std::int64_t n) { return static_cast<double>(n); }
-
 /// Bytes of an element of what products take.
 double product_element(const Plan& run) { return run.numerics.product; }
 
@@ -174,9 +172,37 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   stage.backward[TimeKind::passes] += pass_seconds(d, tokens * words * run.numerics.logits);
 }
 
-/// Seconds of data-parallel exchanges, and the compute of a rank that may hide them.
-double exposed_data(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
-                    double step_compute, double last_backward, double hidden) {
+}  // namespace
+
+double mean_seen_tokens(const Model& m, const Plan& run) {
+  if (m.windows.empty()) return seen_tokens(m, run, 0);
+  double sum = 0;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer) sum += seen_tokens(m, run, layer);
+  return sum / real(m.layers);
+}
+
+double embedding_seconds(const Model& m, const Plan& run, const Cluster& cluster) {
+  StageTime stage;
+  add_ends(stage, m, run, {}, cluster, {.embeddings = true});
+  return stage.forward.total() + stage.backward.total();
+}
+
+double head_seconds(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster) {
+  StageTime stage;
+  add_ends(stage, m, run, elements, cluster, {.end = true});
+  return stage.forward.total() + stage.backward.total();
+}
+
+double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Cluster& cluster) {
+  const bool divides = row_of(run.strategy).shard_optimizer && run.shard_ranks() > 1;
+  const double own = divides ? all.shared / run.shard_ranks() + all.experts / run.expert_shard_ranks() : all.all();
+  const Numerics& n = run.numerics;
+  // The norm reads gradients, the update reads them again, reads and writes parameters and states.
+  return pass_seconds(cluster.device, own * (2 * n.gradient + 2 * n.shard + 2 * n.states));
+}
+
+double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
+                            double step_compute, double last_backward, double hidden) {
   const layout::Mesh& mesh = run.mesh;
   const int shard_axis = mesh.size(Axis::dp_shard) * run.cp(), copies = mesh.size(Axis::dp_replicate);
   const int replicas = shard_axis * copies;
@@ -214,8 +240,6 @@ double exposed_data(const Plan& run, const Elements::Piece& all, double root, co
   const double ends = total * std::min(1.0, 2 * root / std::max(1.0, all.all())) / std::max(1.0, m);
   return std::min(total, std::max(0.0, total - hides) + ends);
 }
-
-}  // namespace
 
 StepTime step_time(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
                    const TimeOptions& options) {
@@ -281,7 +305,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
     const double message = run.tokens() / (run.sequence_parallel ? run.tp() : 1) * real(m.hidden) * run.numerics.inside;
     const int stride = stride_of(run.mesh, Axis::pp);
     const schedule::Shape shape{p, static_cast<int>(run.stages_per_rank), static_cast<int>(run.micro_batches)};
-    if (options.simulate && micro_batches * p * real(run.stages_per_rank) < 4e5) {
+    if (options.simulate) {
       schedule::Costs costs;
       costs.stages.clear();
       for (const StageTime& stage : times) {
@@ -294,8 +318,10 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
       }
       costs.latency = message_seconds(cluster, stride, 0);
       costs.seconds_per_byte = message_seconds(cluster, stride, 1e9) / 1e9 - costs.latency / 1e9;
-      const double total = time_schedule(schedule::make_schedule(run.schedule, shape), costs).total;
-      step[TimeKind::bubble] = std::max(0.0, total - busy);
+      const int shown = representative_micro_batches(run);
+      const schedule::Shape simulated{p, shape.stages_per_rank, shown};
+      const double total = time_schedule(schedule::make_schedule(run.schedule, simulated), costs).total;
+      step[TimeKind::bubble] = std::max(0.0, total - busy * shown / micro_batches);
     } else {
       const schedule::ScheduleRow& row = schedule::schedule_of(run.schedule);
       const double one = 1 / micro_batches / real(run.stages_per_rank);
@@ -309,15 +335,8 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
     }
   }
   step[TimeKind::data] =
-      exposed_data(run, pieces[busiest], roots[busiest], cluster, busy, last_backward, options.hidden);
-  const StrategyRow& row = row_of(run.strategy);
-  const bool divides = row.shard_optimizer && run.shard_ranks() > 1;
-  const double own =
-      divides ? pieces[busiest].shared / run.shard_ranks() + pieces[busiest].experts / run.expert_shard_ranks()
-              : pieces[busiest].all();
-  const Numerics& n = run.numerics;
-  // The norm reads gradients, the update reads them again, reads and writes parameters and states.
-  step[TimeKind::optimizer] = pass_seconds(cluster.device, own * (2 * n.gradient + 2 * n.shard + 2 * n.states));
+      exposed_data_seconds(run, pieces[busiest], roots[busiest], cluster, busy, last_backward, options.hidden);
+  step[TimeKind::optimizer] = optimizer_seconds(run, pieces[busiest], cluster);
   const double world = run.mesh.world_size();
   if (world > 1) step[TimeKind::jitter] = step.total() * options.deviation * std::sqrt(2 * std::log(world));
   return step;

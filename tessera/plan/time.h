@@ -56,6 +56,19 @@ struct TimeOptions {
 StepTime step_time(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
                    const TimeOptions& options = {});
 
+/// Tokens that a query sees on average over the layers, as computed (of a causal half, half).
+double mean_seen_tokens(const Model& model, const Plan& run);
+/// Seconds of the embedding and of head with loss for one micro-batch, forward and backward.
+double embedding_seconds(const Model& model, const Plan& run, const Cluster& cluster);
+double head_seconds(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster);
+
+/// What of data parallelism's exchanges a step waits for. `all`: the rank's elements, `root`: of its largest unit;
+/// `step_compute`, `last_backward`: seconds that may hide them.
+double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
+                            double step_compute, double last_backward, double hidden);
+/// The norm of the gradients and the update.
+double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Cluster& cluster);
+
 /// Model FLOP per second and device over the peak. `half`: causal attention counts as computed.
 double model_flops_utilization(const Model& model, const Plan& run, const Cluster& cluster, double step_seconds,
                                bool half = false);

@@ -2,6 +2,9 @@
 
 #include "program.h"
 
+#include <tessera/base/text.h>
+#include <tessera/base/value.h>
+
 namespace tessera::testing {
 namespace {
 
@@ -39,6 +42,15 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "groups", "--mesh", "tp=2", "--rank", "2"}, "--rank 2: a whole number from 0 to 1"},
       {{"plan", "groups", "--mesh", "tp=2", "--group", "tq"}, "no axis 'tq'"},
       {{"plan", "groups", "--mesh", "tp=1073741823"}, "at most 16777216"},
+      {{"plan", "--gpus", "8xH100"}, "which model?"},
+      {{"plan", "--model", "llama-3-8b", "--global_batch", "8"}, "which devices?"},
+      {{"plan", "--model", "lama-3-8b", "--gpus", "8xH100", "--global_batch", "8"}, "did you mean llama-3-8b?"},
+      {{"plan", "--model", "llama-3-8b", "--gpus", "8xH1000", "--global_batch", "8"}, "did you mean H100?"},
+      {{"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "8", "--tp", "3"},
+       "--tp 3 does not divide the 8 devices"},
+      {{"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "8", "--strategy", "zero4"},
+       "--strategy"},
+      {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--tp_size", "16"}, "tp_size"},
   };
   for (const auto& [arguments, words] : table) {
     const auto run = tessera(arguments);
@@ -46,6 +58,38 @@ TEST(PlanCommand, what_is_wrong_is_said) {
     EXPECT_NE(run.err.find(words), std::string::npos) << run.err;
   }
   EXPECT_EQ(tessera({"plan", "groups", "--help"}).exit_code, 0);
+}
+
+TEST(PlanCommand, best_plans_of_a_cluster) {
+  const Strings question = {"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "64"};
+  const auto run = tessera(question + Strings{"--explain"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  for (const char* line : {"llama-3-8b, 8.0 G parameters, on 8xH100: 64 rows of 4096 tokens a step, bf16\n",
+                           "   tokens/s   MFU   step s  memory  plan\n", "Changed in one setting\n",
+                           "Run it\n  tessera train --num_processes 8 "})
+    EXPECT_NE(run.out.find(line), std::string::npos) << line << "\n" << run.out;
+  for (const std::string& line : split(run.out, '\n')) EXPECT_LE(line.size(), 120u) << line;
+  const auto json = tessera(question + Strings{"--json", "--max", "2"});
+  const Value value = parse_json(json.out, "plan");
+  EXPECT_EQ(value.at("plans").items().size(), 2u);
+  EXPECT_GT(value.at("plans").items()[0].at("tokens_per_second").as_real(), 1e4);
+  const auto none = tessera({"plan", "--model", "llama-3-70b", "--gpus", "1xH100", "--global_batch", "1"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.out.find("Nothing fits"), std::string::npos) << none.out;
+}
+
+TEST(PlanCommand, check_says_whether_a_run_fits) {
+  const Strings run = {"plan",       "check",        "--config_name", "llama-3-8b",
+                       "--gpus",     "8xH100",       "--bf16",        "--strategy",
+                       "full_shard", "--block_size", "8192",          "--per_device_train_batch_size",
+                       "2"};
+  const auto too_large = tessera(run);
+  EXPECT_EQ(too_large.exit_code, 1) << too_large.err;
+  EXPECT_NE(too_large.out.find("does not fit: every rank needs "), std::string::npos) << too_large.out;
+  EXPECT_NE(too_large.out.find(": use --gradient_checkpointing: "), std::string::npos) << too_large.out;
+  const auto fits = tessera(run + Strings{"--gradient_checkpointing"});
+  EXPECT_EQ(fits.exit_code, 0) << fits.out << fits.err;
+  EXPECT_NE(fits.out.find("fits: "), std::string::npos) << fits.out;
 }
 
 }  // namespace

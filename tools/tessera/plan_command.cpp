@@ -1,6 +1,6 @@
 /// \file
-/// tessera plan: what a job would look like, without starting it. `groups`: which ranks work together on a mesh;
-/// `schedule` is in plan_schedule.cpp.
+/// tessera plan: what a job would look like, without starting it. `groups`: which ranks work together on a mesh; the
+/// others are in plan_search.cpp, plan_check.cpp and plan_schedule.cpp.
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/command_flags.h>
@@ -18,10 +18,14 @@ using layout::Mesh;
 using layout::View;
 
 constexpr const char* help =
+    "tessera plan --model llama-3-70b --gpus 64xH100 --global_batch 512\n"
+    "                                            how to train a model on a cluster\n"
+    "tessera plan check FILE --gpus 8xH100       what a run will need, and whether it fits\n"
+    "tessera plan hardware [NAME]                devices that are known\n"
     "tessera plan groups --mesh pp=2,dp=2,tp=2   which ranks work together on a mesh\n"
     "tessera plan schedule --schedule zbv --pp 4 --microbatches 8\n"
     "                                            who does what when in a pipeline\n\n"
-    "tessera plan groups --help and tessera plan schedule --help say more.\n";
+    "tessera plan --model --help, and --help behind each of the others, say more.\n";
 
 constexpr const char* groups_help =
     "tessera plan groups --mesh AXIS=SIZE,... [options]\n\n"
@@ -163,12 +167,16 @@ int plan_command(const Arguments& arguments) {
     std::fputs(help, stdout);
     return 0;
   }
+  if (what.starts_with("--")) return plan_search_command(arguments);
   const Arguments rest(arguments.begin() + 1, arguments.end());
   if (what == "groups") return groups_command(rest == Arguments{"-h"} ? Arguments{"--help"} : rest);
   if (what == "schedule") return plan_schedule_command(rest);
-  const auto near = nearest(what, Arguments{"groups", "schedule"});
-  throw InputError(concat("tessera plan: unknown '", what, "'; ",
-                          near ? concat("did you mean ", *near, "?") : "there are groups and schedule"));
+  if (what == "check") return plan_check_command(rest);
+  if (what == "hardware") return plan_hardware_command(rest);
+  const auto near = nearest(what, Arguments{"groups", "schedule", "check", "hardware"});
+  throw InputError(concat(
+      "tessera plan: unknown '", what, "'; ",
+      near ? concat("did you mean ", *near, "?") : "there are check, hardware, groups and schedule, or --model"));
 }
 
 }  // namespace tessera::tool

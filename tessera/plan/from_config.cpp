@@ -1,0 +1,92 @@
+#include <tessera/plan/from_config.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/mesh.h>
+#include <tessera/config/core/model_presets.h>
+#include <tessera/layout/schedule/table.h>
+#include <tessera/plan/presets.h>
+
+#include <algorithm>
+
+namespace tessera::plan {
+namespace {
+
+/// Bytes that the optimizer keeps per element (optim/): one moment or two, Adafactor next to nothing.
+double state_bytes(const OptimizationConfig& config) {
+  const double moment = config.bf16_optimizer_states ? 2 : 4;
+  switch (config.optim) {
+    case OptimizerKind::sgd:
+      return config.momentum > 0 ? moment : 0;
+    case OptimizerKind::lars:
+    case OptimizerKind::lion:
+    case OptimizerKind::adagrad:
+      return moment;
+    case OptimizerKind::adafactor:
+      return 0.01;
+    default:
+      return 2 * moment;
+  }
+}
+
+/// "every" of --gradient_checkpointing_kwargs: JSON or key=value pairs; 1 where nothing is said.
+std::int64_t every_of(const std::string& text) {
+  const std::size_t found = text.find("every");
+  if (found == std::string::npos) return 1;
+  const std::size_t first = text.find_first_of("0123456789", found);
+  if (first == std::string::npos) return 1;
+  const std::size_t last = text.find_first_not_of("0123456789", first);
+  return std::max<std::int64_t>(1, parse_int(text.substr(first, last - first)).value_or(1));
+}
+
+}  // namespace
+
+Model model_of(const RunConfig& config) {
+  const ModelConfig& m = config.model;
+  if (!m.model_name_or_path.empty()) return find_model(m.model_name_or_path);
+  if (m.config_name.empty())
+    throw InputError("which model? --model_name_or_path names a folder, --config_name a config.json or a preset");
+  if (!path_exists(m.config_name))
+    if (const auto preset = config::model_preset(m.config_name)) {
+      Model model = read_model(*preset);
+      model.name = m.config_name;
+      return model;
+    }
+  return find_model(m.config_name);
+}
+
+Plan plan_of(const RunConfig& config, const Model& model, const Cluster& cluster) {
+  const OptimizationConfig& o = config.optimization;
+  const ParallelConfig& p = config.parallel;
+  Plan plan;
+  plan.on_cpu = config.device == tessera::Device::cpu && cluster.on_cpu;
+  plan.mesh = config::run_mesh(config, cluster.devices, cluster.per_node);
+  plan.strategy = config.sharding.strategy;
+  plan.offload = config.sharding.cpu_offload;
+  const bool narrow = config.sharding.param_dtype != FloatType::fp32;
+  plan.precision = narrow ? Precision::bf16_whole : o.bf16 || o.fp16 ? Precision::bf16 : Precision::fp32;
+  plan.numerics = numerics_of(plan.precision, plan.on_cpu);
+  plan.numerics.wire = config.sharding.reduce_dtype != FloatType::fp32 ? 2 : 4;
+  plan.numerics.states = state_bytes(o);
+  plan.sequence = config.data.block_size > 0 ? config.data.block_size : std::min<std::int64_t>(1024, model.positions);
+  plan.rows = o.per_device_train_batch_size;
+  plan.micro_batches = o.gradient_accumulation_steps;
+  plan.recompute = o.gradient_checkpointing ? every_of(o.gradient_checkpointing_kwargs) : 0;
+  plan.sequence_parallel = p.sequence_parallel;
+  plan.bucket_bytes = p.ddp_bucket_cap_mb * (1 << 20);
+  if (p.pp_size > 1) {
+    const layout::schedule::ScheduleRow& row = layout::schedule::schedule_of(p.pipeline_schedule);
+    plan.schedule = row.name;
+    plan.stages_per_rank = p.pipeline_stages_per_rank > 0 ? p.pipeline_stages_per_rank : row.least_stages;
+  }
+  if (const std::string problem = plan_problem(model, plan); !problem.empty()) throw InputError(problem);
+  if (p.pp_size > 1 && !p.pipeline_layout.empty() && p.pipeline_layout != layout::layout_by_flops)
+    plan.parts =
+        layout::parse_stage_layout(p.pipeline_layout, model.layers, static_cast<int>(plan.pp() * plan.stages_per_rank));
+  else
+    cut_plan(model, plan);
+  return plan;
+}
+
+}  // namespace tessera::plan

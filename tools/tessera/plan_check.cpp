@@ -1,0 +1,144 @@
+/// \file
+/// tessera plan check FILE...|settings: what a run will need, and whether it fits, before it is started.
+
+#include <tessera/base/error.h>
+#include <tessera/config/core/mesh.h>
+#include <tessera/plan/from_config.h>
+#include <tools/tessera/commands.h>
+#include <tools/tessera/config_command.h>
+#include <tools/tessera/plan_output.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace tessera::tool {
+namespace {
+
+using plan::Candidate;
+using plan::Question;
+
+constexpr const char* check_help =
+    "tessera plan check [FILE] --gpus 8xH100 [settings of tessera train]\n\n"
+    "Memory by kind of the rank that needs most, and the time of a step, of a run as\n"
+    "it would be started: FILE and settings as for `tessera config show` (our YAML,\n"
+    "accelerate's, DeepSpeed's JSON, TrainingArguments). Exit code 1: it does not fit.\n\n"
+    "  --gpus CLUSTER    the devices [num_processes x CPU]\n"
+    "  --memory GB       that a device may need [94 % of what it has]\n"
+    "  --json            the same as JSON\n";
+
+/// Takes `--name value` or `--name=value` out of the arguments.
+std::optional<std::string> taken(Arguments& arguments, const std::string& name) {
+  for (auto a = arguments.begin(); a != arguments.end(); ++a) {
+    if (a->starts_with("--" + name + "=")) {
+      std::string value = a->substr(name.size() + 3);
+      arguments.erase(a);
+      return value;
+    }
+    if (*a != "--" + name) continue;
+    if (a + 1 == arguments.end()) throw InputError(concat("--", name, " needs a value"));
+    std::string value = *(a + 1);
+    arguments.erase(a, a + 2);
+    return value;
+  }
+  return std::nullopt;
+}
+
+/// The smallest change that makes it fit, as a sentence; empty: there is none among those tried.
+std::string remedy(const Question& q, const Candidate& c) {
+  struct Try {
+    std::string text;
+    plan::Plan plan;
+  };
+  std::vector<Try> tries;
+  const auto change = [&](const std::string& text, auto&& apply) {
+    Try attempt{text, c.plan};
+    apply(attempt.plan);
+    attempt.plan.parts.clear();
+    tries.push_back(std::move(attempt));
+  };
+  if (c.plan.recompute != 1) change("--gradient_checkpointing", [](plan::Plan& p) { p.recompute = 1; });
+  const auto shard = [](plan::Plan& p) {
+    p.strategy = Strategy::full_shard;
+    p.mesh.sizes[2] *= p.mesh.sizes[1];
+    p.mesh.sizes[1] = 1;
+  };
+  if (c.plan.dp() * c.plan.cp() > 1 && !row_of(c.plan.strategy).reshard_after_forward)
+    change("--strategy full_shard", shard);
+  if (c.plan.rows > 1 && c.plan.rows % 2 == 0)
+    change(concat("--per_device_train_batch_size ", c.plan.rows / 2, " --gradient_accumulation_steps ",
+                  c.plan.micro_batches * 2),
+           [](plan::Plan& p) { p.rows /= 2, p.micro_batches *= 2; });
+  change("--gradient_checkpointing --strategy full_shard", [&](plan::Plan& p) { shard(p), p.recompute = 1; });
+  change(concat("--gradient_checkpointing --strategy full_shard --per_device_train_batch_size 1 "
+                "--gradient_accumulation_steps ",
+                c.plan.rows * c.plan.micro_batches),
+         [&](plan::Plan& p) { shard(p), p.recompute = 1, p.micro_batches *= p.rows, p.rows = 1; });
+  for (Try& attempt : tries) {
+    const Candidate other = evaluate(q, std::move(attempt.plan));
+    if (other.memory.total() <= q.memory_limit)
+      return concat("use ", attempt.text, ": ", gigabytes(other.memory.total()), ", ", format_real(other.seconds, 3),
+                    " s a step");
+  }
+  return "";
+}
+
+}  // namespace
+
+int plan_check_command(const Arguments& given) {
+  Arguments arguments = given;
+  if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end() || arguments.empty()) {
+    std::fputs(check_help, arguments.empty() ? stderr : stdout);
+    return arguments.empty() ? 2 : 0;
+  }
+  const auto gpus = taken(arguments, "gpus"), memory = taken(arguments, "memory");
+  const auto switches = std::remove(arguments.begin(), arguments.end(), "--json");
+  const bool json = switches != arguments.end();
+  arguments.erase(switches, arguments.end());
+  config::Problems problems;
+  const config::Resolved resolved = resolve_arguments(arguments, /*environment=*/false, problems);
+  throw_if_any(problems);
+  RunConfig config = resolved.values;
+  Question q;
+  const std::int64_t processes = std::max<std::int64_t>(1, config.parallel.num_processes);
+  q.cluster = plan::parse_cluster(gpus ? *gpus : concat(processes, "xCPU/", processes));
+  if (gpus && config.parallel.num_processes > 0 && config.parallel.num_processes != q.cluster.devices)
+    throw InputError(concat("--gpus ", *gpus, " has ", q.cluster.devices, " devices, and num_processes is ",
+                            config.parallel.num_processes, "; leave one of them"));
+  q.model = plan::model_of(config);
+  plan::Plan plan = plan_of(config, q.model, q.cluster);
+  q.sequence = plan.sequence;
+  q.global_batch = plan.rows * plan.micro_batches * plan.dp();
+  q.precision = plan.precision;
+  q.memory_limit = 0.94 * q.cluster.device.memory;
+  if (memory) {
+    const auto gb = parse_real(*memory);
+    if (!gb || !(*gb > 0 && *gb <= 1e6)) throw InputError(concat("--memory ", *memory, ": gigabytes, above 0"));
+    q.memory_limit = *gb * 1e9;
+  }
+  const Candidate c = evaluate(q, std::move(plan));
+  const bool fits = c.memory.total() <= q.memory_limit;
+  if (json) {
+    Value value = value_of(c, q);
+    value.set("fits", Value::of(fits));
+    value.set("memory_limit", Value::of(q.memory_limit));
+    std::printf("%s\n", dump_json(value, 2, 9).c_str());
+    return fits ? 0 : 1;
+  }
+  std::printf("%s on %s: %s\n", q.model.name.c_str(), q.cluster.text.c_str(), text_of(c.plan).c_str());
+  print_parts(c);
+  std::printf("  %s tokens/s, %.1f %% of the peak (MFU); %s\n\n", format_count(c.tokens_per_second).c_str(),
+              100 * c.utilization, limit_of(q, c).c_str());
+  if (fits) {
+    std::printf("fits: %s of %s\n", gigabytes(c.memory.total()).c_str(), gigabytes(q.memory_limit).c_str());
+    return 0;
+  }
+  const plan::MemoryKind kind = c.memory.largest();
+  const std::string advice = remedy(q, c);
+  std::printf("does not fit: %s needs %s of %s, %s %s%s%s\n",
+              c.plan.pp() > 1 ? concat("pp rank ", c.rank).c_str() : "every rank", gigabytes(c.memory.total()).c_str(),
+              gigabytes(q.memory_limit).c_str(), std::string(name_of(kind)).c_str(), gigabytes(c.memory[kind]).c_str(),
+              advice.empty() ? "" : ": ", advice.c_str());
+  return 1;
+}
+
+}  // namespace tessera::tool

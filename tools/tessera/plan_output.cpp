@@ -1,0 +1,78 @@
+#include <tools/tessera/plan_output.h>
+
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace tessera::tool {
+
+using namespace plan;
+
+std::string gigabytes(double bytes) {
+  char text[32];
+  if (bytes > 0 && bytes < 0.1e9)
+    std::snprintf(text, sizeof(text), "%.1f MB", bytes / 1e6);
+  else
+    std::snprintf(text, sizeof(text), "%.*f GB", bytes < 10e9 ? 2 : 1, bytes / 1e9);
+  return text;
+}
+
+void print_parts(const Candidate& c) {
+  std::printf("  memory%-22s  a step\n", c.plan.pp() > 1 ? concat(" of pp rank ", c.rank).c_str() : "");
+  std::size_t memory = 0, time = 0;
+  while (true) {
+    while (memory < memory_kinds && c.memory.bytes[memory] <= 0) ++memory;
+    while (time < time_kinds && c.time.seconds[time] <= 0) ++time;
+    if (memory == memory_kinds && time == time_kinds) break;
+    std::string left(29, ' '), right;
+    char text[96];
+    if (memory < memory_kinds) {
+      std::snprintf(text, sizeof(text), "  %-14s%10s  ", std::string(name_of(static_cast<MemoryKind>(memory))).c_str(),
+                    gigabytes(c.memory.bytes[memory]).c_str());
+      left = text;
+      left.resize(std::max<std::size_t>(29, left.size()), ' ');
+      ++memory;
+    }
+    if (time < time_kinds) {
+      std::snprintf(text, sizeof(text), " %-12s%9.4g s %5.1f %%",
+                    std::string(name_of(static_cast<TimeKind>(time))).c_str(), c.time.seconds[time],
+                    100 * c.time.seconds[time] / c.seconds);
+      right = text;
+      ++time;
+    }
+    if (right.empty()) left = trim(left).insert(0, "  ");
+    std::printf("%s%s%s\n", left.c_str(), right.empty() ? "" : " ", right.c_str());
+  }
+  std::printf("  %-14s%10s     %-12s%9.4g s\n", "in all", gigabytes(c.memory.total()).c_str(), "in all", c.seconds);
+}
+
+Value value_of(const Candidate& c, const Question& q) {
+  const Plan& p = c.plan;
+  std::vector<Value::Member> memory, time;
+  for (std::size_t i = 0; i < memory_kinds; ++i)
+    memory.emplace_back(std::string(name_of(static_cast<MemoryKind>(i))), Value::of(c.memory.bytes[i]));
+  for (std::size_t i = 0; i < time_kinds; ++i)
+    time.emplace_back(std::string(name_of(static_cast<TimeKind>(i))), Value::of(c.time.seconds[i]));
+  return Value::make_object({{"plan", Value::of(text_of(p))},
+                             {"mesh", Value::of(describe(p.mesh))},
+                             {"ep", Value::of(p.mesh.ep)},
+                             {"strategy", Value::of(word_of(p.strategy))},
+                             {"shard_ranks", Value::of(p.shard_ranks())},
+                             {"schedule", p.pp() > 1 ? Value::of(p.schedule) : Value()},
+                             {"stages_per_rank", Value::of(p.stages_per_rank)},
+                             {"rows", Value::of(p.rows)},
+                             {"micro_batches", Value::of(p.micro_batches)},
+                             {"recompute_every", Value::of(p.recompute)},
+                             {"step_seconds", Value::of(c.seconds)},
+                             {"tokens_per_second", Value::of(c.tokens_per_second)},
+                             {"mfu", Value::of(c.utilization)},
+                             {"memory_bytes", Value::of(c.memory.total())},
+                             {"memory_rank", Value::of(c.rank)},
+                             {"memory", Value::make_object(std::move(memory))},
+                             {"time", Value::make_object(std::move(time))},
+                             {"limit", Value::of(limit_of(q, c))},
+                             {"command", Value::of("tessera train " + join(train_arguments(q, p), " "))}});
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,18 @@
+#pragma once
+/// \file
+/// What `tessera plan` and `tessera plan check` print of a plan: tables that fit 80 columns, and JSON.
+
+#include <tessera/base/value.h>
+#include <tessera/plan/search.h>
+
+#include <string>
+
+namespace tessera::tool {
+
+/// "41.2 GB", "8.25 GB", "8.2 MB": decimal units, as devices are sold.
+std::string gigabytes(double bytes);
+/// Memory of the fullest rank by kind, and time of a step by kind, side by side.
+void print_parts(const plan::Candidate& candidate);
+Value value_of(const plan::Candidate& candidate, const plan::Question& question);
+
+}  // namespace tessera::tool
