@@ -101,9 +101,12 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
   }
   keep_attention(all, m, w);
 
-  double moment = 0;
+  double moment = 0;  // the MLP's
   const double b = run.numerics.inside;
   const auto matrix = [&](double inner) { return 4 * c * inner; };  // a weight's gradient before it is added
+  // Attention's backward: keys and values for each query head, gradients as the kernel gives them and in order.
+  const double attention =
+      (m.family == Family::gpt2 ? 6 * w.q : 8 * w.q) * tokens * b + 4 * c * part * run.numerics.residual;
   if (sparse) {
     const Experts& e = *m.experts;
     const double rows = real(e.top_k), inner = real(e.inner);
@@ -124,7 +127,10 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
     moment = tokens * (m.gated ? 2 : 1) * w.inner * b + matrix(w.inner);
   }
   block.kept += between.bytes() + all.bytes();
-  block.moment = moment + 2 * c * part * run.numerics.residual;
+  moment += 2 * c * part * run.numerics.residual;
+  // The CPU's allocator keeps freed blocks for tensors of the same size, so what the two need adds up; a device's
+  // allocator divides and joins them.
+  block.moment = run.on_cpu ? moment + attention : std::max(moment, attention);
   return block;
 }
 

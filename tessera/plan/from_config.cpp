@@ -56,12 +56,12 @@ Model model_of(const RunConfig& config) {
   return find_model(m.config_name);
 }
 
-Plan plan_of(const RunConfig& config, const Model& model, const Cluster& cluster) {
+Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& mesh, bool on_cpu) {
   const OptimizationConfig& o = config.optimization;
   const ParallelConfig& p = config.parallel;
   Plan plan;
-  plan.on_cpu = config.device == tessera::Device::cpu && cluster.on_cpu;
-  plan.mesh = config::run_mesh(config, cluster.devices, cluster.per_node);
+  plan.on_cpu = on_cpu;
+  plan.mesh = mesh;
   plan.strategy = config.sharding.strategy;
   plan.offload = config.sharding.cpu_offload;
   const bool narrow = config.sharding.param_dtype != FloatType::fp32;
@@ -75,17 +75,22 @@ Plan plan_of(const RunConfig& config, const Model& model, const Cluster& cluster
   plan.recompute = o.gradient_checkpointing ? every_of(o.gradient_checkpointing_kwargs) : 0;
   plan.sequence_parallel = p.sequence_parallel;
   plan.bucket_bytes = p.ddp_bucket_cap_mb * (1 << 20);
-  if (p.pp_size > 1) {
-    const layout::schedule::ScheduleRow& row = layout::schedule::schedule_of(p.pipeline_schedule);
-    plan.schedule = row.name;
-    plan.stages_per_rank = p.pipeline_stages_per_rank > 0 ? p.pipeline_stages_per_rank : row.least_stages;
+  if (const auto* row = layout::schedule::find_schedule(p.pipeline_schedule); p.pp_size > 1 && row != nullptr) {
+    plan.schedule = row->name;
+    plan.stages_per_rank = p.pipeline_stages_per_rank > 0 ? p.pipeline_stages_per_rank : row->least_stages;
   }
-  if (const std::string problem = plan_problem(model, plan); !problem.empty()) throw InputError(problem);
   if (p.pp_size > 1 && !p.pipeline_layout.empty() && p.pipeline_layout != layout::layout_by_flops)
     plan.parts =
         layout::parse_stage_layout(p.pipeline_layout, model.layers, static_cast<int>(plan.pp() * plan.stages_per_rank));
   else
     cut_plan(model, plan);
+  return plan;
+}
+
+Plan plan_of(const RunConfig& config, const Model& model, const Cluster& cluster) {
+  const layout::Mesh mesh = config::run_mesh(config, cluster.devices, cluster.per_node);
+  Plan plan = plan_on(config, model, mesh, config.device == tessera::Device::cpu && cluster.on_cpu);
+  if (const std::string problem = plan_problem(model, plan); !problem.empty()) throw InputError(problem);
   return plan;
 }
 

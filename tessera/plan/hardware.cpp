@@ -61,7 +61,7 @@ constexpr Row rows[] = {
      ethernet, "NVIDIA L40S data sheet"},
     {"RTX4090", 25.3e9, 165 * TFLOP, 82.6 * TFLOP, 0.80, 160, 128, 128, 0.55, 1008 * GB, 0.90, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA Ada architecture paper"},
-    {"CPU", 16e9, 0.2 * TFLOP, 0.1 * TFLOP, 0.85, 32, 16, 1, 0.45, 20 * GB, 0.6, 5 * us, 0.35e9, 2, shared_memory,
+    {"CPU", 16e9, 0.2 * TFLOP, 0.1 * TFLOP, 0.85, 32, 16, 1, 0.45, 20 * GB, 0.6, 5 * us, 0.127e9, 2, shared_memory,
      ethernet, "a core or two with AVX-512 of a shared host; measure your own"},
 };
 

@@ -141,6 +141,24 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
   return bytes;
 }
 
+/// What resident memory of a rank on the CPU has besides, as bench/plan_memory.py measures it (of Llamas; the other
+/// families are predicted with the same numbers):
+/// - pages of peers that its collectives read (comm/shm: what travels lies in shared memory): its slice of gradients,
+///   all shards, its part of gathered units; and one and a half times its gradients, buckets of the first step and
+///   copies from the start among them, whose blocks the allocator keeps;
+/// - with several micro-batches the gradients of blocks once more;
+/// - with bf16 products what oneDNN needs for itself.
+double reserve_bytes(const Memory& memory, const Plan& run, double blocks) {
+  double bytes = run.numerics.copies ? 25e6 : 0;
+  if (run.micro_batches > 1 && run.pp() == 1) bytes += blocks * run.numerics.gradient / run.shard_ranks();
+  const double ranks = run.dp() * run.cp();
+  if (ranks <= 1) return bytes;
+  const StrategyRow& row = row_of(run.strategy);
+  const double others = (ranks - 1) / ranks, gradients = memory[MemoryKind::gradients];
+  if (!row.shard_parameters) return bytes + others * (gradients + memory[buffers]) + 1.5 * gradients;
+  return bytes + (ranks - 1) * memory[MemoryKind::parameters] + others * memory[buffers];
+}
+
 /// Everything but what is in flight.
 Memory fixed_memory(const Model& model, const Plan& run, const Elements& elements,
                     std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double process_bytes) {
@@ -157,9 +175,13 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
       root -= static_cast<double>(kind == 0 ? part.blocks - sparse : sparse) * elements.block[kind].all();
       unit = std::max(unit, elements.block[kind].all());
       moment = std::max(moment, kinds[kind].moment);
-      if (run.recompute > 0) again = std::max(again, kinds[kind].kept - kinds[kind].input);
+      // On the CPU what the second forward lets go of does not serve the backward, half a block about.
+      if (run.recompute > 0) again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].kept - kinds[kind].input);
     }
-    if (part.end) moment = std::max(moment, head_bytes(model, run, elements));
+    if (!part.end) continue;
+    // A tied head's gradient waits for that of the embedding, which is formed whole beside it.
+    if (model.tied) moment += (run.on_cpu ? 2 : 1) * 4 * elements.head;
+    moment = std::max(moment, head_bytes(model, run, elements));
   }
   root = std::max(0.0, root + all.all());
   add_states(memory, run, all, root, unit);
@@ -172,6 +194,7 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
   if (run.pp() > 1) memory[communication] += 4 * message;  // an input and an output, and their gradients
   if (run.cp() > 1)                                        // the block that is used and the one that arrives
     memory[communication] += 4 * run.tokens() * static_cast<double>(model.key_width()) / run.tp() * run.numerics.inside;
+  if (run.on_cpu) memory[communication] += reserve_bytes(memory, run, all.all() - root);
   memory[process] = process_bytes;
   return memory;
 }

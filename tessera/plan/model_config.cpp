@@ -8,7 +8,7 @@
 namespace tessera::plan {
 namespace {
 
-constexpr std::int64_t most = std::int64_t{1} << 31;
+constexpr std::int64_t most = 1 << 24;  // products of two sizes and a small number stay far below 2^63
 
 const Value* given(const Value& json, const char* key) {
   const Value* v = json.find(key);
@@ -241,8 +241,13 @@ Model read_model(const Value& config) {
   Model model;
   model.name = model.type = row.type;
   row.read(config, model);
-  if (model.layers > 65536)
-    throw InputError(concat(config.where().str(), ": ", model.layers, " layers; at most 65536 can be planned for"));
+  constexpr std::int64_t most_layers = 65536, most_experts = 1 << 20;
+  if (model.layers > most_layers)
+    throw InputError(
+        concat(config.where().str(), ": ", model.layers, " layers; at most ", most_layers, " can be planned for"));
+  if (model.experts && model.layers * model.experts->count > most_experts)
+    throw InputError(concat(config.where().str(), ": ", model.layers, " layers of ", model.experts->count,
+                            " experts; at most ", most_experts, " in all can be planned for"));
   return model;
 }
 

@@ -39,6 +39,7 @@ READERS = {
     "hostfile": ([64, 128, 256], []),
     "store_message": ([128, 256, 512], []),
     "schedule_file": ([128, 64, 256, 1024], ["layout/schedule/*_file.cpp", "layout/schedule/schedule.cpp"]),
+    "plan_files": ([2048], ["plan/model_config.cpp", "plan/hardware.cpp"]),
     "tokenizer_json": ([128, 256, 512], ["text/tokenizer_*.cpp"]),
 }
 FIXTURES = {

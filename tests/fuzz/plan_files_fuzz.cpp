@@ -1,0 +1,57 @@
+// libFuzzer entry for what the planner reads: whatever the bytes, a config.json gives a model or an InputError, a file
+// of hardware a cluster or an InputError; and then its parameters add up, a plan of it has memory and time that are
+// finite, and hardware reads back as it was written.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include <tessera/base/error.h>
+#include <tessera/plan/time.h>
+
+namespace {
+
+using namespace tessera;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void judge_model(const Value& value) {
+  const plan::Model model = plan::read_model(value);
+  const double active = plan::active_parameters(model);
+  require(active > 0 && std::isfinite(active));
+  if (model.layers * (model.experts ? model.experts->count : 1) > 4096) return;  // right, and slow to list
+  require(plan::parameter_count(model) > 0);
+  plan::Plan plan;
+  plan.mesh = layout::parse_mesh("dp_shard=2,tp=2");
+  plan.strategy = Strategy::full_shard;
+  plan.sequence = 64;
+  plan::cut_plan(model, plan);
+  const plan::Cluster cluster = plan::parse_cluster("4xH100");
+  const double bytes = plan::largest(plan::memory_by_rank(model, plan, 0)).first.total();
+  require(bytes > 0 && std::isfinite(bytes));
+  const double seconds = plan::step_time(model, plan, plan::elements_of(model, 2, 1), cluster).total();
+  require(seconds > 0 && std::isfinite(seconds));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
+  try {
+    const Value value = parse_json(text, "fuzzed");
+    if (data[0] % 2 == 0) {
+      judge_model(value);
+    } else {
+      const plan::Cluster cluster = plan::read_hardware(value);
+      const std::string written = dump_json(plan::hardware_value(cluster));
+      require(dump_json(plan::hardware_value(plan::read_hardware(parse_json(written, "written")))) == written);
+    }
+  } catch (const InputError&) {
+  }
+  return 0;
+}
