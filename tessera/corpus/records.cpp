@@ -32,10 +32,10 @@ std::unique_ptr<RecordReader> read_records(const SourceFile& file, const Piece& 
     case FileKind::jsonl:
       return read_lines(file, piece);
     case FileKind::json:
-      return read_json_file(file);
+      return read_json_values(Window(open_bytes(file), file.path));
     case FileKind::csv:
     case FileKind::tsv:
-      return read_csv(file);
+      return read_csv(Window(open_bytes(file), file.path), file.kind == FileKind::tsv ? '\t' : ',');
     case FileKind::parquet:
     case FileKind::arrow:
       return table_plugin().read_records(file, piece, columns);

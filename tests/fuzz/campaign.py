@@ -36,6 +36,8 @@ READERS = {
     "gguf": ([1024, 2048, 512, 3072], ["format/gguf*.cpp"]),
     "json_yaml": ([96, 128, 256, 512], []),
     "jsonl": ([128, 256, 1024], []),
+    "corpus_records": ([64, 128, 256], []),
+    "decompress": ([256, 512, 1024], []),
     "hostfile": ([64, 128, 256], []),
     "store_message": ([128, 256, 512], []),
     "schedule_file": ([128, 64, 256, 1024], ["layout/schedule/*_file.cpp", "layout/schedule/schedule.cpp"]),

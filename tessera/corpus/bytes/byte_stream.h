@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 namespace tessera::corpus {
 
@@ -26,6 +28,13 @@ class ByteStream {
 
 /// The bytes [begin, end) of a file as they are. Throws InputError when the file cannot be opened or is shorter.
 std::unique_ptr<ByteStream> open_range(const std::string& path, std::uint64_t begin, std::uint64_t end);
+
+/// Bytes that the caller keeps.
+std::unique_ptr<ByteStream> stream_of(std::string_view bytes);
+
+/// What a stream of compressed bytes holds; `name` stands for the file in messages.
+std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> bytes, Compression compression,
+                                         const std::string& name);
 
 /// What the file holds, decompressed.
 std::unique_ptr<ByteStream> open_bytes(const SourceFile& file);

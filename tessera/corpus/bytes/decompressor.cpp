@@ -4,12 +4,8 @@
 
 namespace tessera::corpus {
 
-Decompressor::Decompressor(const SourceFile& file, const char* format)
-    : path_(file.path),
-      format_(format),
-      file_(open_range(file.path, 0, file.bytes)),
-      buffer_(std::size_t{64} << 10),
-      size_(file.bytes) {}
+Decompressor::Decompressor(std::unique_ptr<ByteStream> bytes, const std::string& name, const char* format)
+    : bytes_(std::move(bytes)), name_(name), format_(format), buffer_(std::size_t{64} << 10) {}
 
 std::size_t Decompressor::read(std::span<char> to) {
   if (complaint_) throw InputError(*complaint_);
@@ -23,16 +19,14 @@ std::size_t Decompressor::read(std::span<char> to) {
 
 std::size_t Decompressor::next_bytes(std::span<char> to) {
   while (!to.empty()) {
-    if (input_.empty() && taken_ < size_) {
-      const std::size_t got = file_->read(buffer_);
-      input_ = {buffer_.data(), got};
-      taken_ += got;
+    if (input_.empty() && !last_) {
+      input_ = {buffer_.data(), bytes_->read(buffer_)};
+      last_ = input_.empty();
     }
-    const bool last = taken_ == size_;
     const std::size_t before = input_.size();
-    const std::size_t written = step(input_, to, last);
+    const std::size_t written = step(input_, to, last_);
     if (written > 0) return written;
-    if (input_.empty() && last) {
+    if (input_.empty() && last_) {
       if (!complete()) damaged("the file ends in the middle; was it copied or downloaded completely?");
       return 0;
     }
@@ -41,24 +35,29 @@ std::size_t Decompressor::next_bytes(std::span<char> to) {
   return 0;
 }
 
-std::uint64_t Decompressor::used() const { return taken_ - input_.size(); }
+std::uint64_t Decompressor::used() const { return bytes_->used() - input_.size(); }
 
 void Decompressor::damaged(const std::string& reason) {
-  throw InputError(concat(path_, ": the ", format_, " data are damaged near byte ", used(), " of the file: ", reason));
+  throw InputError(concat(name_, ": the ", format_, " data are damaged near byte ", used(), " of the file: ", reason));
+}
+
+std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> bytes, Compression compression,
+                                         const std::string& name) {
+  switch (compression) {
+    case Compression::none:
+      return bytes;
+    case Compression::gzip:
+      return gzip_stream(std::move(bytes), name);
+    case Compression::zstd:
+      return zstd_stream(std::move(bytes), name);
+    case Compression::xz:
+      return xz_stream(std::move(bytes), name);
+  }
+  TESSERA_CHECK(false, "compression ", static_cast<int>(compression));
 }
 
 std::unique_ptr<ByteStream> open_bytes(const SourceFile& file) {
-  switch (file.compression) {
-    case Compression::none:
-      return open_range(file.path, 0, file.bytes);
-    case Compression::gzip:
-      return open_gzip(file);
-    case Compression::zstd:
-      return open_zstd(file);
-    case Compression::xz:
-      return open_xz(file);
-  }
-  TESSERA_CHECK(false, "compression ", static_cast<int>(file.compression));
+  return decompressed(open_range(file.path, 0, file.bytes), file.compression, file.path);
 }
 
 }  // namespace tessera::corpus

@@ -18,8 +18,8 @@ class Decompressor : public ByteStream {
   std::uint64_t used() const final;
 
  protected:
-  /// `format` in messages: "gzip".
-  Decompressor(const SourceFile& file, const char* format);
+  /// `name` of the file and `format` in messages: "gzip".
+  Decompressor(std::unique_ptr<ByteStream> bytes, const std::string& name, const char* format);
 
   /// Takes bytes off the front of `input` and writes into `to`; returns how many were written. `last`: nothing follows
   /// behind `input`. Calls damaged() for what is not of the format.
@@ -32,17 +32,20 @@ class Decompressor : public ByteStream {
  private:
   std::size_t next_bytes(std::span<char> to);
 
-  std::string path_;
+  std::unique_ptr<ByteStream> bytes_;
+  std::string name_;
   const char* format_;
-  std::unique_ptr<ByteStream> file_;
   std::vector<char> buffer_;
   std::string_view input_;
-  std::uint64_t size_, taken_ = 0;
+  bool last_ = false;  ///< nothing follows behind `input_`
   std::optional<std::string> complaint_;
 };
 
-std::unique_ptr<ByteStream> open_gzip(const SourceFile& file);  ///< with several members, as `cat a.gz b.gz` makes
-std::unique_ptr<ByteStream> open_zstd(const SourceFile& file);  ///< with several frames; windows up to 128 MiB
-std::unique_ptr<ByteStream> open_xz(const SourceFile& file);    ///< with several streams; at most 256 MiB of memory
+/// With several members, as `cat a.gz b.gz` makes.
+std::unique_ptr<ByteStream> gzip_stream(std::unique_ptr<ByteStream> bytes, const std::string& name);
+/// With several frames; windows up to 128 MiB.
+std::unique_ptr<ByteStream> zstd_stream(std::unique_ptr<ByteStream> bytes, const std::string& name);
+/// With several streams; at most 256 MiB of memory.
+std::unique_ptr<ByteStream> xz_stream(std::unique_ptr<ByteStream> bytes, const std::string& name);
 
 }  // namespace tessera::corpus

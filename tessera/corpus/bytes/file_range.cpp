@@ -1,4 +1,4 @@
-// A range of a file as a stream.
+// Where bytes come from: a range of a file, or the memory.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -48,7 +48,24 @@ class FileRange : public ByteStream {
   int fd_;
 };
 
+class Kept : public ByteStream {
+ public:
+  explicit Kept(std::string_view bytes) : bytes_(bytes) {}
+  std::size_t read(std::span<char> to) override {
+    const std::size_t part = bytes_.copy(to.data(), to.size(), used_);
+    used_ += part;
+    return part;
+  }
+  std::uint64_t used() const override { return used_; }
+
+ private:
+  std::string_view bytes_;
+  std::size_t used_ = 0;
+};
+
 }  // namespace
+
+std::unique_ptr<ByteStream> stream_of(std::string_view bytes) { return std::make_unique<Kept>(bytes); }
 
 std::unique_ptr<ByteStream> open_range(const std::string& path, std::uint64_t begin, std::uint64_t end) {
   return std::make_unique<FileRange>(path, begin, end);

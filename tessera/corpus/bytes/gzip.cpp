@@ -14,7 +14,7 @@ namespace {
 
 class Gzip : public Decompressor {
  public:
-  explicit Gzip(const SourceFile& file) : Decompressor(file, "gzip") {
+  Gzip(std::unique_ptr<ByteStream> bytes, const std::string& name) : Decompressor(std::move(bytes), name, "gzip") {
     constexpr int gzip_with_largest_window = 16 + MAX_WBITS;
     if (inflateInit2(&stream_, gzip_with_largest_window) != Z_OK) throw Error("zlib cannot begin: out of memory");
   }
@@ -96,7 +96,9 @@ class GzipCompressor : public Compressor {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> open_gzip(const SourceFile& file) { return std::make_unique<Gzip>(file); }
+std::unique_ptr<ByteStream> gzip_stream(std::unique_ptr<ByteStream> bytes, const std::string& name) {
+  return std::make_unique<Gzip>(std::move(bytes), name);
+}
 
 std::unique_ptr<Compressor> gzip_compressor() { return std::make_unique<GzipCompressor>(); }
 

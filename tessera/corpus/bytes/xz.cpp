@@ -29,7 +29,7 @@ std::string reason_of(lzma_ret status) {
 
 class Xz : public Decompressor {
  public:
-  explicit Xz(const SourceFile& file) : Decompressor(file, "xz") {
+  Xz(std::unique_ptr<ByteStream> bytes, const std::string& name) : Decompressor(std::move(bytes), name, "xz") {
     if (lzma_stream_decoder(&stream_, memory_limit, LZMA_CONCATENATED) != LZMA_OK)
       throw Error("liblzma cannot begin: out of memory");
   }
@@ -95,7 +95,9 @@ class XzCompressor : public Compressor {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> open_xz(const SourceFile& file) { return std::make_unique<Xz>(file); }
+std::unique_ptr<ByteStream> xz_stream(std::unique_ptr<ByteStream> bytes, const std::string& name) {
+  return std::make_unique<Xz>(std::move(bytes), name);
+}
 
 std::unique_ptr<Compressor> xz_compressor() { return std::make_unique<XzCompressor>(); }
 

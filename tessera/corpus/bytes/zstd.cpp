@@ -12,7 +12,8 @@ namespace {
 
 class Zstd : public Decompressor {
  public:
-  explicit Zstd(const SourceFile& file) : Decompressor(file, "zstd"), stream_(ZSTD_createDStream()) {
+  Zstd(std::unique_ptr<ByteStream> bytes, const std::string& name)
+      : Decompressor(std::move(bytes), name, "zstd"), stream_(ZSTD_createDStream()) {
     if (!stream_) throw Error("libzstd cannot begin: out of memory");
   }
 
@@ -70,7 +71,9 @@ class ZstdCompressor : public Compressor {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> open_zstd(const SourceFile& file) { return std::make_unique<Zstd>(file); }
+std::unique_ptr<ByteStream> zstd_stream(std::unique_ptr<ByteStream> bytes, const std::string& name) {
+  return std::make_unique<Zstd>(std::move(bytes), name);
+}
 
 std::unique_ptr<Compressor> zstd_compressor() { return std::make_unique<ZstdCompressor>(); }
 

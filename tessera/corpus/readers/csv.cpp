@@ -21,10 +21,8 @@ struct Cell {
 /// itself. Rows end with "\n", "\r\n" or the file; empty lines are passed over.
 class CsvReader : public RecordReader {
  public:
-  CsvReader(const SourceFile& file, char separator)
-      : window_(open_bytes(file), file.path),
-        name_(std::make_shared<const std::string>(file.path)),
-        separator_(separator) {}
+  CsvReader(Window bytes, char separator)
+      : window_(std::move(bytes)), name_(std::make_shared<const std::string>(window_.name())), separator_(separator) {}
 
   std::optional<Value> next() override {
     if (!complaint_.empty()) throw InputError(complaint_);
@@ -173,8 +171,8 @@ class CsvReader : public RecordReader {
 
 }  // namespace
 
-std::unique_ptr<RecordReader> read_csv(const SourceFile& file) {
-  return std::make_unique<CsvReader>(file, file.kind == FileKind::tsv ? '\t' : ',');
+std::unique_ptr<RecordReader> read_csv(Window bytes, char separator) {
+  return std::make_unique<CsvReader>(std::move(bytes), separator);
 }
 
 }  // namespace tessera::corpus

@@ -212,7 +212,7 @@ namespace {
 
 class JsonFileReader : public RecordReader {
  public:
-  explicit JsonFileReader(const SourceFile& file) : values_(Window(open_bytes(file), file.path)) {}
+  explicit JsonFileReader(Window bytes) : values_(std::move(bytes)) {}
   std::optional<Value> next() override { return values_.next(); }
   std::uint64_t bytes_read() const override { return values_.used(); }
 
@@ -222,6 +222,8 @@ class JsonFileReader : public RecordReader {
 
 }  // namespace
 
-std::unique_ptr<RecordReader> read_json_file(const SourceFile& file) { return std::make_unique<JsonFileReader>(file); }
+std::unique_ptr<RecordReader> read_json_values(Window bytes) {
+  return std::make_unique<JsonFileReader>(std::move(bytes));
+}
 
 }  // namespace tessera::corpus

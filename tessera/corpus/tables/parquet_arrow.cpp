@@ -21,6 +21,9 @@ std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path
   parquet::arrow::FileReaderBuilder builder;
   require(builder.OpenFile(path, /*memory_map=*/false, properties), path);
   builder.memory_pool(limited_pool());
+  parquet::ArrowReaderProperties arrow;
+  arrow.set_pre_buffer(false);  // it reads whole row groups ahead, and keeps them
+  builder.properties(arrow);
   return require(builder.Build(), path);
 }
 
