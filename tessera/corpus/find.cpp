@@ -23,7 +23,9 @@ bool is_about_the_folder(const std::string& name) {
                                                              "citation", "changelog",   "dataset_info", "dataset_infos",
                                                              "state",    "dataset_dict"};
   const std::string stem = to_lower(name.substr(0, name.find('.')));
-  return name.starts_with('.') || name.starts_with('_') || std::find(words.begin(), words.end(), stem) != words.end();
+  const bool of_map = name.starts_with("cache-") && name.ends_with(".arrow");  // what `datasets` keeps of a map()
+  return of_map || name.starts_with('.') || name.starts_with('_') ||
+         std::find(words.begin(), words.end(), stem) != words.end();
 }
 
 std::optional<Split> split_of_word(std::string_view word) {

@@ -104,6 +104,13 @@ TEST_F(Sources, SavedByDatasets) {
             "D/state.json:1:31: expected the name of a file in this folder, found \"../x.arrow\"");
 }
 
+TEST_F(Sources, TheCacheOfDatasets) {
+  for (const char* name : {"dataset_info.json", "json-train-00000-of-00002.arrow", "json-train-00001-of-00002.arrow",
+                           "json-test.arrow", "cache-8c1b.arrow"})
+    made.add(name);
+  EXPECT_EQ(found(made.path()), (Names{"json-train-00000-of-00002.arrow", "json-train-00001-of-00002.arrow"}));
+}
+
 TEST_F(Sources, SavedSplitsByDatasets) {
   made.add("dataset_dict.json", R"({"splits": ["train", "validation"]})");
   for (const char* split : {"train", "validation"}) {
