@@ -43,7 +43,42 @@ std::optional<double> weight_of(const Word& word) {
   return parse_real(word.text);
 }
 
+std::vector<DataPart> parts_of(std::string_view list) {
+  try {
+    return parse_data_list(list);
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+bool names_tokens(const std::string& place) {
+  const std::string name = to_lower(place);
+  return name.ends_with(".bin") || name.ends_with(".idx");
+}
+
+bool names_text(const std::string& place) {
+  const std::string name = to_lower(place);
+  return name.ends_with(".txt") || name.ends_with(".text") || name.find(".txt.") != std::string::npos ||
+         name.find(".text.") != std::string::npos;
+}
+
 }  // namespace
+
+bool may_hold_examples(std::string_view list) {
+  const auto places = places_of(parts_of(list));
+  return !std::all_of(places.begin(), places.end(),
+                      [](const std::string& place) { return names_tokens(place) || names_text(place); });
+}
+
+bool holds_tokens_only(std::string_view list) {
+  const auto places = places_of(parts_of(list));
+  return !places.empty() && std::all_of(places.begin(), places.end(), names_tokens);
+}
+
+bool has_weights(std::string_view list) {
+  const auto parts = parts_of(list);
+  return !parts.empty() && parts.front().weight > 0;
+}
 
 std::vector<DataPart> parse_data_list(std::string_view text) {
   const std::string whole = trim(text);

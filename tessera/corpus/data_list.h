@@ -27,6 +27,12 @@ std::string quoted(const std::string& word);
 /// All places of a list, in order.
 std::vector<std::string> places_of(const std::vector<DataPart>& parts);
 
+// By the names of what a list says, without looking at the files; a list that is wrong (which is said elsewhere) holds
+// nothing.
+bool may_hold_examples(std::string_view list);  ///< anything beside text and tokens; folders may
+bool holds_tokens_only(std::string_view list);  ///< .bin and .idx: needs no tokenizer
+bool has_weights(std::string_view list);
+
 /// Whether a place is a pattern of names rather than the name of a file or folder that is there.
 bool is_pattern(const std::string& place);
 

@@ -34,6 +34,7 @@ const std::vector<Row>& commands() {
       {"config", config_command, "show, check and convert configurations; ask for one, as `accelerate config`"},
       {"tokenizer", tokenizer_command, "train a byte-level BPE tokenizer"},
       {"tokenize", tokenize_command, "turn text into a .bin/.idx token file"},
+      {"cache", cache_command, "list, check and remove the tokens that are kept of text"},
       {"data", data_command, "look at data sets, check, shuffle, split and merge them"},
       {"checkpoint", checkpoint_command, "convert a GGUF file to a model folder; say what a folder or file holds"},
       {"bench", bench_command, "measure collectives and scaling on this machine"},

@@ -264,35 +264,6 @@ class UnusedLines {
 
 }  // namespace
 
-namespace {
-
-/// What the list says is checked elsewhere: here a wrong one holds nothing.
-std::vector<corpus::DataPart> parts_of(const std::string& list) {
-  try {
-    return corpus::parse_data_list(list);
-  } catch (const InputError&) {
-    return {};
-  }
-}
-
-/// All but text and tokens: folders may hold anything.
-bool may_hold_examples(const std::string& list) {
-  const auto places = corpus::places_of(parts_of(list));
-  return std::any_of(places.begin(), places.end(), [](const std::string& place) {
-    const std::string name = to_lower(place);
-    const bool blocks = name.ends_with(".txt") || name.ends_with(".bin") || name.ends_with(".idx") ||
-                        name.find(".txt.") != std::string::npos;
-    return !blocks;
-  });
-}
-
-bool has_weights(const std::string& list) {
-  const auto parts = parts_of(list);
-  return !parts.empty() && parts.front().weight > 0;
-}
-
-}  // namespace
-
 std::vector<std::string> unused_settings(const Resolved& resolved) {
   const RunConfig& c = resolved.values;
   UnusedLines lines(resolved);
@@ -315,11 +286,11 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
                                ? "--optim is sgd"
                                : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
-  if (!may_hold_examples(c.data.train_file))
+  if (!corpus::may_hold_examples(c.data.train_file))
     for (const char* name :
          {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length"})
       unused(name, "--train_file is not a .jsonl file of examples");
-  if (!has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");
+  if (!corpus::has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");
   if (c.output.report_to == ReportTo::none) unused("logging_dir", "--report_to is none");
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");

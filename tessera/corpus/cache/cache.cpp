@@ -1,0 +1,127 @@
+#include <tessera/corpus/cache/cache.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/corpus/cache/build.h>
+#include <tessera/corpus/cache/entry.h>
+#include <tessera/format/manifest/manifest.h>
+
+namespace tessera::corpus {
+namespace {
+
+/// In every key: another one makes all that is there unknown.
+constexpr const char* format_version = "tessera tokens 1";
+constexpr int most_variants = 1000;  // contents that a glance does not tell apart
+
+std::string key_of(const TokenRequest& request) {
+  std::string text = concat(format_version, "\n", request.examples ? "examples" : "stream", " ", request.width, "\n",
+                            request.settings, "\n");
+  for (const SourceFile& source : request.sources) text += glance_at(source) + "\n";
+  return hash_of(std::string_view(text)).hex();
+}
+
+std::string full_settings(const TokenRequest& request) {
+  return concat(request.examples ? "examples" : "stream", ", ", request.width, " bytes a token; ", request.settings);
+}
+
+/// The entry, if it is whole and holds these contents. The lock says that it is in use.
+struct Found {
+  Entry entry;
+  std::shared_ptr<PlaceLocks> lock;
+};
+
+std::optional<Found> look_into(const std::string& folder, const TokenRequest& request) {
+  auto lock = std::make_shared<PlaceLocks>(path_join(folder, lock_file), false);
+  while (!lock->try_lock(presence_place, PlaceLocks::Kind::shared))  // it is just being removed, or published
+    if (!lock->still_there()) return std::nullopt;
+  if (!lock->still_there()) return std::nullopt;
+  format::verify_sizes(folder, format::read_manifest(folder));
+  Entry entry = read_entry(folder);
+  if (entry.settings != full_settings(request) || !same_contents(folder, entry, request.sources)) return std::nullopt;
+  ::utimensat(AT_FDCWD, path_join(folder, lock_file).c_str(), nullptr, 0);  // when it was used last
+  return Found{std::move(entry), std::move(lock)};
+}
+
+/// Moves a damaged entry out of the way. Who has mapped its files keeps them.
+void put_aside(const std::string& folder, const std::string& why) {
+  log::warning("the tokens in ", folder, " are damaged and are made again (", why, ")");
+  const std::string aside = concat(folder, ".damaged.", ::getpid());
+  if (::rename(folder.c_str(), aside.c_str()) == 0) remove_tree(aside);
+}
+
+}  // namespace
+
+std::string default_cache_folder() {
+  const auto set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (const std::string cache = set("XDG_CACHE_HOME"); !cache.empty()) return path_join(cache, "tessera/tokens");
+  if (const std::string home = set("HOME"); !home.empty()) return path_join(home, ".cache/tessera/tokens");
+  throw InputError(
+      "there is no folder for tokens: neither --data_cache_dir nor TESSERA_CACHE, XDG_CACHE_HOME or HOME is set");
+}
+
+bool is_writable_cache(const std::string& root) {
+  try {
+    make_folders(root);
+  } catch (const Error&) {
+    return false;
+  }
+  return ::access(root.c_str(), W_OK | X_OK) == 0;
+}
+
+CachedTokens cached_tokens(const std::string& root, const TokenRequest& given, const CacheProgress& progress) {
+  TESSERA_CHECK(!given.sources.empty(), "tokens of no files");
+  TokenRequest request = given;
+  request.settings = full_settings(given);
+  const std::string key = key_of(given);
+  bool made = false;
+  for (int variant = 0; variant < most_variants;) {
+    const std::string name = variant == 0 ? key : concat(key, ".", variant), folder = path_join(root, name);
+    if (path_exists(folder) && !path_exists(path_join(folder, format::kManifestName))) {
+      put_aside(folder, concat(format::kManifestName, " is missing"));
+      continue;
+    }
+    if (!path_exists(folder)) {
+      build_entry(root, name, request, progress);
+      made = true;
+      continue;  // perhaps others made it, of other contents
+    }
+    try {
+      if (auto found = look_into(folder, given)) {
+        auto store = std::make_shared<TokenStore>(folder, found->entry.shards, std::move(found->lock));
+        return {std::move(store), std::move(found->entry.tally), folder, !made};
+      }
+    } catch (const InputError& error) {
+      if (!path_exists(folder)) continue;                                      // removed meanwhile
+      for (const SourceFile& source : request.sources) state_of(source.path);  // throws: it is not the entry's fault
+      put_aside(folder, error.what());
+      continue;
+    }
+    if (path_exists(folder)) ++variant;  // it has other contents; else it was removed meanwhile
+  }
+  throw Error(concat(root, " holds ", most_variants, " entries of files like ", request.sources[0].path,
+                     ", none of which is of its contents: remove some (tessera cache rm)"));
+}
+
+CachedTokens private_tokens(const TokenRequest& given, const CacheProgress& progress) {
+  TokenRequest request = given;
+  request.settings = full_settings(given);
+  const auto folder = std::make_shared<TemporaryFolder>("tessera-tokens");
+  build_privately(folder->path(), request, progress);
+  Entry entry = read_entry(folder->path());
+  auto store = std::make_shared<TokenStore>(folder->path(), entry.shards, folder);
+  return {std::move(store), std::move(entry.tally), "", false};
+}
+
+}  // namespace tessera::corpus

@@ -1,0 +1,58 @@
+#pragma once
+/// \file
+/// Open files, and locks on them that vanish with the process.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace tessera::corpus {
+
+/// A file descriptor that is closed on destruction.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// Throws InputError naming path and reason.
+Descriptor open_to_read(const std::string& path);
+/// Fills `into` from `offset`. Throws InputError when reading fails or the file ends before.
+void read_all(const Descriptor& file, std::span<std::byte> into, std::uint64_t offset, const std::string& path);
+
+/// Locks on single numbered places of one file (Linux's open file description locks: they belong to this object, not to
+/// the process, and the kernel drops them when the process dies, however it dies). On NFS they are the server's
+/// byte-range locks, so that hosts that share a folder see each other's, where the server keeps locks. Places need not
+/// exist as bytes. Not thread-safe.
+class PlaceLocks {
+ public:
+  /// Opens the file; `create`: makes it where it is missing. Throws InputError (missing) or Error.
+  PlaceLocks(const std::string& path, bool create);
+
+  enum class Kind { shared, exclusive };
+  /// Takes the lock, or changes the kind of one that is held, without waiting; false: somebody else's is in the way.
+  /// Throws Error when the file system has no locks.
+  bool try_lock(std::uint64_t place, Kind kind);
+  void unlock(std::uint64_t place);
+  /// Whether somebody else holds a lock of either kind.
+  bool is_locked(std::uint64_t place) const;
+  /// Whether the file that was opened is still the one at its path: it is not when its folder was renamed or removed.
+  bool still_there() const;
+
+ private:
+  std::string path_;
+  Descriptor file_;
+};
+
+}  // namespace tessera::corpus

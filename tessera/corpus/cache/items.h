@@ -1,0 +1,58 @@
+#pragma once
+/// \file
+/// The work of making tokens, in items that any process may do: consecutive pieces of the sources, about as much text
+/// in each. An item becomes one or more shards and a summary, ITEM.done, whose being there says that the item is done.
+
+#include <tessera/corpus/cache/content_hash.h>
+#include <tessera/corpus/cache/request.h>
+#include <tessera/corpus/cache/tally.h>
+#include <tessera/format/manifest/manifest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tessera::corpus {
+
+struct ItemPiece {
+  std::size_t source = 0;  ///< number in the request
+  Piece piece;
+  bool first = false;                          ///< piece of its source
+  std::uint64_t hash_begin = 0, hash_end = 0;  ///< chunks of the file that are hashed beside it
+};
+
+struct Item {
+  std::vector<ItemPiece> pieces;
+  std::uint64_t bytes = 0;  ///< about so many of the sources
+};
+
+/// A pure function of the sources: the same for every process.
+std::vector<Item> plan_items(const std::vector<SourceFile>& sources);
+
+struct ChunkHash {
+  std::size_t source = 0;
+  std::uint64_t chunk = 0;
+  ContentHash hash;
+};
+
+struct ItemSummary {
+  Tally tally;
+  std::vector<format::ManifestFile> shards;
+  std::vector<ChunkHash> hashes;
+  std::vector<std::string> complaints;  ///< about records that cannot be used, at most one more than are told
+};
+
+inline constexpr std::size_t complaints_told = 20;
+
+Value to_json(const ItemSummary& summary);
+ItemSummary summary_from_json(const Value& value);
+
+/// Makes the shards of item `number` in a folder, replacing files of former attempts. The summary is returned, not
+/// written. Throws Error (a full disk) and InputError (a file that cannot be read at all).
+ItemSummary encode_item(const TokenRequest& request, const Item& item, std::size_t number, const std::string& folder);
+
+/// The name of an item's summary.
+std::string done_name(std::size_t number);
+
+}  // namespace tessera::corpus

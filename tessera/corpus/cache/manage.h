@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// What `tessera cache` does with a cache.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::corpus {
+
+struct CacheEntry {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::int64_t used_ns = 0;  ///< CLOCK_REALTIME
+  std::int64_t tokens = 0;
+  std::vector<std::string> sources;  ///< paths when it was made
+  std::string settings;
+  bool finished = true;  ///< else what a build, perhaps an interrupted one, has so far
+  bool in_use = false;
+  std::string damage;  ///< why it cannot be read; empty: it can
+};
+
+/// The entries of a cache, those used last first. A folder that is not there has none.
+std::vector<CacheEntry> list_cache(const std::string& root);
+
+/// Removes an entry unless somebody uses it or builds it; whether it did.
+bool remove_entry(const std::string& root, const std::string& name);
+
+/// Names to remove so that what is left was used within `older_than_ns` and has at most `most_bytes`: those used
+/// longest ago first, never one in use.
+std::vector<std::string> to_remove(const std::vector<CacheEntry>& entries, std::optional<std::int64_t> older_than_ns,
+                                   std::optional<std::uint64_t> most_bytes, std::int64_t now_ns);
+
+/// "" when every byte of an entry is as it was written; else what is not.
+std::string verify_entry(const std::string& root, const std::string& name);
+
+/// "30d", "12h", "90m", "45s" in nanoseconds; "1.5G", "500M", "64K", "100" in bytes. nullopt: anything else.
+std::optional<std::int64_t> parse_age(const std::string& text);
+std::optional<std::uint64_t> parse_size(const std::string& text);
+
+}  // namespace tessera::corpus

@@ -1,0 +1,76 @@
+#include <tessera/corpus/cache/tally.h>
+
+#include <algorithm>
+
+#include <tessera/base/text.h>
+
+namespace tessera::corpus {
+
+void Tally::add(const EncodedRecord& record) {
+  tokens += static_cast<std::int64_t>(record.ids.size());
+  longest = std::max(longest, static_cast<std::int64_t>(record.ids.size()));
+  for (const std::int32_t id : record.ids) largest_id = std::max<std::int64_t>(largest_id, id);
+  if (!record.scored.empty()) scored += std::count(record.scored.begin() + 1, record.scored.end(), true);
+  cut += record.cut;
+}
+
+void Tally::add(const Tally& next) {
+  tokens += next.tokens;
+  records += next.records;
+  scored += next.scored;
+  cut += next.cut;
+  dropped += next.dropped;
+  longest = std::max(longest, next.longest);
+  largest_id = std::max(largest_id, next.largest_id);
+  text_bytes += next.text_bytes;
+  text_tokens += next.text_tokens;
+  ill_formed |= next.ill_formed;
+  if (kind.empty()) {
+    kind = next.kind;
+    kind_place = next.kind_place;
+  }
+  unused_fields.insert(next.unused_fields.begin(), next.unused_fields.end());
+}
+
+Value to_json(const Tally& tally) {
+  std::vector<Value> unused;
+  for (const std::string& name : tally.unused_fields) unused.push_back(Value::of(name));
+  return Value::make_object({{"tokens", Value::of(tally.tokens)},
+                             {"records", Value::of(tally.records)},
+                             {"scored", Value::of(tally.scored)},
+                             {"cut", Value::of(tally.cut)},
+                             {"dropped", Value::of(tally.dropped)},
+                             {"longest", Value::of(tally.longest)},
+                             {"largest_id", Value::of(tally.largest_id)},
+                             {"text_bytes", Value::of(static_cast<std::int64_t>(tally.text_bytes))},
+                             {"text_tokens", Value::of(static_cast<std::int64_t>(tally.text_tokens))},
+                             {"ill_formed", Value::of(tally.ill_formed)},
+                             {"kind", Value::of(tally.kind)},
+                             {"kind_place", Value::of(tally.kind_place)},
+                             {"unused_fields", Value::make_array(std::move(unused))}});
+}
+
+Tally tally_from_json(const Value& value) {
+  Tally tally;
+  tally.tokens = value.at("tokens").as_int();
+  tally.records = value.at("records").as_int();
+  tally.scored = value.at("scored").as_int();
+  tally.cut = value.at("cut").as_int();
+  tally.dropped = value.at("dropped").as_int();
+  tally.longest = value.at("longest").as_int();
+  tally.largest_id = value.at("largest_id").as_int();
+  tally.text_bytes = static_cast<std::uint64_t>(value.at("text_bytes").as_int());
+  tally.text_tokens = static_cast<std::uint64_t>(value.at("text_tokens").as_int());
+  tally.ill_formed = value.at("ill_formed").as_bool();
+  tally.kind = value.at("kind").as_string();
+  tally.kind_place = value.at("kind_place").as_string();
+  for (const Value& name : value.at("unused_fields").items()) tally.unused_fields.insert(name.as_string());
+  return tally;
+}
+
+std::string mixed_kinds(const std::string& place, const std::string& kind, const Tally& before) {
+  return concat(place, ": holds ", kind, ", but ", before.kind_place, " holds ", before.kind,
+                ": a file has examples of one kind");
+}
+
+}  // namespace tessera::corpus

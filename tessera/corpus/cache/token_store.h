@@ -1,0 +1,51 @@
+#pragma once
+/// \file
+/// All tokens of one entry of the cache as one stream, and its records.
+
+#include <tessera/corpus/cache/descriptor.h>
+#include <tessera/corpus/cache/shard.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::corpus {
+
+/// Shards one after the other. A record (an example; of a stream of text a file) that is an example lies in one shard
+/// whole. Immutable: any number of threads.
+class TokenStore {
+ public:
+  /// Maps files FOLDER/name. `kept` lives as long as the store: the lock that says that the entry is in use, say.
+  TokenStore(const std::string& folder, const std::vector<std::string>& names, std::shared_ptr<const void> kept);
+
+  std::int64_t tokens() const { return token_begins_.back(); }
+  std::int64_t records() const { return record_begins_.back(); }
+
+  /// Appends tokens [begin, begin + count) of the stream.
+  void read(std::int64_t begin, std::int64_t count, std::vector<std::int64_t>& out) const;
+  /// Positions in [begin, begin + count), counted from begin, at which records begin, ascending.
+  std::vector<std::int64_t> starts_in(std::int64_t begin, std::int64_t count) const;
+
+  // Of examples:
+  std::int64_t length(std::int64_t record) const;
+  /// Appends the ids of a record, and whether each is scored.
+  void read_record(std::int64_t record, std::vector<std::int64_t>& ids, std::vector<bool>& scored) const;
+  /// Lengths of records [first, first + count), in order.
+  void for_each_length(std::int64_t first, std::int64_t count, const std::function<void(std::int64_t)>& take) const;
+
+ private:
+  struct Place {
+    const Shard* shard;
+    std::uint64_t at;
+  };
+  Place place_of(std::int64_t record) const;
+
+  std::shared_ptr<const void> kept_;
+  std::vector<Shard> shards_;
+  std::vector<std::int64_t> token_begins_ = {0}, record_begins_ = {0};  // of each shard, and the totals
+};
+
+}  // namespace tessera::corpus
