@@ -146,11 +146,13 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
 /// - pages of peers that its collectives read (comm/shm: what travels lies in shared memory): its slice of gradients,
 ///   all shards, its part of gathered units; and one and a half times its gradients, buckets of the first step and
 ///   copies from the start among them, whose blocks the allocator keeps;
-/// - with several micro-batches the gradients of blocks once more;
-/// - with bf16 products what oneDNN needs for itself.
+/// - with several micro-batches the gradients of blocks, but not of experts, once more;
+/// - with bf16 products what oneDNN needs for itself, with several processes what their groups do: staging, rings,
+///   control areas of all ranks.
 double reserve_bytes(const Memory& memory, const Plan& run, double blocks) {
   double bytes = run.numerics.copies ? 25e6 : 0;
   if (run.micro_batches > 1 && run.pp() == 1) bytes += blocks * run.numerics.gradient / run.shard_ranks();
+  if (run.mesh.world_size() > 1) bytes += 18e6;
   const double ranks = run.dp() * run.cp();
   if (ranks <= 1) return bytes;
   const StrategyRow& row = row_of(run.strategy);
@@ -180,7 +182,7 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
     }
     if (!part.end) continue;
     // A tied head's gradient waits for that of the embedding, which is formed whole beside it.
-    if (model.tied) moment += (run.on_cpu ? 2 : 1) * 4 * elements.head;
+    if (model.tied) moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));
   }
   root = std::max(0.0, root + all.all());
@@ -194,7 +196,7 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
   if (run.pp() > 1) memory[communication] += 4 * message;  // an input and an output, and their gradients
   if (run.cp() > 1)                                        // the block that is used and the one that arrives
     memory[communication] += 4 * run.tokens() * static_cast<double>(model.key_width()) / run.tp() * run.numerics.inside;
-  if (run.on_cpu) memory[communication] += reserve_bytes(memory, run, all.all() - root);
+  if (run.on_cpu) memory[communication] += reserve_bytes(memory, run, std::max(0.0, all.shared - root));
   memory[process] = process_bytes;
   return memory;
 }
