@@ -54,6 +54,9 @@ TEST(JsonFile, Complaints) {
   EXPECT_EQ(values("[\n 1]"), (Records{"a.json:2:2: expected an object, found an integer"}));
   EXPECT_EQ(values("[\n {\"a\":\n  tru}]"), (Records{"a.json:3:3: expected a value, found 't'"}));
   EXPECT_EQ(values("hello"), (Records{"a.json:1:1: expected a value, found 'h'"}));
+  EXPECT_EQ(values(std::string_view("{}\n\0\0", 5)),
+            (Records{"{}", "a.json:2:1: expected a value, found control character 0"}))
+      << "zeros that a crash of the machine leaves are not the end of the file";
   EXPECT_EQ(values("}"), (Records{"a.json:1:1: expected a value, found '}'"}));
   EXPECT_EQ(values(R"({"data": [{"a": 1}], "x": })"),
             (Records{R"({"a":1})", "a.json:1:27: expected a value, found '}'"}));

@@ -2,9 +2,9 @@
 
     python3 tests/parity/check_corpus.py BUILD [--rows N] [--seed N]        needs pyarrow, datasets, numpy, zstandard
 
-Parquet: random tables of every type x codec x data page version x encoding x size of row groups and pages. Arrow:
-stream and file, with and without compression. `datasets`: folders of save_to_disk (one, and with splits), to_json, to_csv,
-to_parquet. Prints what was compared; exit code 1 at the first difference, which it shows.
+Parquet: random tables of every type, codec, page version and encoding, with small and large row groups and pages.
+Arrow: stream and file, with and without compression. `datasets`: folders of save_to_disk (one, and with splits),
+to_json, to_csv, to_parquet. Prints what was compared; exit code 1 at the first difference, which it shows.
 """
 
 import argparse

@@ -23,9 +23,9 @@ std::optional<Value> JsonValues::next() {
   if (!complaint_.empty()) throw InputError(complaint_);
   if (state_ == State::begin) begin();
   if (state_ == State::values) {
-    if (peek() == 0) state_ = State::end;
+    if (!peek()) state_ = State::end;
   } else if (state_ == State::items) {
-    char c = peek();
+    const auto c = peek();
     if (c == ']') {
       pass(1);
       close();
@@ -45,7 +45,7 @@ void JsonValues::begin() {
   while (window_.text().size() < json_mark.size() && window_.more()) {
   }
   if (window_.text().starts_with(json_mark)) window_.drop(json_mark.size());
-  const char c = peek();
+  const auto c = peek();
   state_ = State::values;
   if (c == '[') {
     pass(1);
@@ -89,7 +89,7 @@ bool JsonValues::enter_member() {
 void JsonValues::close() {
   state_ = State::end;
   while (in_member_) {
-    const char c = peek();
+    const auto c = peek();
     if (c == '}') {
       pass(1);
       in_member_ = false;
@@ -107,16 +107,16 @@ void JsonValues::close() {
       fail("expected ',' or '}' in an object");
     }
   }
-  if (peek() != 0) fail("expected the end of the file behind the array");
+  if (peek()) fail("expected the end of the file behind the array");
 }
 
-char JsonValues::peek() {
+std::optional<char> JsonValues::peek() {
   for (;;) {
     const std::string_view text = window_.text();
     const std::size_t blanks = std::min(text.find_first_not_of(any_blank), text.size());
     pass(blanks);
     if (!window_.text().empty()) return window_.text()[0];
-    if (!window_.more()) return 0;
+    if (!window_.more()) return std::nullopt;
   }
 }
 
@@ -202,9 +202,13 @@ Value JsonValues::take(std::size_t size) {
 }
 
 void JsonValues::fail(const std::string& what) {
-  const char c = peek();
+  const auto c = peek();
   const SourcePos here{name_, line_, column_};
-  complaint_ = concat(here.str(), ": ", what, ", found ", c == 0 ? "the end of the file" : concat("'", c, "'"));
+  const bool shows = c && static_cast<unsigned char>(*c) >= 0x20;
+  complaint_ = concat(here.str(), ": ", what, ", found ",
+                      !c      ? "the end of the file"
+                      : shows ? concat("'", *c, "'")
+                              : concat("control character ", static_cast<int>(*c)));
   throw InputError(complaint_);
 }
 

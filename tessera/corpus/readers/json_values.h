@@ -31,7 +31,7 @@ class JsonValues {
  private:
   enum class State { begin, items, values, end };
 
-  char peek();  ///< behind blanks; 0 at the end of the file
+  std::optional<char> peek();  ///< behind blanks; nothing at the end of the file
   void pass(std::size_t bytes);
   void begin();
   bool enter_member();
