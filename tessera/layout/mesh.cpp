@@ -4,6 +4,8 @@
 #include <tessera/base/text.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace tessera::layout {
 namespace {
@@ -238,6 +240,20 @@ std::vector<std::vector<int>> all_groups(const Mesh& mesh, std::span<const Axis>
     for (const int member : groups.back()) placed[static_cast<std::size_t>(member)] = true;
   }
   return groups;
+}
+
+std::vector<std::vector<int>> groups_beside_experts(const Mesh& mesh, bool stages) {
+  TESSERA_CHECK(mesh.ep * mesh.etp % mesh.size(Axis::tp) == 0, "ep x etp = ", mesh.ep * mesh.etp,
+                " is no multiple of tp = ", mesh.size(Axis::tp));
+  std::map<std::array<int, 3>, std::vector<int>> groups;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const Coordinates dense = coordinates(mesh, rank), expert = coordinates(mesh, rank, View::expert);
+    groups[{stages ? 0 : dense.front(), expert[1], dense.back()}].push_back(rank);  // pp, edp, tp
+  }
+  std::vector<std::vector<int>> lists;
+  for (auto& [place, ranks] : groups) lists.push_back(std::move(ranks));
+  std::sort(lists.begin(), lists.end());
+  return lists;
 }
 
 std::vector<int> embedding_group(const Mesh& mesh, int rank) {

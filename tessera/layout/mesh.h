@@ -67,6 +67,11 @@ std::vector<int> group_of(const Mesh& mesh, int rank, std::span<const Axis> axes
 /// All groups over `axes`, in order of their first rank: a partition of the world.
 std::vector<std::vector<int>> all_groups(const Mesh& mesh, std::span<const Axis> axes);
 
+/// Groups of ranks that hold the same part of everything but experts (tp), and together hold one copy of the experts
+/// (edp): one rank of each tp group among the ep x etp ranks of that copy; with `stages` those of all stages of the
+/// pipeline. Where etp is tp these are the groups over ep. ep x etp is a multiple of tp; throws Error otherwise.
+std::vector<std::vector<int>> groups_beside_experts(const Mesh& mesh, bool stages);
+
 /// The ranks with the first and the last stage of `rank`'s pipeline: tied embeddings have their gradients summed there.
 /// One rank when there is one stage.
 std::vector<int> embedding_group(const Mesh& mesh, int rank);

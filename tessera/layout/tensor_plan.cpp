@@ -163,9 +163,9 @@ std::vector<std::int64_t> TensorPart::shape() const {
 }
 
 std::vector<TensorBox> boxes_of(const TensorPart& part, std::int64_t begin, std::int64_t end) {
+  if (begin == end) return {};
   const std::vector<std::int64_t> shape = part.shape();
   const Region wanted = flat_region(shape, begin, end);
-  if (begin == end) return {};
   if (part.dim < 0) return {{wanted, wanted}};
   std::vector<TensorBox> boxes;
   const auto dim = static_cast<std::size_t>(part.dim);
@@ -195,6 +195,18 @@ std::vector<TensorBox> boxes_of(const TensorPart& part, std::int64_t begin, std:
 TensorPart tensor_part(const std::string& name, std::span<const std::int64_t> shape, const TensorRule& rule, int rank,
                        int ranks) {
   TESSERA_CHECK(rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
+  if (rule.holders > 0) {
+    const int first = rule.first_holder, past = first + rule.holders;
+    TESSERA_CHECK(first >= 0 && past <= ranks, name, " on ranks ", first, " to ", past - 1, " of ", ranks);
+    TensorRule among_holders = rule;
+    among_holders.holders = 0;
+    const bool holds = rank >= first && rank < past;
+    TensorPart part = tensor_part(name, shape, among_holders, holds ? rank - first : 0, rule.holders);
+    TESSERA_CHECK(part.dim >= 0, name, " is not divided by ", style_name(rule.style),
+                  ", so nobody can have none of it");
+    if (!holds) part.ranges.clear();
+    return part;
+  }
   TensorPart part{.whole = {shape.begin(), shape.end()}};
   const bool vector = shape.size() == 1;
   const auto refuse = [&](std::string_view wanted) {

@@ -40,6 +40,9 @@ struct TensorRule {
   std::int64_t heads = 0;
   bool transposed = false;   ///< the matrix is stored [in, out] (GPT-2's Conv1D), not [out, in] (torch::nn::Linear)
   bool whole_input = false;  ///< also in sequence parallelism its inputs are all tokens (a head after all of them came)
+  /// > 0: only the ranks first_holder ... first_holder + holders - 1 have parts of it (an expert that lies on some of
+  /// the ranks); the part of the others is empty.
+  int first_holder = 0, holders = 0;
 };
 
 /// The first rule that matches a parameter counts; one that matches nothing is an error (parallel/tensor_parallel.h).
@@ -59,7 +62,7 @@ TensorRule parse_rule(std::string pattern, std::string_view style);
 struct TensorPart {
   std::vector<std::int64_t> whole;                                 ///< shape of the parameter
   int dim = -1;                                                    ///< -1: all of it
-  std::vector<std::pair<std::int64_t, std::int64_t>> ranges = {};  ///< [begin, end) each
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges = {};  ///< [begin, end) each; none: the part is empty
   int sharers = 1;      ///< consecutive ranks that hold this very part, because heads are fewer than ranks
   bool summed = false;  ///< it is whole, and ranks form parts of its gradient
 

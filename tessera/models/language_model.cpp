@@ -69,6 +69,8 @@ void LanguageModel::keep_experts(std::int64_t first, std::int64_t count) {
   let_go([&] { drop_experts_but(first, count); });
 }
 
+std::optional<std::int64_t> LanguageModel::expert_of(const std::string&) const { return std::nullopt; }
+
 void LanguageModel::let_go(const std::function<void()>& drop) {
   for (const auto& item : named_parameters()) {
     elsewhere_.insert(item.key());

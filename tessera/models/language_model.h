@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -82,6 +83,8 @@ class LanguageModel : public torch::nn::Module {
   /// others; names stay, and so do the routers, which choose among all. Throws InputError for a family without experts
   /// and for numbers beyond them.
   void keep_experts(std::int64_t first, std::int64_t count);
+  /// The expert of its layer that the parameter of this name belongs to; nothing: it is none's.
+  virtual std::optional<std::int64_t> expert_of(const std::string& parameter) const;
   /// How the load of experts is kept even, at first as config.json says; `experts` is 0 where there are none. A pass in
   /// training adds the gradients of coefficient * loss * scale (set_auxiliary_scale) to its backward.
   const BalanceOptions& balance() const { return balance_; }

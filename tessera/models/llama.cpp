@@ -1,6 +1,7 @@
 #include <tessera/models/llama.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/models/config_value.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/models/latent_attention.h>
@@ -182,6 +183,14 @@ void Llama::drop_experts_but(std::int64_t first, std::int64_t count) {
   for (const auto& layer : model->layers)
     if (const auto moe = layer ? std::dynamic_pointer_cast<MoeMlp>(layer->mlp) : nullptr)
       moe->keep_experts(first, count);
+}
+
+std::optional<std::int64_t> Llama::expert_of(const std::string& parameter) const {
+  constexpr std::string_view list = ".experts.";  // "shared_experts" are none of them
+  const std::size_t begin = parameter.find(list);
+  if (!config_.moe || begin == std::string::npos) return std::nullopt;
+  const std::size_t digits = begin + list.size();
+  return parse_int(parameter.substr(digits, parameter.find('.', digits) - digits));
 }
 
 at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {

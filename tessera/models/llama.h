@@ -76,6 +76,7 @@ class Llama : public CausalLm {
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
+  std::optional<std::int64_t> expert_of(const std::string& parameter) const override;
   std::string tied_parameter() const override { return config_.tie_word_embeddings ? "model.embed_tokens.weight" : ""; }
 
   std::shared_ptr<LlamaModel> model;

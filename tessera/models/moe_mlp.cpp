@@ -56,8 +56,11 @@ at::Tensor MoeMlp::forward(const at::Tensor& given, const ForwardContext& contex
   at::Tensor x = given;  // [B, T, C]
   if (is_training() && jitter > 0)
     x = nn::jittered(x, jitter, context.between_layers(ForwardContext::Draw::router, index));
-  const nn::Routing routing = nn::route(nn::router_logits(x, gate->weight), options, gate->e_score_correction_bias);
-  if (context.routers) context.routers->add(index, routing, x.size(0));
+  nn::Routing routing = nn::route(nn::router_logits(x, gate->weight), options, gate->e_score_correction_bias);
+  if (context.routers) {
+    context.routers->add(index, routing, x.size(0));
+    routing = context.routers->within_capacity(routing, x.size(0), context.between_layers());
+  }
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
   at::Tensor y =
       (context.experts ? (*context.experts)(rows, routing, weights()) : nn::experts(rows, routing, weights()))

@@ -29,6 +29,35 @@ void RouterLog::add(std::int64_t block, const nn::Routing& routing, std::int64_t
   if (!closed_) layers_.push_back({block, rows, routing});
 }
 
+nn::Routing RouterLog::within_capacity(const nn::Routing& routing, std::int64_t rows, const nn::RandomPlace& place) {
+  const nn::CapacityOptions& capacity = options_.capacity;
+  if (capacity.factor == 0) return routing;
+  const auto limited = [&](const nn::Routing& all) {
+    const std::int64_t most = nn::expert_capacity(all.ids.size(0), options_.top_k, options_.experts, capacity.factor);
+    return nn::within_capacity(all, options_.experts, most, capacity.drop);
+  };
+  const BalanceOptions::TokensOfRows& others = options_.tokens_of_rows;
+  nn::Routing kept = routing;
+  if (!others.gather) {
+    kept = limited(routing).routing;
+  } else {
+    // In the order of whole rows, so that the first ones and those of equal weight are the same on every mesh.
+    const std::int64_t here = routing.ids.size(0), tokens = here / rows;
+    const at::Tensor at_row = at::arange(rows, at::kLong).unsqueeze(1), in_row = at::empty({tokens}, at::kLong);
+    for (std::int64_t t = 0; t < tokens; ++t) in_row.mutable_data_ptr<std::int64_t>()[t] = place.position(t);
+    constexpr std::int64_t longest = std::int64_t{1} << 32;
+    const at::Tensor places = others.gather((at_row * longest + in_row).flatten().to(routing.ids.device()));
+    const at::Tensor order = places.argsort(), back = order.argsort();
+    nn::Routing all;
+    all.ids = others.gather(routing.ids).index_select(0, order);
+    all.weights = others.gather(routing.weights.detach()).index_select(0, order);
+    kept.ids = limited(all).routing.ids.index_select(0, back).narrow(0, others.place * here, here);
+    kept.weights = routing.weights.masked_fill(kept.ids.lt(0), 0);
+  }
+  if (!closed_) totals_->dropped += kept.ids.lt(0).sum().item<std::int64_t>();
+  return kept;
+}
+
 at::Tensor RouterLog::layer_loss(const Layer& layer) const {
   const at::Tensor& p = layer.routing.probabilities;
   const double slots = layer.counts.sum().item<double>(), tokens = slots / static_cast<double>(options_.top_k);

@@ -6,9 +6,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/nn/moe/balance.h>
+#include <tessera/nn/moe/capacity.h>
 #include <tessera/nn/moe/router.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -29,6 +31,15 @@ struct BalanceOptions {
   /// tokens are those of whole rows then, and each process adds its part of the losses. Empty: rows are whole.
   nn::SumOver sum_tokens = {};
   nn::SumOver sum = {};  ///< global_batch: over the processes that have other rows of a step
+  /// A bound on what one expert does in a pass of training, as Switch Transformers have it; factor 0: none.
+  nn::CapacityOptions capacity = {};
+  /// Numbers [N, ...] of these processes' tokens, one process' after the other's: what sum_tokens adds up, gathered.
+  /// This process' are those from `place` times N on. Empty: rows are whole.
+  struct TokensOfRows {
+    std::function<at::Tensor(const at::Tensor& numbers)> gather = {};
+    std::int64_t place = 0;
+  };
+  TokensOfRows tokens_of_rows = {};
 };
 
 /// What passes in training did since it was last taken.
@@ -36,6 +47,7 @@ struct RouterStatistics {
   std::int64_t passes = 0;
   double auxiliary_loss = 0, z_loss = 0;    ///< sums over passes, without coefficients
   std::map<std::int64_t, at::Tensor> load;  ///< by block: how many slots chose each expert, fp64 [E], of whole rows
+  std::int64_t dropped = 0;                 ///< so many of this process' slots were beyond an expert's capacity
 };
 
 /// The routers of one pass.
@@ -48,6 +60,10 @@ class RouterLog {
   /// The choice that a layer made for B rows of equally many tokens. Ignored after the end of the pass: that is
   /// checkpointing, which runs a layer again.
   void add(std::int64_t block, const nn::Routing& routing, std::int64_t rows);
+  /// The choice within BalanceOptions::capacity, which is that of all tokens of the pass, on whatever process they are:
+  /// so what is dropped does not depend on the mesh. `place`: where the B rows' tokens lie. Collective where rows are
+  /// cut.
+  nn::Routing within_capacity(const nn::Routing& routing, std::int64_t rows, const nn::RandomPlace& place);
   /// The end of the pass, whose result is x: returned so that backward from it adds the auxiliary losses' gradients.
   /// Throws InputError for layers_together in a pass that is not whole.
   at::Tensor finished(const at::Tensor& x);

@@ -164,9 +164,9 @@ TEST(AccelerateEnvironment, Mistakes) {
        {"environment ACCELERATE_MIXED_PRECISION: mixed_precision fp8 is not built: use bf16, the nearest that is"}},
       {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "3"}},
        {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine here does what both do)"}},
-      {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "2"}},
-       {"environment MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE: megatron_lm_expert_tensor_parallel_size 2: cutting "
-        "within experts is not built yet; use 1"}},
+      {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "0"}},
+       {"environment MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE: megatron_lm_expert_tensor_parallel_size must be a whole "
+        "number from 1 to 4096, not '0'"}},
       {{{"ACCELERATE_USE_PARALLELISM_CONFIG", "true"},
         {"PARALLELISM_CONFIG_CP_SIZE", "2"},
         {"PARALLELISM_CONFIG_CP_COMM_STRATEGY", "ring"}},

@@ -198,8 +198,8 @@ TEST(MegatronArgs, Mistakes) {
         "--context-parallel-size 4, such as 2 4 for 8"}},
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 8 --tensor-model-parallel-size 4",
        {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
-      {"--pipeline-model-parallel-size=4 --expert-tensor-parallel-size 2",
-       {"--expert-tensor-parallel-size 2: cutting within experts is not built yet; use 1"}},
+      {"--pipeline-model-parallel-size=4 --expert-tensor-parallel-size 0",
+       {"--expert-tensor-parallel-size is '0'; it takes a whole number from 1"}},
       {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it takes a whole number from 1"}},
       {pipeline + "--decoder-first-pipeline-num-layers 3 --standalone-embedding-stage",
        {"--standalone-embedding-stage is not supported with several stages: say which layers each has with "
@@ -384,6 +384,7 @@ TEST(MegatronArgs, EveryRow) {
       llama);
   const std::map<std::string_view, std::string> values = {
       {"distributed_backend", "gloo"},
+      {"expert_tensor_parallel_size", "2"},
       {"weight_decay_incr_style", "constant"},
       {"lr_decay_samples", "16 --global-batch-size 4 --micro-batch-size 2"},
       {"no_load_optim", loaded},

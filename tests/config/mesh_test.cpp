@@ -60,6 +60,43 @@ TEST(RunMesh, FollowsFromTheSettings) {
     EXPECT_EQ(layout::describe(run_mesh(row.config, row.world, row.host)), row.mesh) << row.mesh;
 }
 
+TEST(RunMesh, ExpertsHaveAGridOfTheirOwn) {
+  struct Row {
+    int tp, ep, etp, world;
+    const char* outcome;  ///< the grid of experts, or what is wrong
+  };
+  const Row rows[] = {
+      {1, 4, 0, 8, "pp=1 edp=2 ep=4 etp=1"},
+      {2, 2, 0, 8, "pp=1 edp=2 ep=2 etp=2"},
+      {2, 4, 1, 8, "pp=1 edp=2 ep=4 etp=1"},
+      {4, 2, 2, 8, "pp=1 edp=2 ep=2 etp=2"},
+      {2, 1, 0, 4, "pp=1 edp=2 ep=1 etp=2"},
+      {2, 2, 3, 8,
+       "etp_size 3 does not divide tp_size 2: experts are cut at most as far as the layers around them; make it one of "
+       "1, 2"},
+      {1, 3, 0, 8,
+       "ep_size 3 does not divide the 8 processes that have other tokens (of 8 / pp_size 1 / tp_size 1); make it one "
+       "of 1, 2, 4, 8"},
+      {2, 8, 2, 8,
+       "ep_size 8 does not divide the 4 groups of processes that have an expert together (of 8 / pp_size 1 / etp_size "
+       "2); make it one of 1, 2, 4"},
+      {4, 2, 1, 8,
+       "ep_size 2 x etp_size 1 is no multiple of tp_size 4, so that processes with the same part of the other layers "
+       "would hold different experts; make etp_size 4, or ep_size a multiple of 4"},
+  };
+  for (const Row& row : rows) {
+    RunConfig config = settings(Strategy::full_shard, row.tp);
+    config.parallel.ep_size = row.ep;
+    config.parallel.etp_size = row.etp;
+    const std::string error = error_of([&] {
+      EXPECT_EQ(layout::describe(run_mesh(config, row.world, row.world), layout::View::expert), row.outcome);
+    });
+    if (!error.empty()) {
+      EXPECT_EQ(error, row.outcome);
+    }
+  }
+}
+
 TEST(RunMesh, WhatDoesNotFitIsRefusedWithWhatDoes) {
   using enum Strategy;
   struct Row {

@@ -57,6 +57,13 @@ TEST_F(TrainExperts, every_mesh_equals_one_process) {
         {"ep2_cp2", 2, 1, {"--ep_size", "2", "--cp_size", "2"}},
         {"ep2_pp2", 4, 2, {"--ep_size", "2", "--pp_size", "2", "--pipeline_schedule", "zb_h1"}},
         {"ep2_recompute", 2, 2, {"--ep_size", "2", "--gradient_checkpointing"}},
+        {"ep2_tp2", 4, 2, {"--ep_size", "2", "--tp_size", "2"}},
+        {"folded", 4, 2, {"--ep_size", "4", "--tp_size", "2", "--etp_size", "1"}},
+        {"folded_sp", 4, 2, {"--ep_size", "2", "--tp_size", "2", "--etp_size", "1", "--sequence_parallel"}},
+        {"ep2_cp2_hybrid",
+         8,
+         4,
+         {"--ep_size", "2", "--cp_size", "2", "--fsdp", "hybrid_shard auto_wrap", "--shard_group_size", "2"}},
         {"ep2_pp2_fsdp2", 8, 4, {"--ep_size", "2", "--pp_size", "2", "--fsdp", "full_shard auto_wrap"}},
     };
     std::string before;
@@ -78,6 +85,39 @@ TEST_F(TrainExperts, every_mesh_equals_one_process) {
     train_moe(concat(name, "_again"), 1, 1, model,
               unsaved + Words{"--resume_from_checkpoint", path(concat(before, "/checkpoint-", saved_at))});
     expect_same_model(concat(name, "_again"), concat(name, "_one"), "one process after ranks of experts");
+  }
+}
+
+// A folder that a grid reads and writes without a step in between stays the same, bit by bit.
+TEST_F(TrainExperts, folders_pass_through_grids_unchanged) {
+  train_moe("one", 1, 1, family("qwen"), unsaved);
+  for (const Mesh& mesh : {Mesh{"ep2_tp2", 4, 2, {"--ep_size", "2", "--tp_size", "2"}},
+                           Mesh{"folded", 4, 2, {"--ep_size", "4", "--tp_size", "2", "--etp_size", "1"}}}) {
+    train_moe(mesh.name, mesh.ranks, mesh.copies,
+              {"--model_name_or_path", path("one"), "--learning_rate", "0", "--weight_decay", "0"},
+              mesh.flags + unsaved);
+    expect_same_model(mesh.name, "one", mesh.name, "", /*exactly=*/true);
+  }
+}
+
+// Adapters are like everything else beside experts; the experts stay as they are.
+TEST_F(TrainExperts, adapters_on_grids_of_experts) {
+  train_moe("base", 1, 1, family("mixtral"), unsaved);
+  const Words lora = {"--model_name_or_path", path("base"), "--lora_r", "2", "--lora_merge"};
+  train_moe("one", 1, 1, lora, unsaved);
+  std::string before;
+  for (const Mesh& mesh : {Mesh{"ep2_fsdp2", 4, 4, {"--ep_size", "2", "--fsdp", "full_shard auto_wrap"}},
+                           Mesh{"folded", 4, 2, {"--ep_size", "4", "--tp_size", "2", "--etp_size", "1"}}}) {
+    train_moe(mesh.name, mesh.ranks, mesh.copies, lora, mesh.flags + Words{"--save_steps", concat(saved_at)});
+    expect_same_model(mesh.name, "one", mesh.name, "adapter_model.safetensors");
+    expect_same_model(mesh.name, "one", mesh.name, "merged/model.safetensors");
+    if (!before.empty()) {
+      train_moe(
+          "resumed", mesh.ranks, mesh.copies, lora,
+          mesh.flags + unsaved + Words{"--resume_from_checkpoint", path(concat(before, "/checkpoint-", saved_at))});
+      expect_same_model("resumed", "one", concat(mesh.name, " from ", before), "adapter_model.safetensors");
+    }
+    before = mesh.name;
   }
 }
 

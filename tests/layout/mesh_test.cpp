@@ -118,6 +118,19 @@ TEST(Mesh, MegatronsExample) {
   EXPECT_EQ(embedding_group(parse_mesh("dp=2"), 1), (std::vector<int>{1}));
 }
 
+// Ranks that have the same part of attention and together all experts once.
+TEST(Mesh, ranks_beside_experts) {
+  const auto beside = [](const char* mesh, bool stages = false) {
+    return groups_beside_experts(parse_mesh(mesh), stages);
+  };
+  for (const char* cut_alike : {"dp=4,ep=2", "dp=4,tp=2,ep=2", "pp=2,dp=2,tp=2,ep=2"})
+    EXPECT_EQ(beside(cut_alike), groups(parse_mesh(cut_alike), "ep")) << cut_alike;
+  EXPECT_EQ(beside("pp=2,dp=2,tp=2,ep=2", true), groups(parse_mesh("pp=2,dp=2,tp=2,ep=2"), "pp-ep"));
+  EXPECT_EQ(beside("dp=2,tp=2,ep=4,etp=1"), (Groups{{0, 2}, {1, 3}}));
+  EXPECT_EQ(beside("dp=2,tp=2,ep=2,etp=1"), (Groups{{0}, {1}, {2}, {3}}));
+  EXPECT_EQ(beside("pp=2,dp=2,tp=2,ep=4,etp=1", true), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}}));
+}
+
 // Experts on a grid of their own over the same ranks: attention tp 2 x cp 2 x dp 2, experts etp 1 x ep 4 x edp 2.
 TEST(Mesh, ExpertsHaveTheirOwnGrid) {
   const Mesh mesh = parse_mesh("tp=2,cp=2,dp=2,ep=4,etp=1");

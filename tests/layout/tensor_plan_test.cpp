@@ -7,6 +7,7 @@
 
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace tessera::layout {
@@ -245,6 +246,27 @@ TEST(TensorPlan, words_that_are_none_are_refused_with_the_nearest) {
                               "64, the others none");
   EXPECT_EQ(error_of([] { (void)parse_rule("", "colwise"); }),
             "tensor parallelism: a plan has an empty pattern; name a module, or its end");
+}
+
+// An expert that lies on ranks 2 and 3 of 4, which cut it; the others have none of it.
+TEST(TensorPlan, some_ranks_hold_a_parameter_alone) {
+  using enum TensorStyle;
+  for (const auto& [style, dim, empty] : {std::tuple{colwise, 0, Shape{0, 4}}, std::tuple{rowwise, 1, Shape{6, 0}}}) {
+    const TensorRule rule{.pattern = "w", .style = style, .first_holder = 2, .holders = 2};
+    for (const int rank : {0, 1}) {
+      const TensorPart part = tensor_part("w", Shape{6, 4}, rule, rank, 4);
+      EXPECT_EQ(part.dim, dim);
+      EXPECT_EQ(part.shape(), empty);
+      EXPECT_TRUE(boxes_of(part, 0, 0).empty());
+    }
+    TensorRule among_two = rule;
+    among_two.holders = 0;
+    for (const int rank : {2, 3})
+      EXPECT_EQ(tensor_part("w", Shape{6, 4}, rule, rank, 4).ranges,
+                tensor_part("w", Shape{6, 4}, among_two, rank - 2, 2).ranges);
+  }
+  const TensorRule alone{.pattern = "w", .style = colwise, .first_holder = 1, .holders = 1};
+  EXPECT_EQ(tensor_part("w", Shape{5, 4}, alone, 1, 2).shape(), (Shape{5, 4})) << "nothing has to divide";
 }
 
 TEST(TensorPlan, what_does_not_divide_is_refused_with_the_ranks_that_would) {

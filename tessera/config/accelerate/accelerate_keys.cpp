@@ -104,7 +104,7 @@ constexpr std::array rows{
     KeyRow{"megatron_lm_config.megatron_lm_tp_degree", "tp_size"},
     KeyRow{"megatron_lm_config.megatron_lm_pp_degree", "pp_size"},
     KeyRow{"megatron_lm_config.megatron_lm_expert_model_parallel_size", "ep_size"},
-    KeyRow{"megatron_lm_config.megatron_lm_expert_tensor_parallel_size", "", acts, "1; more is refused"},
+    KeyRow{"megatron_lm_config.megatron_lm_expert_tensor_parallel_size", "etp_size"},
     KeyRow{"megatron_lm_config.megatron_lm_context_parallel_size", "cp_size"},
     KeyRow{"megatron_lm_config.megatron_lm_num_micro_batches", "gradient_accumulation_steps", acts,
            "a pipeline's micro-batches, too"},

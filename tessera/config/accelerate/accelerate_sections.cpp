@@ -20,13 +20,6 @@ std::string full_name(std::string_view section, std::string_view key) {
   return key.starts_with(prefix) ? std::string(key) : concat(prefix, key);
 }
 
-/// A size of the mesh that may only be 1 today.
-void only_one(const AccelerateSections& s, std::string_view section, std::string_view key) {
-  const auto size = s.whole(section, key, 1, 1 << 20);
-  if (size && *size > 1)
-    s.to.problem(s.find(section, key)->where(), concat(full_name(section, key), " ", *size, ": ", experts_not_built()));
-}
-
 /// A size of the mesh; gives `setting` it when it is above 1.
 std::int64_t divided(const AccelerateSections& s, std::string_view section, std::string_view key,
                      std::string_view setting) {
@@ -163,8 +156,6 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
 
 }  // namespace
 
-std::string experts_not_built() { return "cutting within experts is not built yet; use 1"; }
-
 std::optional<std::int64_t> AccelerateSections::whole(std::string_view section, std::string_view key,
                                                       std::int64_t least, std::int64_t most) const {
   const Value* value = find(section, key);
@@ -295,8 +286,11 @@ void translate_accelerate_deepspeed(const AccelerateSections& s) {
 }
 
 void translate_accelerate_megatron(const AccelerateSections& s) {
-  only_one(s, megatron, "expert_tensor_parallel_size");
-  divided(s, megatron, "expert_model_parallel_size", "ep_size");
+  const std::int64_t ep = divided(s, megatron, "expert_model_parallel_size", "ep_size");
+  // accelerate's files always have it, 1 unless asked for; without ep it says nothing then.
+  constexpr std::string_view within = "expert_tensor_parallel_size";
+  if (const auto etp = s.whole(megatron, within, 1, 4096); etp && (ep > 1 || *etp > 1))
+    s.to.give("etp_size", full_name(megatron, within), std::to_string(*etp), s.find(megatron, within)->where());
   const std::int64_t pp = divided(s, megatron, "pp_degree", "pp_size");
   if (const auto last = s.whole(megatron, "decoder_last_pipeline_num_layers", 0, 1 << 20)) {
     const Value& value = *s.find(megatron, "decoder_last_pipeline_num_layers");

@@ -49,7 +49,4 @@ void translate_accelerate_fsdp(const AccelerateSections& sections, const Acceler
 void translate_accelerate_deepspeed(const AccelerateSections& sections);
 void translate_accelerate_megatron(const AccelerateSections& sections);
 
-/// "cutting within experts is not built yet; use 1": what is said of a size of 2, wherever it stands.
-std::string experts_not_built();
-
 }  // namespace tessera::config

@@ -228,6 +228,13 @@ const std::vector<Field>& table() {
           "router_bias_update_rate", at_least(0),
           "mixture of experts with e_score_correction_bias (DeepSeek-V3): after each step the bias of an expert with "
           "less than the mean load grows by this, that of one with more shrinks; 0 = it stays as it is"),
+      optimization<&O::moe_capacity_factor>(
+          "moe_capacity_factor", at_least(0),
+          "mixture of experts: in training an expert takes at most this many times the mean of a micro-batch's slots "
+          "(tokens x top-k / experts), others are dropped; 0 = it takes all"),
+      optimization<&O::moe_token_drop_policy>(
+          "moe_token_drop_policy", words<TokenDrop>(),
+          "with moe_capacity_factor: slots with the smallest router weights are dropped, or the last ones"),
       optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
                                              "halve per_device_train_batch_size until a step fits into memory"),
       optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),
@@ -297,8 +304,11 @@ const std::vector<Field>& table() {
       parallel<&P::cp_size>("cp_size", at_least(1, 4096),
                             "processes that divide each sequence among them (context parallel)"),
       parallel<&P::ep_size>("ep_size", at_least(1, 4096),
-                            "of a mixture of experts: neighbours among the data- and context-parallel processes that "
-                            "divide each layer's experts among them (expert parallel)"),
+                            "of a mixture of experts: neighbours among the processes of a stage that divide each "
+                            "layer's experts among them (expert parallel)"),
+      parallel<&P::etp_size>("etp_size", at_least(1, 4096),
+                             "of a mixture of experts: processes among those of tp_size that divide each expert among "
+                             "them; unset: tp_size"),
       parallel<&P::sequence_parallel>("sequence_parallel", anything(),
                                       "with tp_size above 1: norms and dropout work on parts of the sequence, which "
                                       "saves activations"),
@@ -466,7 +476,7 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 27> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 29> names = {{
       {"data_path", "train_file"},               // the scripts of Alpaca, FastChat, LLaVA, Qwen
       {"evaluation_strategy", "eval_strategy"},  // transformers before v4.46
       {"deepspeed_config", "deepspeed"},         // DeepSpeed's own flag
@@ -482,7 +492,9 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"context_parallel_size", "cp_size"},       // Megatron-LM
       {"expert_parallel_size", "ep_size"},
       {"expert_model_parallel_size", "ep_size"},  // Megatron-LM
-      {"fsdp_sharding_strategy", "strategy"},     // accelerate launch, and from here on
+      {"expert_tensor_parallel_size", "etp_size"},
+      {"moe_expert_capacity_factor", "moe_capacity_factor"},  // Megatron-LM
+      {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch, and from here on
       {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
       {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too
       {"fsdp_min_num_params", "min_num_params"},                                // transformers v4, too

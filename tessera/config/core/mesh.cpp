@@ -27,6 +27,7 @@ std::int64_t ranks_of_shards(const RunConfig& config, std::int64_t world_size, s
   const ParallelConfig& p = config.parallel;
   const ShardGroup group = row_of(config.sharding.strategy).shard_group;
   if (group == ShardGroup::none) return p.cp_size;
+  if (p.ep_size > 1) return world_size / p.pp_size / p.tp_size;  // the engine divides edp, of the other view
   if (config.sharding.shard_group_size > 0) return config.sharding.shard_group_size;
   const std::int64_t stage = world_size / p.pp_size;
   return (group == ShardGroup::host ? std::min(stage, ranks_per_host) : stage) / p.tp_size;
@@ -40,6 +41,27 @@ std::string product_text(const ParallelConfig& p, const SaySetting& said) {
   if (!stages || p.tp_size > 1) factors.push_back(concat(said("tp_size"), " ", p.tp_size));
   if (!stages || p.cp_size > 1) factors.push_back(concat(said("cp_size"), " ", p.cp_size));
   return concat(join(factors, " x "), factors.size() > 1 ? concat(" = ", ranks_per_sample(p)) : "");
+}
+
+/// The grid of experts over the ranks of a stage.
+std::string expert_problem(const ParallelConfig& p, int world_size, const SaySetting& said) {
+  const std::int64_t stage = world_size / p.pp_size, etp = p.etp_size == 0 ? p.tp_size : p.etp_size;
+  if (p.tp_size % etp != 0)
+    return concat(said("etp_size"), " ", etp, " does not divide ", said("tp_size"), " ", p.tp_size,
+                  ": experts are cut at most as far as the layers around them; make it one of ",
+                  multiples_that_divide(p.tp_size, 1));
+  const std::int64_t places = stage / etp;  // each has whole experts
+  if (p.ep_size > 1 && places % p.ep_size != 0)
+    return concat(said("ep_size"), " ", p.ep_size, " does not divide the ", places,
+                  etp > 1 ? " groups of processes that have an expert together" : " processes that have other tokens",
+                  " (of ", world_size, " / pp_size ", p.pp_size, p.tp_size > 1 ? " / etp_size " : " / tp_size ", etp,
+                  "); make it one of ", multiples_that_divide(places, 1));
+  if (p.ep_size * etp % p.tp_size != 0)
+    return concat(said("ep_size"), " ", p.ep_size, " x ", said("etp_size"), " ", etp, " is no multiple of ",
+                  said("tp_size"), " ", p.tp_size,
+                  ", so that processes with the same part of the other layers would hold different experts; make ",
+                  "etp_size ", p.tp_size, ", or ep_size a multiple of ", p.tp_size / etp);
+  return "";
 }
 
 }  // namespace
@@ -59,19 +81,14 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
                   p.pp_size == sample && sample > 1 ? ", or make it one of " : ", or make the product one of ",
                   multiples_that_divide(world_size, 1));
   const std::int64_t given = config.sharding.shard_group_size, stage = world_size / p.pp_size, all = stage / p.tp_size;
-  if (p.ep_size > 1) {
-    if (all % p.ep_size != 0)
-      return concat(said("ep_size"), " ", p.ep_size, " does not divide the ", all,
-                    " processes that have other tokens (of ", world_size, " / pp_size ", p.pp_size, " / tp_size ",
-                    p.tp_size, "); make it one of ", multiples_that_divide(all, 1));
-    if (p.tp_size > 1)
-      return concat(said("ep_size"), " ", p.ep_size, " is not built beside ", said("tp_size"), " ", p.tp_size,
-                    ": leave one of them at 1");
-    if (given > 0 || row_of(config.sharding.strategy).shard_group == ShardGroup::host)
-      return concat(
-          said("ep_size"), " ", p.ep_size, " is not built beside groups of shards (",
-          given > 0 ? concat(said("shard_group_size"), " ", given) : concat("strategy ", config.sharding.strategy),
-          "): use a strategy that divides among all processes, such as full_shard");
+  if (const std::string wrong = expert_problem(p, world_size, said); !wrong.empty()) return wrong;
+  if (p.ep_size > 1) {  // shards are divided among the processes that hold the same experts
+    const std::int64_t alike = stage / (p.ep_size * (p.etp_size == 0 ? p.tp_size : p.etp_size));
+    if (given > 0 && alike % given != 0)
+      return concat(said("shard_group_size"), " ", given, " does not divide the ", alike,
+                    " processes that hold the same experts (of ", stage, " with ", said("ep_size"), " ", p.ep_size,
+                    "); make it one of ", multiples_that_divide(alike, 1));
+    return "";
   }
   const std::string fitting = concat("make it one of ", multiples_that_divide(all, p.cp_size));
   if (given > 0) {
@@ -106,7 +123,8 @@ layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_hos
   const std::int64_t shards = ranks_of_shards(config, world_size, ranks_per_host) / p.cp_size;
   return layout::make_mesh({.sizes = {static_cast<int>(p.pp_size), 0, static_cast<int>(shards),
                                       static_cast<int>(p.cp_size), static_cast<int>(p.tp_size)},
-                            .ep = static_cast<int>(p.ep_size)},
+                            .ep = static_cast<int>(p.ep_size),
+                            .etp = static_cast<int>(p.etp_size)},
                            world_size);
 }
 

@@ -66,9 +66,11 @@ struct OptimizationConfig {
   RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;
   double router_z_loss_coef = 0;       ///< factor of the routers' z-loss
   double router_bias_update_rate = 0;  ///< step of e_score_correction_bias towards an even load; 0: as loaded
-  bool auto_find_batch_size = false;   ///< halve the batch per device until a step fits into memory
-  bool full_determinism = false;       ///< every choice that can be deterministic is
-  double max_grad_norm = 1.0;          ///< 0: no clipping
+  double moe_capacity_factor = 0;      ///< slots of an expert, in means of a micro-batch; 0: all (nothing is dropped)
+  TokenDrop moe_token_drop_policy = TokenDrop::probs;
+  bool auto_find_batch_size = false;  ///< halve the batch per device until a step fits into memory
+  bool full_determinism = false;      ///< every choice that can be deterministic is
+  double max_grad_norm = 1.0;         ///< 0: no clipping
   ScheduleType lr_scheduler_type = ScheduleType::linear;
   std::string lr_scheduler_kwargs;  ///< JSON object or "num_cycles=2,...": see Schedule
   std::int64_t warmup_steps = 0;
@@ -109,7 +111,8 @@ struct ParallelConfig {
   PipelineGather pipeline_gather = PipelineGather::per_micro_batch;  ///< for strategies that divide parameters
   std::int64_t tp_size = 1;        ///< processes that divide each layer among them (tensor parallel)
   std::int64_t cp_size = 1;        ///< processes that divide each sequence among them (context parallel)
-  std::int64_t ep_size = 1;        ///< those among the dp x cp ones that divide experts (expert parallel)
+  std::int64_t ep_size = 1;        ///< processes that divide experts among them (expert parallel)
+  std::int64_t etp_size = 0;       ///< those that divide each expert among them; 0: as tp_size
   bool sequence_parallel = false;  ///< with tp_size > 1: norms and dropout work on parts of the sequence, too
   layout::ContextMethod cp_comm_type =
       layout::ContextMethod::p2p;  ///< how attention sees the other parts of a sequence

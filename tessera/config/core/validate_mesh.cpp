@@ -37,7 +37,7 @@ class MeshRules : RuleChecks {
     const std::string wrong = mesh_problem(c_, static_cast<int>(p_.num_processes), 0,
                                            [this](const char* name) { return is_default(name) ? name : said(name); });
     if (!wrong.empty())
-      problem({"pp_size", "tp_size", "cp_size", "ep_size", "num_processes", "shard_group_size"}, wrong);
+      problem({"pp_size", "tp_size", "cp_size", "ep_size", "etp_size", "num_processes", "shard_group_size"}, wrong);
   }
 
   void levels() {
@@ -132,6 +132,9 @@ void unused_mesh(const Resolved& resolved, const Unused& unused) {
     unused("pipeline_group_size", "--pipeline_schedule is a file, which says the order of everything");
   if (p.pp_size > 1 && !row_of(resolved.values.sharding.strategy).shard_parameters)
     unused("pipeline_gather", "the strategy leaves parameters whole, so that nothing is gathered");
+  if (p.tp_size == 1 && p.etp_size == 1) unused("etp_size", "--tp_size is 1");
+  if (resolved.values.optimization.moe_capacity_factor == 0)
+    unused("moe_token_drop_policy", "--moe_capacity_factor is 0: nothing is dropped");
   if (p.cp_size == 1) unused("cp_comm_type", "--cp_size is 1");
   if (p.cp_size == 1 || p.cp_comm_type != layout::ContextMethod::a2a_p2p)
     unused("cp_a2a_size", p.cp_size == 1 ? "--cp_size is 1" : concat("--cp_comm_type is ", word_of(p.cp_comm_type)));

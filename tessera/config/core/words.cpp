@@ -66,6 +66,11 @@ const WordTable& words_of(RouterLossForm) {
   return words;
 }
 
+const WordTable& words_of(TokenDrop) {
+  static const WordTable words = {{"probs", "position"}};
+  return words;
+}
+
 const WordTable& words_of(AutoWrap) {
   static const WordTable words = {{"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}};
   return words;

@@ -69,6 +69,10 @@ const WordTable& words_of(PipelineGather);
 enum class RouterLossForm : unsigned char { layers_together, micro_batch, sequence, global_batch };
 const WordTable& words_of(RouterLossForm);
 
+/// Whose slots an expert drops when more want it than its capacity (nn::DropBy).
+enum class TokenDrop : unsigned char { probs, position };
+const WordTable& words_of(TokenDrop);
+
 /// Which modules are gathered and dropped as one.
 enum class AutoWrap : unsigned char { transformer_based, size_based, regex, none };
 const WordTable& words_of(AutoWrap);

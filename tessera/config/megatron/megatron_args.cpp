@@ -182,9 +182,9 @@ class Reader {
   }
 
   void mesh() {
-    if (const auto size = a_.whole("expert_tensor_parallel_size", 1); size && *size > 1)
-      a_.problem("expert_tensor_parallel_size", concat(*size, ": ", experts_not_built()));
-    divided("expert_model_parallel_size", "ep_size");
+    const std::int64_t ep = divided("expert_model_parallel_size", "ep_size");
+    if (const auto size = a_.whole("expert_tensor_parallel_size", 1); size && (ep > 1 || *size > 1))
+      a_.give("expert_tensor_parallel_size", "etp_size", std::to_string(*size));
     const std::int64_t pp = translate_megatron_pipeline(a_, typed("pipeline_schedule"));
     const std::int64_t tp = divided("tensor_model_parallel_size", "tp_size");
     const std::int64_t cp = divided("context_parallel_size", "cp_size");

@@ -64,7 +64,9 @@ constexpr std::array rows{
     elsewhere("cp_comm_type", "cp_comm_type", "one word for all layers"),
     elsewhere("hierarchical_context_parallel_sizes", "cp_a2a_size", "the first of two, of cp_comm_type a2a+p2p"),
     elsewhere("expert_model_parallel_size", "ep_size"),
-    elsewhere("expert_tensor_parallel_size", "", "1; more is refused"),
+    elsewhere("expert_tensor_parallel_size", "etp_size"),
+    value("moe_expert_capacity_factor", "moe_capacity_factor"),
+    without_effect("moe_pad_expert_input_to_capacity", "sizes follow the load, and results are the same"),
     elsewhere("distributed_backend", "backend", "nccl: device auto, whose backend follows"),
     elsewhere("distributed_timeout_minutes", "ddp_timeout", "in seconds"),
     // ---- what is divided ----

@@ -16,6 +16,12 @@ std::int64_t expert_capacity(std::int64_t tokens, std::int64_t top_k, std::int64
 /// Who stays where an expert is wanted by more: those with the largest weights, or those that come first.
 enum class DropBy { probability, position };
 
+/// A bound as a setting: capacity of each expert, in means of the slots; 0: there is none.
+struct CapacityOptions {
+  double factor = 0;
+  DropBy drop = DropBy::probability;
+};
+
 struct Limited {
   Routing routing;  ///< dropped slots have id -1 and weight 0, which is constant
   std::int64_t dropped = 0;

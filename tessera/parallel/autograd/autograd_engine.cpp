@@ -125,6 +125,7 @@ class Hooks final : public autograd::PostAccumulateGradHook {
 };
 
 Hooks* find_hooks(const at::Tensor& parameter) {
+  if (autograd::impl::get_autograd_meta(parameter) == nullptr) return nullptr;  // never trained
   return dynamic_cast<Hooks*>(autograd::impl::post_acc_grad_hooks(parameter).get());
 }
 

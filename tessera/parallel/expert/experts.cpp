@@ -8,6 +8,7 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/moe/grouped.h>
 #include <tessera/nn/moe/permute.h>
+#include <tessera/parallel/expert/dispatch.h>
 #include <tessera/parallel/sharding/managed.h>
 
 #include <numeric>
@@ -111,14 +112,14 @@ Arrivals arrivals_of(const at::Tensor& counts, c10::Device device) {
   return arrivals;
 }
 
-at::Tensor compute(const comm::Group& group, const at::Tensor& x, const nn::Routing& routing,
-                   const nn::ExpertWeights& w) {
-  const layout::Range own = own_experts(w.total, group);
+}  // namespace
+
+namespace parallel {
+
+at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
+                              const at::Tensor& slot_weights, const nn::ExpertWeights& w) {
   const auto held = static_cast<std::int64_t>(w.gate.size());
-  TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
-                " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which is to have ",
-                own.begin, " to ", own.end - 1, " (keep_experts)");
-  const nn::Permutation permutation = nn::permutation_of(routing.ids, w.total);
+  const nn::Permutation permutation = nn::permutation_of(ids, held * group.size());
   const at::Tensor counts_to = permutation.counts.view({group.size(), held});  // [ranks, experts there]
   at::Tensor counts_from = at::empty_like(counts_to);
   {
@@ -137,26 +138,36 @@ at::Tensor compute(const comm::Group& group, const at::Tensor& x, const nn::Rout
   const at::Tensor results = nn::grouped_mlp(sorted, arrivals.counts, w.gate, w.up, w.down);
   const at::Tensor by_rank = Reordered::apply(results, arrivals.inverse, arrivals.order);
   const at::Tensor back = Exchanged::apply(by_rank, group, arrivals.from_rank, sent, "results of experts");
-  return nn::unpermute(back, permutation, routing.weights);
+  return nn::unpermute(back, permutation, slot_weights);
 }
 
-}  // namespace
+}  // namespace parallel
 
 layout::Range own_experts(std::int64_t experts, const comm::Group& group) {
-  const std::int64_t ranks = group.size();
-  if (experts % ranks != 0)
-    throw InputError(concat("expert parallelism: ", experts, " experts do not divide among the ", ranks, " ranks of '",
-                            group.name(), "'; use a number of ranks that divides them"));
-  const std::int64_t each = experts / ranks;
-  return {group.rank() * each, (group.rank() + 1) * each};
+  return own_experts(experts, ExpertRanks{.experts = group});
+}
+
+layout::Range own_experts(std::int64_t experts, const ExpertRanks& ranks) {
+  const std::int64_t ep = ranks.experts.size() / ranks.parts, place = ranks.experts.rank() / ranks.parts;
+  if (experts % ep != 0)
+    throw InputError(concat("expert parallelism: ", experts, " experts do not divide among the ", ep, " ranks of '",
+                            ranks.experts.name(), "'", ranks.parts > 1 ? concat(" / etp ", ranks.parts) : std::string(),
+                            "; use a number of ranks that divides them"));
+  const std::int64_t each = experts / ep;
+  return {place * each, (place + 1) * each};
 }
 
 bool is_expert_parameter(const std::string& name) { return name.find(".experts.") != std::string::npos; }
 
 nn::ExpertsFunction expert_parallel(const comm::Group& group) {
   if (group.size() == 1) return nn::experts;
-  return [group](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights) {
-    return compute(group, x, routing, weights);
+  return [group](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& w) {
+    const layout::Range own = own_experts(w.total, group);
+    const auto held = static_cast<std::int64_t>(w.gate.size());
+    TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
+                  " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which is to have ",
+                  own.begin, " to ", own.end - 1, " (keep_experts)");
+    return parallel::dispatched_experts(group, x, routing.ids, routing.weights, w);
   };
 }
 

@@ -177,6 +177,10 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
     const at::Tensor& mine = pieces[next++];
     if (in_order) sends.start(next);
     if (owners[i] != rank) continue;
+    if (found->second.member->numel == 0) {  // this rank of tp has none of it, and the others wait for that
+      keep(i, 0, mine);
+      continue;
+    }
     for (int r = 0; r < shards.size(); ++r) {  // shards follow one another, so these pieces do, too
       const layout::Range piece = piece_of(*found->second.group, *found->second.member, r);
       if (r == own) {

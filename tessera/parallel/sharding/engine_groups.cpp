@@ -2,18 +2,32 @@
 #include <tessera/parallel/sharding/engine.h>
 
 #include <tessera/base/error.h>
+#include <tessera/comm/agree.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/mesh.h>
 #include <tessera/parallel/tensor/cut.h>
 
 #include <algorithm>
-#include <span>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace tessera {
 
 using parallel::NamedTensor;
+
+namespace {
+
+/// How many ranks of the group one host has. Collective.
+int ranks_on_a_host(const comm::Group& group) {
+  const std::int64_t host = world().rank() / world().local_size();
+  const auto hosts = comm::all_gather_numbers(group, {host});
+  return static_cast<int>(std::ranges::count(hosts, hosts.front()));
+}
+
+}  // namespace
 
 void Sharded::Impl::choose_groups() {
   const comm::Group& all = context_.data_parallel;
@@ -21,7 +35,7 @@ void Sharded::Impl::choose_groups() {
   for (const NamedTensor& p : parameters_.parameters)
     if (const parallel::Cut* const cut = parallel::cut_of(p.tensor)) tensor = cut->group().size();
   if (strategy_.shard_group == ShardGroup::all) shards = all.size();
-  if (strategy_.shard_group == ShardGroup::host) shards = std::min(all.size(), world().local_size() / tensor);
+  if (strategy_.shard_group == ShardGroup::host) shards = ranks_on_a_host(all);
   if (options_.shard_group_size > 0) shards = options_.shard_group_size;
   if (shards < 1 || all.size() % shards != 0)
     throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(),
@@ -35,16 +49,24 @@ void Sharded::Impl::choose_groups() {
     throw InputError(
         "sharding: a hybrid strategy needs the group of all ranks, or all that hold the same stage and the same part "
         "of tensor-parallel layers (other groups cannot be divided)");
-  const layout::Mesh mesh =
-      layout::make_mesh({.sizes = {stages, all.size() / shards, shards, 1, tensor}}, world().size());
-  // With ranks of cp in the group the two lie along no single axis of the run's mesh.
-  const bool by_axis = all.name().find("cp") == std::string::npos;
-  const auto along = [&](layout::Axis axis, const char* name) {
-    const std::string title = by_axis ? std::string(layout::axis_name(axis)) : name;
-    return world().split(layout::all_groups(mesh, std::span(&axis, 1)), title);
+  // Other stages, parts and experts lie between the group's ranks, as the mesh has them: everyone tells its place.
+  const std::int64_t first = comm::all_gather_numbers(all, {world().rank()}).front().front();
+  const auto places = comm::all_gather_numbers(world().group(), {first, all.rank()});
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<int>> shard_groups, copy_groups;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    const std::int64_t group = places[rank][0], place = places[rank][1];
+    shard_groups[{group, place / shards}].push_back(static_cast<int>(rank));
+    copy_groups[{group, place % shards}].push_back(static_cast<int>(rank));
+  }
+  // With ranks of cp in the group, or those that hold the same experts, the two lie along no single axis of the mesh.
+  const bool by_axis = all.name().find("cp") == std::string::npos && !all.name().starts_with("edp");
+  const auto split = [&](const auto& groups, layout::Axis axis, const char* name) {
+    std::vector<std::vector<int>> lists;
+    for (const auto& [place, ranks] : groups) lists.push_back(ranks);
+    return world().split(lists, by_axis ? std::string(layout::axis_name(axis)) : name);
   };
-  context_.shards = along(layout::Axis::dp_shard, "shards");
-  context_.copies = along(layout::Axis::dp_replicate, "copies");
+  context_.shards = split(shard_groups, layout::Axis::dp_shard, "shards");
+  context_.copies = split(copy_groups, layout::Axis::dp_replicate, "copies");
 }
 
 void Sharded::Impl::restore() {

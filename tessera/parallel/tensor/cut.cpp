@@ -50,7 +50,8 @@ std::string Cut::described() const {
 
 std::string Cut::rule_text() const {
   return concat(style_name(rule_.style), ":", rule_.blocks, " heads ", rule_.heads,
-                rule_.transposed ? " transposed" : "", rule_.whole_input ? " whole_input" : "");
+                rule_.transposed ? " transposed" : "", rule_.whole_input ? " whole_input" : "",
+                rule_.holders > 0 ? concat(" on ", rule_.holders, " from ", rule_.first_holder) : std::string());
 }
 
 std::vector<Ranges> Cut::ranges() const {
@@ -207,7 +208,7 @@ std::int64_t Cut::first_token(std::int64_t tokens) const {
 std::int64_t Cut::first_along(int dim) const {
   const bool seen_whole =
       rule_.style == TensorStyle::colwise_gather_output || rule_.style == TensorStyle::rowwise_split_input;
-  return part().dim == dim && !seen_whole ? part().ranges.front().first : 0;
+  return part().dim == dim && !seen_whole && !part().ranges.empty() ? part().ranges.front().first : 0;
 }
 
 std::int64_t Cut::whole_numel() const { return c10::multiply_integers(part().whole); }

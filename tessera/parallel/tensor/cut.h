@@ -43,6 +43,9 @@ class Cut final : public nn::Redirect {
   /// The sum over the ranks that hold the same values. Collective.
   at::Tensor sum_gradient(const at::Tensor& gradient) const;
 
+  /// How activations lie between layers in the pass that is running.
+  Between between() const;
+
   at::Tensor own(const at::Tensor& whole) const;  ///< this rank's part, contiguous
   at::Tensor whole(const at::Tensor& own) const;  ///< collective
 
@@ -65,7 +68,6 @@ class Cut final : public nn::Redirect {
 
  private:
   std::vector<Ranges> ranges() const;
-  Between between() const;
   void begin_pass() const;
   void check_tokens(const at::Tensor& x, Between before) const;
 

@@ -149,6 +149,7 @@ at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between bet
 }
 
 at::Tensor take_part(const at::Tensor& whole, int dim, const Ranges& part) {
+  if (part.empty()) return whole.narrow(dim, 0, 0);
   std::vector<at::Tensor> pieces;
   for (const auto& [begin, end] : part) pieces.push_back(whole.narrow(dim, begin, end - begin));
   return pieces.size() == 1 ? pieces[0] : at::cat(pieces, dim);
@@ -213,6 +214,34 @@ at::Tensor split_columns(const at::Tensor& x, const comm::Group& group) {
   return exchanged(
       "split columns", x, [=](const at::Tensor& whole) { return take_part(whole, last, own).contiguous(); },
       [=](const at::Tensor& g) { return gather_parts(g, last, parts, group); });
+}
+
+namespace {
+
+/// Rows by rank, not always equally many.
+std::vector<Ranges> shares_of(std::int64_t rows, const comm::Group& group) {
+  const std::int64_t n = group.size();
+  std::vector<Ranges> shares;
+  for (std::int64_t r = 0; r < n; ++r) shares.push_back({{r * rows / n, (r + 1) * rows / n}});
+  return shares;
+}
+
+}  // namespace
+
+at::Tensor own_rows(const at::Tensor& x, const comm::Group& group) {
+  const std::vector<Ranges> shares = shares_of(x.size(0), group);
+  const Ranges own = shares[static_cast<std::size_t>(group.rank())];
+  return exchanged(
+      "own rows", x, [=](const at::Tensor& whole) { return take_part(whole, 0, own).contiguous(); },
+      [=](const at::Tensor& g) { return gather_parts(g, 0, shares, group); });
+}
+
+at::Tensor all_rows(const at::Tensor& own_part, std::int64_t rows, const comm::Group& group) {
+  const std::vector<Ranges> shares = shares_of(rows, group);
+  const Ranges own = shares[static_cast<std::size_t>(group.rank())];
+  return exchanged(
+      "all rows", own_part, [=](const at::Tensor& part) { return gather_parts(part, 0, shares, group); },
+      [=](const at::Tensor& g) { return take_part(g, 0, own).contiguous(); });
 }
 
 at::Tensor own_tokens(const at::Tensor& x, const comm::Group& group) {

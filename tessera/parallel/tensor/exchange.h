@@ -43,6 +43,11 @@ at::Tensor gather_columns(const at::Tensor& y, std::span<const Ranges> parts, co
 /// x [..., all] -> [..., own]. Backward: the gradient of all parts.
 at::Tensor split_columns(const at::Tensor& x, const comm::Group& group);
 
+/// Rows [r N / n, (r + 1) N / n) of x [N, ...], which all ranks have alike. Backward: the gradient of all rows.
+at::Tensor own_rows(const at::Tensor& x, const comm::Group& group);
+/// All N rows, of those that own_rows() gives each rank. Backward: own rows of the gradient.
+at::Tensor all_rows(const at::Tensor& own, std::int64_t rows, const comm::Group& group);
+
 /// The tokens of x [B, T, ...] that are this rank's. Backward: the gradient of all tokens.
 at::Tensor own_tokens(const at::Tensor& x, const comm::Group& group);
 /// All tokens, for what is computed alike on every rank. Backward: own tokens of the gradient.

@@ -20,6 +20,16 @@ at::Tensor summed(const at::Tensor& numbers, const comm::Group& group) {
   return all.to(numbers.device());
 }
 
+/// Numbers [N, ...] of every rank, one rank's after the other's.
+at::Tensor gathered(const at::Tensor& numbers, const comm::Group& group) {
+  const comm::Tag tag("routers");
+  auto sizes = numbers.sizes().vec();
+  sizes.at(0) *= group.size();
+  const at::Tensor own = numbers.contiguous().to(group.device()), all = at::empty(sizes, own.options());
+  group.all_gather(all, own).wait();
+  return all.to(numbers.device());
+}
+
 bool has_biases(const models::LanguageModel& model) {
   const auto names = model.named_parameters();
   return std::any_of(names.begin(), names.end(),
@@ -34,8 +44,10 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
   using Form = models::BalanceOptions::Form;
   models::BalanceOptions balance = model.balance();
   if (balance.experts == 0) {
-    if (config.router_aux_loss_coef > 0 || config.router_z_loss_coef > 0)
-      throw InputError(concat(config.router_aux_loss_coef > 0 ? "--router_aux_loss_coef" : "--router_z_loss_coef",
+    if (config.router_aux_loss_coef > 0 || config.router_z_loss_coef > 0 || config.moe_capacity_factor > 0)
+      throw InputError(concat(config.router_aux_loss_coef > 0 ? "--router_aux_loss_coef"
+                              : config.router_z_loss_coef > 0 ? "--router_z_loss_coef"
+                                                              : "--moe_capacity_factor",
                               " is for mixtures of experts, and a model of type \"",
                               model.hf_config().at("model_type").as_string(), "\" has no routers: leave it out"));
     return;
@@ -66,6 +78,9 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
         "the routers' balancing loss of all layers together, as transformers has it (config.json: "
         "output_router_logits), cannot be formed by stages of a pipeline, which see their own layers only: use "
         "--router_aux_loss_form micro_batch (or sequence, or global_batch), --router_aux_loss_coef 0, or --pp_size 1");
+  balance.capacity = {
+      .factor = config.moe_capacity_factor,
+      .drop = config.moe_token_drop_policy == TokenDrop::probs ? nn::DropBy::probability : nn::DropBy::position};
   const bool tokens_over_tp = groups.sequence_parallel && groups.tensor_ranks() > 1;
   const bool tokens_over_cp = groups.context_ranks() > 1;
   if (tokens_over_tp || tokens_over_cp)
@@ -76,6 +91,18 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
       if (tokens_over_cp) all = summed(all, context.all);
       return all;
     };
+  if (tokens_over_tp || tokens_over_cp)
+    balance.tokens_of_rows = {
+        .gather =
+            [tensor = groups.tensor, context = groups.context, tokens_over_tp,
+             tokens_over_cp](const at::Tensor& numbers) {
+              at::Tensor all = numbers;
+              if (tokens_over_tp) all = gathered(all, tensor);
+              if (tokens_over_cp) all = gathered(all, context.all);
+              return all;
+            },
+        .place = (tokens_over_cp ? groups.context.all.rank() : 0) * (tokens_over_tp ? groups.tensor_ranks() : 1) +
+                 (tokens_over_tp ? groups.tensor.rank() : 0)};
   if (groups.data.size() > 1)
     balance.sum = [data = groups.data](const at::Tensor& numbers) { return summed(numbers, data); };
   model.set_balance(std::move(balance));
@@ -109,6 +136,7 @@ void RouterWindow::end_step(const models::RouterStatistics& statistics) {
   sums_.passes += statistics.passes;
   sums_.auxiliary_loss += statistics.auxiliary_loss;
   sums_.z_loss += statistics.z_loss;
+  sums_.dropped += statistics.dropped;
   for (const auto& [block, load] : statistics.load) {
     at::Tensor& sum = sums_.load[block];
     sum = sum.defined() ? sum + load : load;
@@ -121,10 +149,11 @@ RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm
   const models::RouterStatistics own = std::exchange(sums_, {});
   RouterMetrics metrics;
   if (experts == 0) return metrics;
-  at::Tensor all = at::zeros({2 + blocks * experts}, at::kDouble);  // losses; counts by block
+  at::Tensor all = at::zeros({3 + blocks * experts}, at::kDouble);  // losses; dropped; counts by block
   all[0] = own.auxiliary_loss;
   all[1] = own.z_loss;
-  for (const auto& [block, load] : own.load) all.slice(0, 2 + block * experts, 2 + (block + 1) * experts).copy_(load);
+  all[2] = static_cast<double>(own.dropped);
+  for (const auto& [block, load] : own.load) all.slice(0, 3 + block * experts, 3 + (block + 1) * experts).copy_(load);
   all = summed(all, world).cpu();
   // Ranks of tp without sequence parallelism have formed the same losses.
   const bool parts = groups.sequence_parallel && groups.tensor_ranks() > 1;
@@ -133,8 +162,10 @@ RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm
   metrics.experts = experts;
   metrics.auxiliary_loss = numbers[0] / same / static_cast<double>(micro_batches);
   metrics.z_loss = numbers[1] / same / static_cast<double>(micro_batches);
+  metrics.limited = model.balance().capacity.factor > 0;
+  metrics.dropped = static_cast<std::int64_t>(numbers[2] / same);
   for (std::int64_t block = 0; block < blocks; ++block) {
-    const double* const counts = numbers + 2 + block * experts;
+    const double* const counts = numbers + 3 + block * experts;
     double sum = 0;
     for (std::int64_t e = 0; e < experts; ++e) sum += counts[e];
     if (sum == 0) continue;  // a layer without experts

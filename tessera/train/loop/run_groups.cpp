@@ -27,12 +27,14 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   comm::life().set_place(layout::describe_rank(groups.mesh, world.rank()));
   groups.tensor = made.of(Axis::tp);
   groups.pipeline = groups.stages = made.of(Axis::pp);
+  groups.experts = made.over({Axis::ep, Axis::etp});
   if (groups.expert_ranks() > 1) {
     groups.engine = made.of(Axis::edp);
-    groups.experts = made.of(Axis::ep);
-    groups.stages = made.over({Axis::pp, Axis::ep});
-    constexpr Axis ep = Axis::ep;  // tokens travel during backward, too: sums must not come between them
-    groups.beside = world.split(layout::all_groups(groups.mesh, std::span(&ep, 1)), "ep gradients");
+    // Tokens travel during backward, too: sums must not come between them.
+    groups.beside = world.split(layout::groups_beside_experts(groups.mesh, /*stages=*/false), "ep gradients");
+    groups.stages = groups.mesh.size(Axis::etp) == groups.tensor_ranks()
+                        ? made.over({Axis::pp, Axis::ep})
+                        : world.split(layout::groups_beside_experts(groups.mesh, /*stages=*/true), "pp-ep beside");
   }
   constexpr Axis stages = Axis::pp;
   if (groups.pipeline_ranks() > 1 && groups.pipeline.capabilities().ordered_messages)
@@ -57,7 +59,8 @@ layout::ModelSizes sizes_of(const models::LanguageModel& model) {
   if (type != nullptr && type->is_string()) sizes.name = type->as_string();
   sizes.heads = number({"num_attention_heads", "n_head"});
   sizes.key_heads = number({"num_key_value_heads"});
-  sizes.intermediate = model.shape().inner;
+  // Of a mixture MLPs have several sizes; each is looked at when it is cut (layout/tensor_plan.h).
+  sizes.intermediate = model.balance().experts > 0 ? 0 : model.shape().inner;
   sizes.vocabulary = model.vocab_size();
   return sizes;
 }

@@ -9,6 +9,7 @@
 #include <tessera/layout/mesh.h>
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/context/groups.h>
+#include <tessera/parallel/expert/experts.h>
 
 #include <cstdint>
 
@@ -19,10 +20,10 @@ struct RunGroups {
   comm::Group data;       ///< the ranks that have other rows (dp)
   comm::Group gradients;  ///< those that have other tokens (dp x cp)
   comm::Group engine;     ///< those over which the sharding engine divides: the same, or edp of these
-  comm::Group experts;    ///< ep
-  comm::Group beside;     ///< the same ranks, for gradients of what is no expert
-  comm::Group stages;     ///< those that have other parameters of the model: pp x ep
-  comm::Group tensor;     ///< tp
+  comm::Group experts;    ///< ep x etp: those that hold all experts together
+  comm::Group beside;  ///< of these, those that hold the same part of all else (ep, where etp is tp), for its gradients
+  comm::Group stages;  ///< those that have other parameters of the model: pp x beside
+  comm::Group tensor;  ///< tp
   comm::Group pipeline;   ///< pp
   comm::Group back;       ///< the same ranks, for messages to lower ones, where the backend keeps messages in order
   ContextGroups context;  ///< cp
@@ -35,6 +36,10 @@ struct RunGroups {
   int context_ranks() const { return mesh.size(layout::Axis::cp); }
   int pipeline_ranks() const { return mesh.size(layout::Axis::pp); }
   int expert_ranks() const { return mesh.size(layout::Axis::ep); }
+  /// Where experts lie, for parallel/expert/experts.h.
+  ExpertRanks places_of_experts() const { return {experts, mesh.size(layout::Axis::etp), tensor}; }
+  /// Each rank holds some of the experts, or parts of them.
+  bool divides_experts() const { return expert_ranks() * tensor_ranks() > 1; }
   /// Several ranks work on the same rows.
   bool cuts() const { return tensor_ranks() * context_ranks() * pipeline_ranks() > 1; }
 };

@@ -179,15 +179,11 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
   }
   if (few_experts) {
-    if (config.model.lora_r > 0 || checkpoint::is_adapter_folder(config.model.model_name_or_path))
-      throw InputError(
-          "training of adapters is not built with expert parallelism (--ep_size 2 or more): PEFT's folders hold them "
-          "in "
-          "one file; divide the data instead");
-    const layout::Range own = own_experts(setup.model->balance().experts, groups.experts);
-    setup.model->keep_experts(own.begin, own.end - own.begin);
-    setup.model->set_experts(expert_parallel(groups.experts));
+    const layout::Range held = held_experts(setup.model->balance().experts, groups.places_of_experts());
+    setup.model->keep_experts(held.begin, held.end - held.begin);
   }
+  if (groups.divides_experts() && setup.model->balance().experts > 0)
+    setup.model->set_experts(expert_parallel(groups.places_of_experts()));
   setup.lora = set_up_adapters(*setup.model, config, world.rank());
   setup.block_size = config::choose_block_size(config.data, setup.model->max_positions());
 

@@ -18,6 +18,21 @@
 #include <tessera/train/loop/restart.h>
 
 namespace tessera::train {
+namespace {
+
+/// How tp cuts the model; experts lie on a grid of their own.
+layout::TensorPlan tensor_plan_of_run(const models::LanguageModel& model, const RunGroups& groups) {
+  const layout::TensorPlan plan = models::tensor_plan(model);
+  if (model.balance().experts == 0) return plan;
+  std::vector<std::string> names;
+  for (const auto& item : model.named_parameters()) names.push_back(item.key());
+  return place_experts(
+      plan, names, [&](const std::string& name) { return model.expert_of(name); }, model.balance().experts,
+      groups.places_of_experts());
+}
+
+}  // namespace
+
 TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t process_bytes)
     : setup_(std::move(setup)),
       configuration_(configuration),
@@ -66,7 +81,7 @@ void TrainingLoop::shard_model() {
     const models::WeightSource* const weights = setup_.weights.get();
     tensor_.emplace(*setup_.model,
                     TensorParallelOptions{.group = groups.tensor,
-                                          .plan = models::tensor_plan(*setup_.model),
+                                          .plan = tensor_plan_of_run(*setup_.model, groups),
                                           .sequence_parallel = setup_.config.parallel.sequence_parallel,
                                           .fill = [&](const std::string& name, const at::Tensor& parameter) {
                                             models::fill_parameter(name, parameter, weights);
@@ -76,19 +91,20 @@ void TrainingLoop::shard_model() {
   }
   if (groups.context_ranks() > 1) setup_.model->set_attention(context_attention_function(groups.context));
   ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.engine);
-  if (setup_.pipeline || groups.expert_ranks() > 1) options.stages = groups.stages;
+  if (groups.stages && groups.stages.size() > 1) options.stages = groups.stages;
   if (setup_.pipeline) {
     const std::string tied = setup_.model->tied_parameter();
     const auto& rank_of = setup_.pipeline->schedule.rank_of;
     if (!tied.empty() && groups.pipeline.rank() == rank_of.back() && rank_of.front() != rank_of.back())
       options.held_by_earlier_stage = {tied};
   }
-  if (groups.expert_ranks() > 1)
-    options.shared_beyond = {groups.beside, [](const std::string& name) { return !is_expert_parameter(name); }};
-  if (groups.expert_ranks() > 1 && groups.experts.rank() > 0) {
+  if (groups.beside && groups.beside.size() > 1)
+    options.shared_beyond = {groups.beside,
+                             [model = setup_.model](const std::string& name) { return !model->expert_of(name); }};
+  if (groups.beside && groups.beside.rank() > 0) {
     options.held_by_earlier_stage.clear();
     for (const auto& item : setup_.model->named_parameters())
-      if (!is_expert_parameter(item.key())) options.held_by_earlier_stage.push_back(item.key());
+      if (!setup_.model->expert_of(item.key())) options.held_by_earlier_stage.push_back(item.key());
   }
   bool filled = false;            // a model that is not divided after all is not asked for
   std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing

@@ -24,7 +24,8 @@ std::string cut_axis_waited_for() {
   std::map<std::string, double> seconds;
   for (const comm::OpTotals& row : comm::recorder().totals()) {
     const std::string axis(comm::axis_of(row.group));
-    if (row.group != "world") seconds[axis.starts_with("cp") ? "cp" : axis] += row.seconds_waited;
+    if (row.group != "world")
+      seconds[axis.starts_with("cp") ? "cp" : axis.starts_with("ep") ? "ep" : axis] += row.seconds_waited;
   }
   const auto most = std::max_element(seconds.begin(), seconds.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });

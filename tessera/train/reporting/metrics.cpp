@@ -106,6 +106,7 @@ Value to_json(const StepMetrics& m) {
     line.set("router_z_loss", real_or_text(m.routers.z_loss));
     line.set("expert_load", reals(m.routers.mean_load()));
     line.set("expert_imbalance", Value::of(m.routers.imbalance()));
+    if (m.routers.limited) line.set("expert_slots_dropped", Value::of(m.routers.dropped));
   }
   return line;
 }

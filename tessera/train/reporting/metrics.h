@@ -21,7 +21,9 @@ namespace tessera::train {
 struct RouterMetrics {
   std::int64_t experts = 0;                               ///< 0: there are none
   double auxiliary_loss = 0, z_loss = 0;                  ///< means over micro-batches, without coefficients
-  std::map<std::int64_t, std::vector<double>> load = {};  ///< by block: the share of slots that each expert got
+  std::map<std::int64_t, std::vector<double>> load = {};  ///< by block: the share of slots that chose each expert
+  bool limited = false;                                   ///< experts have a capacity
+  std::int64_t dropped = 0;                               ///< slots beyond it, of all layers since the previous log
   /// Shares over all blocks, [experts].
   std::vector<double> mean_load() const;
   /// The largest share of all blocks times the number of experts: 1 where the load is even.

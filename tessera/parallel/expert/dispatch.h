@@ -1,0 +1,18 @@
+#pragma once
+/// \file
+/// Rows that travel to the ranks of their experts, and back.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/comm/group.h>
+#include <tessera/nn/moe/experts.h>
+
+namespace tessera::parallel {
+
+/// As nn::experts() of all ranks' experts together: each rank of `group` holds as many, those of `weights`, and they
+/// are numbered rank by rank. x [N, C], ids int64 [N, k], slot_weights [N, k] -> [N, C]. Collective, as its backward
+/// is.
+at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
+                              const at::Tensor& slot_weights, const nn::ExpertWeights& weights);
+
+}  // namespace tessera::parallel
