@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace tessera::layout {
 namespace {
@@ -96,6 +97,25 @@ void cut_outputs(const std::string& name, const TensorRule& rule, int rank, int 
   const std::int64_t width = block / units;
   for (int b = 0; b < rule.blocks; ++b)
     part.ranges.emplace_back(b * block + first * width, b * block + (first + count) * width);
+}
+
+/// The same for blocks of different numbers of heads.
+void cut_blocks_of_heads(const std::string& name, const TensorRule& rule, int rank, int ranks, TensorPart& part) {
+  const std::int64_t all = part.whole[static_cast<std::size_t>(part.dim)];
+  const std::int64_t heads = std::accumulate(rule.block_heads.begin(), rule.block_heads.end(), std::int64_t{0});
+  if (all % heads != 0)
+    throw InputError(
+        concat("tensor parallelism: ", name, " has ", all, " outputs for ", heads, " heads, which must divide them"));
+  const std::int64_t width = all / heads;
+  std::int64_t begin = 0;  // where the block begins, in heads
+  for (const std::int64_t block : rule.block_heads) {
+    if (block % ranks != 0)
+      throw InputError(concat("tensor parallelism: ", name, " has a block of ", block, " heads, which ", ranks,
+                              " ranks do not divide; choose among ", divisors(block), " ranks"));
+    const std::int64_t own = block / ranks;
+    part.ranges.emplace_back((begin + rank * own) * width, (begin + (rank + 1) * own) * width);
+    begin += block;
+  }
 }
 
 void cut_inputs(const std::string& name, int rank, int ranks, TensorPart& part) {
@@ -219,7 +239,9 @@ TensorPart tensor_part(const std::string& name, std::span<const std::int64_t> sh
       if (!vector && shape.size() != 2) refuse("matrix");
       if (vector && rule.style == TensorStyle::colwise_gather_output) break;  // the bias is added to what is gathered
       part.dim = !vector && rule.transposed ? 1 : 0;
-      if (rule.style == TensorStyle::colwise_gather_output && rule.blocks == 1 && rule.heads == 0)
+      if (!rule.block_heads.empty())
+        cut_blocks_of_heads(name, rule, rank, ranks, part);
+      else if (rule.style == TensorStyle::colwise_gather_output && rule.blocks == 1 && rule.heads == 0)
         cut_unevenly(name, part.dim, rank, ranks, part);
       else
         cut_outputs(name, rule, rank, ranks, part);

@@ -38,7 +38,10 @@ struct TensorRule {
   /// What may not be cut through: heads per block; 0: single columns. Fewer heads than ranks: several ranks hold the
   /// same head, ranks must be a multiple then.
   std::int64_t heads = 0;
-  bool transposed = false;   ///< the matrix is stored [in, out] (GPT-2's Conv1D), not [out, in] (torch::nn::Linear)
+  bool transposed = false;  ///< the matrix is stored [in, out] (GPT-2's Conv1D), not [out, in] (torch::nn::Linear)
+  /// The blocks are not equal: heads of each, all heads being as wide (queries, keys, values of a packed qkv_proj).
+  /// Ranks must divide every one of them. Empty: `blocks` and `heads` say it.
+  std::vector<std::int64_t> block_heads = {};
   bool whole_input = false;  ///< also in sequence parallelism its inputs are all tokens (a head after all of them came)
   /// > 0: only the ranks first_holder ... first_holder + holders - 1 have parts of it (an expert that lies on some of
   /// the ranks); the part of the others is empty.

@@ -47,9 +47,14 @@ at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache, co
 }
 
 at::Tensor CausalLm::loss_of(const at::Tensor& hidden, const data::Batch& batch, double scale) const {
-  if (batch.part)
-    return nn::linear_cross_entropy(hidden, head(), batch.part->targets, scale, label_smoothing(), nn::LabelPlace::own);
-  return nn::linear_cross_entropy(hidden, head(), batch.labels, scale, label_smoothing());
+  return nn::linear_cross_entropy(hidden, head(), batch.part ? batch.part->targets : batch.labels, scale,
+                                  {.label_smoothing = label_smoothing(),
+                                   .place = batch.part ? nn::LabelPlace::own : nn::LabelPlace::next,
+                                   .softcap = logit_softcap()});
+}
+
+at::Tensor CausalLm::logits_of(const at::Tensor& hidden) const {
+  return nn::softcap(nn::linear(hidden, head(), {}, nn::WeightLayout::out_in).to(at::kFloat), logit_softcap());
 }
 
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
@@ -90,7 +95,7 @@ at::Tensor CausalLm::logits(const at::Tensor& ids, const nn::DocumentStarts& doc
   data::Batch batch;
   batch.ids = ids;
   batch.document_starts = documents;
-  return nn::linear(checked_hidden(batch), head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
+  return logits_of(checked_hidden(batch));
 }
 
 at::Tensor CausalLm::next_logits(const at::Tensor& ids, KvCache& cache) {
@@ -108,7 +113,7 @@ at::Tensor CausalLm::next_in_stage(const at::Tensor& ids, KvCache& cache, const 
   batch.ids = ids;
   const at::Tensor hidden = checked_hidden(batch, &cache, &part, input);
   if (!part.end) return hidden;
-  return nn::linear(hidden.select(1, -1), head(), {}, nn::WeightLayout::out_in).to(at::kFloat);  // [B, V]
+  return logits_of(hidden.select(1, -1));  // [B, V]
 }
 
 }  // namespace tessera::models

@@ -45,12 +45,16 @@ class CausalLm : public LanguageModel {
   virtual at::Tensor hidden(const at::Tensor& ids, ForwardContext context) = 0;
   /// Weight of the head [V, C] (the embedding's when tied).
   virtual const at::Tensor& head() const = 0;
+  /// What the head's logits are soft-capped at (nn/softcap.h); 0: they are not.
+  virtual double logit_softcap() const { return 0; }
 
  private:
   NextLogits next_logits_;
   /// Uses ids, document_starts, part and what dropout belongs to.
   at::Tensor checked_hidden(const data::Batch& batch, KvCache* cache = nullptr,
                             const layout::StagePart* stage = nullptr, const at::Tensor& input = {});
+  /// fp32 logits of hidden states [..., C].
+  at::Tensor logits_of(const at::Tensor& hidden) const;
   at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, double scale) const;
 };
 

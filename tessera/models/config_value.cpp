@@ -1,6 +1,10 @@
 #include <tessera/models/config_value.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <vector>
 
 namespace tessera::models {
 
@@ -36,6 +40,14 @@ double probability(const Value& json, const char* key, double otherwise) {
   if (!(p >= 0 && p < 1))
     throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must be in [0, 1)"));
   return p;
+}
+
+void refuse_other(const Value& json, const char* key, std::initializer_list<const char*> accepted) {
+  const Value* v = given(json, key);
+  if (!v || std::find(accepted.begin(), accepted.end(), v->as_string()) != accepted.end()) return;
+  throw InputError(concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; ",
+                          join(std::vector<std::string>(accepted.begin(), accepted.end())),
+                          accepted.size() == 1 ? " is" : " are"));
 }
 
 bool flag(const Value& json, const char* key, bool otherwise) {

@@ -5,6 +5,7 @@
 #include <tessera/base/value.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace tessera::models {
@@ -17,6 +18,8 @@ std::int64_t positive_or(const Value& json, const char* key, std::int64_t otherw
 double positive_real(const Value& json, const char* key, double otherwise);
 /// In [0, 1).
 double probability(const Value& json, const char* key, double otherwise);
+/// A word, where given, that is none of `accepted` throws.
+void refuse_other(const Value& json, const char* key, std::initializer_list<const char*> accepted);
 bool flag(const Value& json, const char* key, bool otherwise);
 /// The configuration itself must be a JSON object.
 void require_object(const Value& json);

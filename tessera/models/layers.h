@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <tessera/nn/dropout.h>
+#include <tessera/nn/layer_norm.h>
 #include <tessera/nn/linear.h>
 #include <cstdint>
 #include <memory>
@@ -55,11 +56,15 @@ struct LayerNorm : torch::nn::Module {
   double eps;
 };
 
-/// Root-mean-square normalisation: weight [C].
+/// Root-mean-square normalisation: weight [C]. With `from_one` the factor is 1 + weight, in fp32 at least (Gemma).
 struct RmsNorm : torch::nn::Module {
-  RmsNorm(std::int64_t size, double eps);
+  RmsNorm(std::int64_t size, double eps, bool from_one = false);
+  at::Tensor forward(const at::Tensor& x);  ///< [..., C] -> [..., C]
+  /// x + delta (x itself when delta is undefined), and its normalisation.
+  nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta);
   at::Tensor weight;
   double eps;
+  bool from_one;
 };
 
 /// A CPU generator keyed by (seed, name): what it draws does not depend on order, threads or ranks.

@@ -6,10 +6,10 @@
 #include <tessera/models/kept_parts.h>
 #include <tessera/models/latent_attention.h>
 #include <tessera/models/moe_mlp.h>
+#include <tessera/models/phi3.h>
 #include <tessera/models/registry.h>
 #include <tessera/nn/nn.h>
 #include <charconv>
-#include <cmath>
 #include <numeric>
 
 namespace tessera::models {
@@ -26,34 +26,65 @@ ModelPart mixtral_part(ModelPart::Kind kind, std::int64_t block) {
 
 /// Norms of q and k over all heads at once, and bounds.
 at::Tensor normed_whole(const at::Tensor& x, const std::shared_ptr<RmsNorm>& norm, double clip) {
-  const at::Tensor y = norm ? nn::rms_norm(x, norm->weight, norm->eps) : x;
+  const at::Tensor y = norm ? norm->forward(x) : x;
   return clip > 0 ? y.clamp(-clip, clip) : y;
+}
+
+std::shared_ptr<RmsNorm> norm_of(const LlamaConfig& c, std::int64_t size) {
+  return std::make_shared<RmsNorm>(size, c.norms.eps, c.norms.from_one);
+}
+
+/// The first numbers of each head, as many as the table is for, are turned.
+at::Tensor rotated(const at::Tensor& x, const nn::RotaryTable& table) {
+  const std::int64_t turned = 2 * table.cos.size(-1);
+  if (turned == x.size(3)) return nn::rotary(x, table);
+  return at::cat({nn::rotary(x.slice(3, 0, turned), table), x.slice(3, turned)}, 3);
 }
 
 }  // namespace
 
-LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
+CausalHeads::CausalHeads(const LlamaConfig& c, std::int64_t index)
     : index(index),
-      head_size(c.head_size),
+      size(c.head_size),
       window(c.windows[static_cast<std::size_t>(index)]),
+      scale(c.score_scale),
+      softcap(c.caps.scores),
       dropout(c.attention_dropout),
-      clip(c.clip_qkv) {
-  const std::int64_t queries = c.heads * head_size, keys = c.key_heads * head_size;
+      rotation(c.rotations[static_cast<std::size_t>(index)]) {}
+
+at::Tensor CausalHeads::mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const LlamaContext& context, std::int64_t first_head, bool training) const {
+  const nn::RotaryTable& table = rotation == LayerRope::local ? context.local_rotary : context.rotary;
+  const auto turned = [&](const at::Tensor& x) { return rotation == LayerRope::none ? x : rotated(x, table); };
+  const at::Tensor queries = turned(q), keys = turned(k);
+  const nn::AttentionOptions options{.scale = scale,
+                                     .softcap = softcap,
+                                     .window = window,
+                                     .dropout = training ? dropout : 0,
+                                     .random = context.of_weights(index, first_head)};
+  if (!context.cache) return context.attend(queries, keys, v, options);
+  const auto [all_keys, all_values] =
+      context.cache->append(static_cast<std::size_t>(index), keys.transpose(1, 2), v.transpose(1, 2));
+  return nn::cached_attention(queries, all_keys, all_values, options);
+}
+
+LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index) : heads(c, index), clip(c.clip_qkv) {
+  const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
   q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, queries, c.query_bias));
   k_proj = register_module("k_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   v_proj = register_module("v_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   o_proj = register_module("o_proj", std::make_shared<Linear>(queries, c.hidden, c.output_bias));
   if (!c.query_key_norm) return;
   const bool wide = c.norm_of_all_heads;
-  q_norm = register_module("q_norm", std::make_shared<RmsNorm>(wide ? queries : head_size, c.rms_norm_eps));
-  k_norm = register_module("k_norm", std::make_shared<RmsNorm>(wide ? keys : head_size, c.rms_norm_eps));
+  q_norm = register_module("q_norm", norm_of(c, wide ? queries : c.head_size));
+  k_norm = register_module("k_norm", norm_of(c, wide ? keys : c.head_size));
 }
 
 at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& context) {
   // [B, T, H, D], [B, T, K, D]: the heads, and the tokens, that the projections give (they may be cut over ranks).
-  const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, head_size}); };
+  const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, heads.size}); };
   const nn::RandomPlace place = context.between_layers();
-  const bool whole = q_norm && q_norm->weight.size(0) != head_size;
+  const bool whole = q_norm && q_norm->weight.size(0) != heads.size;
   const auto projected = [&](Linear& map, const std::shared_ptr<RmsNorm>& norm) {
     const at::Tensor y = map.forward(x, place);
     return split(whole || clip > 0 ? normed_whole(y, whole ? norm : nullptr, clip) : y);
@@ -61,58 +92,70 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
   at::Tensor q = projected(*q_proj, q_norm), k = projected(*k_proj, k_norm);
   const at::Tensor v = projected(*v_proj, nullptr);
   if (q_norm && !whole) {
-    q = nn::rms_norm(q, q_norm->weight, q_norm->eps);
-    k = nn::rms_norm(k, k_norm->weight, k_norm->eps);
+    q = q_norm->forward(q);
+    k = k_norm->forward(k);
   }
-  q = nn::rotary(q, context.rotary);
-  k = nn::rotary(k, context.rotary);
-  const nn::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(head_size)),
-                                     .window = window,
-                                     .dropout = is_training() ? dropout : 0,
-                                     .random = context.of_weights(index, nn::first_own(q_proj->weight, 0) / head_size)};
-  at::Tensor mixed;  // [B, T, H D]
-  if (context.cache) {
-    const auto [keys, values] =
-        context.cache->append(static_cast<std::size_t>(index), k.transpose(1, 2), v.transpose(1, 2));
-    mixed = nn::cached_attention(q, keys, values, options);
-  } else {
-    mixed = context.attend(q, k, v, options);
-  }
-  return o_proj->forward(mixed, context.random);
+  const std::int64_t first_head = nn::first_own(q_proj->weight, 0) / heads.size;
+  return o_proj->forward(heads.mixed(q, k, v, context, first_head, is_training()), context.random);
 }
 
 LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
-    : index(index), part(c.mixtral_names ? mixtral_part : models::part) {
+    : index(index),
+      residual_factor(c.multipliers.residual),
+      residual_dropout(c.residual_dropout),
+      part(c.mixtral_names ? mixtral_part : models::part) {
   if (c.latent)
     self_attn = register_module("self_attn", std::make_shared<LatentAttention>(c, index));
+  else if (c.packed)
+    self_attn = register_module("self_attn", std::make_shared<PackedAttention>(c, index));
   else
     self_attn = register_module("self_attn", std::make_shared<LlamaAttention>(c, index));
   if (c.sparse(index))
     mlp = register_module(c.mixtral_names ? "block_sparse_moe" : "mlp",
                           std::make_shared<MoeMlp>(*c.moe, c.hidden, index));
+  else if (c.packed)
+    mlp = register_module("mlp", std::make_shared<PackedMlp>(c.hidden, c.intermediate, c.gate));
   else
-    mlp = register_module("mlp", std::make_shared<GatedMlp>(c.hidden, c.intermediate, c.mlp_bias));
-  input_layernorm = register_module("input_layernorm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
-  post_attention_layernorm =
-      register_module("post_attention_layernorm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
+    mlp = register_module("mlp", std::make_shared<GatedMlp>(c.hidden, c.intermediate, c.mlp_bias, c.gate));
+  const auto norm = [&](const char* name) { return register_module(name, norm_of(c, c.hidden)); };
+  const NormForm& form = c.norms;
+  if (form.before) before_attention = norm("input_layernorm");
+  if (form.after) after_attention = norm("post_attention_layernorm");
+  if (form.before) before_mlp = norm(form.after ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+  if (form.after) after_mlp = norm("post_feedforward_layernorm");
+}
+
+at::Tensor LlamaDecoderLayer::branch(const at::Tensor& y, const std::shared_ptr<RmsNorm>& after,
+                                     const LlamaContext& context, ForwardContext::Draw draw) const {
+  at::Tensor delta = after ? after->forward(y) : y;
+  if (residual_factor != 1) delta = delta * residual_factor;
+  if (!is_training() || residual_dropout == 0) return delta;
+  return nn::dropout(delta, residual_dropout, context.between_layers(draw, index));
 }
 
 at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context) {
   const auto attend = [attn = self_attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
   const auto transform = [mlp = mlp, context](const at::Tensor& h) { return mlp->forward(h, *context); };
-  const auto first = nn::add_rms_norm(x, {}, input_layernorm->weight, input_layernorm->eps);
-  const at::Tensor attention = context->run(part, ModelPart::Kind::attention, index, attend, first.normed);
-  const auto second =
-      nn::add_rms_norm(first.sum, attention, post_attention_layernorm->weight, post_attention_layernorm->eps);
-  return nn::add_bias(second.sum, context->run(part, ModelPart::Kind::mlp, index, transform, second.normed), {});
+  const nn::ResidualNorm first = before_attention ? before_attention->add(x, {}) : nn::ResidualNorm{x, x};
+  const at::Tensor attention = branch(context->run(part, ModelPart::Kind::attention, index, attend, first.normed),
+                                      after_attention, *context, ForwardContext::Draw::attention);
+  nn::ResidualNorm second;
+  if (before_mlp)
+    second = before_mlp->add(first.sum, attention);
+  else
+    second.sum = second.normed = nn::add_bias(first.sum, attention, {});
+  return nn::add_bias(second.sum,
+                      branch(context->run(part, ModelPart::Kind::mlp, index, transform, second.normed), after_mlp,
+                             *context, ForwardContext::Draw::mlp),
+                      {});
 }
 
-LlamaModel::LlamaModel(const LlamaConfig& c) : rope(c.rope) {
+LlamaModel::LlamaModel(const LlamaConfig& c) : rope(c.rope), local_rope(c.local_rope), multipliers(c.multipliers) {
   embed_tokens = register_module("embed_tokens", std::make_shared<Table>(c.vocab_size, c.hidden));
   const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
   for (std::int64_t i = 0; i < c.layers; ++i)
     layers.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaDecoderLayer>(c, i)));
-  norm = register_module("norm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
+  norm = register_module("norm", norm_of(c, c.hidden));
 }
 
 at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
@@ -127,13 +170,20 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   const std::int64_t longest = part_of_rows        ? part_of_rows->longest
                                : documents.empty() ? past + t
                                                    : positions.max().item<std::int64_t>() + 1;
-  const nn::RotaryTable rotary = nn::rotary_table(positions, inverse_frequencies(rope, longest), rope.attention_factor);
-  made->rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
+  const auto table_of = [&](const RopeConfig& r) {
+    const nn::RotaryTable table = nn::rotary_table(positions, inverse_frequencies(r, longest), r.attention_factor);
+    return nn::RotaryTable{table.cos.to(ids.device()), table.sin.to(ids.device())};
+  };
+  made->rotary = table_of(rope);
+  if (local_rope) made->local_rotary = table_of(*local_rope);
 
   at::Tensor x = std::move(made->input);  // [B, T, C]
   if (made->begins()) {
     const at::Tensor& table = embed_tokens->weight;
-    x = nn::own_tokens(table, made->embedded(nn::embed_tokens(table, ids)));
+    x = nn::embed_tokens(table, ids);
+    if (multipliers.embedding != 1)  // rounded to the weights' type first, as transformers does
+      x = x * at::scalar_tensor(multipliers.embedding, table.options().device(at::kCPU));
+    x = nn::own_tokens(table, made->embedded(x));
   }
   const std::shared_ptr<const LlamaContext> context = made;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -145,7 +195,9 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
     x = context->run(layer->part, ModelPart::Kind::block, layer->index, transform, x);
   }
-  return context->ends() ? nn::rms_norm(x, norm->weight, norm->eps) : x;
+  if (!context->ends()) return x;
+  x = norm->forward(x);
+  return multipliers.logits == 1 ? x : x * multipliers.logits;  // the head is linear
 }
 
 void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
@@ -155,8 +207,8 @@ void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool 
   if (!kept.end) drop(*this, "norm", norm);
 }
 
-Llama::Llama(const Value& hf_config, std::optional<std::uint64_t> seed)
-    : hf_config_(hf_config), config_(parse_llama_config(hf_config)) {
+Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed)
+    : hf_config_(hf_config), config_(read(hf_config)) {
   model = register_module("model", std::make_shared<LlamaModel>(config_));
   if (!config_.tie_word_embeddings)
     lm_head = register_module("lm_head", std::make_shared<Table>(config_.vocab_size, config_.hidden));
@@ -170,7 +222,7 @@ void Llama::initialise(std::uint64_t seed) {
     if (item.value().dim() > 1)
       normal_by_name(item.value(), config_.initializer_range, seed, item.key());
     else
-      item.value().fill_(item.key().ends_with("bias") ? 0 : 1);
+      item.value().fill_(item.key().ends_with("bias") || config_.norms.from_one ? 0 : 1);
   }
 }
 
@@ -198,6 +250,7 @@ at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {
 }
 
 std::vector<std::string> Llama::default_lora_targets() const {
+  if (config_.packed) return {"qkv_proj"};
   if (!config_.latent) return {"q_proj", "v_proj"};
   return {config_.latent->query_rank == 0 ? "q_proj" : "q_b_proj", "kv_b_proj"};
 }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, and with a
-/// mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, as transformers/models/{llama,mistral,qwen2,
-/// qwen3,mixtral,qwen2_moe,qwen3_moe,olmoe,deepseek_v3}/modeling_*.py compute it; the configuration says which.
+/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, Gemma 1-3,
+/// Phi-3, and with a mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, as transformers computes
+/// them (models/NAME/modeling_NAME.py); the configuration's values say which.
 /// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
 
 #include <tessera/models/causal_lm.h>
@@ -18,7 +18,20 @@ namespace tessera::models {
 
 /// What every layer of one forward pass needs besides the hidden states.
 struct LlamaContext : ForwardContext {
-  nn::RotaryTable rotary = {};
+  nn::RotaryTable rotary = {}, local_rotary = {};
+};
+
+/// Heads between their projections: rotation, the cache, scores and what they mix.
+struct CausalHeads {
+  CausalHeads(const LlamaConfig& config, std::int64_t index);
+  /// q [B, T, H, D], k and v [B, T, K, D] (this rank's heads, the first of which is query head `first_head`) ->
+  /// [B, T, H D]. `training`: weights are dropped.
+  at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LlamaContext& context,
+                   std::int64_t first_head, bool training) const;
+
+  std::int64_t index, size, window;
+  double scale, softcap, dropout;
+  LayerRope rotation;
 };
 
 struct Attention : torch::nn::Module {
@@ -34,19 +47,26 @@ struct LlamaAttention : Attention {
 
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;  ///< [H D, C], [K D, C], [K D, C], [C, H D]
   std::shared_ptr<RmsNorm> q_norm, k_norm;                 ///< [D] each, or as wide as q and k (OLMoE); null: none
-  std::int64_t index, head_size, window;
-  double dropout, clip;  ///< clip: bound of the absolute values of q, k and v; 0: none
+  CausalHeads heads;
+  double clip;  ///< bound of the absolute values of q, k and v; 0: none
 };
 
 struct LlamaDecoderLayer : torch::nn::Module {
   LlamaDecoderLayer(const LlamaConfig& config, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context);
 
-  std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
-  std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention or a LatentAttention
-  std::shared_ptr<Mlp> mlp;              ///< a GatedMlp or a MoeMlp
+  /// Null: none there. post_attention_layernorm is Llama's norm before the MLP, and others' norm after attention.
+  std::shared_ptr<RmsNorm> before_attention, after_attention, before_mlp, after_mlp;
+  std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention, a PackedAttention or a LatentAttention
+  std::shared_ptr<Mlp> mlp;              ///< a GatedMlp, a PackedMlp or a MoeMlp
   std::int64_t index;
+  double residual_factor, residual_dropout;
   ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
+
+ private:
+  /// What attention or the MLP adds to the residual stream.
+  at::Tensor branch(const at::Tensor& y, const std::shared_ptr<RmsNorm>& after, const LlamaContext& context,
+                    ForwardContext::Draw draw) const;
 };
 
 struct LlamaModel : torch::nn::Module {
@@ -60,13 +80,17 @@ struct LlamaModel : torch::nn::Module {
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, and so is the rest: in another stage
   std::shared_ptr<RmsNorm> norm;
   RopeConfig rope;
+  std::optional<RopeConfig> local_rope;
+  Multipliers multipliers;
 };
 
 class Llama : public CausalLm {
  public:
   /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), biases 0,
-  /// norms 1); without a seed they stay uninitialised.
-  Llama(const Value& hf_config, std::optional<std::uint64_t> seed);
+  /// norms' factors 1); without a seed they stay uninitialised.
+  Llama(const Value& hf_config, std::optional<std::uint64_t> seed) : Llama(hf_config, parse_llama_config, seed) {}
+  /// `read`: the family's reader of config.json.
+  Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed);
 
   std::int64_t vocab_size() const override { return config_.vocab_size; }
   std::int64_t max_positions() const override { return config_.rope.longest_sequence(); }
@@ -87,6 +111,7 @@ class Llama : public CausalLm {
   void drop_experts_but(std::int64_t first, std::int64_t count) override;
   at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
   const at::Tensor& head() const override { return lm_head ? lm_head->weight : model->embed_tokens->weight; }
+  double logit_softcap() const override { return config_.caps.logits; }
 
  private:
   void initialise(std::uint64_t seed);

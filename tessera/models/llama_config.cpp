@@ -10,13 +10,6 @@
 namespace tessera::models {
 namespace {
 
-void refuse_other(const Value& json, const char* key, const char* expected) {
-  const Value* v = given(json, key);
-  if (v && v->as_string() != expected)
-    throw InputError(
-        concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; ", expected, " is"));
-}
-
 /// Mistral, Mixtral, Qwen3-MoE: one window for all layers. Qwen: `use_sliding_window`, then the layers from
 /// max_window_layers on, unless layer_types says which. Llama has none.
 std::vector<std::int64_t> read_windows(const Value& json, const std::string& type, std::int64_t layers) {
@@ -26,20 +19,7 @@ std::vector<std::int64_t> read_windows(const Value& json, const std::string& typ
   if (type == "llama" || type == "olmoe" || type == "deepseek_v3" || !size) return windows;
   if ((qwen || type == "qwen3_moe") && !flag(json, "use_sliding_window", false)) return windows;
   const std::int64_t window = positive(json, "sliding_window");
-  if (const Value* types = given(json, "layer_types"); qwen && types) {
-    if (static_cast<std::int64_t>(types->items().size()) != layers)
-      throw InputError(concat(types->where().str(), ": layer_types has ", types->items().size(), " entries for ",
-                              layers, " layers"));
-    for (std::size_t i = 0; i < windows.size(); ++i) {
-      const Value& layer = types->items()[i];
-      if (layer.as_string() == "sliding_attention")
-        windows[i] = window;
-      else if (layer.as_string() != "full_attention")
-        throw InputError(concat(layer.where().str(), ": layer type \"", layer.as_string(),
-                                "\" is not supported; full_attention and sliding_attention are"));
-    }
-    return windows;
-  }
+  if (const Value* types = given(json, "layer_types"); qwen && types) return windows_of(*types, layers, window);
   const Value* first = given(json, "max_window_layers");
   if (type == "qwen2_moe") {  // every second one of the first max_window_layers
     for (std::int64_t i = 0; i < std::min(layers, first ? first->as_int() : 28); i += 2)
@@ -67,36 +47,66 @@ LatentConfig read_latent(const Value& json, const RopeConfig& rope) {
 
 }  // namespace
 
-LlamaConfig parse_llama_config(const Value& json) {
+std::vector<std::int64_t> windows_of(const Value& types, std::int64_t layers, std::int64_t window) {
+  if (static_cast<std::int64_t>(types.items().size()) != layers)
+    throw InputError(
+        concat(types.where().str(), ": layer_types has ", types.items().size(), " entries for ", layers, " layers"));
+  std::vector<std::int64_t> windows;
+  for (const Value& layer : types.items()) {
+    const bool slides = layer.as_string() == "sliding_attention";
+    if (!slides && layer.as_string() != "full_attention")
+      throw InputError(concat(layer.where().str(), ": layer type \"", layer.as_string(),
+                              "\" is not supported; full_attention and sliding_attention are"));
+    windows.push_back(slides ? window : 0);
+  }
+  return windows;
+}
+
+LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults) {
   require_object(json);
-  const std::string type = architecture_of(json).model_type;
-  const bool mistral = type == "mistral" || type == "mixtral", qwen2 = type == "qwen2" || type == "qwen2_moe";
   LlamaConfig c{};
   c.layers = positive(json, "num_hidden_layers");
   c.hidden = positive(json, "hidden_size");
   c.heads = positive(json, "num_attention_heads");
-  c.key_heads = positive_or(json, "num_key_value_heads", mistral ? 8 : type == "qwen3_moe" ? 4 : c.heads);
+  c.key_heads = positive_or(json, "num_key_value_heads", defaults.key_heads > 0 ? defaults.key_heads : c.heads);
   c.intermediate = positive(json, "intermediate_size");
   c.vocab_size = positive(json, "vocab_size");
   c.max_positions = positive(json, "max_position_embeddings");
-  const bool latent = type == "deepseek_v3";
-  const char* const size_key = latent ? "qk_rope_head_dim" : "head_dim";
-  const Value* size = given(json, size_key);
-  if (!size && !latent && type != "qwen3" && c.hidden % c.heads != 0)
+  const Value* size = given(json, defaults.head_size_key);
+  if (!size && defaults.head_size == 0 && c.hidden % c.heads != 0)
     throw InputError(concat(json.at("hidden_size").where().str(), ": hidden_size ", c.hidden,
                             " is not a multiple of num_attention_heads ", c.heads));
-  c.head_size = size ? positive(json, size_key) : latent ? 64 : type == "qwen3" ? 128 : c.hidden / c.heads;
+  c.head_size = size                     ? positive(json, defaults.head_size_key)
+                : defaults.head_size > 0 ? defaults.head_size
+                                         : c.hidden / c.heads;
   if (c.head_size % 2 != 0)
     throw InputError(concat((size ? *size : json.at("hidden_size")).where().str(), ": heads of ", c.head_size,
                             " cannot be rotated: the size must be even"));
   if (c.heads % c.key_heads != 0)
     throw InputError(concat(json.at("num_attention_heads").where().str(), ": num_attention_heads ", c.heads,
                             " is not a multiple of num_key_value_heads ", c.key_heads));
-  refuse_other(json, "hidden_act", "silu");
-  c.rms_norm_eps = positive_real(json, "rms_norm_eps", 1e-6);
+  c.norms.eps = positive_real(json, "rms_norm_eps", 1e-6);
   c.initializer_range = positive_real(json, "initializer_range", 0.02);
   c.attention_dropout = probability(json, "attention_dropout", 0);
-  c.tie_word_embeddings = flag(json, "tie_word_embeddings", false);
+  c.tie_word_embeddings = flag(json, "tie_word_embeddings", defaults.tied);
+  c.score_scale = 1 / std::sqrt(static_cast<double>(c.head_size));
+  c.windows.assign(static_cast<std::size_t>(c.layers), 0);
+  c.rotations.assign(static_cast<std::size_t>(c.layers), LayerRope::usual);
+  return c;
+}
+
+LlamaConfig parse_llama_config(const Value& json) {
+  const std::string type = architecture_of(json).model_type;
+  const bool mistral = type == "mistral" || type == "mixtral", qwen2 = type == "qwen2" || type == "qwen2_moe";
+  const bool latent = type == "deepseek_v3";
+  LlamaConfig c = read_sizes(json, {.key_heads = mistral               ? 8
+                                                 : type == "qwen3_moe" ? 4
+                                                                       : 0,
+                                    .head_size = latent            ? 64
+                                                 : type == "qwen3" ? 128
+                                                                   : 0,
+                                    .head_size_key = latent ? "qk_rope_head_dim" : "head_dim"});
+  refuse_other(json, "hidden_act", {"silu"});
   const bool bias = !mistral && !qwen2 && flag(json, "attention_bias", false);
   c.query_bias = type == "qwen2" || (type == "qwen2_moe" && flag(json, "qkv_bias", true)) || bias;
   c.output_bias = bias;

@@ -1,13 +1,16 @@
 #pragma once
 /// \file
-/// The members of a Llama-family config.json that the model uses (transformers/models/{llama,mistral,qwen2,qwen3,
-/// mixtral,qwen2_moe,qwen3_moe,olmoe}/configuration_*.py, spellings of transformers 4 and 5).
+/// What a decoder of the Llama family is made of, in values: the members of a config.json that the model uses
+/// (transformers/models/NAME/configuration_NAME.py, spellings of transformers 4 and 5). A family that differs reads
+/// its own (gemma.h, phi3.h) and begins with read_sizes().
 
 #include <tessera/base/value.h>
 #include <tessera/models/moe_config.h>
 #include <tessera/models/rope.h>
+#include <tessera/nn/swiglu.h>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace tessera::models {
@@ -29,18 +32,49 @@ struct LatentConfig {
   }
 };
 
+/// Where a block's norms stand: before attention and MLP (Llama), on what they give (OLMo 2), or both (Gemma 2).
+struct NormForm {
+  bool before = true, after = false;
+  bool from_one = false;  ///< the factor is 1 + weight (Gemma)
+  double eps = 1e-6;
+};
+
+/// Factors of activations.
+struct Multipliers {
+  double embedding = 1;
+  double residual = 1;  ///< multiplies what attention and MLP give
+  double logits = 1;
+};
+
+/// What scores and logits are soft-capped at (nn/softcap.h); 0: they are not.
+struct SoftCaps {
+  double scores = 0, logits = 0;
+};
+
+/// Which rotation a layer's queries and keys have.
+enum class LayerRope : std::uint8_t { usual, local, none };
+
 struct LlamaConfig {
   std::int64_t layers, hidden, heads, key_heads, head_size, intermediate, vocab_size, max_positions;
-  double rms_norm_eps = 1e-6, initializer_range = 0.02, attention_dropout = 0;
-  bool query_bias = false;   ///< biases of q_proj, k_proj, v_proj
-  bool output_bias = false;  ///< bias of o_proj
+  double initializer_range = 0.02, attention_dropout = 0;
+  double residual_dropout = 0;  ///< drops what attention and MLP give
+  double score_scale = 1;       ///< factor of q k^T
+  bool query_bias = false;      ///< biases of q_proj, k_proj, v_proj
+  bool output_bias = false;     ///< bias of o_proj
   bool mlp_bias = false;
+  nn::GateKind gate = nn::GateKind::silu;
+  NormForm norms;
+  Multipliers multipliers;
+  SoftCaps caps;
   bool query_key_norm = false;     ///< RMS norms of each head of q and k (Qwen3)
   bool norm_of_all_heads = false;  ///< over all heads at once instead (OLMoE)
   double clip_qkv = 0;             ///< bound of the absolute values of q, k and v; 0: none (OLMoE)
   bool tie_word_embeddings = false;
+  bool packed = false;                ///< one qkv_proj, one gate_up_proj (Phi-3)
   std::vector<std::int64_t> windows;  ///< per layer: tokens that one sees; 0: all before it
+  std::vector<LayerRope> rotations;   ///< per layer
   RopeConfig rope;
+  std::optional<RopeConfig> local_rope;  ///< has the layers that are `local`
   std::optional<MoeConfig> moe;
   std::optional<LatentConfig> latent;
   bool mixtral_names = false;  ///< the sparse layers' module is block_sparse_moe, not mlp
@@ -52,9 +86,25 @@ struct LlamaConfig {
   }
 };
 
-/// model_type (or architectures) says which of them; where they differ, see the table in the source. Throws
-/// InputError "file:line:column: ..." on a missing key, a value out of range, heads that do not divide, or a member
-/// that would change the architecture in a way the model does not have.
+/// What a config.json may leave out, by family.
+struct SizeDefaults {
+  std::int64_t key_heads = 0;  ///< 0: as many as heads
+  std::int64_t head_size = 0;  ///< 0: hidden / heads
+  const char* head_size_key = "head_dim";
+  bool tied = false;
+};
+
+/// The sizes, the ranges and the dropout of attention that all of them have under the same names; everything else as
+/// Llama has it, without windows, the rotation left to the caller (parse_rope). Throws InputError "file:line:column:
+/// ..." on a missing key, a value out of range, or heads that do not divide.
+LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults);
+
+/// The window of each layer by `types`, config.json's layer_types: `window` where it says sliding_attention.
+std::vector<std::int64_t> windows_of(const Value& types, std::int64_t layers, std::int64_t window);
+
+/// Llama, Mistral, Qwen, OLMoE, DeepSeek: model_type (or architectures) says which; where they differ, see the source.
+/// Throws InputError "file:line:column: ..." on a missing key, a value out of range, heads that do not divide, or a
+/// member that would change the architecture in a way the model does not have.
 LlamaConfig parse_llama_config(const Value& json);
 
 }  // namespace tessera::models

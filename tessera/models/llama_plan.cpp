@@ -37,6 +37,12 @@ void add_latent_attention(TensorPlan& plan, const LatentConfig& c) {
 
 void add_attention(TensorPlan& plan, const LlamaConfig& c) {
   if (c.latent) return add_latent_attention(plan, *c.latent);
+  if (c.packed) {
+    plan.push_back(
+        {.pattern = "self_attn.qkv_proj", .style = colwise, .block_heads = {c.heads, c.key_heads, c.key_heads}});
+    plan.push_back({"self_attn.o_proj", rowwise});
+    return;
+  }
   const bool wide = c.norm_of_all_heads;  // then every rank needs all heads
   for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
     const std::int64_t heads = std::string_view(name) == "self_attn.q_proj" ? c.heads : c.key_heads;
@@ -63,11 +69,19 @@ layout::TensorPlan Llama::tensor_plan() const {
   add_attention(plan, config_);
   std::int64_t sparse = 0;
   for (std::int64_t i = 0; i < config_.layers; ++i) sparse += config_.sparse(i);
-  if (sparse < config_.layers) add_gated(plan, "mlp", "gate_proj", "up_proj", "down_proj");
+  if (config_.packed) {
+    plan.push_back({.pattern = "mlp.gate_up_proj", .style = colwise, .blocks = 2});
+    plan.push_back({"mlp.down_proj", rowwise});
+  } else if (sparse < config_.layers) {
+    add_gated(plan, "mlp", "gate_proj", "up_proj", "down_proj");
+  }
   if (sparse > 0) add_experts(plan, *config_.moe, config_.mixtral_names ? "block_sparse_moe" : "mlp");
   plan.push_back({"model.embed_tokens", embedding_rowwise});
-  for (const char* norm : {"input_layernorm", "post_attention_layernorm", "model.norm"})
-    plan.push_back({norm, sequence_parallel});
+  if (config_.norms.before) plan.push_back({"input_layernorm", sequence_parallel});
+  plan.push_back({"post_attention_layernorm", sequence_parallel});
+  if (config_.norms.before && config_.norms.after) plan.push_back({"pre_feedforward_layernorm", sequence_parallel});
+  if (config_.norms.after) plan.push_back({"post_feedforward_layernorm", sequence_parallel});
+  plan.push_back({"model.norm", sequence_parallel});
   if (lm_head) plan.push_back({"lm_head", colwise_gather_output});
   return plan;
 }

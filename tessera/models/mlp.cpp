@@ -1,10 +1,8 @@
 #include <tessera/models/mlp.h>
 
-#include <tessera/nn/swiglu.h>
-
 namespace tessera::models {
 
-GatedMlp::GatedMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias) {
+GatedMlp::GatedMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias, nn::GateKind kind) : kind(kind) {
   gate_proj = register_module("gate_proj", std::make_shared<Linear>(hidden, intermediate, with_bias));
   up_proj = register_module("up_proj", std::make_shared<Linear>(hidden, intermediate, with_bias));
   down_proj = register_module("down_proj", std::make_shared<Linear>(intermediate, hidden, with_bias));
@@ -12,7 +10,7 @@ GatedMlp::GatedMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bia
 
 at::Tensor GatedMlp::forward(const at::Tensor& x, const ForwardContext& context) {
   const nn::RandomPlace place = context.between_layers();
-  return down_proj->forward(nn::swiglu(gate_proj->forward(x, place), up_proj->forward(x, place)), context.random);
+  return down_proj->forward(nn::gated(kind, gate_proj->forward(x, place), up_proj->forward(x, place)), context.random);
 }
 
 }  // namespace tessera::models

@@ -4,6 +4,7 @@
 
 #include <tessera/models/layers.h>
 #include <tessera/models/model_parts.h>
+#include <tessera/nn/swiglu.h>
 
 #include <cstdint>
 #include <memory>
@@ -14,12 +15,13 @@ struct Mlp : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const ForwardContext& context) = 0;  ///< [B, T, C] -> [B, T, C]
 };
 
-/// down(silu(gate(x)) * up(x)).
+/// down(a(gate(x)) * up(x)), a the activation that `kind` says.
 struct GatedMlp : Mlp {
-  GatedMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias);
+  GatedMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias, nn::GateKind kind = nn::GateKind::silu);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  ///< [I, C], [I, C], [C, I]
+  nn::GateKind kind;
 };
 
 }  // namespace tessera::models

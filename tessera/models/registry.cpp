@@ -2,8 +2,10 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/bert/bert.h>
+#include <tessera/models/gemma.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
+#include <tessera/models/phi3.h>
 
 #include <algorithm>
 #include <iterator>
@@ -14,6 +16,12 @@ namespace {
 template <class Model>
 std::shared_ptr<LanguageModel> make(const Value& hf_config, std::optional<std::uint64_t> seed) {
   return std::make_shared<Model>(hf_config, seed);
+}
+
+/// A family that is Llama's modules by other values.
+template <LlamaConfig (*read)(const Value& json)>
+std::shared_ptr<LanguageModel> make_decoder(const Value& hf_config, std::optional<std::uint64_t> seed) {
+  return std::make_shared<Llama>(hf_config, read, seed);
 }
 
 using Kind = data::Objective::Kind;
@@ -38,6 +46,14 @@ constexpr Architecture architectures[] = {
      "LlamaDecoderLayer"},
     {"deepseek_v3", "DeepseekV3ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight",
      "DeepseekV3DecoderLayer", "LlamaDecoderLayer"},
+    {"gemma", "GemmaForCausalLM", make_decoder<parse_gemma_config>, gemma_tensor_name, "model.embed_tokens.weight",
+     "GemmaDecoderLayer", "LlamaDecoderLayer"},
+    {"gemma2", "Gemma2ForCausalLM", make_decoder<parse_gemma2_config>, gemma_tensor_name, "model.embed_tokens.weight",
+     "Gemma2DecoderLayer", "LlamaDecoderLayer"},
+    {"gemma3_text", "Gemma3ForCausalLM", make_decoder<parse_gemma3_config>, gemma_tensor_name,
+     "model.embed_tokens.weight", "Gemma3DecoderLayer", "LlamaDecoderLayer"},
+    {"phi3", "Phi3ForCausalLM", make_decoder<parse_phi3_config>, llama_tensor_name, "model.embed_tokens.weight",
+     "Phi3DecoderLayer", "LlamaDecoderLayer"},
     {"bert", "BertForMaskedLM", make<BertForMaskedLM>, bert_tensor_name, "bert.embeddings.word_embeddings.weight",
      "BertLayer", "BertLayer", Kind::masked_token, is_bert_head},
     {"bert", "BertForSequenceClassification", make<BertForSequenceClassification>, bert_tensor_name,

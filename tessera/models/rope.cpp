@@ -23,8 +23,9 @@ Type rope_type(const Value& rope) {
   if (name == "dynamic") return Type::dynamic;
   if (name == "yarn") return Type::yarn;
   if (name == "llama3") return Type::llama3;
+  if (name == "longrope" || name == "su") return Type::longrope;  // su: Phi-3's first name for it
   throw InputError(concat(v->where().str(), ": rope type \"", name,
-                          "\" is not supported; one of default, linear, dynamic, yarn, llama3 is"));
+                          "\" is not supported; one of default, linear, dynamic, yarn, llama3, longrope is"));
 }
 
 double needed_real(const Value& rope, const char* key) {
@@ -50,10 +51,40 @@ void read_yarn(RopeConfig& c, const Value& rope) {
       both ? yarn_scale(c.factor, scale->as_real()) / yarn_scale(c.factor, all->as_real()) : yarn_scale(c.factor, 1));
 }
 
+std::vector<double> longrope_factors(const Value& rope, const char* key, std::int64_t dim) {
+  std::vector<double> factors;
+  for (const Value& each : rope.at(key).items()) {
+    factors.push_back(each.as_real());
+    if (!(factors.back() > 0))
+      throw InputError(concat(each.where().str(), ": \"", key, "\" holds ", factors.back(), "; it must be positive"));
+  }
+  if (static_cast<std::int64_t>(factors.size()) != dim / 2)
+    throw InputError(concat(rope.at(key).where().str(), ": \"", key, "\" has ", factors.size(), " entries for ", dim,
+                            " rotated numbers; it needs half as many, ", dim / 2));
+  return factors;
+}
+
+/// Ding et al. 2024, "LongRoPE".
+void read_longrope(RopeConfig& c, const Value& json, const Value& rope) {
+  c.short_factors = longrope_factors(rope, "short_factor", c.dim);
+  c.long_factors = longrope_factors(rope, "long_factor", c.dim);
+  const char* key = "original_max_position_embeddings";  // Phi-3 has it beside the rope's parameters
+  c.original_max_positions = positive_or(json, key, positive_or(rope, key, c.max_positions));
+  const double original = static_cast<double>(c.original_max_positions);
+  c.factor = positive_real(rope, "factor", static_cast<double>(c.max_positions) / original);
+  c.attention_factor = positive_real(rope, "attention_factor",
+                                     c.factor <= 1 ? 1 : std::sqrt(1 + std::log(c.factor) / std::log(original)));
+}
+
 /// theta^(-2i/D), i < D/2: in fp32 and in transformers' order, so that angles are theirs to the last bit.
 at::Tensor plain_frequencies(double theta, std::int64_t dim) {
   const at::Tensor exponents = at::arange(0, dim, 2, at::kLong).to(at::kFloat) / dim;
   return 1.0 / at::pow(theta, exponents);
+}
+
+at::Tensor longrope_frequencies(const RopeConfig& c, const std::vector<double>& factors) {
+  const at::Tensor exponents = at::arange(0, c.dim, 2, at::kLong).to(at::kFloat) / c.dim;
+  return 1.0 / (at::tensor(factors, at::kFloat) * at::pow(c.theta, exponents));
 }
 
 at::Tensor llama3_frequencies(const RopeConfig& c, const at::Tensor& plain) {
@@ -85,29 +116,36 @@ at::Tensor yarn_frequencies(const RopeConfig& c) {
 }  // namespace
 
 std::int64_t RopeConfig::longest_sequence() const {
-  const bool stretches = type == Type::linear || type == Type::dynamic;
+  const bool stretches = !stretched && (type == Type::linear || type == Type::dynamic);
   return stretches ? static_cast<std::int64_t>(static_cast<double>(max_positions) * factor) : max_positions;
 }
 
 RopeConfig parse_rope(const Value& json, std::int64_t head_size, std::int64_t max_positions) {
-  RopeConfig c;
-  c.dim = head_size;
-  c.max_positions = max_positions;
-  c.theta = positive_real(json, "rope_theta", 10000);
   const Value* rope = given(json, "rope_parameters");
   if (!rope) rope = given(json, "rope_scaling");
+  const RopeConfig c =
+      read_rope(json, rope,
+                {.theta = positive_real(json, "rope_theta", 10000), .dim = head_size, .max_positions = max_positions});
+  if (const double part = rope ? positive_real(*rope, "partial_rotary_factor", 1) : 1; part != 1)
+    throw InputError(concat(rope->at("partial_rotary_factor").where().str(), ": partial_rotary_factor ", part,
+                            " is not supported (only 1 is)"));
+  return c;
+}
+
+RopeConfig read_rope(const Value& json, const Value* rope, RopeConfig c) {
   if (!rope) return c;
   if (!rope->is_object()) throw InputError(concat(rope->where().str(), ": rope parameters must be a JSON object"));
   c.theta = positive_real(*rope, "rope_theta", c.theta);
   c.type = rope_type(*rope);
-  if (const double part = positive_real(*rope, "partial_rotary_factor", 1); part != 1)
-    throw InputError(concat(rope->at("partial_rotary_factor").where().str(), ": partial_rotary_factor ", part,
-                            " is not supported (only 1 is)"));
   if (c.type == Type::standard) return c;
+  if (c.type == Type::longrope) {
+    read_longrope(c, json, *rope);
+    return c;
+  }
   c.factor = needed_real(*rope, "factor");
   if (c.type == Type::llama3 || c.type == Type::yarn) {
     const char* key = "original_max_position_embeddings";
-    c.original_max_positions = positive_or(*rope, key, positive_or(json, key, max_positions));
+    c.original_max_positions = positive_or(*rope, key, positive_or(json, key, c.max_positions));
   }
   if (c.type == Type::llama3) {
     c.low_freq_factor = needed_real(*rope, "low_freq_factor");
@@ -117,7 +155,7 @@ RopeConfig parse_rope(const Value& json, std::int64_t head_size, std::int64_t ma
                               " must be above low_freq_factor ", c.low_freq_factor));
   }
   if (c.type == Type::yarn) read_yarn(c, *rope);
-  if (c.type == Type::dynamic && head_size <= 2)
+  if (c.type == Type::dynamic && c.dim <= 2)
     throw InputError(concat(rope->where().str(), ": dynamic rope needs heads of more than 2"));
   return c;
 }
@@ -138,6 +176,8 @@ at::Tensor inverse_frequencies(const RopeConfig& c, std::int64_t sequence) {
       return yarn_frequencies(c);
     case Type::llama3:
       return llama3_frequencies(c, plain_frequencies(c.theta, c.dim));
+    case Type::longrope:
+      return longrope_frequencies(c, sequence > c.original_max_positions ? c.long_factors : c.short_factors);
   }
   throw Error("rope type out of range");
 }

@@ -60,7 +60,10 @@ TensorPlan with_entries(const LanguageModel& model, const TensorPlan& family, co
       rule.pattern = pattern;
       rule.style = said.style;
       if (said.blocks > 1) rule.blocks = said.blocks;
-      if (said.style == TensorStyle::colwise_gather_output) rule.heads = 0;  // what is gathered may be cut anywhere
+      if (said.style == TensorStyle::colwise_gather_output) {  // what is gathered may be cut anywhere
+        rule.heads = 0;
+        rule.block_heads.clear();
+      }
     }
     plan.push_back(std::move(rule));
   }

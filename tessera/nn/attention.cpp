@@ -9,6 +9,7 @@
 #include <tessera/nn/attention_pieces.h>
 #include <tessera/nn/dropout_attention.h>
 #include <tessera/nn/fused.h>
+#include <tessera/nn/softcap.h>
 
 namespace tessera::nn {
 namespace {
@@ -45,28 +46,60 @@ at::Tensor part(const at::Tensor& x, std::int64_t row, std::int64_t begin, std::
   return x.narrow(0, row, 1).narrow(1, begin, end - begin).transpose(1, 2);
 }
 
-/// Flash attention in pieces. One document per row and no window is a single call over the whole batch.
-struct FlashAttention : torch::autograd::Function<FlashAttention> {
+/// What becomes of q k^T.
+struct ScoreForm {
+  double scale, softcap;
+};
+
+AttentionRectangle rectangle_of(const Piece& p, const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                                const ScoreForm& form, std::int64_t window) {
+  return {.q = part(q, p.row, p.first, p.end),
+          .k = part(keys, p.row, p.begin, p.end),
+          .v = part(values, p.row, p.begin, p.end),
+          .mask = p.masked ? window_mask(p, window, q.options()) : at::Tensor(),
+          .causal = !p.masked,
+          .scale = form.scale,
+          .softcap = form.softcap};
+}
+
+/// One rectangle of queries and keys [B, heads, n or m, D]: by LibTorch's flash kernel, or, since that one caps
+/// nothing, in runs of queries.
+std::pair<at::Tensor, at::Tensor> piece_attention(const AttentionRectangle& a) {
+  if (a.softcap > 0) return rectangle_attention(a, {}, {});
+  auto [out, log_sum] =
+      at::_scaled_dot_product_flash_attention_for_cpu(a.q, a.k, a.v, /*dropout_p=*/0, a.causal, maybe(a.mask), a.scale);
+  return {out, log_sum};
+}
+RectangleGradients piece_gradients(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
+                                   const at::Tensor& log_sum) {
+  if (a.softcap > 0) return rectangle_attention_backward(dy, a, out, log_sum, {}, {});
+  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      dy, a.q, a.k, a.v, out, log_sum, /*dropout_p=*/0, a.causal, maybe(a.mask), a.scale);
+  return {dq, dk, dv};
+}
+
+/// Attention in pieces. One document per row and no window is a single call over the whole batch.
+struct PieceAttention : torch::autograd::Function<PieceAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const DocumentStarts& documents, double scale, std::int64_t window) {
+                            const DocumentStarts& documents, ScoreForm form, std::int64_t window) {
     const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
     const at::Tensor keys = for_each_query_head(k, heads), values = for_each_query_head(v, heads);
     const auto pieces = attention_pieces(documents, b, t, window);
     at::Tensor out;                    // [B, T, heads, D]
     std::vector<at::Tensor> log_sums;  // per piece
     if (pieces.empty()) {
-      auto [result, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-          q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), /*dropout_p=*/0, /*is_causal=*/true,
-          /*attn_mask=*/{}, scale);
+      auto [result, log_sum] = piece_attention({.q = q.transpose(1, 2),
+                                                .k = keys.transpose(1, 2),
+                                                .v = values.transpose(1, 2),
+                                                .causal = true,
+                                                .scale = form.scale,
+                                                .softcap = form.softcap});
       out = result.transpose(1, 2);
       log_sums.push_back(log_sum);
     } else {
       out = at::empty({b, t, heads, d}, q.options());
       for (const Piece& p : pieces) {
-        const auto mask = p.masked ? std::optional(window_mask(p, window, q.options())) : std::nullopt;
-        auto [result, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-            part(q, p.row, p.first, p.end), part(keys, p.row, p.begin, p.end), part(values, p.row, p.begin, p.end),
-            /*dropout_p=*/0, /*is_causal=*/!p.masked, mask, scale);
+        auto [result, log_sum] = piece_attention(rectangle_of(p, q, keys, values, form, window));
         part(out, p.row, p.first, p.end).copy_(result);
         log_sums.push_back(log_sum);
       }
@@ -75,7 +108,8 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     saved.insert(saved.end(), log_sums.begin(), log_sums.end());
     ctx->save_for_backward(saved);
     ctx->saved_data["documents"] = documents;
-    ctx->saved_data["scale"] = scale;
+    ctx->saved_data["scale"] = form.scale;
+    ctx->saved_data["softcap"] = form.softcap;
     ctx->saved_data["window"] = window;
     return out.reshape({b, t, heads * d});
   }
@@ -84,16 +118,21 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
     const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
-    const double scale = ctx->saved_data["scale"].toDouble();
+    const ScoreForm form{ctx->saved_data["scale"].toDouble(), ctx->saved_data["softcap"].toDouble()};
     const std::int64_t window = ctx->saved_data["window"].toInt();
     const at::Tensor keys = for_each_query_head(k, heads), values = for_each_query_head(v, heads);
     const at::Tensor dy = gradients[0].contiguous().view({b, t, heads, d});
     const auto pieces = attention_pieces(ctx->saved_data["documents"].toIntVector(), b, t, window);
     at::Tensor dq, dk, dv;  // [B, T, heads, D]
     if (pieces.empty()) {
-      const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          dy.transpose(1, 2), q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), out.transpose(1, 2),
-          saved[4], /*dropout_p=*/0, /*is_causal=*/true, /*attn_mask=*/{}, scale);
+      const auto [gq, gk, gv] = piece_gradients(dy.transpose(1, 2),
+                                                {.q = q.transpose(1, 2),
+                                                 .k = keys.transpose(1, 2),
+                                                 .v = values.transpose(1, 2),
+                                                 .causal = true,
+                                                 .scale = form.scale,
+                                                 .softcap = form.softcap},
+                                                out.transpose(1, 2), saved[4]);
       dq = gq.transpose(1, 2).contiguous(), dk = gk.transpose(1, 2).contiguous(), dv = gv.transpose(1, 2).contiguous();
     } else {
       dq = at::empty({b, t, heads, d}, q.options());
@@ -101,11 +140,9 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
       dv = at::zeros({b, t, heads, d}, q.options());
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         const Piece& p = pieces[i];
-        const auto mask = p.masked ? std::optional(window_mask(p, window, q.options())) : std::nullopt;
-        const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-            part(dy, p.row, p.first, p.end), part(q, p.row, p.first, p.end), part(keys, p.row, p.begin, p.end),
-            part(values, p.row, p.begin, p.end), part(out, p.row, p.first, p.end), saved[4 + i], /*dropout_p=*/0,
-            /*is_causal=*/!p.masked, mask, scale);
+        const auto [gq, gk, gv] =
+            piece_gradients(part(dy, p.row, p.first, p.end), rectangle_of(p, q, keys, values, form, window),
+                            part(out, p.row, p.first, p.end), saved[4 + i]);
         part(dq, p.row, p.first, p.end).copy_(gq);
         part(dk, p.row, p.begin, p.end).add_(gk);
         part(dv, p.row, p.begin, p.end).add_(gv);
@@ -117,7 +154,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
   }
 };
 
-/// Like FlashAttention for GPT-2's packed tensor: differentiating through its views would cost three zero-filled
+/// Like PieceAttention for GPT-2's packed tensor: differentiating through its views would cost three zero-filled
 /// gradients of qkv's size and their sum; here each part of the gradient is copied into its place once.
 struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, std::int64_t heads, double scale) {
@@ -180,14 +217,15 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
   check_documents(documents, b, t);
   if (options.dropout == 0 && fusable({q, k, v}) && q.numel() > 0)
-    return FlashAttention::apply(q, k, v, documents, options.scale, options.window);
+    return PieceAttention::apply(q, k, v, documents, ScoreForm{options.scale, options.softcap}, options.window);
   const bool plain = documents.empty() && (options.window == 0 || options.window >= t);
   const auto mask = plain ? std::nullopt : std::optional(seen_tokens(documents, b, t, options.window, q.device()));
   const auto by_head = [&](const at::Tensor& x) { return for_each_query_head(x, heads).transpose(1, 2); };
-  if (options.dropout > 0) {
-    const at::Tensor out = dropout_attention({q.transpose(1, 2), by_head(k), by_head(v),
-                                              mask ? additive(*mask, q.options()) : at::Tensor(), plain, options.scale},
-                                             {options.dropout, options.random});
+  if (options.dropout > 0 || options.softcap > 0) {
+    const at::Tensor out =
+        dropout_attention({q.transpose(1, 2), by_head(k), by_head(v),
+                           mask ? additive(*mask, q.options()) : at::Tensor(), plain, options.scale, options.softcap},
+                          {options.dropout, options.random});
     return out.transpose(1, 2).reshape({b, t, heads * d});
   }
   const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), by_head(k), by_head(v), mask,
@@ -197,7 +235,8 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 at::Tensor packed_attention(const at::Tensor& qkv, std::int64_t heads, const DocumentStarts& documents,
                             const AttentionOptions& options) {
-  if (documents.empty() && options.window == 0 && options.dropout == 0 && fusable({qkv}) && qkv.numel() > 0)
+  if (documents.empty() && options.window == 0 && options.dropout == 0 && options.softcap == 0 && fusable({qkv}) &&
+      qkv.numel() > 0)
     return PackedFlashAttention::apply(qkv, heads, options.scale);
   const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
   const at::Tensor parts = qkv.view({b, t, 3, heads, c / heads});
@@ -213,12 +252,23 @@ at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& keys, const a
     const std::int64_t seen = options.window > 0 ? std::min(options.window, all) : all;
     const at::Tensor k = keys.narrow(2, all - seen, seen), v = values.narrow(2, all - seen, seen);
     const at::Tensor grouped = q.view({b, own, heads / own, d});
-    const at::Tensor weights = at::softmax(at::matmul(grouped, k.transpose(2, 3)) * options.scale, -1);
+    const at::Tensor scores = softcap(at::matmul(grouped, k.transpose(2, 3)) * options.scale, options.softcap);
+    const at::Tensor weights = at::softmax(scores, -1);
     return at::matmul(weights, v).view({b, 1, heads * d});
   }
   const auto spread = [&](const at::Tensor& x) { return own == heads ? x : x.repeat_interleave(heads / own, 1); };
   at::Tensor mask = at::ones({t, all}, q.options().dtype(at::kBool)).tril(past);  // query i sees keys 0 .. past + i
   if (options.window > 0) mask = mask.triu(past - options.window + 1);
+  if (options.softcap > 0) {
+    const auto [out, log_sum] = rectangle_attention({.q = q.transpose(1, 2),
+                                                     .k = spread(keys),
+                                                     .v = spread(values),
+                                                     .mask = additive(mask, q.options()),
+                                                     .scale = options.scale,
+                                                     .softcap = options.softcap},
+                                                    {}, {});
+    return out.transpose(1, 2).reshape({b, t, heads * d});
+  }
   const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), spread(keys), spread(values), mask,
                                                           /*dropout=*/0.0, /*is_causal=*/false, options.scale);
   return out.transpose(1, 2).reshape({b, t, heads * d});

@@ -11,12 +11,13 @@ namespace tessera::nn {
 
 struct AttentionOptions {
   double scale = 1;         ///< factor of q k^T
+  double softcap = 0;       ///< scores are soft-capped at this before the mask (softcap.h); 0: they are not
   std::int64_t window = 0;  ///< a token sees itself and window - 1 tokens before it; 0: all before it
   double dropout = 0;       ///< dropout of the attention weights (dropout_attention.h)
   RandomPlace random = {};  ///< where the queries lie, for dropout
 };
 
-/// softmax(q k^T * scale + mask) v per head, where a token sees the tokens of its document up to itself.
+/// softmax(softcap(q k^T * scale) + mask) v per head, where a token sees the tokens of its document up to itself.
 /// q [B, T, heads, D]; k, v [B, T, key heads, D], key heads dividing heads: query head h reads key head
 /// h * key heads / heads (grouped-query attention, Ainslie et al. 2023). Returns [B, T, heads * D].
 /// Documents and windows cost what they contain: tokens that do not see each other are not multiplied.

@@ -9,6 +9,7 @@
 
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/softcap.h>
 
 #include <algorithm>
 #include <cmath>
@@ -70,15 +71,21 @@ at::Tensor factors(const AttentionRectangle& a, const Run& run, const WeightDrop
   return all.to(a.q.options().dtype(at::toOpMathType(a.q.scalar_type())));
 }
 
-/// Scores of a run in the type of sums.
-at::Tensor scores(const AttentionRectangle& a, const Run& run) {
+/// q k^T of a run, capped, in the type of sums; nothing is masked yet.
+at::Tensor capped_scores(const AttentionRectangle& a, const Run& run) {
   const auto wide = at::toOpMathType(a.q.scalar_type());
   const at::Tensor q = a.q.narrow(2, run.begin, run.end - run.begin).to(wide), k = a.k.narrow(2, 0, run.keys).to(wide);
-  at::Tensor s = at::matmul(q, k.transpose(2, 3)).mul_(a.scale);
+  const at::Tensor s = at::matmul(q, k.transpose(2, 3)).mul_(a.scale);
+  softcap_(s, a.softcap);
+  return s;
+}
+
+/// Masks the scores of a run in place, and returns them.
+const at::Tensor& masked(const at::Tensor& s, const AttentionRectangle& a, const Run& run) {
   if (a.mask.defined()) {
     at::Tensor mask = a.mask;
     if (mask.size(-2) > 1) mask = mask.narrow(-2, run.begin, run.end - run.begin);
-    s = s.add_(mask.narrow(-1, 0, run.keys));
+    s.add_(mask.narrow(-1, 0, run.keys));
   }
   if (a.causal)
     s.masked_fill_(
@@ -88,30 +95,31 @@ at::Tensor scores(const AttentionRectangle& a, const Run& run) {
 }
 
 struct HeldArguments : torch::CustomClassHolder {
-  HeldArguments(double scale_, bool causal_, WeightDropout dropout_)
-      : scale(scale_), causal(causal_), dropout(std::move(dropout_)) {}
-  double scale;
+  HeldArguments(double scale_, double softcap_, bool causal_, WeightDropout dropout_)
+      : scale(scale_), softcap(softcap_), causal(causal_), dropout(std::move(dropout_)) {}
+  double scale, softcap;
   bool causal;
   WeightDropout dropout;
 };
 
 struct DropoutAttention : torch::autograd::Function<DropoutAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const std::optional<at::Tensor>& mask, double scale, bool causal,
+                            const std::optional<at::Tensor>& mask, double scale, double softcap, bool causal,
                             const WeightDropout& dropout) {
-    auto [out, log_sum] = rectangle_attention({q, k, v, mask.value_or(at::Tensor()), causal, scale}, dropout, {});
+    auto [out, log_sum] =
+        rectangle_attention({q, k, v, mask.value_or(at::Tensor()), causal, scale, softcap}, dropout, {});
     ctx->save_for_backward({q, k, v, mask.value_or(at::Tensor()), out, log_sum});
     ctx->saved_data["arguments"] =
-        c10::IValue::make_capsule(c10::make_intrusive<HeldArguments>(scale, causal, dropout));
+        c10::IValue::make_capsule(c10::make_intrusive<HeldArguments>(scale, softcap, causal, dropout));
     return out;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const auto held = c10::static_intrusive_pointer_cast<HeldArguments>(ctx->saved_data["arguments"].toCapsule());
-    const RectangleGradients d =
-        rectangle_attention_backward(gradients[0], {saved[0], saved[1], saved[2], saved[3], held->causal, held->scale},
-                                     saved[4], saved[5], held->dropout, {});
-    return {d.dq, d.dk, d.dv, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    const RectangleGradients d = rectangle_attention_backward(
+        gradients[0], {saved[0], saved[1], saved[2], saved[3], held->causal, held->scale, held->softcap}, saved[4],
+        saved[5], held->dropout, {});
+    return {d.dq, d.dk, d.dv, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -124,8 +132,9 @@ std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& 
                    log_sum = at::empty({a.q.size(0), a.q.size(1), a.q.size(2)}, a.q.options().dtype(wide));
   for_runs(a, [&](const Run& run) {
     const std::int64_t count = run.end - run.begin;
-    const at::Tensor s = scores(a, run), sums = at::logsumexp(s, {-1}, /*keepdim=*/true);
-    const at::Tensor weights = s.sub_(sums).exp_().mul_(factors(a, run, dropout, place));
+    const at::Tensor s = masked(capped_scores(a, run), a, run), sums = at::logsumexp(s, {-1}, /*keepdim=*/true);
+    const at::Tensor weights = s.sub_(sums).exp_();
+    if (dropout.p > 0) weights.mul_(factors(a, run, dropout, place));
     out.narrow(2, run.begin, count).copy_(at::matmul(weights, v.narrow(2, 0, run.keys)));
     log_sum.narrow(2, run.begin, count).copy_(sums.squeeze(-1));
   });
@@ -144,11 +153,15 @@ RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const Atte
     const std::int64_t count = run.end - run.begin;
     const auto own = [&](const at::Tensor& x) { return x.narrow(2, run.begin, count); };
     const auto keys = [&](const at::Tensor& x) { return x.narrow(2, 0, run.keys); };
-    const at::Tensor weights = scores(a, run).sub_(own(log_sum).unsqueeze(-1)).exp_();
-    const at::Tensor kept = factors(a, run, dropout, place);
-    keys(dv).add_(at::matmul((weights * kept).transpose(2, 3), own(dout)));
-    const at::Tensor dweights = at::matmul(own(dout), keys(v).transpose(2, 3)).mul_(kept);
+    const at::Tensor capped = capped_scores(a, run);
+    const at::Tensor slope = a.softcap > 0 ? softcap_slope(capped, a.softcap) : at::Tensor();
+    const at::Tensor weights = masked(capped, a, run).sub_(own(log_sum).unsqueeze(-1)).exp_();
+    const at::Tensor kept = dropout.p > 0 ? factors(a, run, dropout, place) : at::Tensor();
+    keys(dv).add_(at::matmul((kept.defined() ? weights * kept : weights).transpose(2, 3), own(dout)));
+    const at::Tensor dweights = at::matmul(own(dout), keys(v).transpose(2, 3));
+    if (kept.defined()) dweights.mul_(kept);
     const at::Tensor ds = dweights.sub_(own(seen)).mul_(weights).mul_(a.scale);
+    if (slope.defined()) ds.mul_(slope);
     own(dq).copy_(at::matmul(ds, keys(k)));
     keys(dk).add_(at::matmul(ds.transpose(2, 3), own(q)));
   });
@@ -161,7 +174,8 @@ at::Tensor dropout_attention(const AttentionRectangle& a, const WeightDropout& d
   const auto cast = [&](const at::Tensor& x) { return type && x.scalar_type() != at::kDouble ? x.to(*type) : x; };
   const c10::impl::ExcludeDispatchKeyGuard as_written(c10::autocast_dispatch_keyset);  // sums in fp32
   return DropoutAttention::apply(cast(a.q), cast(a.k), cast(a.v),
-                                 a.mask.defined() ? std::optional(a.mask) : std::nullopt, a.scale, a.causal, dropout);
+                                 a.mask.defined() ? std::optional(a.mask) : std::nullopt, a.scale, a.softcap, a.causal,
+                                 dropout);
 }
 
 }  // namespace tessera::nn

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Attention whose weights are dropped by place (dropout.h): y = dropout(softmax(q k^T scale + mask)) v. The weights of
+/// Attention whose weights are dropped by place (dropout.h), and whose scores may be soft-capped (softcap.h):
+/// y = dropout(softmax(softcap(q k^T scale) + mask)) v. The weights of
 /// query t and all keys of its row are a line: the number of one is a function of (pass, row, head, query, key), so
 /// parts of a row on several ranks drop the same. In runs of queries: no matrix of all queries and keys is kept.
 
@@ -26,6 +27,7 @@ struct AttentionRectangle {
   at::Tensor mask = {};  ///< added to the scores; broadcasts to [B, heads, n, m]; undefined: none
   bool causal = false;   ///< n = m, and query i sees keys 0 .. i
   double scale = 1;
+  double softcap = 0;  ///< caps the scores, before the mask (softcap.h); 0: none
 };
 /// Which lines and columns these are: positions in their row.
 struct RectanglePlace {

@@ -10,6 +10,7 @@
 #include <tessera/nn/label_smoothing.h>
 #include <tessera/nn/materialized.h>
 #include <tessera/nn/redirect.h>
+#include <tessera/nn/softcap.h>
 
 namespace tessera::nn {
 namespace {
@@ -43,15 +44,16 @@ std::vector<std::int64_t> targets_of(const at::Tensor& labels, std::int64_t voca
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, double scale, double smoothing, LabelPlace place,
-                            bool hidden_gradient, bool weight_gradient) {
+                            const at::Tensor& labels, double scale, const LossOptions& form, bool hidden_gradient,
+                            bool weight_gradient) {
+    const double smoothing = form.label_smoothing;
     const Materialized materialized({&hidden, &weight});
     const auto half = autocast_type(at::kCPU);
     const auto narrow = [&](const at::Tensor& t) { return half ? t.to(*half) : t; };
     const auto times = half ? multiply_half : multiply;
     const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1),
                        chunk = chunk_rows(n, c);
-    const auto targets = targets_of(labels, v, place);
+    const auto targets = targets_of(labels, v, form.place);
     const at::Tensor x = narrow(hidden.reshape({n, c})), w = narrow(weight);
     const auto options = hidden.options();
     at::Tensor dx, dweight, buffer = at::empty({chunk, v}, options);
@@ -64,6 +66,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       const at::Tensor part = x.narrow(0, first, rows);
       const at::Tensor logits = buffer.narrow(0, 0, rows);
       times(logits, part, w.t(), /*accumulate=*/false);
+      softcap_(logits, form.softcap);
+      const at::Tensor slope = form.softcap > 0 && gradient ? softcap_slope(logits, form.softcap) : at::Tensor();
       std::vector<double> losses(static_cast<std::size_t>(at::get_num_threads()), 0.0);
       for_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
         double& loss = losses[static_cast<std::size_t>(at::get_thread_num())];
@@ -76,6 +80,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       });
       for (const double loss : losses) total += loss;
       if (!gradient) continue;
+      if (slope.defined()) logits.mul_(slope);
       const at::Tensor dlogits = narrow(logits);
       if (hidden_gradient) times(dx.narrow(0, first, rows), dlogits, w, /*accumulate=*/false);
       if (weight_gradient) times(dweight, dlogits.t(), part, /*accumulate=*/first > 0);
@@ -100,32 +105,34 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       else if (factor != 1)
         g.mul_(factor);
     }
-    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                double scale, double label_smoothing, LabelPlace place) {
+                                double scale, const LossOptions& options) {
+  const double label_smoothing = options.label_smoothing;
   TESSERA_CHECK(label_smoothing >= 0 && label_smoothing < 1, "label_smoothing is ", label_smoothing,
                 "; it must lie in [0, 1)");
   TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
                 "expected hidden [B, T, C], weight [V, C], labels [B, T]");
   if (const Redirect* cut = redirect_of(weight)) [[unlikely]]
-    return cut->linear_cross_entropy(hidden, weight, labels, scale, label_smoothing, place);
+    return cut->linear_cross_entropy(hidden, weight, labels, scale, options);
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
   if (fusable({hidden, weight}) && weight.is_contiguous() && hidden.numel() > 0) {
     const bool gradient = at::GradMode::is_enabled();
-    return LinearCrossEntropy::apply(hidden, weight, labels, scale, label_smoothing, place,
-                                     gradient && hidden.requires_grad(), gradient && weight.requires_grad());
+    return LinearCrossEntropy::apply(hidden, weight, labels, scale, options, gradient && hidden.requires_grad(),
+                                     gradient && weight.requires_grad());
   }
-  const std::int64_t shift = place == LabelPlace::next ? 1 : 0;
+  const std::int64_t shift = options.place == LabelPlace::next ? 1 : 0;
   const at::Tensor rows = hidden.slice(1, 0, t - shift).reshape({-1, c});
   const at::Tensor targets = labels.slice(1, shift).reshape({-1});
   const at::Tensor logits = at::mm(rows, weight.t());
   const auto wide = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::cross_entropy_loss(logits.to(wide), targets, {}, at::Reduction::Sum, ignored_label, label_smoothing) *
+  return at::cross_entropy_loss(softcap(logits.to(wide), options.softcap), targets, {}, at::Reduction::Sum,
+                                ignored_label, label_smoothing) *
          scale;
 }
 

@@ -24,5 +24,6 @@
 #include <tessera/nn/moe/router.h>
 #include <tessera/nn/rms_norm.h>
 #include <tessera/nn/rotary.h>
+#include <tessera/nn/softcap.h>
 #include <tessera/nn/swiglu.h>
 #include <tessera/nn/weight_gradients.h>

@@ -42,7 +42,7 @@ class Redirect : public c10::BackendMeta {
   virtual at::Tensor all_tokens(const at::Tensor& x) const = 0;
   /// As nn::linear_cross_entropy.
   virtual at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                          double scale, double label_smoothing, LabelPlace place) const = 0;
+                                          double scale, const LossOptions& options) const = 0;
 };
 
 /// Who says what operators on `parameter` mean; nullptr: nobody, or it is being asked right now.

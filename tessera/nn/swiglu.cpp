@@ -4,6 +4,7 @@
 
 #include <tessera/kernels/cpu/swiglu.h>
 #include <tessera/nn/fused.h>
+#include <tessera/nn/gelu.h>
 #include <tessera/nn/materialized.h>
 
 namespace tessera::nn {
@@ -41,6 +42,12 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   if (fusable({gate, up}) && gate.numel() > 0) return SwiGlu::apply(gate, up);
   return at::silu(gate) * up;
+}
+
+at::Tensor geglu_tanh(const at::Tensor& gate, const at::Tensor& up) { return bias_gelu_tanh(gate, {}) * up; }
+
+at::Tensor gated(GateKind kind, const at::Tensor& gate, const at::Tensor& up) {
+  return kind == GateKind::silu ? swiglu(gate, up) : geglu_tanh(gate, up);
 }
 
 }  // namespace tessera::nn

@@ -41,6 +41,9 @@ inline const std::vector<Family>& families() {
       {"llama/qwen3", "LlamaDecoderLayer", true},
       {"llama/mistral_window", "LlamaDecoderLayer"},  // a window of 6 tokens
       {"llama/dynamic_rope", "LlamaDecoderLayer"},    // frequencies that depend on the longest document
+      {"llama/gemma2", "LlamaDecoderLayer"},          // capped scores, windows in some layers
+      {"llama/gemma3_text", "LlamaDecoderLayer"},     // two rotations
+      {"llama/phi3_longrope", "LlamaDecoderLayer"},   // frequencies for long documents, a part of each head turns
       {"bert_tiny", "BertLayer", true},
       {"bert_classifier", "BertLayer"},
   };

@@ -303,5 +303,16 @@ TEST(TensorPlan, what_does_not_divide_is_refused_with_the_ranks_that_would) {
             "for");
 }
 
+TEST(TensorPart, blocks_of_different_numbers_of_heads) {
+  const TensorRule rule{.pattern = "qkv_proj", .style = TensorStyle::colwise, .block_heads = {4, 2, 2}};
+  EXPECT_EQ(part_of({24, 5}, rule, 0, 2).ranges, (Ranges{{0, 6}, {12, 15}, {18, 21}}));  // heads of 3
+  EXPECT_EQ(part_of({24, 5}, rule, 1, 2).ranges, (Ranges{{6, 12}, {15, 18}, {21, 24}}));
+  EXPECT_EQ(part_of({24}, rule, 1, 2).shape(), (Shape{12}));
+  EXPECT_EQ(error_of([&] { (void)part_of({24, 5}, rule, 0, 4); }),
+            "tensor parallelism: w has a block of 2 heads, which 4 ranks do not divide; choose among 1, 2 ranks");
+  EXPECT_EQ(error_of([&] { (void)part_of({25, 5}, rule, 0, 2); }),
+            "tensor parallelism: w has 25 outputs for 8 heads, which must divide them");
+}
+
 }  // namespace
 }  // namespace tessera::layout

@@ -99,7 +99,11 @@ class LlamaParity : public ::testing::TestWithParam<const char*> {
     data.scored_tokens = count_scored(data.labels);
     return data;
   }
-  bool dynamic() const { return std::string(GetParam()) == "dynamic_rope"; }
+  /// Whether frequencies depend on the longest document.
+  bool dynamic() const {
+    const std::string name = GetParam();
+    return name == "dynamic_rope" || name == "phi3_longrope";
+  }
 };
 
 TEST_P(LlamaParity, LogitsOfTransformers) {
@@ -262,7 +266,8 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, LlamaParity,
                          ::testing::Values("llama", "llama_biases_tied", "llama3_rope", "linear_rope", "dynamic_rope",
                                            "yarn_rope", "mistral_window", "qwen2_windows", "qwen3", "mixtral",
                                            "qwen2_moe", "qwen3_moe", "qwen3_moe_sparse_step", "olmoe", "deepseek_v3",
-                                           "deepseek_v3_yarn"),
+                                           "deepseek_v3_yarn", "gemma", "gemma2", "gemma3_text", "phi3",
+                                           "phi3_longrope"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -19,6 +19,7 @@ at::Tensor by_definition(const at::Tensor& q, const at::Tensor& k, const at::Ten
   const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble).transpose(1, 2); };
   const at::Tensor keys = wide(k).repeat_interleave(group, 1), values = wide(v).repeat_interleave(group, 1);
   at::Tensor scores = at::matmul(wide(q), keys.transpose(2, 3)) * options.scale;  // [B, H, T, T]
+  if (options.softcap > 0) scores = at::tanh(scores / options.softcap) * options.softcap;
   const auto document_of = [&](std::int64_t flat) {
     std::int64_t d = documents.empty() ? flat / t : 0;
     for (const std::int64_t start : documents) d += start <= flat;
@@ -65,6 +66,33 @@ TEST(Attention, FollowsTheDefinitionForwardAndBackward) {
   }
 }
 
+TEST(Attention, CapsScoresForwardAndBackward) {
+  at::manual_seed(0);
+  for (const Case& c : cases)
+    for (const bool fused : {true, false}) {
+      SCOPED_TRACE(concat("T ", c.t, " heads ", c.heads, "/", c.key_heads, " window ", c.window, " documents ",
+                          c.documents.size(), fused ? " fused" : ""));
+      const nn::AttentionOptions options{.scale = 1.3, .softcap = 1.7, .window = c.window};
+      Tensors ours, theirs;
+      for (const std::int64_t heads : {c.heads, c.key_heads, c.key_heads}) {
+        theirs.push_back(at::randn({c.b, c.t, heads, c.d}, at::kDouble).set_requires_grad(true));
+        ours.push_back(theirs.back().detach().to(fused ? at::kFloat : at::kDouble).clone().set_requires_grad(true));
+      }
+      const at::Tensor got = nn::attention(ours[0], ours[1], ours[2], c.documents, options);
+      const at::Tensor wanted = by_definition(theirs[0], theirs[1], theirs[2], c.documents, options);
+      const at::Tensor weights = at::randn(wanted.sizes(), at::kDouble);
+      (got * weights.to(got.scalar_type())).sum().backward();
+      (wanted * weights).sum().backward();
+      EXPECT_LT(compare::error(got.detach(), wanted.detach()), fused ? 2e-6 : 1e-12);
+      double largest = 0;
+      for (const at::Tensor& x : theirs) largest = std::max(largest, x.grad().norm().item<double>());
+      for (std::size_t i = 0; i < ours.size(); ++i)
+        EXPECT_LT((ours[i].grad().to(at::kDouble) - theirs[i].grad()).norm().item<double>() / largest,
+                  fused ? 4e-6 : 1e-12)
+            << "input " << i;
+    }
+}
+
 TEST(Attention, PackedQueriesKeysAndValues) {
   at::manual_seed(0);
   const nn::DocumentStarts documents{0, 4, 9, 12};
@@ -82,8 +110,8 @@ TEST(Attention, CachedContinuesTheSequence) {
   at::manual_seed(0);
   const std::int64_t b = 2, t = 9, heads = 4, own = 2, d = 4;
   const at::Tensor q = at::randn({b, t, heads, d}), k = at::randn({b, t, own, d}), v = at::randn({b, t, own, d});
-  for (const std::int64_t window : {0, 3}) {
-    const nn::AttentionOptions options{.scale = 0.5, .window = window};
+  for (const auto& [window, cap] : {std::pair<std::int64_t, double>{0, 0}, {3, 0}, {0, 0.7}, {3, 0.7}}) {
+    const nn::AttentionOptions options{.scale = 0.5, .softcap = cap, .window = window};
     const at::Tensor whole = nn::attention(q, k, v, {}, options);
     for (const std::int64_t past : {0, 4, 8}) {
       const at::Tensor out = nn::cached_attention(q.slice(1, past), k.transpose(1, 2), v.transpose(1, 2), options);

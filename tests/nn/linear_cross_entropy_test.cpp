@@ -45,11 +45,14 @@ TEST_F(LinearCrossEntropy, LabelsMayStandWhereTheyArePredicted) {
                    shifted = at::constant_pad_nd(labels.slice(1, 1), {0, 1}, nn::ignored_label);
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor h = hidden.to(type), w = weight.to(type);
-    const at::Tensor own = nn::linear_cross_entropy(h, w, shifted, 2, 0.1, nn::LabelPlace::own);
-    EXPECT_NEAR(own.item<double>(), nn::linear_cross_entropy(h, w, labels, 2, 0.1).item<double>(), 1e-4);
+    const at::Tensor own =
+        nn::linear_cross_entropy(h, w, shifted, 2, {.label_smoothing = 0.1, .place = nn::LabelPlace::own});
+    EXPECT_NEAR(own.item<double>(), nn::linear_cross_entropy(h, w, labels, 2, {.label_smoothing = 0.1}).item<double>(),
+                1e-4);
   }
-  EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, at::full({2, 6}, 11, at::kLong), 1, 0, nn::LabelPlace::own),
-               Error);
+  EXPECT_THROW(
+      nn::linear_cross_entropy(hidden, weight, at::full({2, 6}, 11, at::kLong), 1, {.place = nn::LabelPlace::own}),
+      Error);
 }
 
 TEST_F(LinearCrossEntropy, GradientOfOneInputOnly) {
@@ -68,8 +71,22 @@ TEST_F(LinearCrossEntropy, LabelsMayBeSmoothed) {
   labels[3].fill_(nn::ignored_label);
   for (const double smoothing : {0.1, 0.75})
     expect_same({at::randn({4, 150, 16}), at::randn({50, 16}), labels}, [&](const Tensors& a) {
-      return Tensors{nn::linear_cross_entropy(a[0], a[1], a[2], 1.0 / 446, smoothing)};
+      return Tensors{nn::linear_cross_entropy(a[0], a[1], a[2], 1.0 / 446, {.label_smoothing = smoothing})};
     });
+}
+
+TEST_F(LinearCrossEntropy, LogitsMayBeCapped) {
+  at::Tensor labels = labels_of(4, 150, 50);
+  labels[1][3] = nn::ignored_label;
+  for (const double smoothing : {0.0, 0.1})
+    expect_same({at::randn({4, 150, 16}), at::randn({50, 16}), labels}, [&](const Tensors& a) {
+      return Tensors{
+          nn::linear_cross_entropy(a[0], a[1], a[2], 1.0 / 595, {.label_smoothing = smoothing, .softcap = 3})};
+    });
+  const at::Tensor hidden = at::randn({1, 2, 8}), weight = at::randn({7, 8}), one = at::full({1, 2}, 3, at::kLong);
+  const at::Tensor logits = at::tanh(at::matmul(hidden[0][0], weight.t()) / 1.5) * 1.5;
+  EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, one, 1, {.softcap = 1.5}).item<double>(),
+              (at::logsumexp(logits, {0}) - logits[3]).item<double>(), 1e-6);
 }
 
 TEST_F(LinearCrossEntropy, SmoothingIsTransformersLabelSmoother) {
@@ -84,10 +101,10 @@ TEST_F(LinearCrossEntropy, SmoothingIsTransformersLabelSmoother) {
       nll -= log_p[b][t][label].item<double>();
       uniform -= log_p[b][t].sum().item<double>();
     }
-  EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, labels, 0.5, 0.1).item<double>(),
+  EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, labels, 0.5, {.label_smoothing = 0.1}).item<double>(),
               0.5 * (0.9 * nll + 0.1 * uniform / 7), 1e-5);
-  EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1, 1), Error);
-  EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1, -0.1), Error);
+  EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1, {.label_smoothing = 1}), Error);
+  EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1, {.label_smoothing = -0.1}), Error);
 }
 
 TEST_F(LinearCrossEntropy, NothingScoredIsZero) {

@@ -22,16 +22,24 @@ import copy, json, os, shutil, sys, tempfile
 
 import torch
 from safetensors.torch import save_file
-from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig,
+from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config,
+                          Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
+                          LlamaConfig,
                           LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
+                          MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Phi3Config, Phi3ForCausalLM,
+                          Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer, get_scheduler)
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.gemma2 import modeling_gemma2
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm
 from transformers.models.olmoe.modeling_olmoe import OlmoeRMSNorm
+from transformers.models.phi3.modeling_phi3 import Phi3RMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
@@ -101,6 +109,29 @@ FIXTURES = {
                                                    mscale_all_dim=0.8, original_max_position_embeddings=16,
                                                    beta_fast=8.0, beta_slow=1.0))),
 }
+gemma = dict(wide_heads, num_hidden_layers=3, pad_token_id=None)
+FIXTURES |= {
+    "gemma": (GemmaConfig, GemmaForCausalLM, dict(gemma, num_hidden_layers=2, num_key_value_heads=1)),
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM,
+               dict(gemma, sliding_window=6, query_pre_attn_scalar=24, attn_logit_softcapping=3.0,
+                    final_logit_softcapping=5.0)),
+    "gemma3_text": (Gemma3TextConfig, Gemma3ForCausalLM,
+                    dict(gemma, sliding_window=6, layer_types=["sliding_attention", "sliding_attention",
+                                                               "full_attention"],
+                         query_pre_attn_scalar=20, rope_parameters=dict(
+                             full_attention=dict(rope_type="linear", rope_theta=5000.0, factor=2.0),
+                             sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
+    "phi3": (Phi3Config, Phi3ForCausalLM, dict(small, intermediate_size=40, sliding_window=7, pad_token_id=None,
+                                               original_max_position_embeddings=64)),
+    # as Phi-4-mini: a part of each head turns, the head is tied
+    "phi3_longrope": (Phi3Config, Phi3ForCausalLM,
+                      dict(small, hidden_size=64, intermediate_size=40, pad_token_id=None, tie_word_embeddings=True,
+                           original_max_position_embeddings=16, rope_parameters=dict(
+                               rope_type="longrope", rope_theta=1000.0, partial_rotary_factor=0.75,
+                               original_max_position_embeddings=16,
+                               short_factor=[1.0, 1.05, 1.1, 1.2, 1.3, 1.4], long_factor=[1.0, 1.5, 2.0, 3.0, 4.0, 5.0]
+                           ))),
+}
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")  # model types
 SHARDED = {"llama": "60KB"}
 
@@ -123,8 +154,29 @@ def exact_norm(self, x):
     return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
+def exact_gemma_norm(self, x):
+    if x.dtype != torch.float64:
+        return self.plain_forward(x)
+    return (1 + self.weight) * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+def exact_capped_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, softcap=None, **_):
+    if query.dtype != torch.float64:
+        return plain_capped_attention(module, query, key, value, attention_mask, dropout, scaling, softcap)
+    key, value = (modeling_gemma2.repeat_kv(x, module.num_key_value_groups) for x in (key, value))
+    scores = torch.tanh(query @ key.transpose(2, 3) * scaling / softcap) * softcap
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = torch.softmax(scores, -1)  # transformers' is in float32
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+plain_capped_attention = modeling_gemma2.eager_attention_forward
+modeling_gemma2.eager_attention_forward = exact_capped_attention
+for kind in (GemmaRMSNorm, Gemma2RMSNorm, Gemma3RMSNorm):
+    kind.plain_forward, kind.forward = kind.forward, exact_gemma_norm
 for kind in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm, MixtralRMSNorm, OlmoeRMSNorm, Qwen2MoeRMSNorm,
-             Qwen3MoeRMSNorm, DeepseekV3RMSNorm):
+             Qwen3MoeRMSNorm, DeepseekV3RMSNorm, Phi3RMSNorm):
     kind.plain_forward, kind.forward = kind.forward, exact_norm
 
 
@@ -132,10 +184,18 @@ def v4_spelling(config):
     """config.json as transformers 4 wrote it."""
     c = dict(config)
     rope = dict(c.pop("rope_parameters"))
+    if "sliding_attention" in rope:  # Gemma 3
+        c["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        c["sliding_window_pattern"] = 3
+        rope = dict(rope["full_attention"])
+    if "partial_rotary_factor" in rope:
+        c["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     c["rope_theta"] = rope.pop("rope_theta")
     kind = rope.pop("rope_type")
-    if kind in ("linear", "dynamic"):
+    if kind in ("linear", "dynamic") and "rope_local_base_freq" not in c:
         rope = {"type": kind, "factor": rope["factor"]}  # the oldest spelling
+    elif kind == "longrope":
+        rope = {"type": kind, "short_factor": rope["short_factor"], "long_factor": rope["long_factor"]}
     else:
         rope = {"rope_type": kind, **rope}
     c["rope_scaling"] = None if kind == "default" else rope
@@ -179,9 +239,14 @@ def loss_and_norm(folder, dtype, ids, labels, **inputs):
     return {"loss": float(loss.detach()), "grad_norm": norm_of(model)}
 
 
+def attention_of(folder):
+    """sdpa cannot cap scores."""
+    return "eager" if json.load(open(os.path.join(folder, "config.json")))["model_type"] == "gemma2" else "sdpa"
+
+
 def load(folder, dtype):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                attn_implementation="sdpa",
+                                                attn_implementation=attention_of(folder),
                                                 experts_implementation="eager").to(dtype).train()
 
 
@@ -229,7 +294,7 @@ def packed_inputs(config, dtype):
     mask = as_mask(full)
     if getattr(config, "sliding_window", None):
         window = as_mask(full & (i[:, None] - i[None, :] < config.sliding_window))
-        one_window = config.model_type in ("mistral", "mixtral", "qwen3_moe")
+        one_window = config.model_type in ("mistral", "mixtral", "qwen3_moe", "phi3")
         mask = window if one_window else {"full_attention": mask, "sliding_attention": window}
     elif config.model_type in ("qwen2", "qwen3"):
         mask = {"full_attention": mask}
@@ -260,7 +325,7 @@ def compute(folder, dtype):
     if config.model_type in MIXTURES:
         numbers["auxiliary"] = auxiliary(folder, dtype)
     tensors = {"logits": logits(folder, dtype, tokens(99)), "packed_logits": logits(folder, dtype, ids, **documents)}
-    if config.rope_parameters["rope_type"] != "default":
+    if config.rope_parameters.get("rope_type", "linear") != "default":  # Gemma 3 has two
         tensors["long_logits"] = logits(folder, dtype, tokens(98, 1, LONG))
     return numbers, tensors
 

@@ -41,6 +41,19 @@ inline const std::vector<Family>& families() {
       {"llama_tied", "LlamaDecoderLayer", R"({"model_type": "llama", )" + llama + "true}"},
       {"llama_untied", "LlamaDecoderLayer", R"({"model_type": "llama", )" + llama + "false}"},
       {"qwen3", "LlamaDecoderLayer", R"({"model_type": "qwen3", )" + llama + "true}"},
+      {"gemma2", "LlamaDecoderLayer",
+       R"({"model_type": "gemma2", "sliding_window": 3, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0,
+           "query_pre_attn_scalar": 5, )" +
+           llama + "true}"},
+      {"gemma3", "LlamaDecoderLayer",
+       R"({"model_type": "gemma3_text", "sliding_window": 3, "sliding_window_pattern": 2, "rope_local_base_freq": 50,
+           "query_pre_attn_scalar": 5, )" +
+           llama + "true}"},
+      {"phi3",
+       "LlamaDecoderLayer",  // heads of 4, half of which turn: twice as many key heads, so that 4 ranks share out
+       R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 4,
+           "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 37, "max_position_embeddings": 16,
+           "partial_rotary_factor": 0.5, "sliding_window": 5})"},
       {"bert", "BertLayer", R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], )" + sizes + "}"},
   };
   return all;

@@ -65,7 +65,7 @@ at::Tensor context_attention(const at::Tensor& given_q, const at::Tensor& given_
   nn::WeightDropout dropout = options.dropout;
   if (sharing > 1) dropout.place.head += heads / sharing * groups.heads.rank();  // this rank's heads
   const auto plan = parallel::make_block_plan(groups.ring, groups.method == ContextMethod::all_gather, cut, rows, sight,
-                                              scale, dropout);
+                                              {.scale = scale, .softcap = options.softcap, .dropout = dropout});
   if (sharing == 1) return parallel::block_attention(q, k, v, plan);
   const auto mine = parallel::tokens_for_heads({q, for_ranks(k, sharing), for_ranks(v, sharing)}, groups.heads);
   const at::Tensor mixed = parallel::block_attention(mine.q, mine.k, mine.v, plan);  // [B, a t, heads / a * D]
@@ -86,6 +86,7 @@ nn::AttentionFunction context_attention_function(const ContextGroups& groups) {
                   groups.ranks(), " ranks, of a sequence of ", call.length);
     return context_attention(q, k, v, groups,
                              {.scale = call.options.scale,
+                              .softcap = call.options.softcap,
                               .causal = call.causal,
                               .window = call.options.window,
                               .documents = call.documents,

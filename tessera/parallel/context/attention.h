@@ -19,7 +19,8 @@
 namespace tessera {
 
 struct ContextAttentionOptions {
-  double scale = 0;  ///< factor of q k^T; 0: 1 / sqrt(D)
+  double scale = 0;    ///< factor of q k^T; 0: 1 / sqrt(D)
+  double softcap = 0;  ///< scores are soft-capped at this before the mask (nn/softcap.h); 0: they are not
   bool causal = true;
   std::int64_t window = 0;  ///< causal: a token sees itself and window - 1 tokens before it; 0: all before it
   /// Of whole rows: flat positions b T + t at which documents begin, ascending; a token sees only its document. Empty:
@@ -33,9 +34,9 @@ struct ContextAttentionOptions {
   nn::WeightDropout dropout = {};
 };
 
-/// softmax(q k^T * scale + mask) v per head over the whole rows. q [B, t, heads, D]; k, v [B, t, key heads, D], key
-/// heads dividing heads; t = T / c tokens of each row, those that layout::tokens_of() gives this rank, in that order.
-/// Returns [B, t, heads * D]. The three have one type (fp32, fp64, bf16, fp16; under autocast they are brought to its
+/// softmax(softcap(q k^T * scale) + mask) v per head over the whole rows. q [B, t, heads, D]; k, v [B, t, key heads,
+/// D], key heads dividing heads; t = T / c tokens of each row, those that layout::tokens_of() gives this rank, in that
+/// order. Returns [B, t, heads * D]. The three have one type (fp32, fp64, bf16, fp16; under autocast they are brought to its
 /// type) and lie on the CPU; sums between blocks are formed in fp32, or fp64. Differentiable, once; forward and
 /// backward are collective over groups.all: all its ranks call with equal shapes and options, and run backward, in the
 /// same order. One thread at a time. No matrix of T x T, or of T x t, is ever formed.

@@ -215,12 +215,12 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
 }  // namespace
 
 std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool gather, const layout::SequenceCut& cut,
-                                                 std::int64_t rows, const layout::Sight& sight, double scale,
-                                                 const nn::WeightDropout& dropout) {
+                                                 std::int64_t rows, const layout::Sight& sight, TileOptions options) {
   const auto plan = std::make_shared<BlockPlan>();
   plan->ring = ring;
   plan->gather = gather;
-  plan->options = {.scale = scale, .window = sight.window, .dropout = dropout};
+  options.window = sight.window;
+  plan->options = std::move(options);
   const int ranks = cut.ring_ranks(), rank = plan->rank();
   TESSERA_CHECK((ring ? ring.size() : 1) == ranks, "a sequence cut for a ring of ", ranks, " ranks, not ",
                 ring ? ring.size() : 1);
@@ -230,7 +230,7 @@ std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool g
     for (const layout::Range& range : layout::tokens_of_ring(cut, owner))
       for (std::int64_t token = range.begin; token < range.end; ++token) positions.push_back(token);
   }
-  if (dropout.p > 0) {
+  if (plan->options.dropout.p > 0) {
     nn::RandomPlace& queries = plan->options.dropout.place;
     queries.token = 0;
     queries.tokens = std::make_shared<const std::vector<std::int64_t>>(plan->positions[static_cast<std::size_t>(rank)]);

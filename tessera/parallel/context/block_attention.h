@@ -37,8 +37,7 @@ struct BlockPlan {
   }
 };
 std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool gather, const layout::SequenceCut& cut,
-                                                 std::int64_t rows, const layout::Sight& sight, double scale,
-                                                 const nn::WeightDropout& dropout = {});
+                                                 std::int64_t rows, const layout::Sight& sight, TileOptions options);
 
 /// q [B, t, heads, D]; k, v [B, t, key heads, D]: this ring rank's tokens. Returns [B, t, heads * D]. Differentiable,
 /// once; forward and backward are collective over the ring. The own block is taken first, then that of rank - 1, rank -

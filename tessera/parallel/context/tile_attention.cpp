@@ -66,6 +66,9 @@ at::Tensor mask_of(const Tile& tile, std::int64_t window, const at::TensorOption
   return at::zeros({tile.queries, tile.keys}, options).masked_fill_(seen.logical_not(), -infinity);
 }
 
+/// Whether the flash kernel cannot do it.
+bool in_runs(const TileOptions& options) { return options.dropout.p > 0 || options.softcap > 0; }
+
 nn::AttentionRectangle rectangle(const at::Tensor& q, const KeyBlock& block, const Tile& tile,
                                  const TileOptions& options, std::int64_t heads) {
   return {.q = queries_of(q, tile).transpose(1, 2),
@@ -73,7 +76,8 @@ nn::AttentionRectangle rectangle(const at::Tensor& q, const KeyBlock& block, con
           .v = for_each_query_head(keys_of(block.v, tile), heads),
           .mask = mask_of(tile, options.window, q.options()),
           .causal = tile.kind == Tile::Kind::causal,
-          .scale = options.scale};
+          .scale = options.scale,
+          .softcap = options.softcap};
 }
 
 nn::RectanglePlace place_of(const Tile& tile, const KeyBlock& block) {
@@ -100,7 +104,7 @@ void add_block(PartialAttention& sum, const at::Tensor& q, const KeyBlock& block
   const auto wide = at::toOpMathType(q.scalar_type());
   for (const Tile& tile : block.tiles) {
     const nn::AttentionRectangle a = rectangle(q, block, tile, options, heads);
-    const auto [result, log_sum] = options.dropout.p > 0
+    const auto [result, log_sum] = in_runs(options)
                                        ? nn::rectangle_attention(a, options.dropout, place_of(tile, block))
                                        : pair_of(at::_scaled_dot_product_flash_attention_for_cpu(
                                              a.q, a.k, a.v, /*dropout_p=*/0, a.causal, optional(a.mask), a.scale));
@@ -135,10 +139,9 @@ void add_block_gradients(GradientSum& dq, GradientSum& dk, GradientSum& dv, cons
                      out = queries_of(result.out, tile).transpose(1, 2), log_sum = log_sums_of(result.log_sum, tile);
     // With the log-sum-exp and the output of *all* keys, the kernel's gradients are this block's part of the whole.
     const auto [gq, gk, gv] =
-        options.dropout.p > 0
-            ? nn::rectangle_attention_backward(dy, a, out, log_sum, options.dropout, place_of(tile, block))
-            : gradients_of(at::_scaled_dot_product_flash_attention_for_cpu_backward(
-                  dy, a.q, a.k, a.v, out, log_sum, /*dropout_p=*/0, a.causal, optional(a.mask), a.scale));
+        in_runs(options) ? nn::rectangle_attention_backward(dy, a, out, log_sum, options.dropout, place_of(tile, block))
+                         : gradients_of(at::_scaled_dot_product_flash_attention_for_cpu_backward(
+                               dy, a.q, a.k, a.v, out, log_sum, /*dropout_p=*/0, a.causal, optional(a.mask), a.scale));
     add(dq, tile, tile.query, tile.queries, gq.transpose(1, 2));
     add(dk, tile, tile.key, tile.keys, over_groups(gk, dk.total));
     add(dv, tile, tile.key, tile.keys, over_groups(gv, dv.total));

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Attention between queries and one block of keys, tile by tile, by LibTorch's flash kernel (by
-/// nn/dropout_attention.h where weights are dropped): no matrix of all queries
+/// nn/dropout_attention.h where weights are dropped or scores capped): no matrix of all queries
 /// and keys. Results of several blocks are merged by their log-sum-exp (Liu et al. 2023, Ring Attention; Dao et al.
 /// 2022).
 
@@ -17,6 +17,7 @@ namespace tessera::parallel {
 
 struct TileOptions {
   double scale = 1;         ///< factor of q k^T
+  double softcap = 0;       ///< caps the scores (nn/softcap.h); 0: none
   std::int64_t window = 0;  ///< tiles of kind band have this window
   nn::WeightDropout dropout = {};
 };

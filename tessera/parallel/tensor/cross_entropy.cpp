@@ -14,6 +14,7 @@
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/linear_cross_entropy.h>
 #include <tessera/nn/materialized.h>
+#include <tessera/nn/softcap.h>
 
 #include <algorithm>
 
@@ -47,8 +48,9 @@ struct Vocabulary : torch::CustomClassHolder {
 struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
   /// hidden [n, C], targets int64 [n] of the whole vocabulary or ignored_label. Forms both gradients, too.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& targets, double scale, double smoothing, bool hidden_gradient,
+                            const at::Tensor& targets, double scale, const nn::LossOptions& form, bool hidden_gradient,
                             bool weight_gradient, c10::intrusive_ptr<Vocabulary> vocabulary) {
+    const double smoothing = form.label_smoothing;
     const nn::Materialized materialized({&hidden, &weight});
     const comm::Tag tag("cross-entropy");
     const auto half = nn::autocast_type(at::kCPU);
@@ -66,6 +68,8 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
       const at::Tensor part = hidden.narrow(0, first, rows), goals = targets.narrow(0, first, rows);
       const at::Tensor logits = buffer.narrow(0, 0, rows);  // [rows, own]
       times(logits, part, weight.t(), half, false);
+      nn::softcap_(logits, form.softcap);
+      const at::Tensor slope = form.softcap > 0 && gradient ? nn::softcap_slope(logits, form.softcap) : at::Tensor();
       const at::Tensor greatest = logits.amax(1);  // [rows]
       vocabulary->group.all_reduce(greatest, comm::Reduction::max).wait();
       logits.sub_(greatest.unsqueeze(1));
@@ -90,6 +94,7 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
           1, places, at::full({rows, 1}, (smoothing - 1) * scale, options).masked_fill_(elsewhere.unsqueeze(1), 0));
       if (smoothing > 0) logits.sub_(smoothing * scale / static_cast<double>(vocabulary->all));
       logits.masked_fill_(scored.logical_not().unsqueeze(1), 0);
+      if (slope.defined()) logits.mul_(slope);
       if (hidden_gradient) times(dx.narrow(0, first, rows), logits, weight, half, false);
       if (weight_gradient) times(dweight, logits.t(), part, half, first > 0);
     }
@@ -118,7 +123,7 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
 }  // namespace
 
 at::Tensor Cut::linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                     double scale, double label_smoothing, nn::LabelPlace place) const {
+                                     double scale, const nn::LossOptions& options) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
   TESSERA_CHECK(part().dim == 0 && part().ranges.size() == 1, name_, ": a head is cut by rows of its vocabulary");
   const at::Tensor whole = enter_columns(hidden, group_, between());  // [B, T, C]
@@ -127,7 +132,7 @@ at::Tensor Cut::linear_cross_entropy(const at::Tensor& hidden, const at::Tensor&
   TESSERA_CHECK(whole.size(0) == b && whole.size(1) == t, "hidden states ", c10::str(whole.sizes()), " and labels ",
                 c10::str(labels.sizes()));
   at::Tensor targets = labels;
-  if (place == nn::LabelPlace::next) {
+  if (options.place == nn::LabelPlace::next) {
     targets = at::full({b, t}, nn::ignored_label, labels.options());
     if (t > 1) targets.narrow(1, 0, t - 1).copy_(labels.narrow(1, 1, t - 1));
   }
@@ -137,9 +142,9 @@ at::Tensor Cut::linear_cross_entropy(const at::Tensor& hidden, const at::Tensor&
                 nn::ignored_label);
   const bool gradient = at::GradMode::is_enabled();
   const auto [begin, end] = part().ranges.front();
-  const at::Tensor loss = CutCrossEntropy::apply(
-      whole.reshape({-1, c}), weight, targets.reshape({-1}), scale, label_smoothing, gradient && whole.requires_grad(),
-      gradient && weight.requires_grad(), c10::make_intrusive<Vocabulary>(group_, begin, end, part().whole[0]));
+  const at::Tensor loss = CutCrossEntropy::apply(whole.reshape({-1, c}), weight, targets.reshape({-1}), scale, options,
+                                                 gradient && whole.requires_grad(), gradient && weight.requires_grad(),
+                                                 c10::make_intrusive<Vocabulary>(group_, begin, end, part().whole[0]));
   return loss;
 }
 

@@ -49,7 +49,9 @@ std::string Cut::described() const {
 }
 
 std::string Cut::rule_text() const {
-  return concat(style_name(rule_.style), ":", rule_.blocks, " heads ", rule_.heads,
+  std::string blocks;
+  for (const std::int64_t heads : rule_.block_heads) blocks += concat(" + ", heads);
+  return concat(style_name(rule_.style), ":", rule_.blocks, " heads ", rule_.heads, blocks,
                 rule_.transposed ? " transposed" : "", rule_.whole_input ? " whole_input" : "",
                 rule_.holders > 0 ? concat(" on ", rule_.holders, " from ", rule_.first_holder) : std::string());
 }
