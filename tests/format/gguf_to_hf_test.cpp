@@ -304,6 +304,71 @@ TEST(GgufToHf, Llama3FactorsBecomeSettings) {
   }
 }
 
+TEST(GgufToHf, ExpertsAreCutOutOfTheirStacks) {
+  for (const bool mixtral : {true, false}) {
+    const std::string arch = mixtral ? "llama" : "qwen3moe";
+    GgufBuilder b = tiny_llama(mixtral ? "llama" : "qwen3");
+    b.add("general.architecture", arch.c_str());
+    if (!mixtral)
+      for (const char* key : {"block_count", "embedding_length", "feed_forward_length", "context_length",
+                              "attention.head_count", "attention.head_count_kv"})
+        b.add("qwen3moe." + std::string(key), key == std::string("block_count")            ? 2u
+                                              : key == std::string("embedding_length")     ? 8u
+                                              : key == std::string("feed_forward_length")  ? 12u
+                                              : key == std::string("context_length")       ? 16u
+                                              : key == std::string("attention.head_count") ? 2u
+                                                                                           : 1u);
+    if (!mixtral)
+      b.add("qwen3moe.attention.layer_norm_rms_epsilon", 1e-5f).add("qwen3moe.expert_feed_forward_length", 6u);
+    b.add(arch + ".expert_count", 3u).add(arch + ".expert_used_count", 2u);
+    const std::int64_t inner = mixtral ? 12 : 6;
+    std::erase_if(b.tensors, [](const auto& t) {
+      return t.name.find("ffn_gate") != std::string::npos || t.name.find("ffn_up") != std::string::npos ||
+             t.name.find("ffn_down") != std::string::npos;
+    });
+    for (const std::string& p : {std::string("blk.0."), std::string("blk.1.")})
+      b.tensor(p + "ffn_gate_inp.weight", {3, 8})
+          .tensor(p + "ffn_gate_exps.weight", {3, inner, 8})
+          .tensor(p + "ffn_up_exps.weight", {3, inner, 8}, 1000)
+          .tensor(p + "ffn_down_exps.weight", {3, 8, inner}, 2000);
+    const Converted model(b);
+    EXPECT_EQ(model.config.at("model_type").as_string(), mixtral ? "mixtral" : "qwen3_moe");
+    EXPECT_EQ(model.config.at(mixtral ? "num_local_experts" : "num_experts").as_int(), 3);
+    const std::string experts = concat("model.layers.1.", mixtral ? "block_sparse_moe" : "mlp", ".experts.");
+    const auto up = model.values(concat(experts, 2, mixtral ? ".w3.weight" : ".up_proj.weight"));
+    const auto down = model.values(concat(experts, 1, mixtral ? ".w2.weight" : ".down_proj.weight"));
+    ASSERT_EQ(up.size(), static_cast<std::size_t>(8 * inner));
+    for (std::size_t i = 0; i < up.size(); ++i) {
+      EXPECT_EQ(up[i], 1000 + static_cast<float>(2 * up.size() + i));
+      EXPECT_EQ(down[i], 2000 + static_cast<float>(down.size() + i));
+    }
+    EXPECT_EQ(model.shapes().at(concat(experts, 0, mixtral ? ".w2.weight" : ".down_proj.weight")),
+              (std::vector<std::int64_t>{8, inner}));
+    b.at("blk.0.ffn_up_exps.weight").sizes = {8, static_cast<std::uint64_t>(3 * inner), 1};
+    expect_refused(b, {"'blk.0.ffn_up_exps.weight' has shape"});
+  }
+}
+
+TEST(GgufToHf, NormsOfGemmaAreStoredWithOneAdded) {
+  GgufBuilder b = tiny_llama();
+  b.add("general.architecture", "gemma");
+  for (const auto& [key, n] : {std::pair("block_count", 2u),
+                               {"embedding_length", 8u},
+                               {"feed_forward_length", 12u},
+                               {"context_length", 16u},
+                               {"attention.head_count", 2u},
+                               {"attention.head_count_kv", 1u}})
+    b.add(concat("gemma.", key), n);
+  b.add("gemma.attention.layer_norm_rms_epsilon", 1e-6f);
+  const Converted model(b);
+  EXPECT_EQ(model.config.at("architectures").items()[0].as_string(), "GemmaForCausalLM");
+  EXPECT_EQ(model.config.at("hidden_act").as_string(), "gelu_pytorch_tanh");
+  EXPECT_EQ(model.values("model.norm.weight"), (std::vector<float>{-1, 0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(model.values("model.layers.0.self_attn.q_proj.weight")[8], 8) << "nothing is interleaved";
+  b.add("gemma.final_logit_softcapping", 30.0f);
+  expect_refused(b, {"'gemma.final_logit_softcapping' is set"});
+}
+
 TEST(GgufToHf, EverythingWrongWithTheTensorsAtOnce) {
   GgufBuilder b = tiny_llama();
   b.at("blk.0.attn_q.weight").name = "blk.0.attn_p.weight";
@@ -337,7 +402,9 @@ TEST(GgufToHf, SenselessSettings) {
   expect_refused(with([](B& b) { b.add("llama.attention.layer_norm_rms_epsilon", -1.0f); }), {"epsilon", "positive"});
   expect_refused(with([](B& b) { b.drop("llama.attention.layer_norm_rms_epsilon"); }), {"layer_norm_rms_epsilon"});
   expect_refused(with([](B& b) { b.add("llama.rope.freq_base", std::nanf("")); }), {"rope.freq_base"});
-  expect_refused(with([](B& b) { b.add("llama.expert_count", 8u); }), {"llama.expert_count"});
+  expect_refused(with([](B& b) { b.add("llama.expert_count", 8u); }), {"'llama.expert_used_count'"});
+  expect_refused(with([](B& b) { b.add("llama.expert_count", 2u).add("llama.expert_used_count", 3u); }),
+                 {"expert_used_count is 3, of 2 experts"});
   expect_refused(with([](B& b) { b.raw("split.count", GgufType::u16, little_endian(std::uint16_t{3})); }), {"3 parts"});
   expect_refused(with([](B& b) { b.add("llama.vocab_size", 7u); }), {"vocab_size is 7", "5 rows"});
   expect_refused(with([](B& b) { b.add("tokenizer.ggml.tokens", std::vector<std::string>{"a"}); }),

@@ -29,6 +29,75 @@ Value gpt2_config(const GgufModel& model) {
   });
 }
 
+Value cap_or_null(double cap) { return cap > 0 ? Value::of(cap) : Value(); }
+
+/// What a file does not say, as llama.cpp has it (src/models/gemma*.cpp): the largest models scale scores by the width
+/// of all heads, the others by that of one; Gemma 3's windows turn by a base of 10000.
+Value gemma_config(const GgufModel& model, Value config) {
+  config.set("hidden_act", Value::of("gelu_pytorch_tanh"));
+  config.set("hidden_activation", Value::of("gelu_pytorch_tanh"));
+  config.set("attention_bias", Value::of(false));
+  if (!model.norms_after()) return config;
+  const bool two = model.architecture == GgufArchitecture::gemma2;
+  const bool largest = model.layers == (two ? 46 : 62);
+  config.set("query_pre_attn_scalar", Value::of(largest ? model.hidden / model.heads : model.head_dim));
+  config.set("attn_logit_softcapping", cap_or_null(model.score_cap));
+  config.set("final_logit_softcapping", cap_or_null(model.logit_cap));
+  if (model.sliding_window > 0) config.set("sliding_window", Value::of(model.sliding_window));
+  if (two) return config;
+  config.set("rope_local_base_freq", Value::of(10000.0));
+  config.set("sliding_window_pattern", Value::of(6));
+  return config;
+}
+
+Value phi3_config(const GgufModel& model, Value config) {
+  config.set("embd_pdrop", Value::of(0.0));
+  config.set("resid_pdrop", Value::of(0.0));
+  config.set("partial_rotary_factor",
+             Value::of(static_cast<double>(model.rotated) / static_cast<double>(model.head_dim)));
+  config.set("sliding_window", model.sliding_window > 0 ? Value::of(model.sliding_window) : Value());
+  std::int64_t original = model.context;
+  if (model.rope_scaling.is_object()) {  // Phi-3 has this one beside the scaling
+    original = model.rope_scaling.at("original_max_position_embeddings").as_int();
+    Value scaling = Value::make_object({});
+    for (const auto& [key, value] : model.rope_scaling.members())
+      if (key != "original_max_position_embeddings") scaling.set(key, value);
+    config.set("rope_scaling", std::move(scaling));
+  }
+  config.set("original_max_position_embeddings", Value::of(original));
+  return config;
+}
+
+/// Whether weights of chosen experts are renormalised is no part of a file: llama.cpp knows it of each architecture
+/// (src/models/{qwen2moe,qwen3moe,olmoe}.cpp).
+Value experts_config(const GgufModel& model, Value config) {
+  const GgufExperts& e = *model.experts;
+  config.set("num_experts_per_tok", Value::of(e.used));
+  config.set("output_router_logits", Value::of(false));
+  config.set("router_aux_loss_coef", Value::of(model.architecture == GgufArchitecture::llama   ? 0.02
+                                               : model.architecture == GgufArchitecture::olmoe ? 0.01
+                                                                                               : 0.001));
+  if (model.architecture == GgufArchitecture::llama) {
+    config.set("num_local_experts", Value::of(e.count));
+    config.set("sliding_window", model.sliding_window > 0 ? Value::of(model.sliding_window) : Value());
+    return config;
+  }
+  config.set("num_experts", Value::of(e.count));
+  config.set("norm_topk_prob", Value::of(model.architecture == GgufArchitecture::qwen3moe));
+  if (model.architecture == GgufArchitecture::olmoe) {
+    config.set("attention_bias", Value::of(false));
+    config.set("clip_qkv", Value());
+    return config;
+  }
+  config.set("decoder_sparse_step", Value::of(1));
+  config.set("mlp_only_layers", Value::make_array({}));
+  config.set("moe_intermediate_size", Value::of(e.intermediate));
+  config.set("sliding_window", Value());
+  config.set("use_sliding_window", Value::of(false));
+  if (e.shared_intermediate > 0) config.set("shared_expert_intermediate_size", Value::of(e.shared_intermediate));
+  return config;
+}
+
 Value llama_config(const GgufModel& model) {
   Value config = Value::make_object({
       {"attention_dropout", Value::of(0.0)},
@@ -45,6 +114,9 @@ Value llama_config(const GgufModel& model) {
       {"rope_scaling", model.rope_scaling},
       {"rope_theta", Value::of(model.rope_theta)},
   });
+  if (model.gemma()) return gemma_config(model, std::move(config));
+  if (model.architecture == GgufArchitecture::phi3) return phi3_config(model, std::move(config));
+  if (model.experts) return experts_config(model, std::move(config));
   const bool qwen = model.architecture == GgufArchitecture::qwen2 || model.architecture == GgufArchitecture::qwen3;
   if (model.architecture != GgufArchitecture::qwen2 && model.sliding_window == 0)
     config.set("attention_bias", Value::of(model.attention_bias));
@@ -70,9 +142,24 @@ Names names_of(const GgufModel& model) {
       return {"qwen2", "Qwen2ForCausalLM"};
     case GgufArchitecture::qwen3:
       return {"qwen3", "Qwen3ForCausalLM"};
+    case GgufArchitecture::qwen2moe:
+      return {"qwen2_moe", "Qwen2MoeForCausalLM"};
+    case GgufArchitecture::qwen3moe:
+      return {"qwen3_moe", "Qwen3MoeForCausalLM"};
+    case GgufArchitecture::olmoe:
+      return {"olmoe", "OlmoeForCausalLM"};
+    case GgufArchitecture::gemma:
+      return {"gemma", "GemmaForCausalLM"};
+    case GgufArchitecture::gemma2:
+      return {"gemma2", "Gemma2ForCausalLM"};
+    case GgufArchitecture::gemma3:
+      return {"gemma3_text", "Gemma3ForCausalLM"};
+    case GgufArchitecture::phi3:
+      return {"phi3", "Phi3ForCausalLM"};
     case GgufArchitecture::llama:
       break;
   }
+  if (model.experts) return {"mixtral", "MixtralForCausalLM"};
   if (model.sliding_window > 0) return {"mistral", "MistralForCausalLM"};
   return {"llama", "LlamaForCausalLM"};
 }

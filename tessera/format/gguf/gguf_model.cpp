@@ -14,10 +14,17 @@ struct Name {
   const char* name;
   GgufArchitecture architecture;
 };
-constexpr std::array<Name, 4> kArchitectures{{{"llama", GgufArchitecture::llama},
-                                              {"qwen2", GgufArchitecture::qwen2},
-                                              {"qwen3", GgufArchitecture::qwen3},
-                                              {"gpt2", GgufArchitecture::gpt2}}};
+constexpr std::array<Name, 11> kArchitectures{{{"llama", GgufArchitecture::llama},
+                                               {"qwen2", GgufArchitecture::qwen2},
+                                               {"qwen3", GgufArchitecture::qwen3},
+                                               {"gpt2", GgufArchitecture::gpt2},
+                                               {"qwen2moe", GgufArchitecture::qwen2moe},
+                                               {"qwen3moe", GgufArchitecture::qwen3moe},
+                                               {"olmoe", GgufArchitecture::olmoe},
+                                               {"gemma", GgufArchitecture::gemma},
+                                               {"gemma2", GgufArchitecture::gemma2},
+                                               {"gemma3", GgufArchitecture::gemma3},
+                                               {"phi3", GgufArchitecture::phi3}}};
 
 /// Settings that change what the model computes and for which Hugging Face's classes of these architectures have no
 /// place.
@@ -94,12 +101,26 @@ bool is_zero(const GgufFile& file, const std::string& key) {
   return value.type != GgufType::string && value.type != GgufType::array && *file.real(key) == 0;
 }
 
-void refuse_foreign(const GgufFile& file, const std::string& prefix) {
+bool has_experts(GgufArchitecture architecture) {
+  return architecture == GgufArchitecture::llama || architecture == GgufArchitecture::qwen2moe ||
+         architecture == GgufArchitecture::qwen3moe || architecture == GgufArchitecture::olmoe;
+}
+
+/// What of kForeign the architecture's class has a place for after all.
+bool knows(GgufArchitecture architecture, std::string_view name) {
+  if (name == "expert_count") return has_experts(architecture);
+  if (name == "attn_logit_softcapping") return architecture == GgufArchitecture::gemma2;
+  if (name == "final_logit_softcapping")
+    return architecture == GgufArchitecture::gemma2 || architecture == GgufArchitecture::gemma3;
+  return false;
+}
+
+void refuse_foreign(const GgufFile& file, GgufArchitecture architecture, const std::string& prefix) {
   for (const char* name : kForeign) {
     const std::string key = prefix + name;
-    if (file.has(key) && !is_zero(file, key))
-      throw InputError(concat(file.path(), ": metadata '", key,
-                              "' is set: models with it (experts, scaled or capped scores, ...) are not supported"));
+    if (!knows(architecture, name) && file.has(key) && !is_zero(file, key))
+      throw InputError(
+          concat(file.path(), ": metadata '", key, "' is set: models of this architecture with it are not supported"));
   }
   if (const auto parts = file.integer("split.count"); parts && *parts > 1)
     throw InputError(concat(file.path(), ": one of ", *parts,
@@ -127,17 +148,39 @@ void read_attention(const GgufFile& file, const Reader& read, GgufModel& model) 
   }
   if (model.head_dim % 2 != 0) read.fail("rotary embedding needs heads of even size, not ", model.head_dim);
   const std::int64_t rotated = read.optional_count("rope.dimension_count").value_or(model.head_dim);
-  if (rotated != model.head_dim)
+  const bool partly = model.architecture == GgufArchitecture::phi3 && rotated < model.head_dim && rotated % 2 == 0;
+  if (rotated != model.head_dim && !partly)
     read.fail("rope.dimension_count ", rotated, " differs from the head size ", model.head_dim,
               ": partly rotated heads are not supported");
+  model.rotated = rotated;
   model.rope_theta = read.positive("rope.freq_base").value_or(10000.0);
   const auto window = file.integer(model.prefix + "attention.sliding_window");
   if (window && *window > 0) {
-    if (model.architecture != GgufArchitecture::llama)
+    const bool known = model.architecture == GgufArchitecture::llama || model.norms_after() ||
+                       model.architecture == GgufArchitecture::phi3;
+    if (!known)
       read.fail("attention.sliding_window ", *window, ": which layers of a ", model.prefix,
                 " model slide is not in the file, so this is not supported");
     model.sliding_window = *window;
   }
+}
+
+/// Without `expert_count`, or with 0: none, where the architecture can do without.
+void read_experts(const GgufFile& file, const Reader& read, GgufModel& model) {
+  if (!has_experts(model.architecture)) return;
+  const std::string key = model.prefix + "expert_count";
+  const bool none = !file.has(key) || is_zero(file, key);
+  if (none && model.architecture == GgufArchitecture::llama) return;
+  GgufExperts e;
+  e.count = read.count("expert_count");
+  e.used = read.count("expert_used_count");
+  if (e.used > e.count) read.fail("expert_used_count is ", e.used, ", of ", e.count, " experts");
+  const bool widths_of_their_own =
+      model.architecture == GgufArchitecture::qwen2moe || model.architecture == GgufArchitecture::qwen3moe;
+  e.intermediate = widths_of_their_own ? read.count("expert_feed_forward_length") : model.intermediate;
+  if (model.architecture == GgufArchitecture::qwen2moe)
+    e.shared_intermediate = read.count("expert_shared_feed_forward_length");
+  model.experts = e;
 }
 
 void read_vocabulary(const GgufFile& file, const Reader& read, GgufModel& model) {
@@ -170,7 +213,7 @@ GgufModel read_gguf_model(const GgufFile& file) {
   GgufModel model;
   model.architecture = architecture_of(file);
   model.prefix = concat(*file.text("general.architecture"), ".");
-  refuse_foreign(file, model.prefix);
+  refuse_foreign(file, model.architecture, model.prefix);
   const Reader read(file, model.prefix);
   model.layers = read.count("block_count");
   model.hidden = read.count("embedding_length");
@@ -178,6 +221,11 @@ GgufModel read_gguf_model(const GgufFile& file) {
   model.context = read.count("context_length");
   read_vocabulary(file, read, model);
   read_attention(file, read, model);
+  read_experts(file, read, model);
+  if (knows(model.architecture, "attn_logit_softcapping"))
+    model.score_cap = read.positive("attn_logit_softcapping").value_or(0);
+  if (knows(model.architecture, "final_logit_softcapping"))
+    model.logit_cap = read.positive("final_logit_softcapping").value_or(0);
   const bool gpt2 = model.architecture == GgufArchitecture::gpt2;
   const auto eps = read.positive(gpt2 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
   if (!eps)

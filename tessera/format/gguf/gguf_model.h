@@ -2,7 +2,8 @@
 /// \file
 /// What a GGUF file says about its model, read and checked, and which Hugging Face tensor each of its tensors becomes.
 /// Metadata keys: ggml/docs/gguf.md; tensor names: gguf-py/gguf/tensor_mapping.py of llama.cpp. Hugging Face's names
-/// and settings: transformers, models/{llama,mistral,qwen2,qwen3,gpt2}.
+/// and settings: transformers, models/{llama,mistral,qwen2,qwen3,gpt2,mixtral,qwen2_moe,qwen3_moe,olmoe,gemma,gemma2,
+/// gemma3,phi3}.
 
 #include <cstdint>
 #include <optional>
@@ -14,8 +15,14 @@
 
 namespace tessera::format {
 
-/// `general.architecture`. Files of Mistral models say llama.
-enum class GgufArchitecture { llama, qwen2, qwen3, gpt2 };
+/// `general.architecture`. Files of Mistral models say llama, and so do those of Mixtral, which have experts.
+enum class GgufArchitecture { llama, qwen2, qwen3, gpt2, qwen2moe, qwen3moe, olmoe, gemma, gemma2, gemma3, phi3 };
+
+/// A mixture of experts in every layer. Their matrices lie in tensors of three dimensions, [experts, out, in].
+struct GgufExperts {
+  std::int64_t count = 0, used = 0, intermediate = 0;
+  std::int64_t shared_intermediate = 0;  ///< the width of the expert that sees every token; 0: none
+};
 
 struct GgufModel {
   GgufArchitecture architecture = GgufArchitecture::llama;
@@ -24,11 +31,20 @@ struct GgufModel {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t vocab = 0;  ///< rows of the token embedding
   double norm_eps = 0;
-  double rope_theta = 0;            ///< 0: the architecture has no rotary embedding
-  Value rope_scaling;               ///< as in a Hugging Face config.json (v4); null: none
-  std::int64_t sliding_window = 0;  ///< 0: none
-  bool tied = false;                ///< the output head is the token embedding
+  double rope_theta = 0;                ///< 0: the architecture has no rotary embedding
+  Value rope_scaling;                   ///< as in a Hugging Face config.json (v4); null: none
+  std::int64_t rotated = 0;             ///< dimensions of each head that are rotated
+  std::int64_t sliding_window = 0;      ///< 0: none
+  double score_cap = 0, logit_cap = 0;  ///< 0: none (gemma2)
+  std::optional<GgufExperts> experts;
+  bool tied = false;  ///< the output head is the token embedding
   bool attention_bias = false, mlp_bias = false;
+  bool gemma() const {
+    return architecture == GgufArchitecture::gemma || architecture == GgufArchitecture::gemma2 ||
+           architecture == GgufArchitecture::gemma3;
+  }
+  /// Norms stand on both sides of attention and MLP.
+  bool norms_after() const { return gemma() && architecture != GgufArchitecture::gemma; }
   std::optional<std::int64_t> bos, eos, eot, eom, pad, unk;  ///< token ids
 };
 
@@ -38,7 +54,8 @@ struct GgufModel {
 GgufModel read_gguf_model(const GgufFile& file);
 
 /// The rotary embedding's scaling as config.json's rope_scaling, from `PREFIX.rope.scaling.*` and, for Llama-3, from
-/// the factors in the tensor rope_freqs.weight. Null: none. Throws InputError for kinds that are not supported.
+/// the factors in the tensor rope_freqs.weight, for Phi-3 from rope_factors_{short,long}.weight. Null: none. Throws
+/// InputError for kinds that are not supported.
 Value read_rope_scaling(const GgufFile& file, const GgufModel& model);
 
 /// config.json; `dtype` is transformers' name of the weights' type ("float32").
@@ -57,7 +74,11 @@ struct HfTensor {
   std::vector<std::int64_t> shape;  ///< Hugging Face's
   const GgufTensor* source = nullptr;
   GgufRearrange rearrange = GgufRearrange::none;
-  std::int64_t heads = 0;  ///< for undo_interleaving
+  std::int64_t heads = 0;            ///< for undo_interleaving
+  std::int64_t part = 0, parts = 1;  ///< which of so many equal slices of the source, along its first dimension
+  float offset = 0;                  ///< added to every value: Gemma's norms are stored with 1 added
+
+  std::int64_t elements() const { return source->elements() / parts; }
 };
 
 /// Every tensor of the model. Missing, unexpected and wrongly shaped tensors and types that cannot be converted are

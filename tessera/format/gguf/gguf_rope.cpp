@@ -65,6 +65,37 @@ Value llama3_scaling(const GgufFile& file, const GgufModel& model, const GgufTen
   return Value();
 }
 
+std::vector<Value> longrope_factors(const GgufFile& file, const GgufModel& model, const GgufTensor* tensor,
+                                    const char* name) {
+  if (tensor == nullptr || !can_dequantise(tensor->type) || tensor->elements() != model.rotated / 2)
+    throw InputError(concat(file.path(), ": tensor '", name, "' must hold ", model.rotated / 2, " factors"));
+  std::vector<float> factors(static_cast<std::size_t>(tensor->elements()));
+  dequantise(tensor->type, file.bytes(*tensor), factors);
+  std::vector<Value> values;
+  for (const float f : factors) {
+    if (!(f > 0 && std::isfinite(f)))
+      throw InputError(concat(file.path(), ": tensor '", name, "' holds ", f, "; a factor must be positive"));
+    values.push_back(Value::of(static_cast<double>(f)));
+  }
+  return values;
+}
+
+/// Phi-3's. The attention factor in the file is the one that Hugging Face computes from the two contexts.
+Value longrope_scaling(const GgufFile& file, const GgufModel& model) {
+  const auto context = file.integer(model.prefix + "rope.scaling.original_context_length");
+  if (!context || *context < 1 || *context > model.context)
+    throw InputError(concat(file.path(), ": metadata '", model.prefix, "rope.scaling.original_context_length' is ",
+                            context ? std::to_string(*context) : "missing", "; with rope_factors it must lie in [1, ",
+                            model.context, "]"));
+  const auto factors = [&](const char* name) {
+    return Value::make_array(longrope_factors(file, model, file.find(name), name));
+  };
+  return Value::make_object({{"rope_type", Value::of("longrope")},
+                             {"short_factor", factors("rope_factors_short.weight")},
+                             {"long_factor", factors("rope_factors_long.weight")},
+                             {"original_max_position_embeddings", Value::of(*context)}});
+}
+
 Value yarn_scaling(const GgufFile& file, const std::string& prefix, double factor) {
   Value scaling = Value::make_object({{"rope_type", Value::of("yarn")}, {"factor", Value::of(factor)}});
   if (const auto context = file.integer(prefix + "original_context_length"))
@@ -86,6 +117,9 @@ Value yarn_scaling(const GgufFile& file, const std::string& prefix, double facto
 Value read_rope_scaling(const GgufFile& file, const GgufModel& model) {
   const std::string prefix = model.prefix + "rope.scaling.";
   const std::string type(file.text(prefix + "type").value_or("none"));
+  if (model.architecture == GgufArchitecture::phi3 &&
+      (file.find("rope_factors_long.weight") != nullptr || file.find("rope_factors_short.weight") != nullptr))
+    return longrope_scaling(file, model);
   const GgufTensor* factors = file.find("rope_freqs.weight");
   if (factors != nullptr && type == "none") return llama3_scaling(file, model, *factors);
   if (factors != nullptr)

@@ -47,7 +47,7 @@ template <DType dtype>
 bool convert_rows(std::span<const std::byte> source, const HfTensor& tensor, std::int64_t rows, std::int64_t begin,
                   std::int64_t end, std::byte* out) {
   constexpr std::int64_t tile = 16;  // transposed: that many neighbours are written together
-  const std::int64_t columns = tensor.source->elements() / rows;
+  const std::int64_t columns = tensor.elements() / rows;
   const std::size_t row_bytes = source.size() / static_cast<std::size_t>(rows);
   const std::int64_t head_rows = tensor.rearrange == GgufRearrange::undo_interleaving ? rows / tensor.heads : 0;
   std::vector<float> values(static_cast<std::size_t>(std::min(tile, end - begin) * columns));
@@ -57,6 +57,8 @@ bool convert_rows(std::span<const std::byte> source, const HfTensor& tensor, std
     dequantise(tensor.source->type,
                source.subspan(static_cast<std::size_t>(r) * row_bytes, static_cast<std::size_t>(n) * row_bytes),
                std::span(values).first(static_cast<std::size_t>(n * columns)));
+    if (tensor.offset != 0)
+      for (float& value : values) value += tensor.offset;
     if (tensor.rearrange == GgufRearrange::transpose) {
       for (std::int64_t c = 0; c < columns; ++c)
         for (std::int64_t i = 0; i < n; ++i)
@@ -88,16 +90,16 @@ Convert converter(DType dtype) {
 void read_gguf_tensor(const GgufFile& file, const HfTensor& tensor, DType dtype, std::span<std::byte> out,
                       int threads) {
   transformers_name(dtype);  // checks it
-  TESSERA_CHECK(out.size() == static_cast<std::size_t>(tensor.source->elements()) * dtype_size(dtype), "tensor ",
-                tensor.name);
-  const auto source = file.bytes(*tensor.source);
+  TESSERA_CHECK(out.size() == static_cast<std::size_t>(tensor.elements()) * dtype_size(dtype), "tensor ", tensor.name);
+  const auto whole = file.bytes(*tensor.source);  // parts follow one another, each of whole rows
+  const std::size_t part_bytes = whole.size() / static_cast<std::size_t>(tensor.parts);
+  const auto source = whole.subspan(static_cast<std::size_t>(tensor.part) * part_bytes, part_bytes);
   // A vector is one row, but the rows of a bias that is rearranged are its elements.
   const bool vector = tensor.source->shape.size() < 2;
-  const std::int64_t rows = vector
-                                ? (tensor.rearrange == GgufRearrange::undo_interleaving ? tensor.source->elements() : 1)
-                                : tensor.source->shape[0];
+  const std::int64_t rows = vector ? (tensor.rearrange == GgufRearrange::undo_interleaving ? tensor.elements() : 1)
+                                   : tensor.source->shape[tensor.parts > 1 ? 1 : 0];
   constexpr std::int64_t least = 1 << 18;  // elements for which a thread pays
-  const std::int64_t useful = std::min(tensor.source->elements() / least + 1, rows);
+  const std::int64_t useful = std::min(tensor.elements() / least + 1, rows);
   const std::int64_t n = std::clamp<std::int64_t>(threads, 1, useful);
   std::atomic<bool> fits = true;
   const auto work = [&](std::int64_t t) {
@@ -120,7 +122,7 @@ GgufToHf plan_gguf_to_hf(const GgufFile& file, const GgufToHfOptions& options) {
   plan.model = read_gguf_model(file);
   plan.tensors = hf_tensors(file, plan.model);
   if (options.tokenizer) plan.tokenizer = read_gguf_tokenizer(file, plan.model);
-  for (const HfTensor& tensor : plan.tensors) plan.parameters += static_cast<std::uint64_t>(tensor.source->elements());
+  for (const HfTensor& tensor : plan.tensors) plan.parameters += static_cast<std::uint64_t>(tensor.elements());
   plan.weight_bytes = plan.parameters * dtype_size(options.dtype);
   return plan;
 }
@@ -144,7 +146,7 @@ void write_gguf_to_hf(const GgufFile& file, const GgufToHf& plan, const std::str
     sources.push_back({tensor.name, options.dtype, tensor.shape, [&]() -> std::span<const std::byte> {
                          if (options.progress) options.progress(done, plan.weight_bytes);
                          const std::size_t bytes =
-                             static_cast<std::size_t>(tensor.source->elements()) * dtype_size(options.dtype);
+                             static_cast<std::size_t>(tensor.elements()) * dtype_size(options.dtype);
                          if (buffer.size() < bytes) buffer.resize(bytes);
                          const auto out = std::span(buffer).first(bytes);
                          read_gguf_tensor(file, tensor, options.dtype, out, threads);
