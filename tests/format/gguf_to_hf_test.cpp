@@ -37,7 +37,7 @@ class Converted {
   std::vector<float> values(const std::string& name) const {
     for (const HfTensor& tensor : plan.tensors) {
       if (tensor.name != name) continue;
-      std::vector<float> out(static_cast<std::size_t>(tensor.source->elements()));
+      std::vector<float> out(static_cast<std::size_t>(tensor.elements()));
       read_gguf_tensor(file_, tensor, DType::f32, std::as_writable_bytes(std::span(out)), 3);
       return out;
     }

@@ -226,7 +226,12 @@ inline void expect_same(const Run& got, const Run& wanted, double of, const std:
   }
   for (const auto& [name, value] : wanted.weights) {
     if (name.ends_with("key.bias")) continue;  // its true gradient is zero: what it has is rounding
-    EXPECT_LE(relative(got.weights.at(name), value), of) << what << ": " << name;
+    // Gemma's norms multiply by 1 + weight, with weights that begin at 0: the factors count. Ten steps at this rate
+    // spread its rounding in fp32 up to 5e-5; in fp64 it keeps the bound of the others.
+    const bool gemma = what.starts_with("gemma");
+    const double one = gemma && name.ends_with("norm.weight") ? 1 : 0;
+    EXPECT_LE(relative(got.weights.at(name) + one, value + one), gemma && of > 1e-9 ? 10 * of : of)
+        << what << ": " << name;
   }
 }
 
