@@ -1,40 +1,71 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/text/bpe/bpe_files.h>
 #include <tessera/text/byte_tokenizer.h>
+#include <tessera/text/sentencepiece/model_json.h>
 #include <tessera/text/tokenizer_json.h>
 #include <tessera/text/wordpiece/wordpiece_json.h>
 
+#include <array>
 #include <filesystem>
 
 namespace tessera::text {
+namespace {
+
+constexpr std::uint64_t most_bytes = 256u << 20;
+/// The files that a folder is looked through for, in this order.
+constexpr std::array<const char*, 5> file_names{"tokenizer.json", "tokenizer.model", "spiece.model",
+                                                "sentencepiece.bpe.model", "vocab.txt"};
+
+/// The file of a folder, or of vocab.json with merges.txt the former.
+std::string file_of_folder(const std::string& folder) {
+  for (const char* name : file_names)
+    if (std::string path = path_join(folder, name); path_exists(path)) return path;
+  if (path_exists(path_join(folder, "vocab.json")) && path_exists(path_join(folder, "merges.txt")))
+    return path_join(folder, "vocab.json");
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".tiktoken") return entry.path().string();
+  throw InputError(concat("the folder '", folder,
+                          "' has no tokenizer: none of tokenizer.json, tokenizer.model, spiece.model, "
+                          "sentencepiece.bpe.model, vocab.txt, vocab.json with merges.txt, *.tiktoken"));
+}
+
+/// The tokenizer.json that the bytes of any of these files mean.
+std::string json_of(std::string bytes, const std::string& path, const std::string& config_json,
+                    const std::string& config_path) {
+  if (path.ends_with(".txt")) return tokenizer_json_of_vocabulary(bytes, path, config_json, config_path);
+  const auto config = [&] { return config_json.empty() ? Value() : parse_json(config_json, config_path); };
+  const std::string name = std::filesystem::path(path).filename().string();
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (name == "vocab.json") {
+    const std::string merges = path_join(folder, "merges.txt");
+    return dump_json(tokenizer_json_of_merges(parse_json(bytes, path), read_file(merges, most_bytes), config(), folder),
+                     -1);
+  }
+  if (!path.ends_with(".model") && !path.ends_with(".tiktoken")) return bytes;
+  // Llama 3's tokenizer.model is tiktoken's
+  const Value tree = looks_like_tiktoken(bytes)
+                         ? tokenizer_json_of_tiktoken(bytes, config(), path)
+                         : tokenizer_json_of(read_sentencepiece_model(bytes, path), config(), path);
+  log::info(path, " is read as the tokenizer.json that it means; models are saved with that");
+  return dump_json(tree, -1);
+}
+
+}  // namespace
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name_or_path) {
   if (name_or_path == "byte") return make_byte_tokenizer();
-  constexpr std::uint64_t most_bytes = 256u << 20;
-  const auto read_if_there = [&](const std::string& path) {
-    return path_exists(path) ? read_file(path, most_bytes) : "";
-  };
-  std::string path = name_or_path;
-  if (is_directory(path)) {
-    path = path_join(name_or_path, "tokenizer.json");
-    const std::string vocabulary = path_join(name_or_path, "vocab.txt");
-    if (!path_exists(path) && path_exists(vocabulary)) path = vocabulary;
-    if (!path_exists(path))
-      throw InputError(concat(
-          "the folder '", name_or_path,
-          "' has no tokenizer.json and no vocab.txt (slow tokenizers' vocab.json and merges.txt alone are not read; ",
-          "transformers writes tokenizer.json with save_pretrained of a fast tokenizer)"));
-  }
+  const std::string path = is_directory(name_or_path) ? file_of_folder(name_or_path) : name_or_path;
   if (!path_exists(path))
     throw InputError(
         concat("the tokenizer '", name_or_path,
-               "' does not exist: expected a folder with tokenizer.json or vocab.txt, such a file, or the word byte"));
+               "' does not exist: expected a folder with tokenizer.json or another tokenizer's files, such a "
+               "file, or the word byte"));
   const std::string config_path =
       path_join(std::filesystem::path(path).parent_path().string(), "tokenizer_config.json");
-  const std::string config = read_if_there(config_path);
-  std::string json = read_file(path, most_bytes);
-  if (path.ends_with(".txt")) json = tokenizer_json_of_vocabulary(json, path, config, config_path);
-  return parse_tokenizer_json(std::move(json), path, config);
+  const std::string config = path_exists(config_path) ? read_file(config_path, most_bytes) : "";
+  return parse_tokenizer_json(json_of(read_file(path, most_bytes), path, config, config_path), path, config);
 }
 
 }  // namespace tessera::text

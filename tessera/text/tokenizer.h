@@ -75,7 +75,9 @@ class Tokenizer {
   virtual void save(const std::string& folder) const = 0;
 };
 
-/// "byte" (256 bytes and <|endoftext|>, no file), a folder that holds tokenizer.json, or such a file.
+/// "byte" (256 bytes and <|endoftext|>, no file), a folder that holds a tokenizer's files, or such a file:
+/// tokenizer.json, SentencePiece's or tiktoken's .model, vocab.txt, vocab.json beside merges.txt, .tiktoken
+/// (docs/tokenizers.md).
 /// Throws InputError with file:line:column for a missing, malformed or unsupported one.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name_or_path);
 

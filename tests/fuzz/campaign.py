@@ -42,7 +42,8 @@ READERS = {
     "store_message": ([128, 256, 512], []),
     "schedule_file": ([128, 64, 256, 1024], ["layout/schedule/*_file.cpp", "layout/schedule/schedule.cpp"]),
     "plan_files": ([2048], ["plan/model_config.cpp", "plan/hardware.cpp"]),
-    "tokenizer_json": ([128, 256, 512], ["text/tokenizer_*.cpp"]),
+    "tokenizer_json": ([128, 256, 512], ["text/tokenizer_*.cpp", "text/pipeline/*_json.cpp"]),
+    "tokenizer_files": ([512, 256, 1024], ["text/sentencepiece/*.cpp"]),
 }
 # MiB that a reader may ask for at once, when more than 64: the windows that zstd and xz are allowed.
 LARGEST = {"decompress": 300}

@@ -148,10 +148,62 @@ std::string built(Input& input) {
       -1);
 }
 
+/// A file of the other models behind steps of all kinds.
+std::string built_pipeline(Input& input) {
+  const unsigned shape = input.byte();
+  const auto plain = [](const char* type) { return object({{"type", Value::of(type)}}); };
+  const auto metaspace = [&](unsigned kind) {
+    static const char* const schemes[] = {"always", "first", "never"};
+    return object({{"type", Value::of("Metaspace")},
+                   {"replacement", Value::of("_")},
+                   {"prepend_scheme", Value::of(schemes[kind % 3])},
+                   {"split", Value::of((kind & 4) != 0)}});
+  };
+  static const char* const normalizers[] = {"NFC",          "NFKC", "NFKD",      "Lowercase",
+                                            "StripAccents", "Nmt",  "ByteLevel", "Strip"};
+  static const char* const cutters[] = {"Whitespace",     "WhitespaceSplit", "Punctuation", "BertPreTokenizer",
+                                        "UnicodeScripts", "FixedLength",     "ByteLevel"};
+  static const char* const decoders[] = {"ByteLevel", "ByteFallback", "Fuse", "WordPiece", "BPEDecoder", "CTC"};
+  std::vector<Value> normal, cuts, decodes;
+  for (unsigned i = shape & 3; i > 0; --i) normal.push_back(plain(normalizers[input.byte() % 8]));
+  for (unsigned i = shape >> 2 & 3; i > 0; --i) {
+    const unsigned kind = input.byte();
+    cuts.push_back(kind % 9 < 7 ? plain(cutters[kind % 9]) : kind % 9 == 7 ? metaspace(kind >> 4) : step(input));
+  }
+  for (unsigned i = shape >> 4 & 3; i > 0; --i) decodes.push_back(plain(decoders[input.byte() % 6]));
+  std::vector<Value> pieces;
+  std::vector<Value::Member> vocabulary;
+  for (const char* piece : {"<unk>", "a", "_", "_a", "aa", "<0xC3>", "<0xA9>", "b</w>", "##a"}) {
+    pieces.push_back(Value::make_array({Value::of(piece), Value::of(-static_cast<double>(input.byte()) / 16)}));
+    vocabulary.emplace_back(piece, Value::of(static_cast<int>(vocabulary.size())));
+  }
+  const bool falls_back = (shape & 64) != 0;
+  Value model = object({{"type", Value::of("Unigram")},
+                        {"unk_id", Value::of(0)},
+                        {"byte_fallback", Value::of(falls_back)},
+                        {"vocab", Value::make_array(std::move(pieces))}});
+  if (shape & 128)
+    model = object({{"type", Value::of("BPE")},
+                    {"unk_token", Value::of("<unk>")},
+                    {"byte_fallback", Value::of(falls_back)},
+                    {"end_of_word_suffix", input.flag() ? Value::of("</w>") : Value()},
+                    {"vocab", object(std::move(vocabulary))},
+                    {"merges", Value::make_array({Value::of("a a"), Value::of("_ a")})}});
+  const auto sequence = [](const char* name, std::vector<Value> steps) {
+    return object({{"type", Value::of("Sequence")}, {name, Value::make_array(std::move(steps))}});
+  };
+  return tessera::dump_json(object({{"normalizer", sequence("normalizers", std::move(normal))},
+                                    {"pre_tokenizer", sequence("pretokenizers", std::move(cuts))},
+                                    {"decoder", sequence("decoders", std::move(decodes))},
+                                    {"model", std::move(model)}}),
+                            -1);
+}
+
 void use(const tessera::text::Tokenizer& tokenizer, std::string_view text) {
   const std::vector<std::int32_t> ids = tokenizer.encode(text);
-  // at most an id for each byte of the repaired (3 for 1) and decomposed (12 for 2) text and each prefix space
-  if (ids.size() > 64 * text.size() + 64) std::abort();
+  // at most an id for each byte of the repaired (3 for 1), decomposed (33 for 3) and spelt text (2 for 1, three times)
+  // and each prefix space
+  if (ids.size() > 4096 * text.size() + 4096) std::abort();
   tokenizer.decode(ids);
   tessera::text::has_chat_tokens(tokenizer);
   for (const auto id : {tokenizer.end_of_text(), tokenizer.end_of_turn(), tokenizer.token_id(text)})
@@ -168,9 +220,12 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input({reinterpret_cast<const char*>(data), size});
   try {
-    const unsigned choice = input.byte() % 4;
+    const unsigned choice = input.byte() % 8;  // odd: the bytes are the file
     const bool raw = (choice & 1) != 0;
-    const std::string json = raw ? std::string(input.until('\0')) : choice == 0 ? built(input) : built_wordpiece(input);
+    const std::string json = raw                          ? std::string(input.until('\0'))
+                             : choice == 0 || choice == 4 ? built(input)
+                             : choice == 2                ? built_wordpiece(input)
+                                                          : built_pipeline(input);
     const std::string config = raw ? std::string(input.until('\0')) : "";
     const auto tokenizer = tessera::text::parse_tokenizer_json(json, "fuzzed", config);
     use(*tokenizer, input.until('\0'));

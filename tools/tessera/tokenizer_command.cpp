@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -129,9 +130,13 @@ int encode(const Arguments& arguments) {
   if (kind && kind != corpus::FileKind::text) {
     DocumentVisitor visitor;
     visitor.take = [&](std::string_view text, bool ends) {
-      std::string row;
-      for (const std::int32_t id : ids_of(*tokenizer, text, special)) row += concat(row.empty() ? "[" : ",", id);
-      out += concat(row.empty() ? "[" : row, "]\n");
+      out += '[';
+      std::array<char, 12> digits;  // enough for any int32
+      for (const std::int32_t id : ids_of(*tokenizer, text, special)) {
+        if (out.back() != '[') out += ',';
+        out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), id).ptr);
+      }
+      out += "]\n";
     };
     for_each_document(text_sources({*file}), column_options(flags), std::string_view::npos, visitor);
   } else {
