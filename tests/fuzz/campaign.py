@@ -33,6 +33,7 @@ READERS = {
                         ["config/accelerate_*.cpp", "config/accelerate/fsdp_config.cpp", "config/megatron_*.cpp"]),
     "deepspeed": ([64, 96, 128, 512], []),
     "hjson": ([96, 256, 128, 512], []),
+    "jinja": ([256, 128, 512, 1024], ["text/jinja/*.cpp"]),
     "gguf": ([1024, 2048, 512, 3072], ["format/gguf*.cpp"]),
     "json_yaml": ([96, 128, 256, 512], []),
     "jsonl": ([128, 256, 1024], []),

@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// Filters and tests of Jinja 3.1, by name. Left out: those that make HTML or need randomness (urlize, xmlattr,
+/// striptags, random, ...).
+
+#include <map>
+#include <string_view>
+
+#include <tessera/text/jinja/objects.h>
+
+namespace tessera::text::jinja {
+
+using FilterFunction = Value (*)(Machine& machine, const Value& input, const Given& given);
+using TestFunction = bool (*)(Machine& machine, const Value& input, const Given& given);
+
+/// value|name(given). Throws Fault for an unknown name, naming the nearest one.
+Value apply_filter(Machine& machine, std::string_view name, const Value& input, const Given& given);
+/// value is name(given)
+bool apply_test(Machine& machine, std::string_view name, const Value& input, const Given& given);
+bool is_filter(std::string_view name);
+bool is_test(std::string_view name);
+
+// Tables of the files that implement them.
+using FilterTable = std::map<std::string_view, FilterFunction, std::less<>>;
+const FilterTable& text_filters();
+const FilterTable& sequence_filters();
+
+}  // namespace tessera::text::jinja

@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// Templates cut into tokens, as Jinja does with trim_blocks and lstrip_blocks: what stands between the tags is text;
+/// the line feed behind a block's tag and blanks before one, from the line's beginning, belong to the tag.
+///
+/// Language: https://jinja.palletsprojects.com/en/stable/templates/ (Jinja 3.1).
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::text::jinja {
+
+/// A template and the name that errors call it by. Line breaks are line feeds, and the last one is gone.
+class Source {
+ public:
+  /// Throws InputError for text that is not UTF-8.
+  Source(std::string_view text, std::string name);
+
+  const std::string& text() const { return text_; }
+  /// "chat_template.jinja:12:5", columns in bytes, from 1.
+  std::string place(std::size_t offset) const;
+
+ private:
+  std::string text_, name_;
+};
+
+struct Token {
+  enum class Kind { data, block_begin, block_end, variable_begin, variable_end, name, string, integer, real, op, end };
+
+  Kind kind = Kind::end;
+  std::size_t offset = 0;    ///< in the source
+  std::string text;          ///< data, name, value of a string, operator
+  std::int64_t integer = 0;  ///< of an integer
+  double real = 0;           ///< of a real
+};
+
+/// Comments and raw blocks are resolved; the last token is `end`. Throws InputError naming the place.
+std::vector<Token> read_tokens(const Source& source);
+
+}  // namespace tessera::text::jinja

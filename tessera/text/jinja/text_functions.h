@@ -1,0 +1,46 @@
+#pragma once
+/// \file
+/// What Python's str can do. Text is well-formed UTF-8; counts and places are in characters unless they say bytes.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/text/jinja/machine.h>
+
+namespace tessera::text::jinja {
+
+std::size_t character_count(std::string_view text);
+std::vector<std::string_view> characters_of(std::string_view text);
+/// `place` is less than the count.
+std::string_view character_at(std::string_view text, std::size_t place);
+
+/// str.strip(characters); without them white space.
+enum class Side { left, right, both };
+std::string_view strip(std::string_view text, std::optional<std::string_view> characters, Side side);
+
+/// str.split and str.rsplit; most < 0: no limit. No separator: white space.
+std::vector<std::string_view> split_text(std::string_view text, std::optional<std::string_view> separator,
+                                         std::int64_t most, bool from_right);
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
+/// str.replace; most < 0: all.
+std::string replaced(Machine& machine, std::string_view text, std::string_view old, std::string_view with,
+                     std::int64_t most);
+/// Occurrences that do not overlap.
+std::size_t count_of(std::string_view text, std::string_view what);
+/// With & < > ' " as HTML writes them.
+std::string escaped(std::string_view text);
+/// Each word's first letter in title case, the rest in lower case (str.title).
+std::string titled(std::string_view text);
+/// `text` filled up to `width` characters; `left` of the missing ones (or half of them) go before it.
+enum class Align { left, right, center };
+std::string aligned(Machine& machine, std::string_view text, std::int64_t width, std::string_view fill, Align align);
+
+/// int(text, base) and float(text), or nullopt where Python throws ValueError. An integer beyond 64 bits throws Fault.
+std::optional<std::int64_t> parse_python_integer(std::string_view text, int base);
+std::optional<double> parse_python_real(std::string_view text);
+
+}  // namespace tessera::text::jinja
