@@ -1,59 +1,106 @@
 #pragma once
 /// \file
-/// Conversations as text, in ChatML (https://github.com/openai/openai-python/blob/v0.28.1/chatml.md), the form of
-/// SmolLM2, Qwen2/2.5/3 and most fine-tunes:
+/// Conversations as text, by the template that comes with a model: a program in Jinja (text/jinja/template.h) in
+/// chat_template.jinja or tokenizer_config.json. The text is what transformers' apply_chat_template makes.
 ///
-///   <|im_start|>system\nYou are brief.<|im_end|>\n
-///   <|im_start|>user\nHello!<|im_end|>\n
-///   <|im_start|>assistant\nHi.<|im_end|>\n
+/// A tokenizer without a template that has both markers of ChatML as tokens gets ChatML
+/// (https://github.com/openai/openai-python/blob/v0.28.1/chatml.md):
 ///
-/// The form is fixed. `chat_template` in tokenizer_config.json is a program (Jinja) and is not run: what such a program
-/// adds (a default system message, dates, tools, Qwen3's <think>) is not added here. A model whose tokenizer lacks
-/// the two markers was taught another form: check_chat_tokens() refuses it.
+///   <|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHi.<|im_end|>\n
 
-#include <span>
+#include <ctime>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <tessera/base/value.h>
+#include <tessera/text/chatml.h>
+#include <tessera/text/jinja/template.h>
 #include <tessera/text/tokenizer.h>
 
 namespace tessera::text {
 
-inline constexpr std::string_view chat_begin = "<|im_start|>";
-inline constexpr std::string_view chat_end = "<|im_end|>";
-
-struct Message {
-  std::string role;     ///< "system", "user" or "assistant"
-  std::string content;  ///< any UTF-8 text, also none
+/// What a conversation may have beside its messages.
+struct ChatOptions {
+  bool add_generation_prompt = false;   ///< end with what the assistant's answer begins with
+  bool continue_final_message = false;  ///< end within the last message, whose text the model is to go on with
+  tessera::Value tools = {},
+                 documents = {};  ///< lists as the template expects them (JSON schemas of functions), or null
+  std::vector<std::pair<std::string, tessera::Value>> variables = {};  ///< others, as enable_thinking
+  std::time_t now = std::time(nullptr);                                ///< what strftime_now() tells
 };
 
-/// A part of the rendered text. Pieces are encoded one by one (a token never reaches across two pieces).
-struct Piece {
-  std::string text;
-  bool scored = false;  ///< its tokens count in the loss
+/// Immutable: any number of threads may use one object at the same time.
+class ChatTemplate {
+ public:
+  struct Source {
+    std::string text;
+    std::string name;  ///< what errors call it: "DIR/chat_template.jinja"
+  };
+  struct Tokens {
+    std::vector<std::pair<std::string, std::string>> named;  ///< "bos_token" and the like: variables of the template
+    std::vector<std::string> special;                        ///< that no message may contain
+  };
+
+  /// for_tools: used where a conversation has tools. Throws InputError naming the place in the template.
+  ChatTemplate(const Source& source, const std::optional<Source>& for_tools, Tokens tokens);
+
+  /// ChatML: roles system, user and assistant.
+  static ChatTemplate chatml();
+  /// Whether this is chatml(): the tokenizer's own beginning and end of a text are then put around it.
+  bool is_chatml() const { return is_chatml_; }
+
+  /// The text of a conversation and what `{% generation %}` blocks wrote of it. `messages`: a list of objects with
+  /// "role" and whatever the template reads ("content": a text or a list of parts; "tool_calls"; ...); members that
+  /// are null count as missing, and the names of reasoning (reasoning_content, thinking, reasoning) as one, as in
+  /// transformers. Throws InputError naming the message, or the place in the template: not of this form, refused by
+  /// the template, or a special token stands in a message, which would forge a turn.
+  jinja::Rendered render(const tessera::Value& messages, const ChatOptions& options = {}) const;
+
+  /// The same text in pieces; scored is what the assistant says and the mark of its end, neighbours differ in
+  /// `scored`. A template with `{% generation %}` says so itself. For others, a turn is what the text grows by from
+  /// the messages before it, with the generation prompt, to the messages up to it. Templates that write a turn
+  /// otherwise once others follow (Qwen3 leaves out its thoughts) are asked once more with another content in its
+  /// place: a turn then reaches from the end of the generation prompt to what follows in both (or to a special token
+  /// that follows). Where that does not give one answer InputError names the message and the remedy: no score is
+  /// guessed. Blanks behind the mark of the end, which the model never has to say, are not scored.
+  std::vector<Piece> scored_pieces(const tessera::Value& messages, const ChatOptions& options = {}) const;
+
+ private:
+  const jinja::Template& used(const ChatOptions& options) const;
+  void check(const tessera::Value& messages, const ChatOptions& options) const;
+  jinja::Rendered render_unchecked(const jinja::Values& messages, const ChatOptions& options) const;
+  jinja::Span span_of_turn(const jinja::Values& messages, std::size_t turn, const std::string& whole,
+                           const ChatOptions& options) const;
+  std::optional<std::size_t> size_of_mark(std::string_view behind, std::string_view behind_last) const;
+  std::size_t without_blanks(const std::string& whole, jinja::Span span) const;
+
+  std::shared_ptr<const jinja::Template> default_, for_tools_;
+  Tokens tokens_;
+  bool is_chatml_ = false;
 };
 
-/// The pieces of a conversation; their concatenation is the text above. Scored: for every message of the assistant its
-/// content and the <|im_end|> behind it, as one piece - so the model learns what to say and to stop. Not scored:
-/// everything else, also "<|im_start|>assistant\n" before the content (given at generation) and the "\n" after
-/// <|im_end|> (never generated). Neighbouring pieces differ in `scored`.
-///
-/// add_generation_prompt: ends with an open "<|im_start|>assistant\n" for the model to continue.
-///
-/// Encoding the pieces one by one gives the tokens of the whole text, because both markers are added tokens: a piece
-/// ends behind <|im_end|>, or behind the line feed after a role. Only there could a tokenizer join the line feed with a
-/// content that begins with blanks; at generation the prompt ends at that line feed too, so the pieces' tokens are the
-/// ones that the model will see.
-///
-/// Throws InputError for no message, an unknown role ("tool" is named as not supported), a marker inside a content (it
-/// would forge a turn).
-std::vector<Piece> render_chat(std::span<const Message> messages, bool add_generation_prompt);
+/// The template of a tokenizer: of `file` (a .jinja file) if that is not empty; else, where `place` (what
+/// load_tokenizer was given) is a folder or a tokenizer.json in one, chat_template.jinja (and
+/// additional_chat_templates/tool_use.jinja) there or `chat_template` of tokenizer_config.json (a text, or a list of
+/// named ones, of which "default" and "tool_use" are used); else ChatML where the tokenizer knows its markers. Throws
+/// InputError naming the file, or saying what to do where there is no template.
+ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& place, const std::string& file = "");
 
-/// Whether the tokenizer knows both markers as single tokens that encode() recognises.
-bool has_chat_tokens(const Tokenizer& tokenizer);
+/// The ids of a conversation's pieces. A tokenizer that puts a blank before every text (SentencePiece) does so before
+/// the first piece only, as in the whole text.
+class ChatEncoder {
+ public:
+  explicit ChatEncoder(const Tokenizer& tokenizer);
+  std::vector<std::int32_t> encode(std::string_view piece, bool first) const;
 
-/// Throws InputError naming `tokenizer_name` and what to do when has_chat_tokens() is false.
-void check_chat_tokens(const Tokenizer& tokenizer, std::string_view tokenizer_name);
+ private:
+  const Tokenizer& tokenizer_;
+  std::vector<std::int32_t> line_feed_;
+  bool puts_blank_ = false;
+};
 
 }  // namespace tessera::text

@@ -1,91 +1,152 @@
-// Conversations as ChatML: what the text is, what of it is scored, what is refused.
+// Conversations by the template of a model: what is read of a folder, what the assistant is found to say, what is
+// refused.
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/text/chat_template.h>
+#include <tests/error_of.h>
 #include <tests/paths.h>
 
 namespace tessera::text {
 namespace {
 
-const std::string fixtures = tessera::testing::source_path("tests/fixtures/text");
+using testing::error_of;
 
-std::string joined(const std::vector<Piece>& pieces) {
-  std::string text;
-  for (const Piece& piece : pieces) text += piece.text;
-  return text;
+const std::string templates = tessera::testing::source_path("tests/fixtures/chat_templates");
+
+ChatTemplate chat_of(const std::string& file, std::vector<std::string> special) {
+  ChatTemplate::Tokens tokens{{{"bos_token", "<s>"}, {"eos_token", "</s>"}}, std::move(special)};
+  return ChatTemplate({read_file(path_join(templates, file)), file}, std::nullopt, std::move(tokens));
 }
 
-std::string complaint(const std::vector<Message>& messages) {
-  try {
-    render_chat(messages, false);
-  } catch (const InputError& error) {
-    return error.what();
+Value json(const std::string& text) { return parse_json(text, "chat"); }
+
+std::vector<std::string> scored(const ChatTemplate& chat, const Value& messages, const ChatOptions& options = {}) {
+  std::vector<std::string> said;
+  std::string whole;
+  for (const Piece& piece : chat.scored_pieces(messages, options)) {
+    if (piece.scored) said.push_back(piece.text);
+    whole += piece.text;
   }
-  return "";
+  EXPECT_EQ(whole, chat.render(messages, options).text);
+  return said;
 }
 
-const std::vector<Message> two_turns = {
-    {"system", "Be brief."}, {"user", "Hi?"}, {"assistant", "Hello!"}, {"user", "Bye."}, {"assistant", ""}};
+const Value two_turns = json(
+    R"([{"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "Bye."}, {"role": "assistant", "content": "See you"}])");
 
-TEST(ChatTemplate, IsChatMl) {
-  const auto pieces = render_chat(two_turns, false);
-  EXPECT_EQ(joined(pieces),
-            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi?<|im_end|>\n"
-            "<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>user\nBye.<|im_end|>\n"
-            "<|im_start|>assistant\n<|im_end|>\n");
-}
-
-TEST(ChatTemplate, ScoresWhatTheAssistantSaysAndItsEnd) {
-  std::vector<std::string> scored;
-  bool previous = true;
-  for (const Piece& piece : render_chat(two_turns, false)) {
-    if (piece.scored) scored.push_back(piece.text);
-    EXPECT_NE(piece.scored, previous);
-    previous = piece.scored;
-  }
-  EXPECT_EQ(scored, (std::vector<std::string>{"Hello!<|im_end|>", "<|im_end|>"}));
-}
-
-TEST(ChatTemplate, GenerationPromptOpensATurn) {
-  const auto pieces = render_chat(std::vector<Message>{{"user", "Hi?"}}, true);
-  EXPECT_EQ(joined(pieces), "<|im_start|>user\nHi?<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(pieces.size(), 1u);
-  EXPECT_FALSE(pieces[0].scored);
-}
-
-TEST(ChatTemplate, PiecesHaveTheTokensOfTheWhole) {
-  for (const char* family : {"smollm2", "qwen2", "llama3"}) {
-    const auto tokenizer = load_tokenizer(concat(fixtures, "/family_", family, ".json"));
-    const auto pieces = render_chat(two_turns, false);
-    std::vector<std::int32_t> ids;
-    for (const Piece& piece : pieces) {
-      const auto more = tokenizer->encode(piece.text);
-      ids.insert(ids.end(), more.begin(), more.end());
-    }
-    EXPECT_EQ(ids, tokenizer->encode(joined(pieces))) << family;
-  }
-}
-
-TEST(ChatTemplate, RefusesWhatItCannotWrite) {
-  EXPECT_NE(complaint({}).find("without messages"), std::string::npos);
-  EXPECT_NE(complaint({{"user", "a"}, {"tool", "b"}}).find("message 2: the role 'tool' is not supported"),
+TEST(ChatTemplate, ChatMlIsTheFallback) {
+  const ChatTemplate chat = ChatTemplate::chatml();
+  EXPECT_EQ(
+      chat.render(two_turns, {.add_generation_prompt = true}).text,
+      "<|im_start|>user\nHi?<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>user\nBye.<|im_end|>\n"
+      "<|im_start|>assistant\nSee you<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(scored(chat, two_turns), (std::vector<std::string>{"Hello!<|im_end|>", "See you<|im_end|>"}));
+  EXPECT_NE(error_of([&] { chat.render(json(R"([{"role": "bot", "content": ""}])")); }).find("unknown role 'bot'"),
             std::string::npos);
-  EXPECT_NE(complaint({{"robot", "a"}}).find("unknown role 'robot'"), std::string::npos);
-  EXPECT_NE(complaint({{"user", "a<|im_end|>"}}).find("at byte 1"), std::string::npos);
 }
 
-TEST(ChatTemplate, NeedsATokenizerThatKnowsTheMarkers) {
-  EXPECT_TRUE(has_chat_tokens(*load_tokenizer(fixtures + "/family_smollm2.json")));
-  EXPECT_FALSE(has_chat_tokens(*load_tokenizer(fixtures)));
-  EXPECT_FALSE(has_chat_tokens(*load_tokenizer("byte")));
-  try {
-    check_chat_tokens(*load_tokenizer("byte"), "byte");
-    ADD_FAILURE() << "the byte tokenizer has no markers";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("the tokenizer 'byte' has no tokens <|im_start|>"), std::string::npos);
+TEST(ChatTemplate, GenerationBlocksSayWhatIsScored) {
+  EXPECT_EQ(scored(chat_of("trl/qwen2_5_training.jinja", {"<|im_end|>"}), two_turns),
+            (std::vector<std::string>{"Hello!<|im_end|>\n", "See you<|im_end|>\n"}));
+}
+
+TEST(ChatTemplate, TurnsAreFoundByWhatTheTextGrowsBy) {
+  EXPECT_EQ(scored(chat_of("trl/qwen2_5.jinja", {"<|im_end|>"}), two_turns),
+            (std::vector<std::string>{"Hello!<|im_end|>", "See you<|im_end|>"}));
+  EXPECT_EQ(scored(chat_of("axolotl/mistral_v1.jinja", {"</s>"}), two_turns),
+            (std::vector<std::string>{" Hello!</s>", " See you</s>"}));
+}
+
+TEST(ChatTemplate, TurnsThatAreWrittenOtherwiseLaterAreFoundByAStandIn) {
+  // Qwen3 writes thoughts, empty ones too, of the last turn only; Phi-3 another token at the very end.
+  EXPECT_EQ(scored(chat_of("trl/qwen3.jinja", {"<|im_end|>"}), two_turns),
+            (std::vector<std::string>{"Hello!<|im_end|>", "<think>\n\n</think>\n\nSee you<|im_end|>"}));
+  EXPECT_EQ(scored(chat_of("trl/phi3.jinja", {"<|end|>", "</s>"}), two_turns),
+            (std::vector<std::string>{"Hello!<|end|>", "See you<|end|>\n</s>"}));
+}
+
+TEST(ChatTemplate, NoScoreIsGuessed) {
+  const ChatTemplate counting({"{% for m in messages %}{{ messages|length }}{{ m.content }}{% endfor %}", "t"},
+                              std::nullopt, {});
+  EXPECT_NE(error_of([&] {
+              counting.scored_pieces(two_turns);
+            }).find("message 2: the template writes this turn of the assistant otherwise once others follow it"),
+            std::string::npos);
+}
+
+TEST(ChatTemplate, ASpecialTokenInAMessageIsRefused) {
+  const ChatTemplate chat = chat_of("trl/qwen2_5.jinja", {"<|im_start|>", "<|im_end|>"});
+  EXPECT_EQ(error_of([&] { chat.render(json(R"([{"role": "user", "content": "a<|im_end|>"}])")); }),
+            "message 1: the content has <|im_end|> at byte 1, a special token that would begin or end a turn: take it "
+            "out");
+  EXPECT_NE(error_of([&] {
+              chat.render(json(R"([{"role": "user", "content": [{"type": "text", "text": "<|im_start|>"}]}])"));
+            }).find("the content.text has <|im_start|>"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { chat.render(two_turns, {.tools = json(R"([{"name": "<|im_end|>"}])")}); }).find("tools.name"),
+      std::string::npos);
+}
+
+TEST(ChatTemplate, WhatIsNoConversationIsNamed) {
+  const ChatTemplate chat = ChatTemplate::chatml();
+  const auto complaint = [&](const char* messages) { return error_of([&] { chat.render(json(messages)); }); };
+  EXPECT_EQ(complaint("[]"), "a conversation without messages");
+  EXPECT_EQ(complaint("[1]"), "message 1: must be an object with \"role\" and \"content\"");
+  EXPECT_EQ(complaint("[{}]"), "message 1: has no \"role\", which must be a text");
+}
+
+TEST(ChatTemplate, ALastMessageIsContinued) {
+  const ChatTemplate chat = ChatTemplate::chatml();
+  EXPECT_TRUE(chat.render(two_turns, {.continue_final_message = true}).text.ends_with("assistant\nSee you"));
+}
+
+/// A folder of the test's own.
+class ChatFolder : public ::testing::Test {
+ protected:
+  ChatFolder() { std::filesystem::create_directories(folder_); }
+  ~ChatFolder() override { std::filesystem::remove_all(folder_); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(path_join(folder_, name)) << text; }
+  std::string hello(const std::string& file = "") const {
+    return load_chat_template(*byte_, folder_, file).render(json(R"([{"role": "user", "content": "hello"}])")).text;
   }
+
+  const std::string folder_ = path_join(::testing::TempDir(), concat("chat_folder_", ::getpid()));
+  const std::shared_ptr<const Tokenizer> byte_ = load_tokenizer("byte");
+};
+
+TEST_F(ChatFolder, ATemplateIsReadFromItsFileOrTheConfiguration) {
+  EXPECT_NE(error_of([&] { hello(); }).find("comes with no chat template"), std::string::npos);
+  write("tokenizer_config.json", R"({"chat_template": "{{ bos_token }}C:{{ messages[0].content }}",
+         "bos_token": {"content": "<b>"}, "added_tokens_decoder": {"1": {"content": "hello", "special": false}}})");
+  EXPECT_EQ(hello(), "<b>C:hello");
+  write("chat_template.jinja", "F:{{ messages[0].content }}");
+  EXPECT_EQ(hello(), "F:hello");
+  write("other.jinja", "O");
+  EXPECT_EQ(hello(path_join(folder_, "other.jinja")), "O");
+  EXPECT_NE(error_of([&] { hello("none.jinja"); }).find("none.jinja: the chat template does not exist"),
+            std::string::npos);
+}
+
+TEST_F(ChatFolder, NamedTemplatesAndSpecialTokens) {
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "D{{ messages[0].content }}"},
+         {"name": "tool_use", "template": "T"}], "added_tokens_decoder": {"1": {"content": "<x>", "special": true}}})");
+  EXPECT_EQ(hello(), "Dhello");
+  const ChatTemplate chat = load_chat_template(*byte_, folder_);
+  EXPECT_EQ(chat.render(two_turns, {.tools = json("[]")}).text, "T");
+  EXPECT_NE(error_of([&] { chat.render(json(R"([{"role": "user", "content": "<x>"}])")); }).find("has <x> at byte 0"),
+            std::string::npos);
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": ""}]})");
+  EXPECT_NE(error_of([&] { hello(); }).find("chat templates rag but none that is called default"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,127 @@
+#include <filesystem>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/text/chat_template.h>
+
+namespace tessera::text {
+namespace {
+
+constexpr std::uint64_t largest_template = 4u << 20;
+
+constexpr const char* token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
+
+/// A token of tokenizer_config.json: a text, or an object with `content`.
+std::optional<std::string> token_text(const Value* token) {
+  if (token != nullptr && token->is_object()) token = token->find("content");
+  if (token == nullptr || !token->is_string()) return std::nullopt;
+  return token->as_string();
+}
+
+void add_special(std::vector<std::string>& special, const Value& token) {
+  const Value* is_special = token.is_object() ? token.find("special") : nullptr;
+  if (is_special == nullptr || is_special->kind() != Value::Kind::boolean || !is_special->as_bool()) return;
+  if (const auto text = token_text(&token)) special.push_back(*text);
+}
+
+/// Those that the files beside a template name. Blanks are ordinary text, whatever a file says.
+ChatTemplate::Tokens read_tokens(const std::string& folder, const Value& config) {
+  ChatTemplate::Tokens tokens;
+  for (const char* name : token_names)
+    if (const auto text = token_text(config.find(name))) tokens.named.emplace_back(name, *text);
+  for (const char* group : {"extra_special_tokens", "model_specific_special_tokens"})
+    if (const Value* more = config.find(group); more != nullptr && more->is_object())
+      for (const auto& [name, token] : more->members())
+        if (const auto text = token_text(&token)) tokens.named.emplace_back(name, *text);
+  for (const auto& [name, text] : tokens.named) tokens.special.push_back(text);
+
+  const std::string tokenizer = path_join(folder, "tokenizer.json");
+  if (const Value* decoder = config.find("added_tokens_decoder"); decoder != nullptr && decoder->is_object()) {
+    for (const auto& [id, token] : decoder->members()) add_special(tokens.special, token);
+  } else if (path_exists(tokenizer)) {
+    const Value json = read_json(tokenizer);
+    if (const Value* added = json.is_object() ? json.find("added_tokens") : nullptr; added != nullptr)
+      for (const Value& token : added->items()) add_special(tokens.special, token);
+  }
+  std::erase_if(tokens.special, [](const std::string& token) { return trim(token).empty(); });
+  return tokens;
+}
+
+struct Sources {
+  std::optional<ChatTemplate::Source> usual, for_tools;
+};
+
+ChatTemplate::Source read_source(const std::string& path) {
+  const std::uint64_t size = std::filesystem::file_size(path);
+  if (size > largest_template)
+    throw InputError(concat(path, ": a chat template of ", format_bytes(size), ", must be at most ",
+                            format_bytes(largest_template)));
+  return {read_file(path), path};
+}
+
+Sources read_files(const std::string& folder) {
+  Sources sources;
+  const std::string usual = path_join(folder, "chat_template.jinja");
+  if (path_exists(usual)) sources.usual = read_source(usual);
+  const std::string for_tools = path_join(folder, "additional_chat_templates/tool_use.jinja");
+  if (sources.usual && path_exists(for_tools)) sources.for_tools = read_source(for_tools);
+  return sources;
+}
+
+Sources read_config(const Value& config, const std::string& name) {
+  Sources sources;
+  const Value* given = config.find("chat_template");
+  if (given == nullptr || given->is_null()) return sources;
+  if (given->is_string()) {
+    sources.usual = {given->as_string(), concat(name, ", chat_template")};
+    return sources;
+  }
+  std::vector<std::string> names;
+  for (const Value& one : given->items()) {
+    names.push_back(one.at("name").as_string());
+    ChatTemplate::Source source{one.at("template").as_string(), concat(name, ", chat_template ", names.back())};
+    if (names.back() == "default") sources.usual = source;
+    if (names.back() == "tool_use") sources.for_tools = source;
+  }
+  if (!sources.usual && !names.empty())
+    throw InputError(concat(given->where().str(), ": the tokenizer has the chat templates ", join(names),
+                            " but none that is called default: write the one to use into a file and give it as "
+                            "--chat_template"));
+  return sources;
+}
+
+}  // namespace
+
+ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& place, const std::string& file) {
+  const std::filesystem::path path(place);
+  const bool in_files = path_exists(place);
+  const std::string folder = is_directory(place) ? place : path.has_parent_path() ? path.parent_path().string() : ".";
+  const std::string config_path = path_join(folder, "tokenizer_config.json");
+  const bool has_config = in_files && path_exists(config_path);
+  const Value config = has_config ? read_json(config_path) : Value::make_object();
+  config.members();  // an object
+
+  Sources sources;
+  if (!file.empty()) {
+    if (!path_exists(file)) throw InputError(concat(file, ": the chat template does not exist"));
+    sources.usual = read_source(file);
+  } else if (in_files) {
+    sources = read_files(folder);
+    if (!sources.usual) sources = read_config(config, config_path);
+  }
+  if (sources.usual) {
+    ChatTemplate::Tokens tokens = in_files ? read_tokens(folder, config) : ChatTemplate::Tokens{};
+    return ChatTemplate(*sources.usual, sources.for_tools, std::move(tokens));
+  }
+  if (has_chat_tokens(tokenizer)) return ChatTemplate::chatml();
+  throw InputError(concat("the tokenizer '", place,
+                          "' comes with no chat template (chat_template.jinja, or "
+                          "chat_template in tokenizer_config.json), and has no tokens ",
+                          chat_begin, " and ", chat_end,
+                          " for ChatML, so that conversations (field \"messages\") cannot be written: use the "
+                          "tokenizer of a chat model, give a template (--chat_template FILE), or give the data as "
+                          "\"prompt\" and \"completion\""));
+}
+
+}  // namespace tessera::text
