@@ -50,10 +50,9 @@ int list(const std::string& root) {
   for (const corpus::CacheEntry& entry : entries) {
     bytes += entry.bytes;
     const double age = static_cast<double>(std::max<std::int64_t>(now - entry.used_ns, 0)) * 1e-9;
-    std::cout << concat(entry.name, "  ", format_bytes(entry.bytes), "  ",
-                        format_count(static_cast<double>(entry.tokens)), " tokens  ",
-                        entry.in_use ? "in use" : concat("used ", format_duration(age), " ago"), "  ",
-                        sources_of(entry), "\n");
+    std::cout << concat(
+        entry.name, "  ", format_bytes(entry.bytes), "  ", format_count(static_cast<double>(entry.tokens)), " tokens  ",
+        entry.in_use ? "in use" : concat("used ", format_duration(age), " ago"), "  ", sources_of(entry), "\n");
   }
   std::cout << concat(root, ": ", entries.size(), entries.size() == 1 ? " entry, " : " entries, ", format_bytes(bytes),
                       "\n");
