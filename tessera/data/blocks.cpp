@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <tessera/base/error.h>
+#include <tessera/data/block_rows.h>
 #include <tessera/data/dataset.h>
 #include <tessera/format/indexed.h>
 
@@ -12,13 +13,6 @@ namespace tessera::data {
 namespace {
 
 constexpr std::int64_t kCheckedAtOnce = std::int64_t{16} << 20;  // tokens: well under a second
-
-void check_block_size(std::int64_t block_size) {
-  if (block_size < 2) {
-    throw InputError(
-        concat("block_size is ", block_size, "; it must be at least 2, for a block of T tokens scores T - 1 of them"));
-  }
-}
 
 // Every id must name a row of the embedding.
 template <class Id>
@@ -30,56 +24,59 @@ void check_ids(std::span<const Id> ids, std::int64_t vocab_size, const std::stri
                           "): tokenizer and model do not belong together"));
 }
 
-/// Rows of one length, one document each, everything scored that can be.
-class Blocks : public Dataset {
- public:
-  explicit Blocks(std::int64_t block_size) : block_size_(block_size) {}
-  std::int64_t max_length() const override { return block_size_; }
-  std::int64_t length(std::int64_t) const override { return block_size_; }
-  Row read(std::int64_t block) const override {
-    TESSERA_CHECK(block >= 0 && block < size(), "block ", block, " of ", size());
-    Row row{std::vector<std::int64_t>(static_cast<std::size_t>(block_size_)), {}, {0}};
-    read_ids(block * block_size_, row.ids);
-    row.labels = row.ids;
-    return row;
-  }
-
- protected:
-  virtual void read_ids(std::int64_t first, std::span<std::int64_t> out) const = 0;
-  std::int64_t block_size_;
-};
-
-class TokenBlocks final : public Blocks {
+class TokenBlocks final : public BlockRows {
  public:
   TokenBlocks(std::vector<std::int32_t> tokens, std::int64_t block_size)
-      : Blocks(block_size), tokens_(std::move(tokens)) {}
-  std::int64_t size() const override { return static_cast<std::int64_t>(tokens_.size()) / block_size_; }
+      : BlockRows(block_size, false), tokens_(std::move(tokens)) {}
+  std::int64_t size() const override { return static_cast<std::int64_t>(tokens_.size()) / max_length(); }
 
  private:
-  void read_ids(std::int64_t first, std::span<std::int64_t> out) const override {
-    std::copy_n(tokens_.begin() + first, out.size(), out.begin());
+  void read_ids(std::int64_t first, std::vector<std::int64_t>& out) const override {
+    out.insert(out.end(), tokens_.begin() + first, tokens_.begin() + first + max_length());
   }
+  std::vector<std::int64_t> starts_in(std::int64_t) const override { return {}; }
 
   std::vector<std::int32_t> tokens_;
 };
 
-class IndexedBlocks final : public Blocks {
+class IndexedBlocks final : public BlockRows {
  public:
-  IndexedBlocks(const std::string& path, std::int64_t block_size, std::int64_t vocab_size)
-      : Blocks(block_size), file_(path), path_(path), vocab_size_(vocab_size) {
+  IndexedBlocks(const std::string& path, std::int64_t block_size, std::int64_t vocab_size, bool documents)
+      : BlockRows(block_size, documents), file_(path), path_(path), vocab_size_(vocab_size) {
     if (file_.token_count() > kCheckedAtOnce) return;
-    std::vector<std::int64_t> block(static_cast<std::size_t>(block_size_));
-    for (std::int64_t i = 0; i < file_.token_count() / block_size_; ++i)
-      IndexedBlocks::read_ids(i * block_size_, block);
+    std::vector<std::int64_t> block;
+    for (std::int64_t i = 0; i < file_.token_count() / block_size; ++i) {
+      block.clear();
+      IndexedBlocks::read_ids(i * block_size, block);
+    }
   }
-  std::int64_t size() const override { return file_.token_count() / block_size_; }
+  std::int64_t size() const override { return file_.token_count() / max_length(); }
   std::int64_t token_count() const { return file_.token_count(); }
 
  private:
-  void read_ids(std::int64_t first, std::span<std::int64_t> out) const override {
-    file_.read(first, out);
-    check_ids(std::span<const std::int64_t>(out), vocab_size_, path_, first);
+  void read_ids(std::int64_t first, std::vector<std::int64_t>& out) const override {
+    const std::size_t old = out.size();
+    out.resize(old + static_cast<std::size_t>(max_length()));
+    const std::span<std::int64_t> ids = std::span(out).subspan(old);
+    file_.read(first, ids);
+    check_ids(std::span<const std::int64_t>(ids), vocab_size_, path_, first);
   }
+  std::vector<std::int64_t> starts_in(std::int64_t first) const override {
+    // by halves: the first document that begins at `first` or behind it
+    std::int64_t low = 0, high = file_.document_count();
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (begin_of(middle) < first)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    std::vector<std::int64_t> starts;
+    for (; low < file_.document_count() && begin_of(low) < first + max_length(); ++low)
+      if (starts.empty() || starts.back() != begin_of(low) - first) starts.push_back(begin_of(low) - first);
+    return starts;
+  }
+  std::int64_t begin_of(std::int64_t document) const { return file_.sequence_begin(file_.document_begin(document)); }
 
   format::IndexedDataset file_;
   std::string path_;
@@ -105,13 +102,35 @@ class Slice final : public Dataset {
   std::int64_t first_, count_;
 };
 
+}  // namespace
+
+Row BlockRows::read(std::int64_t block) const {
+  TESSERA_CHECK(block >= 0 && block < size(), "block ", block, " of ", size());
+  Row row{{}, {}, {0}};
+  row.ids.reserve(static_cast<std::size_t>(block_size_));
+  read_ids(block * block_size_, row.ids);
+  row.labels = row.ids;
+  if (!documents_) return row;
+  for (const std::int64_t start : starts_in(block * block_size_)) {
+    if (start == 0) continue;
+    row.document_starts.push_back(start);
+    row.labels[static_cast<std::size_t>(start)] = not_scored;  // the document before does not predict it
+  }
+  return row;
+}
+
+void check_block_size(std::int64_t block_size) {
+  if (block_size < 2) {
+    throw InputError(
+        concat("block_size is ", block_size, "; it must be at least 2, for a block of T tokens scores T - 1 of them"));
+  }
+}
+
 void check_not_empty(const Dataset& dataset, std::int64_t tokens, const std::string& source) {
   if (dataset.size() > 0) return;
   throw InputError(concat(source, ": has ", tokens, " tokens, fewer than one block of ", dataset.max_length(),
                           ": give more data or a smaller --block_size"));
 }
-
-}  // namespace
 
 std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,
                                             std::int64_t vocab_size, const std::string& source) {
@@ -123,10 +142,10 @@ std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, st
   return blocks;
 }
 
-std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int64_t block_size,
-                                              std::int64_t vocab_size) {
+std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int64_t block_size, std::int64_t vocab_size,
+                                              bool documents) {
   check_block_size(block_size);
-  auto blocks = std::make_shared<IndexedBlocks>(path, block_size, vocab_size);
+  auto blocks = std::make_shared<IndexedBlocks>(path, block_size, vocab_size, documents);
   check_not_empty(*blocks, blocks->token_count(), path);
   return blocks;
 }

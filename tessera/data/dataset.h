@@ -33,6 +33,8 @@ struct Row {
   std::vector<std::int64_t> types = {};
 };
 
+class Blend;  // blend.h
+
 /// Rows of tokens. Immutable: any number of threads may read.
 class Dataset {
  public:
@@ -41,6 +43,9 @@ class Dataset {
   virtual std::int64_t max_length() const = 0;              ///< tokens that a row may have at most
   virtual std::int64_t length(std::int64_t row) const = 0;  ///< tokens of a row; row in [0, size())
   virtual Row read(std::int64_t row) const = 0;
+  /// For a blend: in which order its rows are taken, by weights. size() is then the samples of an epoch, and rows are
+  /// in [0, Blend::rows()). Else null.
+  virtual const Blend* blend() const { return nullptr; }
 };
 
 // Blocks: rows of block_size tokens, one document each, labels = ids. A rest shorter than a block is dropped (as
@@ -52,9 +57,9 @@ std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, st
                                             std::int64_t vocab_size, const std::string& source);
 /// Blocks of a Megatron .bin/.idx pair, memory-mapped, as one stream over all documents. Ids are checked against
 /// vocab_size at once when there are at most 16 Mi tokens, and in every read: InputError naming file, position and
-/// numbers.
-std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int64_t block_size,
-                                              std::int64_t vocab_size);
+/// numbers. `documents`: the file's documents do not see each other where they share a block.
+std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int64_t block_size, std::int64_t vocab_size,
+                                              bool documents = false);
 /// Rows [first, first + count) of another dataset.
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> all, std::int64_t first, std::int64_t count);
 
@@ -63,25 +68,27 @@ using ReadProgress = std::function<void(const std::string& path, std::uint64_t d
 /// Logs "FILE: 12.0 MiB of 40.0 MiB tokenized (30%)" every five seconds; short work stays silent.
 ReadProgress logged_progress();
 
-/// The ids of a text as run_clm.py makes them: each line, its '\n' included, is encoded by itself and the ids are
-/// joined. (So white space never merges into one token across a line end; '\r' is left as it is. A tokenizer with a
-/// prefix or suffix, such as Llama 3's <|begin_of_text|>, puts it around every line, as transformers does there.)
-/// `name` is what progress is told; the result does not depend on the number of threads.
-std::vector<std::int32_t> encode_lines(std::string_view text, const text::Tokenizer& tokenizer, int threads = 1,
-                                       const std::string& name = "", const ReadProgress& progress = {});
-
 struct Datasets {
   std::shared_ptr<const Dataset> train, validation;  ///< validation may be empty (nullptr)
   double train_bytes_per_token = 0;                  ///< bytes per token of text input; 0 when unknown
   std::vector<std::string> notes, warnings;          ///< for the log, to be said once (by rank 0)
 };
 
-/// Opens train_file/validation_file: .txt tokenised in memory and .bin/.idx mapped, both cut into blocks; .jsonl read
-/// as examples of at most max_seq_length (0: block_size) tokens, `packing` puts several in a row. Without
-/// validation_file the last validation_split_percentage of the blocks or examples, at least one, is held out (none when
-/// want_validation is false or the percentage is 0). run_clm.py holds out the *first* lines of the text, before it cuts
-/// blocks: to compare with it, give both files. A missing or empty file, an unknown extension, an id >= vocab_size,
-/// fewer tokens than one block, or lines that are no examples throw InputError with the numbers.
+/// Opens what train_file and validation_file name (corpus/data_list.h). Text, several files of it one after the other,
+/// becomes one stream of tokens as run_clm.py makes it: each line, its '\n' included, is encoded by itself and the ids
+/// are joined. (So white space never merges into one token across a line end; '\r' is left as it is. A tokenizer with a
+/// prefix or suffix, such as Llama 3's <|begin_of_text|>, puts it around every line, as transformers does there.) The
+/// stream, like that of a .bin/.idx, is cut into blocks. Records of other files are examples of at most max_seq_length
+/// (0: block_size) tokens; `packing` puts several in a row. Tokens are made once for all processes and runs and lie in
+/// data_cache_dir (corpus/cache/cache.h): no process holds them in memory. Up to 1 MiB of data is not kept there.
+///
+/// Files without weights are seen once an epoch each, with weights in their proportions (blend.h). Without
+/// validation_file the last validation_split_percentage of the blocks or examples of each kind of file and part, at
+/// least one of all, is held out (none when want_validation is false or the percentage is 0); run_clm.py holds out the
+/// *first* lines of the text, before it cuts blocks: to compare with it, give both files. Files to validate on are all
+/// read once, whatever their weights. A missing or empty file, an unknown extension, an id >= vocab_size, fewer tokens
+/// than one block, or records that are no examples throw InputError with the numbers; no room for the tokens throws
+/// Error.
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {});
 
@@ -91,7 +98,8 @@ void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);
 /// The order of rows: index of the i-th sample of a run (i counts samples over all epochs). A pure function of
 /// (strategy, seed, i) and of the size, or for group_by_length the lengths and rows_per_step, of the dataset: the same
 /// on any world size. O(1) to seek; group_by_length first prepares the epoch it lands in, O(n log n), and keeps that
-/// order. `sequential`: file order, epochs repeating. `random`: every epoch another permutation, keyed by (seed, epoch)
+/// order. In a blend BlendOrder says the part of each sample; the strategy holds within parts. `sequential`: file
+/// order, epochs repeating. `random`: every epoch another permutation, keyed by (seed, epoch)
 /// (sampler.cpp says which). `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into
 /// megabatches of up to 50 steps, each sorted by length, longest first; the longest row of all comes first, so that an
 /// epoch that does not fit the memory fails at once. Copies share their state; any number of threads may use one.
@@ -111,6 +119,7 @@ class Sampler {
   std::int64_t size_;
   std::uint64_t seed_;
   std::shared_ptr<Groups> groups_;  // group_by_length
+  std::shared_ptr<const Blend> blend_;
 };
 
 /// What a batch that holds a part of every row's tokens must say of the whole (parallel/context/batch.h).

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Examples for fine-tuning, from a .jsonl file whose lines are all of one kind (fields in any order):
+/// Examples for fine-tuning, from files whose records are all of one kind (fields in any order):
 ///
 ///   {"text": "..."}                                   everything is scored
 ///   {"prompt": "...", "completion": "..."}            the completion and the end of the text are scored
@@ -28,58 +28,37 @@
 
 namespace tessera::data {
 
-/// Tokens of many examples, one after another, and which of them are scored.
-class Examples {
+/// Tokens of many examples, and which of them are scored. Immutable: any number of threads may read.
+class ExampleSource {
  public:
-  std::int64_t size() const { return static_cast<std::int64_t>(begins_.size()) - 1; }
-  std::int64_t length(std::int64_t example) const { return begin(example + 1) - begin(example); }
-  std::span<const std::int32_t> ids(std::int64_t example) const;
-  /// ids, or -100 where not scored. The first token, which nothing predicts, is treated like the others.
-  void append_labels(std::int64_t example, std::vector<std::int64_t>& labels) const;
-
-  void add(std::span<const std::int32_t> ids, const std::vector<bool>& scored);
-
- private:
-  std::int64_t begin(std::int64_t example) const { return begins_[static_cast<std::size_t>(example)]; }
-
-  std::vector<std::int64_t> begins_ = {0};  // and the end of the last
-  std::vector<std::int32_t> ids_;
-  std::vector<bool> scored_;
+  virtual ~ExampleSource() = default;
+  virtual std::int64_t size() const = 0;
+  virtual std::int64_t length(std::int64_t example) const = 0;
+  virtual std::int64_t longest() const = 0;  ///< tokens of the longest
+  /// Lengths of examples [first, first + count), in order.
+  virtual void lengths(std::int64_t first, std::int64_t count, const std::function<void(std::int64_t)>& take) const = 0;
+  /// Appends its ids and labels: ids, or -100 where not scored. The first token, which nothing predicts, is treated
+  /// like the others.
+  virtual void append(std::int64_t example, std::vector<std::int64_t>& ids,
+                      std::vector<std::int64_t>& labels) const = 0;
 };
 
 struct ExampleOptions {
+  std::string column_map = {};      ///< what the file calls the fields (corpus/columns.h)
   std::string text_field = "text";  ///< another name than "text" decides by itself what kind the lines are
   std::int64_t max_length = 0;      ///< tokens; longer examples are cut
   std::int64_t vocab_size = 0;      ///< every id must be below
   bool assistant_only = true;       ///< messages: score only what the assistant says; else all of the text
-  int threads = 1;
 };
-
-/// What reading found, for the log.
-struct ExampleFile {
-  Examples examples;
-  const char* kind = "";                   ///< "text", "prompt and completion", "messages"
-  std::int64_t tokens = 0, scored = 0;     ///< tokens of the examples kept; scored ones at positions >= 1
-  std::int64_t cut = 0, dropped = 0;       ///< examples
-  std::uint64_t text_bytes = 0;            ///< bytes of all texts, before they were cut
-  std::uint64_t text_tokens = 0;           ///< that these became
-  std::vector<std::string> unused_fields;  ///< sorted
-};
-
-/// Reads and tokenizes a file; lines are shared out among threads, the result does not depend on their number. Lines
-/// that are not JSON, mix kinds, miss a field, hold another type or nothing to score throw one InputError that lists up
-/// to 20 of them as file:line:column.
-ExampleFile read_examples(const std::string& path, const text::Tokenizer& tokenizer, const ExampleOptions& options,
-                          const ReadProgress& progress = {});
 
 /// Examples [first, first + count) as rows, one in each.
-std::shared_ptr<const Dataset> example_rows(std::shared_ptr<const Examples> examples, std::int64_t first,
+std::shared_ptr<const Dataset> example_rows(std::shared_ptr<const ExampleSource> examples, std::int64_t first,
                                             std::int64_t count);
 
 /// Examples [first, first + count) packed into rows of at most `capacity` tokens (which no example exceeds). The first
 /// token of every document is not scored. Rows are in the order of their first examples; which examples share one is
 /// decided by pack(), a pure function of their lengths.
-std::shared_ptr<const Dataset> packed_rows(std::shared_ptr<const Examples> examples, std::int64_t first,
+std::shared_ptr<const Dataset> packed_rows(std::shared_ptr<const ExampleSource> examples, std::int64_t first,
                                            std::int64_t count, std::int64_t capacity);
 
 /// Best-fit decreasing: the longest first, each into the fullest row that has room. Returns rows of indices into

@@ -18,6 +18,7 @@ class ObjectiveRows final : public Dataset {
   std::int64_t max_length() const override { return rows_->max_length(); }
   std::int64_t length(std::int64_t row) const override { return rows_->length(row); }
   Row read(std::int64_t row) const override { return rows_->read(row); }
+  const Blend* blend() const override { return rows_->blend(); }
   const Objective& objective() const { return objective_; }
 
  private:

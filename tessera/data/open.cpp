@@ -1,6 +1,7 @@
 // From the flags to datasets.
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -8,25 +9,36 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/corpus/data_list.h>
+#include <tessera/corpus/sources.h>
+#include <tessera/data/blend.h>
 #include <tessera/data/dataset.h>
 #include <tessera/data/examples.h>
+#include <tessera/data/stored.h>
+#include <tessera/data/text_records.h>
 
 namespace tessera::data {
 namespace {
 
-constexpr const char* kinds = ".txt (text), .jsonl (examples), or .bin with .idx beside it (tokens)";
+constexpr std::chrono::seconds between_lines(5);
 
-/// What a file holds: blocks or examples.
+/// What a list names of one part: blocks or examples, of files of one kind.
 struct Contents {
+  std::string name;  ///< the first file
   std::shared_ptr<const Dataset> blocks;
-  std::shared_ptr<const Examples> examples;
-  double bytes_per_token = 0;
+  std::shared_ptr<const ExampleSource> examples;
+  double text_bytes = 0, text_tokens = 0;  ///< where it is text
 
   std::int64_t count() const { return blocks ? blocks->size() : examples->size(); }
   const char* unit() const { return blocks ? "block" : "example"; }
 };
 
-bool ends_with(const std::string& path, std::string_view extension) { return to_lower(path).ends_with(extension); }
+/// What has one weight (0: all there is).
+struct Part {
+  double weight = 0;
+  std::vector<Contents> contents;
+};
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
@@ -44,25 +56,23 @@ class Opener {
         example_length_(config.max_seq_length > 0 ? config.max_seq_length : block_size),
         progress_(progress) {}
 
-  Contents open(const std::string& flag, const std::string& path) {
-    if (path.empty())
-      throw InputError(concat("--", flag, " is not given: there is nothing to train on; name a file: ", kinds));
-    if (!path_exists(path)) throw InputError(concat("--", flag, ": no such file: ", path));
-    if (is_directory(path)) throw InputError(concat("--", flag, ": ", path, " is a folder; expected ", kinds));
-    if (ends_with(path, ".txt")) return open_text(path);
-    if (ends_with(path, ".jsonl")) return open_examples(path);
-    if (ends_with(path, ".bin") || ends_with(path, ".idx"))
-      return {indexed_blocks(path, block_size_, vocab_size_), nullptr, 0};
-    throw InputError(concat("--", flag, ": ", path, ": unknown kind of file; expected ", kinds));
+  std::vector<Part> open(const std::string& flag, const std::string& list, corpus::Split split) {
+    const auto named = corpus::parse_data_list(list);
+    if (named.empty())
+      throw InputError(concat("--", flag, " is not given: there is nothing to train on; name a file of text (.txt), ",
+                              "examples (.jsonl), or tokens (.bin with .idx beside it)"));
+    std::vector<Part> parts;
+    for (const corpus::DataPart& part : named) parts.push_back({part.weight, open_part(flag, part, split)});
+    return parts;
   }
 
-  /// [first, first + count) of a file, as rows.
+  /// Rows [first, first + count) of some contents.
   std::shared_ptr<const Dataset> rows(const Contents& contents, std::int64_t first, std::int64_t count) {
     if (contents.blocks) return count == contents.count() ? contents.blocks : slice(contents.blocks, first, count);
     if (!config_.packing) return example_rows(contents.examples, first, count);
     auto packed = packed_rows(contents.examples, first, count, example_length_);
     std::int64_t tokens = 0;
-    for (std::int64_t i = first; i < first + count; ++i) tokens += contents.examples->length(i);
+    contents.examples->lengths(first, count, [&](std::int64_t length) { tokens += length; });
     notes.push_back(
         concat("packing: ", count, " examples in ", packed->size(), " rows of ", example_length_, " tokens, ",
                percent(static_cast<double>(tokens), static_cast<double>(packed->size() * example_length_)), " full"));
@@ -74,44 +84,98 @@ class Opener {
  private:
   int threads() const { return at::get_num_threads(); }
 
-  Contents open_text(const std::string& path) {
-    const MappedFile file(path);
-    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-    if (text.empty()) throw InputError(concat(path, ": is empty: there is nothing to train on"));
-    if (!is_utf8(text))
-      warnings.push_back(
-          concat(path, ": is not valid UTF-8 throughout; the tokenizer decides what becomes of ill-formed bytes"));
-    std::vector<std::int32_t> tokens = encode_lines(text, tokenizer_, threads(), path, progress_);
-    const double bytes_per_token = ratio(static_cast<double>(text.size()), static_cast<double>(tokens.size()));
-    return {token_blocks(std::move(tokens), block_size_, vocab_size_, path), nullptr, bytes_per_token};
+  std::vector<Contents> open_part(const std::string& flag, const corpus::DataPart& part, corpus::Split split) {
+    std::vector<corpus::SourceFile> text, records;
+    std::vector<Contents> contents;
+    for (const std::string& place : part.places) {
+      if (!corpus::is_pattern(place) && !path_exists(place))
+        throw InputError(concat("--", flag, ": no such file: ", place));
+      const bool has_split = is_directory(place) && corpus::has_split(place, split);
+      for (corpus::SourceFile& file : corpus::find_sources(place, has_split ? split : corpus::Split::train)) {
+        if (file.kind == corpus::FileKind::tokens) {
+          contents.push_back(
+              {file.path, indexed_blocks(file.path, block_size_, vocab_size_, config_.reset_position_ids), nullptr});
+        } else {
+          if (file.bytes == 0) throw InputError(concat(file.path, ": is empty: there is nothing to train on"));
+          (file.kind == corpus::FileKind::text ? text : records).push_back(std::move(file));
+        }
+      }
+    }
+    if (!text.empty()) contents.push_back(open_text(std::move(text)));
+    if (!records.empty()) contents.push_back(open_examples(std::move(records)));
+    return contents;
   }
 
-  Contents open_examples(const std::string& path) {
-    const ExampleOptions options{.text_field = config_.text_column_name,
+  Contents open_text(std::vector<corpus::SourceFile> files) {
+    const std::string name = files.front().path;
+    const auto tokens = open_tokens(lines_request(std::move(files), tokenizer_, threads()), tokenizer_,
+                                    config_.data_cache_dir, progress_, notes);
+    if (tokens.tally.ill_formed)
+      warnings.push_back(
+          concat(name, ": is not valid UTF-8 throughout; the tokenizer decides what becomes of ill-formed bytes"));
+    check_ids(name, tokens);
+    return {name, stored_blocks(tokens.store, block_size_, config_.reset_position_ids, name), nullptr,
+            static_cast<double>(tokens.tally.text_bytes), static_cast<double>(tokens.tally.text_tokens)};
+  }
+
+  Contents open_examples(std::vector<corpus::SourceFile> files) {
+    const std::string name = files.front().path;
+    const ExampleOptions options{.column_map = config_.column_map,
+                                 .text_field = config_.text_column_name,
                                  .max_length = example_length_,
                                  .vocab_size = vocab_size_,
-                                 .assistant_only = config_.assistant_only_loss,
-                                 .threads = threads()};
-    ExampleFile file = read_examples(path, tokenizer_, options, progress_);
-    describe(path, file);
-    const double bytes_per_token = ratio(static_cast<double>(file.text_bytes), static_cast<double>(file.text_tokens));
-    return {nullptr, std::make_shared<const Examples>(std::move(file.examples)), bytes_per_token};
+                                 .assistant_only = config_.assistant_only_loss};
+    const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),
+                                    tokenizer_, config_.data_cache_dir, progress_, notes);
+    check_ids(name, tokens);
+    check_usable(name, tokens.tally);
+    describe(name, tokens.tally);
+    return {name, nullptr, stored_examples(tokens.store, tokens.tally.longest),
+            static_cast<double>(tokens.tally.text_bytes), static_cast<double>(tokens.tally.text_tokens)};
   }
 
-  void describe(const std::string& path, const ExampleFile& file) {
-    const std::int64_t count = file.examples.size();
-    notes.push_back(concat(path, ": ", count, count == 1 ? " example (" : " examples (", file.kind, "), ", file.tokens,
-                           " tokens, ", percent(static_cast<double>(file.scored), static_cast<double>(file.tokens)),
-                           " of them scored"));
-    if (file.cut > 0)
-      warnings.push_back(concat(path, ": ", file.cut, " of ", count, " examples are longer than ", example_length_,
+  /// Every id must name a row of the embedding.
+  void check_ids(const std::string& name, const corpus::CachedTokens& tokens) const {
+    if (tokens.tally.largest_id < vocab_size_) return;
+    std::vector<std::int64_t> ids;
+    std::int64_t position = 0, id = tokens.tally.largest_id;
+    for (bool found = false; !found;) {
+      constexpr std::int64_t at_once = 1 << 20;
+      ids.clear();
+      tokens.store->read(position, std::min(at_once, tokens.store->tokens() - position), ids);
+      const auto bad = std::find_if(ids.begin(), ids.end(), [&](std::int64_t id) { return id >= vocab_size_; });
+      position += bad - ids.begin();
+      found = bad != ids.end() || ids.empty();
+      if (bad != ids.end()) id = *bad;
+    }
+    throw InputError(concat(name, ": token ", position, " has id ", id, ", but the model's vocabulary has ",
+                            vocab_size_, " entries (ids 0 to ", vocab_size_ - 1,
+                            "): tokenizer and model do not belong together"));
+  }
+
+  void check_usable(const std::string& name, const corpus::Tally& tally) const {
+    if (tally.kind.empty()) throw InputError(concat(name, ": has no lines: there is nothing to train on"));
+    if (tally.records == 0)
+      throw InputError(concat(name, ": none of its ", tally.dropped, " examples has a scored token within the first ",
+                              example_length_, " tokens: raise --max_seq_length or shorten the prompts"));
+  }
+
+  void describe(const std::string& name, const corpus::Tally& tally) {
+    const std::int64_t count = tally.records;
+    notes.push_back(concat(
+        name, ": ", count, count == 1 ? " example (" : " examples (", tally.kind, "), ", tally.tokens, " tokens, ",
+        percent(static_cast<double>(tally.scored), static_cast<double>(tally.tokens)), " of them scored"));
+    if (tally.cut > 0)
+      warnings.push_back(concat(name, ": ", tally.cut, " of ", count, " examples are longer than ", example_length_,
                                 " tokens and were cut (--max_seq_length)"));
-    if (file.dropped > 0)
-      warnings.push_back(concat(path, ": ", file.dropped, file.dropped == 1 ? " example was" : " examples were",
+    if (tally.dropped > 0)
+      warnings.push_back(concat(name, ": ", tally.dropped, tally.dropped == 1 ? " example was" : " examples were",
                                 " left out: no scored token within the first ", example_length_,
                                 " tokens (--max_seq_length)"));
-    if (!file.unused_fields.empty())
-      warnings.push_back(concat(path, ": fields that are not used: ", join(file.unused_fields)));
+    if (!tally.unused_fields.empty())
+      warnings.push_back(
+          concat(name, ": fields that are not used: ",
+                 join(std::vector<std::string>(tally.unused_fields.begin(), tally.unused_fields.end()))));
   }
 
   const DataConfig& config_;
@@ -121,42 +185,88 @@ class Opener {
   const ReadProgress& progress_;
 };
 
-/// Blocks or examples to hold out, for evaluation, at the end of a file.
-std::int64_t held_out(const Contents& contents, double percentage, const std::string& path) {
-  const std::int64_t count = contents.count();
+/// Blocks or examples to hold out, for evaluation, at the end of each contents; in order. At least one of all: the
+/// largest gives it.
+std::vector<std::int64_t> held_out(const std::vector<Part>& parts, double percentage) {
   if (!(percentage >= 0 && percentage < 100))
     throw InputError(
         concat("--validation_split_percentage is ", percentage, "; it must be at least 0 and less than 100"));
-  if (percentage == 0) return 0;
-  if (count < 2)
-    throw InputError(concat(path, ": has ", count, " ", contents.unit(),
+  std::vector<std::int64_t> out, counts;
+  const Contents* largest = nullptr;
+  std::size_t at = 0;
+  std::int64_t all = 0;
+  for (const Part& part : parts) {
+    for (const Contents& contents : part.contents) {
+      const std::int64_t count = contents.count();
+      const auto share = static_cast<std::int64_t>(std::floor(static_cast<double>(count) * percentage / 100));
+      out.push_back(std::min(share, count - 1));
+      all += out.back();
+      if (largest != nullptr && largest->count() >= count) continue;
+      largest = &contents;
+      at = out.size() - 1;
+    }
+  }
+  if (percentage == 0 || all > 0) return out;
+  if (largest->count() < 2)
+    throw InputError(concat(largest->name, ": has ", largest->count(), " ", largest->unit(),
                             ": none can be held out for evaluation; give --validation_file or more data",
-                            contents.blocks ? ", or a smaller --block_size" : ""));
-  const auto share = static_cast<std::int64_t>(std::floor(static_cast<double>(count) * percentage / 100));
-  return std::clamp<std::int64_t>(share, 1, count - 1);
+                            largest->blocks ? ", or a smaller --block_size" : ""));
+  out[at] = 1;
+  return out;
 }
+
+bool has_weights(const std::vector<Part>& parts) { return parts.front().weight > 0; }
 
 }  // namespace
 
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress) {
   Opener opener(config, tokenizer, block_size, vocab_size, progress);
-  const Contents train = opener.open("train_file", config.train_file);
-  Datasets datasets;
-  datasets.train_bytes_per_token = train.bytes_per_token;
-  std::int64_t kept = train.count();
+  const std::vector<Part> train = opener.open("train_file", config.train_file, corpus::Split::train);
+  std::vector<Part> validation;
   if (want_validation && !config.validation_file.empty()) {
-    const Contents validation = opener.open("validation_file", config.validation_file);
-    datasets.validation = opener.rows(validation, 0, validation.count());
-  } else if (want_validation) {
-    const std::int64_t out = held_out(train, config.validation_split_percentage, config.train_file);
-    kept -= out;
-    if (out > 0) datasets.validation = opener.rows(train, kept, out);
+    validation = opener.open("validation_file", config.validation_file, corpus::Split::validation);
+    if (has_weights(validation))
+      opener.notes.push_back("--validation_file: weights are for training; every row is evaluated once");
   }
-  datasets.train = opener.rows(train, 0, kept);
+  std::vector<std::int64_t> out;
+  if (want_validation && validation.empty()) out = held_out(train, config.validation_split_percentage);
+
+  Datasets datasets;
+  std::vector<std::shared_ptr<const Dataset>> parts, held;
+  std::vector<double> weights;
+  double text_bytes = 0, text_tokens = 0;
+  std::size_t number = 0;
+  for (const Part& part : train) {
+    std::vector<std::shared_ptr<const Dataset>> kept;
+    for (const Contents& contents : part.contents) {
+      text_bytes += contents.text_bytes;
+      text_tokens += contents.text_tokens;
+      const std::int64_t count = contents.count(), without = out.empty() ? 0 : out[number++];
+      if (without > 0) held.push_back(opener.rows(contents, count - without, without));
+      kept.push_back(opener.rows(contents, 0, count - without));
+    }
+    parts.push_back(joined(std::move(kept)));
+    weights.push_back(part.weight);
+  }
+  for (const Part& part : validation)
+    for (const Contents& contents : part.contents) held.push_back(opener.rows(contents, 0, contents.count()));
+  if (!held.empty()) datasets.validation = joined(std::move(held));
+  datasets.train =
+      has_weights(train) ? blended(std::move(parts), weights, config.blend_mode) : joined(std::move(parts));
+  datasets.train_bytes_per_token = ratio(text_bytes, text_tokens);
   datasets.notes = std::move(opener.notes);
   datasets.warnings = std::move(opener.warnings);
   return datasets;
+}
+
+ReadProgress logged_progress() {
+  using Clock = std::chrono::steady_clock;
+  return [last = Clock::now()](const std::string& path, std::uint64_t done, std::uint64_t of) mutable {
+    if (done >= of || Clock::now() - last < between_lines) return;
+    last = Clock::now();
+    log::info(path, ": ", format_bytes(done), " of ", format_bytes(of), " tokenized (", 100 * done / of, "%)");
+  };
 }
 
 void require_blocks(const Dataset& dataset, std::int64_t rows_per_step) {

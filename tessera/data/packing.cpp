@@ -13,17 +13,14 @@ namespace {
 
 class ExampleRows final : public Dataset {
  public:
-  ExampleRows(std::shared_ptr<const Examples> examples, std::int64_t first, std::int64_t count)
-      : examples_(std::move(examples)), first_(first), count_(count) {
-    for (std::int64_t row = 0; row < count_; ++row) longest_ = std::max(longest_, length(row));
-  }
+  ExampleRows(std::shared_ptr<const ExampleSource> examples, std::int64_t first, std::int64_t count)
+      : examples_(std::move(examples)), first_(first), count_(count) {}
   std::int64_t size() const override { return count_; }
-  std::int64_t max_length() const override { return longest_; }
+  std::int64_t max_length() const override { return examples_->longest(); }
   std::int64_t length(std::int64_t row) const override { return examples_->length(example(row)); }
   Row read(std::int64_t row) const override {
-    const auto ids = examples_->ids(example(row));
-    Row out{{ids.begin(), ids.end()}, {}, {0}};
-    examples_->append_labels(example(row), out.labels);
+    Row out{{}, {}, {0}};
+    examples_->append(example(row), out.ids, out.labels);
     return out;
   }
 
@@ -33,13 +30,13 @@ class ExampleRows final : public Dataset {
     return first_ + row;
   }
 
-  std::shared_ptr<const Examples> examples_;
-  std::int64_t first_, count_, longest_ = 0;
+  std::shared_ptr<const ExampleSource> examples_;
+  std::int64_t first_, count_;
 };
 
 class PackedRows final : public Dataset {
  public:
-  PackedRows(std::shared_ptr<const Examples> examples, std::vector<std::vector<std::int64_t>> rows,
+  PackedRows(std::shared_ptr<const ExampleSource> examples, std::vector<std::vector<std::int64_t>> rows,
              std::int64_t capacity)
       : examples_(std::move(examples)), rows_(std::move(rows)), capacity_(capacity) {}
   std::int64_t size() const override { return static_cast<std::int64_t>(rows_.size()); }
@@ -54,9 +51,7 @@ class PackedRows final : public Dataset {
     for (const std::int64_t example : examples_of(row)) {
       const auto start = out.ids.size();
       out.document_starts.push_back(static_cast<std::int64_t>(start));
-      const auto ids = examples_->ids(example);
-      out.ids.insert(out.ids.end(), ids.begin(), ids.end());
-      examples_->append_labels(example, out.labels);
+      examples_->append(example, out.ids, out.labels);
       out.labels[start] = not_scored;  // the document before does not predict it
     }
     return out;
@@ -68,28 +63,12 @@ class PackedRows final : public Dataset {
     return rows_[static_cast<std::size_t>(row)];
   }
 
-  std::shared_ptr<const Examples> examples_;
+  std::shared_ptr<const ExampleSource> examples_;
   std::vector<std::vector<std::int64_t>> rows_;
   std::int64_t capacity_;
 };
 
 }  // namespace
-
-std::span<const std::int32_t> Examples::ids(std::int64_t example) const {
-  return std::span(ids_).subspan(static_cast<std::size_t>(begin(example)), static_cast<std::size_t>(length(example)));
-}
-
-void Examples::append_labels(std::int64_t example, std::vector<std::int64_t>& labels) const {
-  for (std::int64_t at = begin(example); at < begin(example + 1); ++at)
-    labels.push_back(scored_[static_cast<std::size_t>(at)] ? ids_[static_cast<std::size_t>(at)] : not_scored);
-}
-
-void Examples::add(std::span<const std::int32_t> ids, const std::vector<bool>& scored) {
-  TESSERA_CHECK(ids.size() == scored.size(), ids.size(), " ids, ", scored.size(), " marks");
-  ids_.insert(ids_.end(), ids.begin(), ids.end());
-  scored_.insert(scored_.end(), scored.begin(), scored.end());
-  begins_.push_back(static_cast<std::int64_t>(ids_.size()));
-}
 
 std::vector<std::vector<std::int64_t>> pack(std::span<const std::int64_t> lengths, std::int64_t capacity) {
   std::vector<std::int64_t> order(lengths.size());
@@ -120,19 +99,20 @@ std::vector<std::vector<std::int64_t>> pack(std::span<const std::int64_t> length
   return rows;
 }
 
-std::shared_ptr<const Dataset> example_rows(std::shared_ptr<const Examples> examples, std::int64_t first,
+std::shared_ptr<const Dataset> example_rows(std::shared_ptr<const ExampleSource> examples, std::int64_t first,
                                             std::int64_t count) {
   TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= examples->size(), "examples [", first, ", ", first + count,
                 ") of ", examples->size());
   return std::make_shared<ExampleRows>(std::move(examples), first, count);
 }
 
-std::shared_ptr<const Dataset> packed_rows(std::shared_ptr<const Examples> examples, std::int64_t first,
+std::shared_ptr<const Dataset> packed_rows(std::shared_ptr<const ExampleSource> examples, std::int64_t first,
                                            std::int64_t count, std::int64_t capacity) {
   TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= examples->size(), "examples [", first, ", ", first + count,
                 ") of ", examples->size());
   std::vector<std::int64_t> lengths;
-  for (std::int64_t i = first; i < first + count; ++i) lengths.push_back(examples->length(i));
+  lengths.reserve(static_cast<std::size_t>(count));
+  examples->lengths(first, count, [&](std::int64_t length) { lengths.push_back(length); });
   auto rows = pack(lengths, capacity);
   for (auto& row : rows)
     for (std::int64_t& i : row) i += first;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tessera/base/error.h>
+#include <tessera/data/blend.h>
 #include <tessera/data/dataset.h>
 
 namespace tessera::data {
@@ -99,6 +100,11 @@ Sampler::Sampler(SamplingStrategy strategy, std::int64_t dataset_size, std::uint
 Sampler::Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step)
     : random_(strategy == SamplingStrategy::random), size_(dataset.size()), seed_(seed) {
   check_size(size_);
+  if (const Blend* blend = dataset.blend()) {
+    if (strategy == SamplingStrategy::group_by_length)
+      throw InputError("group_by_length sorts rows of all data together: it does not go with the weights of a blend");
+    blend_ = std::make_shared<const Blend>(*blend);
+  }
   if (strategy == SamplingStrategy::group_by_length) {
     TESSERA_CHECK(rows_per_step >= 1, rows_per_step, " rows per step");
     groups_ = std::make_shared<Groups>();
@@ -111,6 +117,14 @@ Sampler::Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_
 
 std::int64_t Sampler::operator()(std::int64_t i) const {
   TESSERA_CHECK(i >= 0, "sample ", i);
+  if (blend_) {
+    const Blend::Place place = (*blend_)(i);
+    const std::int64_t epoch = place.number / place.size, position = place.number % place.size;
+    if (!random_) return place.begin + position;
+    const std::uint64_t key = epoch_key(mix(seed_) ^ static_cast<std::uint64_t>(place.part), epoch);
+    return place.begin + static_cast<std::int64_t>(permuted(static_cast<std::uint64_t>(position),
+                                                            static_cast<std::uint64_t>(place.size), key));
+  }
   const std::int64_t epoch = i / size_, position = i % size_;
   if (groups_) {
     const std::scoped_lock lock(groups_->mutex);

@@ -1,13 +1,17 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/corpus/sources.h>
+#include <tessera/data/blend.h>
 #include <tessera/data/dataset.h>
+#include <tessera/data/text_records.h>
 #include <tessera/format/indexed.h>
 
 #include "fake_tokenizer.h"
@@ -47,6 +51,16 @@ class DatasetTest : public ::testing::Test {
                 bool validation = true) {
     return open_datasets(config, tokenizer_, block_size, vocab_size, validation);
   }
+  /// The ids of a file of text.
+  std::vector<std::int64_t> encoded(const std::string& text, const text::Tokenizer& tokenizer, int threads = 1,
+                                    const ReadProgress& progress = {}) {
+    std::vector<std::string> notes;
+    const auto request = lines_request({corpus::source_file(write("lines.txt", text))}, tokenizer, threads);
+    const auto tokens = open_tokens(request, tokenizer, "none", progress, notes);
+    std::vector<std::int64_t> ids;
+    tokens.store->read(0, tokens.store->tokens(), ids);
+    return ids;
+  }
   void expect_complaint(const DataConfig& config, const std::string& part, std::int64_t block_size = 4,
                         std::int64_t vocab_size = 256) {
     try {
@@ -62,14 +76,13 @@ class DatasetTest : public ::testing::Test {
 };
 
 TEST_F(DatasetTest, TextIsEncodedLineByLine) {
-  EXPECT_EQ(encode_lines("a\n b\n", tokenizer_), (std::vector<std::int32_t>{'a', 0, 0, 'b', 0}));
-  EXPECT_EQ(encode_lines("a\n\n\nb", tokenizer_), (std::vector<std::int32_t>{'a', 0, 0, 0, 'b'}));
-  EXPECT_TRUE(encode_lines("", tokenizer_).empty());
+  EXPECT_EQ(encoded("a\n b\n", tokenizer_), (std::vector<std::int64_t>{'a', 0, 0, 'b', 0}));
+  EXPECT_EQ(encoded("a\n\n\nb", tokenizer_), (std::vector<std::int64_t>{'a', 0, 0, 0, 'b'}));
   struct : FakeTokenizer {
     std::vector<std::int32_t> prefix() const override { return {1, 2}; }
     std::vector<std::int32_t> suffix() const override { return {3}; }
   } wrapping;
-  EXPECT_EQ(encode_lines("a\nb", wrapping), (std::vector<std::int32_t>{1, 2, 'a', 0, 3, 1, 2, 'b', 3}));
+  EXPECT_EQ(encoded("a\nb", wrapping), (std::vector<std::int64_t>{1, 2, 'a', 0, 3, 1, 2, 'b', 3}));
 }
 
 TEST_F(DatasetTest, BlocksAreCutInOrderAndTheRestIsDropped) {
@@ -118,8 +131,8 @@ TEST_F(DatasetTest, IndexedFilesAreOneStream) {
 TEST_F(DatasetTest, BadInputIsNamed) {
   expect_complaint(from(""), "--train_file is not given");
   expect_complaint(from(path_join(folder_.path(), "absent.txt")), "--train_file: no such file: ");
-  expect_complaint(from(folder_.path()), "is a folder");
-  expect_complaint(from(write("t.parquet", "x")), "t.parquet: unknown kind of file; expected .txt");
+  expect_complaint(from(folder_.path()), folder_.path());  // holds nothing
+  expect_complaint(from(write("t.odt", "x")), "t.odt");
   expect_complaint(from(write("e.txt", "")), "e.txt: is empty");
   const auto train = write("t.txt", "abcdefghij");
   expect_complaint(from(train), "t.txt: has 10 tokens, fewer than one block of 11", 11);
@@ -130,7 +143,7 @@ TEST_F(DatasetTest, BadInputIsNamed) {
   expect_complaint(from(train, -1), "--validation_split_percentage is -1");
   expect_complaint(from(train, 5, "absent.txt"), "--validation_file: no such file: absent.txt");
   expect_complaint(from(write("lone.bin", "xx")), "lone");
-  expect_complaint(from(write("x.jsonl", "{}\n")), "x.jsonl:1:1: has none of the fields of an example");
+  expect_complaint(from(write("x.jsonl", "{}\n")), "x.jsonl:1:1");
   expect_complaint(from(write("one.jsonl", "{\"text\": \"ab\"}\n")), "one.jsonl: has 1 example: none can be held out");
   const auto indexed = write_indexed("m", {{1, 2, 3}, {4, 5}, {6, 7, 8, 9, 10, 11}});
   expect_complaint(from(indexed), "token 6 has id 7, but the model's vocabulary has 7 entries", 4, 7);
@@ -141,7 +154,7 @@ TEST_F(DatasetTest, ThreadsAndPiecesChangeNoToken) {
   std::string text = "begin ";
   while (text.size() < 3'000'000) text += concat("line ", text.size(), "  of words\n", text.size() % 3 ? "" : "\n \n");
   text += std::string(400'000, 'x') + "\nno line feed at the end";
-  std::vector<std::int32_t> expected;
+  std::vector<std::int64_t> expected;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
     const auto ids = tokenizer_.encode(std::string_view(text).substr(at, end - at));
@@ -150,9 +163,18 @@ TEST_F(DatasetTest, ThreadsAndPiecesChangeNoToken) {
   }
   std::uint64_t seen = 0;
   const auto progress = [&](const std::string&, std::uint64_t done, std::uint64_t) { seen = done; };
-  EXPECT_EQ(encode_lines(text, tokenizer_, 1, "t", progress), expected);
+  EXPECT_EQ(encoded(text, tokenizer_, 1, progress), expected);
   EXPECT_EQ(seen, text.size());
-  EXPECT_EQ(encode_lines(text, tokenizer_, 3), expected);
+  EXPECT_EQ(encoded(text, tokenizer_, 3), expected);
+  DataConfig config = from(write("kept.txt", text));
+  config.data_cache_dir = path_join(folder_.path(), "cache");
+  for (const char* said : {"tokens made, and kept in ", "tokens found in "}) {
+    const Datasets kept = open(config, 1000, 256, false);
+    EXPECT_NE(kept.notes.at(0).find(said), std::string::npos) << kept.notes.at(0);
+    const std::int64_t last = kept.train->size() - 1;
+    EXPECT_EQ(block(*kept.train, last),
+              std::vector<std::int64_t>(expected.begin() + 1000 * last, expected.begin() + 1000 * (last + 1)));
+  }
 }
 
 TEST_F(DatasetTest, ExamplesAreHeldOutCutAndPackedAsConfigured) {
@@ -190,6 +212,55 @@ TEST_F(DatasetTest, ExamplesAreHeldOutCutAndPackedAsConfigured) {
   EXPECT_EQ(validation, 2 + 3 + 4 + 5) << "no row mixes the two";
   ASSERT_EQ(packed.notes.size(), 3u);
   EXPECT_EQ(packed.notes[2], "packing: 36 examples in 27 rows of 5 tokens, 93.3% full");
+}
+
+TEST_F(DatasetTest, FilesOfOneListAreOneStream) {
+  const std::string list = write("a.txt", "abcde") + " " + write("b.txt", "fghij") + " " + write("c.txt", "klm");
+  DataConfig config = from(list);
+  const Datasets datasets = open(config, 4, 256, false);
+  ASSERT_EQ(datasets.train->size(), 3);
+  EXPECT_EQ(block(*datasets.train, 1), (std::vector<std::int64_t>{'e', 'f', 'g', 'h'}));
+  EXPECT_EQ(datasets.train->read(1).document_starts, std::vector<std::int64_t>{0});
+  config.reset_position_ids = true;
+  const Row row = open(config, 4, 256, false).train->read(1);
+  EXPECT_EQ(row.document_starts, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(row.labels, (std::vector<std::int64_t>{'e', not_scored, 'g', 'h'}));
+  EXPECT_EQ(open(config, 4, 256, false).train->read(0).document_starts, std::vector<std::int64_t>{0});
+}
+
+TEST_F(DatasetTest, DocumentsOfTokenFilesAreKnown) {
+  DataConfig config = from(write_indexed("m", {{1, 2, 3}, {4, 5}, {6, 7, 8, 9, 10, 11}}));
+  config.reset_position_ids = true;
+  const auto train = open(config, 5, 1000, false).train;
+  EXPECT_EQ(train->read(0).document_starts, (std::vector<std::int64_t>{0, 3}));
+  EXPECT_EQ(train->read(0).labels, (std::vector<std::int64_t>{1, 2, 3, not_scored, 5}));
+  EXPECT_EQ(train->read(1).document_starts, std::vector<std::int64_t>{0});
+}
+
+TEST_F(DatasetTest, ABlendKeepsItsWeights) {
+  const std::string list =
+      concat("3 ", write("a.txt", std::string(40, 'a')), " 1 ", write("b.txt", std::string(24, 'b')));
+  DataConfig config = from(list);
+  const auto train = open(config, 4, 256, false).train;
+  EXPECT_EQ(train->size(), 23) << "until the 6 blocks of b have been seen: the 6th is sample 22";
+  config.blend_mode = BlendMode::first_exhausted;
+  EXPECT_EQ(open(config, 4, 256, false).train->size(), 13) << "the 11th block of a would be its first again";
+  const Sampler sampler(SamplingStrategy::random, *train, 7, 4);
+  std::map<std::int64_t, int> seen;
+  int of_a = 0;
+  for (std::int64_t i = 0; i < 10'000; ++i) {
+    const std::int64_t row = sampler(i);
+    of_a += block(*train, row)[0] == 'a';
+    if (i < 23) ++seen[row];
+  }
+  EXPECT_NEAR(of_a, 7500, 10);
+  for (std::int64_t row = 10; row < 16; ++row) EXPECT_EQ(seen[row], 1) << "each block of b once an epoch";
+  EXPECT_THROW(Sampler(SamplingStrategy::group_by_length, *train, 7, 4), InputError);
+  const Sampler again(SamplingStrategy::random, *open(from(list), 4, 256, false).train, 7, 4);
+  for (const std::int64_t i : {9'999, 3, 70'000, 12}) EXPECT_EQ(again(i), sampler(i)) << "in any order";
+  const Datasets held = open(from(list, 10), 4);
+  EXPECT_EQ(held.validation->size(), 1);
+  EXPECT_EQ(held.train->blend()->rows(), 15);
 }
 
 TEST_F(DatasetTest, OneStepMustFit) {

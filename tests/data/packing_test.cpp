@@ -10,6 +10,8 @@
 #include <tessera/base/error.h>
 #include <tessera/data/examples.h>
 
+#include "made_examples.h"
+
 namespace tessera::data {
 namespace {
 
@@ -17,8 +19,8 @@ using Ids = std::vector<std::int64_t>;
 using Rows = std::vector<Ids>;
 
 /// Example i has `lengths[i]` tokens 10 i, 10 i + 1, ..., of which the first two are a prompt.
-std::shared_ptr<const Examples> examples(const std::vector<int>& lengths) {
-  auto all = std::make_shared<Examples>();
+std::shared_ptr<const ExampleSource> examples(const std::vector<int>& lengths) {
+  auto all = std::make_shared<MadeExamples>();
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(lengths[i]));
     std::iota(ids.begin(), ids.end(), static_cast<std::int32_t>(10 * i));
@@ -97,7 +99,7 @@ TEST(Packing, PackedRowsByHand) {
 }
 
 TEST(Packing, TheFirstTokenOfADocumentIsScoredNowhere) {
-  auto all = std::make_shared<Examples>();
+  auto all = std::make_shared<MadeExamples>();
   all->add(std::vector<std::int32_t>{1, 2}, {true, true});
   all->add(std::vector<std::int32_t>{3, 4}, {true, true});
   const Batch padded = make_batch(*example_rows(all, 0, 2), Sampler(SamplingStrategy::sequential, 2, 0), 0, 2);

@@ -6,6 +6,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/config/core/mesh.h>
+#include <tessera/corpus/data_list.h>
 #include <tessera/layout/mesh_rules.h>
 
 #include <initializer_list>
@@ -78,7 +79,7 @@ void check_model_fits(const RunGroups& groups, const RunConfig& config, const mo
   if (!groups.cuts()) return;
   const ParallelConfig& p = config.parallel;
   layout::MeshUse use;
-  const bool examples = to_lower(config.data.train_file).ends_with(".jsonl");
+  const bool examples = corpus::may_hold_examples(config.data.train_file);
   const std::int64_t longest =
       examples && config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;  // tokens of a row
   use.sequence = examples || groups.context_ranks() > 1 ? groups.filled_length(longest) : block_size;

@@ -13,6 +13,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/config/model/validate_model.h>
+#include <tessera/corpus/data_list.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/expert/experts.h>
@@ -25,12 +26,6 @@ namespace {
 bool has_tokenizer(const std::string& folder) {
   if (folder.empty() || !is_directory(folder)) return false;
   return path_exists(path_join(folder, "tokenizer.json")) || path_exists(path_join(folder, "vocab.txt"));
-}
-
-/// Megatron's format holds ids; only text needs a tokenizer.
-bool is_token_file(const std::string& path) {
-  const std::string name = to_lower(path);
-  return name.ends_with(".bin") || name.ends_with(".idx");
 }
 
 void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place, const models::LanguageModel& model) {
@@ -160,8 +155,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.resume_folder = start.checkpoint;
   setup.resume_sums = start.sums;
   if (start.overwrite) setup.config.output.overwrite_output_dir = true;
-  if (config.data.train_file.empty())
-    throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
+  if (config.data.train_file.empty()) throw InputError("--train_file is missing: files of text, examples or tokens");
 
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
   std::string weights_folder;
@@ -192,7 +186,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   const std::string place = tokenizer_place(config.model);
   setup.tokenizer = text::load_tokenizer(place);
   setup.tokenizer_fits_data =
-      !is_token_file(config.data.train_file) || place != "byte" || config.model.tokenizer_name == "byte";
+      !corpus::holds_tokens_only(config.data.train_file) || place != "byte" || config.model.tokenizer_name == "byte";
   if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
 
   const bool want_validation =

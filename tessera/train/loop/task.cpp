@@ -52,11 +52,13 @@ std::shared_ptr<const data::Dataset> with_objective(std::shared_ptr<const data::
 models::ConfigEdit task_edit(const DataConfig& data) {
   return [data](Value config) {
     const Value* type = config.find("model_type");
-    if (!type || !type->is_string() || data.train_file.empty() || !path_exists(data.train_file)) return config;
+    if (!type || !type->is_string() || data.train_file.empty()) return config;
     const auto* classifier = models::architecture_for(type->as_string(), data::Objective::Kind::row_class);
     const auto* masked = models::architecture_for(type->as_string(), data::Objective::Kind::masked_token);
     if (!classifier || !masked) return config;
-    const auto names = data::label_names(data.train_file, data.text_column_name);
+    // Classes are those of one file; of several the tokens are hidden.
+    const bool one_file = path_exists(data.train_file) && !is_directory(data.train_file);
+    const auto names = one_file ? data::label_names(data.train_file, data.text_column_name) : std::nullopt;
     config.set("architectures", Value::make_array({Value::of((names ? classifier : masked)->architecture)}));
     if (!names) return config;
     const auto known = classes_of(config);

@@ -1,0 +1,38 @@
+#pragma once
+/// \file
+/// What all blocks have in common, wherever their tokens lie.
+
+#include <tessera/data/dataset.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::data {
+
+/// Rows of one length; everything is scored that can be.
+class BlockRows : public Dataset {
+ public:
+  /// `documents`: what begins inside a block is a document of its own, which does not see what stands before it and
+  /// whose first token is not scored; else a block is one document.
+  BlockRows(std::int64_t block_size, bool documents) : block_size_(block_size), documents_(documents) {}
+  std::int64_t max_length() const override { return block_size_; }
+  std::int64_t length(std::int64_t) const override { return block_size_; }
+  Row read(std::int64_t block) const override;
+
+ protected:
+  /// Appends block_size tokens from position `first` of the stream.
+  virtual void read_ids(std::int64_t first, std::vector<std::int64_t>& out) const = 0;
+  /// Where documents begin among them, counted from `first`, ascending.
+  virtual std::vector<std::int64_t> starts_in(std::int64_t first) const = 0;
+
+ private:
+  std::int64_t block_size_;
+  bool documents_;
+};
+
+/// Throws InputError for less than 2.
+void check_block_size(std::int64_t block_size);
+/// Throws InputError naming `source` for a dataset without rows.
+void check_not_empty(const Dataset& dataset, std::int64_t tokens, const std::string& source);
+
+}  // namespace tessera::data

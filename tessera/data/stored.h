@@ -1,0 +1,23 @@
+#pragma once
+/// \file
+/// Rows of tokens that lie in the cache (corpus/cache/cache.h), or in a private folder like it.
+
+#include <tessera/corpus/cache/token_store.h>
+#include <tessera/data/dataset.h>
+#include <tessera/data/examples.h>
+
+#include <memory>
+#include <string>
+
+namespace tessera::data {
+
+/// Blocks of a stream of text. `documents`: the files that it was made of do not see each other where they share a
+/// block. Throws InputError, naming `source`, for fewer tokens than one block.
+std::shared_ptr<const Dataset> stored_blocks(std::shared_ptr<const corpus::TokenStore> store, std::int64_t block_size,
+                                             bool documents, const std::string& source);
+
+/// Its records as examples; `longest`: tokens of the longest.
+std::shared_ptr<const ExampleSource> stored_examples(std::shared_ptr<const corpus::TokenStore> store,
+                                                     std::int64_t longest);
+
+}  // namespace tessera::data
