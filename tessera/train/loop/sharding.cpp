@@ -12,6 +12,8 @@
 #include <tessera/config/core/sharding.h>
 #include <tessera/models/registry.h>
 #include <tessera/parallel/sharding/module_units.h>
+#include <tessera/plan/from_config.h>
+#include <tessera/plan/memory.h>
 
 namespace tessera::train {
 namespace {
@@ -70,12 +72,20 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
   return 4 * numbers;
 }
 
-/// Activations of a micro-batch of so many tokens.
+/// What a micro-batch of so many tokens of this rank needs besides states: activations, the head, messages; of the
+/// fullest rank of a pipeline.
 std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, std::int64_t tokens) {
-  const layout::DecoderShape shape = model.shape();
-  const std::int64_t every =
-      config.optimization.gradient_checkpointing ? checkpoint_plan(config.optimization).every : 0;
-  return layout::activation_bytes(shape, tokens, every > 0 ? (shape.blocks + every - 1) / every : 0);
+  const plan::Model planned = plan::read_model(model.hf_config());
+  const ParallelConfig& p = config.parallel;
+  layout::Mesh mesh;
+  mesh.sizes = {static_cast<int>(p.pp_size), 1, 1, static_cast<int>(p.cp_size), static_cast<int>(p.tp_size)};
+  mesh.ep = static_cast<int>(p.ep_size);
+  plan::Plan run = plan::plan_on(config, planned, mesh, config.device == Device::cpu);
+  run.rows = 1;
+  run.sequence = tokens * p.cp_size;
+  const plan::Memory memory = plan::largest(plan::memory_by_rank(planned, run, 0)).first;
+  return static_cast<std::int64_t>(memory[plan::MemoryKind::activations] + memory[plan::MemoryKind::head] +
+                                   memory[plan::MemoryKind::communication]);
 }
 
 }  // namespace
