@@ -150,7 +150,8 @@ std::size_t complete_utf8_prefix(std::string_view bytes) {
 }
 
 std::string TextStream::add(std::int32_t id) {
-  pending_ += tokenizer_.decode(std::span(&id, 1));
+  pending_ += tokenizer_.decode_after(ids_, std::span(&id, 1));
+  ids_.push_back(id);
   const std::size_t ready = complete_utf8_prefix(pending_);
   std::string text = pending_.substr(0, ready);
   pending_.erase(0, ready);

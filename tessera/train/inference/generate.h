@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::train {
@@ -44,7 +45,9 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
 /// whole.
 class TextStream {
  public:
-  explicit TextStream(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  /// `before`: the ids that the text continues (a prompt's), since the first token of a text may lose its blank.
+  explicit TextStream(const text::Tokenizer& tokenizer, std::vector<std::int32_t> before = {})
+      : tokenizer_(tokenizer), ids_(std::move(before)) {}
   /// What can be shown now.
   std::string add(std::int32_t id);
   /// What is left at the end (an unfinished character as it is).
@@ -52,6 +55,7 @@ class TextStream {
 
  private:
   const text::Tokenizer& tokenizer_;
+  std::vector<std::int32_t> ids_;
   std::string pending_;
 };
 

@@ -186,7 +186,7 @@ Sample sample_text(const Setup& setup) {
   options.bf16 = setup.config.optimization.bf16;
   const std::vector<std::int32_t> ids = generate(*model, prompt, options);
   return {text::replace_ill_formed(setup.tokenizer->decode(prompt)),
-          text::replace_ill_formed(setup.tokenizer->decode(ids))};
+          text::replace_ill_formed(setup.tokenizer->decode_after(prompt, ids))};
 }
 
 }  // namespace tessera::train

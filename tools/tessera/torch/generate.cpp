@@ -126,7 +126,7 @@ int generate(const Arguments& arguments) {
   options.bf16 = flags.has("bf16");
 
   const Prompt prompt = read_prompt(flags, *tokenizer, place);
-  train::TextStream stream(*tokenizer);
+  train::TextStream stream(*tokenizer, prompt.ids);
   bool started = false;
   const auto show = [&](std::int32_t id) {
     if (!started) print(prompt.shown);  // after all checks: bad input prints nothing on standard output
