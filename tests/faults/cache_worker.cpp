@@ -26,7 +26,7 @@ using namespace tessera;  // NOLINT: a program of one file
 
 namespace {
 
-/// Of all ids in order, in pieces so that memory does not grow with them.
+/// A hash over all ids in order, in pieces so that memory does not grow with them.
 std::string hash_of_tokens(const corpus::TokenStore& store) {
   std::vector<std::int64_t> ids;
   std::string hashes;

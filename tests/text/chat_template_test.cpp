@@ -56,7 +56,7 @@ TEST(ChatTemplate, ChatMlIsTheFallback) {
 
 TEST(ChatTemplate, GenerationBlocksSayWhatIsScored) {
   EXPECT_EQ(scored(chat_of("trl/qwen2_5_training.jinja", {"<|im_end|>"}), two_turns),
-            (std::vector<std::string>{"Hello!<|im_end|>\n", "See you<|im_end|>\n"}));
+            (std::vector<std::string>{"\nHello!<|im_end|>\n", "\nSee you<|im_end|>\n"}));
 }
 
 TEST(ChatTemplate, TurnsAreFoundByWhatTheTextGrowsBy) {
@@ -75,7 +75,7 @@ TEST(ChatTemplate, TurnsThatAreWrittenOtherwiseLaterAreFoundByAStandIn) {
 }
 
 TEST(ChatTemplate, NoScoreIsGuessed) {
-  const ChatTemplate counting({"{% for m in messages %}{{ messages|length }}{{ m.content }}{% endfor %}", "t"},
+  const ChatTemplate counting({"{% for m in messages %}{{ m.content }}{{ messages|length }}{% endfor %}", "t"},
                               std::nullopt, {});
   EXPECT_NE(error_of([&] {
               counting.scored_pieces(two_turns);

@@ -21,7 +21,7 @@ struct Footer {
   std::array<char, 8> magic = {};
   std::uint32_t width = 0, marked = 0;
   std::uint64_t tokens = 0, records = 0;
-  std::uint32_t unused = 0, crc = 0;  // of the bytes before it
+  std::uint32_t unused = 0, crc = 0;  // crc: of the bytes before it
 };
 static_assert(sizeof(Footer) == 40);
 

@@ -14,13 +14,13 @@ namespace tessera::corpus {
 
 struct Tally {
   std::int64_t tokens = 0, records = 0;  ///< that were kept
-  std::int64_t scored = 0;               ///< of examples: scored tokens at positions >= 1
+  std::int64_t scored = 0;               ///< in examples: scored tokens at positions >= 1
   std::int64_t cut = 0, dropped = 0;     ///< examples: longer than they may be; without a scored token
   std::int64_t longest = 0;              ///< tokens of the longest example
   std::int64_t largest_id = -1;
   std::uint64_t text_bytes = 0, text_tokens = 0;
   bool ill_formed = false;       ///< some text is no valid UTF-8
-  std::string kind, kind_place;  ///< of the first record, and where that stands
+  std::string kind, kind_place;  ///< what the first record is, and where that stands
   std::set<std::string> unused_fields;
 
   void add(const EncodedRecord& record);

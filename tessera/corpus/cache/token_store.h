@@ -29,7 +29,7 @@ class TokenStore {
   /// Positions in [begin, begin + count), counted from begin, at which records begin, ascending.
   std::vector<std::int64_t> starts_in(std::int64_t begin, std::int64_t count) const;
 
-  // Of examples:
+  // For examples:
   std::int64_t length(std::int64_t record) const;
   /// Appends the ids of a record, and whether each is scored.
   void read_record(std::int64_t record, std::vector<std::int64_t>& ids, std::vector<bool>& scored) const;
@@ -45,7 +45,7 @@ class TokenStore {
 
   std::shared_ptr<const void> kept_;
   std::vector<Shard> shards_;
-  std::vector<std::int64_t> token_begins_ = {0}, record_begins_ = {0};  // of each shard, and the totals
+  std::vector<std::int64_t> token_begins_ = {0}, record_begins_ = {0};  // where each shard begins, and the totals
 };
 
 }  // namespace tessera::corpus

@@ -36,10 +36,10 @@ struct ContextAttentionOptions {
 
 /// softmax(softcap(q k^T * scale) + mask) v per head over the whole rows. q [B, t, heads, D]; k, v [B, t, key heads,
 /// D], key heads dividing heads; t = T / c tokens of each row, those that layout::tokens_of() gives this rank, in that
-/// order. Returns [B, t, heads * D]. The three have one type (fp32, fp64, bf16, fp16; under autocast they are brought to its
-/// type) and lie on the CPU; sums between blocks are formed in fp32, or fp64. Differentiable, once; forward and
-/// backward are collective over groups.all: all its ranks call with equal shapes and options, and run backward, in the
-/// same order. One thread at a time. No matrix of T x T, or of T x t, is ever formed.
+/// order. Returns [B, t, heads * D]. The three have one type (fp32, fp64, bf16, fp16; under autocast they are
+/// brought to its type) and lie on the CPU; sums between blocks are formed in fp32, or fp64. Differentiable, once;
+/// forward and backward are collective over groups.all: all its ranks call with equal shapes and options, and run
+/// backward, in the same order. One thread at a time. No matrix of T x T, or of T x t, is ever formed.
 ///
 /// What a rank sends per call (n bytes of its q, m of its k and v together, in fp32 or wider types; c ranks):
 ///   p2p, all_gather   forward (c-1) m   backward 2 (c-1) m     (p2p: less where windows or documents see less)
