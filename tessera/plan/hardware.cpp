@@ -40,10 +40,10 @@ struct Row {
 
 // Peaks and bandwidths: the makers' data sheets (dense, without sparsity). Shares of large products: nine tenths of the
 // best of a sweep of shapes (Stas Bekman, "ML Engineering Open Book", compute/accelerator, maximum achievable matmul
-// FLOPS: A100 271, H100 794, H200 794, B200 1745, MI300X 759 TFLOP/s). The nine tenths are the one number that was
-// chosen by looking at whole steps: those of table 1 of Narayanan et al. 2021 (tests/plan/published_test.cpp keeps them
-// apart from the runs that nothing was chosen by). Attention: FlashAttention-2 (Dao 2023, section 4), FlashAttention-3
-// (Shah et al. 2024), likewise. Memory: what nvidia-smi shows as total.
+// FLOPS: A100 271, H100 794, H200 794, B200 1745, MI300X 759 TFLOP/s). The nine tenths were
+// chosen by whole steps, those of table 1 of Narayanan et al. 2021, after the errors of all runs of
+// tests/plan/published_test.cpp had been seen. Attention: FlashAttention-2 (Dao 2023, section 4), FlashAttention-3
+// (Shah et al. 2024), lowered likewise. Memory: what nvidia-smi shows as total.
 constexpr Row rows[] = {
     {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.78, 160, 128, 108, 0.52, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},

@@ -75,7 +75,8 @@ std::string plan_problem(const Model& m, const Plan& run) {
   if (const auto problems = layout::mesh_problems(run.mesh, sizes, use); !problems.empty()) return problems[0].text;
   if (run.mesh.ep > 1 && !m.experts) return concat("ep ", run.mesh.ep, ": ", m.name, " has no experts to divide");
   if (run.mesh.ep > 1 && run.tp() > 1)
-    return concat("ep ", run.mesh.ep, " beside tp ", run.tp(), " is not built: leave one of them at 1");
+    return concat("ep ", run.mesh.ep, " beside tp ", run.tp(),
+                  " is not planned yet (tessera train runs it): leave one of them at 1");
   if (m.experts && m.experts->count % run.mesh.ep != 0)
     return concat("ep ", run.mesh.ep, " does not divide the ", m.experts->count, " experts of ", m.name,
                   "; the nearest that does is ", nearest_divisor(m.experts->count, run.mesh.ep));

@@ -4,6 +4,7 @@
 #include <tessera/text/bpe/bpe_files.h>
 #include <tessera/text/byte_tokenizer.h>
 #include <tessera/text/sentencepiece/model_json.h>
+#include <tessera/text/tokenizer_files.h>
 #include <tessera/text/tokenizer_json.h>
 #include <tessera/text/wordpiece/wordpiece_json.h>
 
@@ -18,14 +19,19 @@ constexpr std::uint64_t most_bytes = 256u << 20;
 constexpr std::array<const char*, 5> file_names{"tokenizer.json", "tokenizer.model", "spiece.model",
                                                 "sentencepiece.bpe.model", "vocab.txt"};
 
-/// The file of a folder, or of vocab.json with merges.txt the former.
-std::string file_of_folder(const std::string& folder) {
+/// The file of a folder, or of vocab.json with merges.txt the former; "": there is none.
+std::string find_file(const std::string& folder) {
   for (const char* name : file_names)
     if (std::string path = path_join(folder, name); path_exists(path)) return path;
   if (path_exists(path_join(folder, "vocab.json")) && path_exists(path_join(folder, "merges.txt")))
     return path_join(folder, "vocab.json");
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     if (entry.path().extension() == ".tiktoken") return entry.path().string();
+  return "";
+}
+
+std::string file_of_folder(const std::string& folder) {
+  if (std::string path = find_file(folder); !path.empty()) return path;
   throw InputError(concat("the folder '", folder,
                           "' has no tokenizer: none of tokenizer.json, tokenizer.model, spiece.model, "
                           "sentencepiece.bpe.model, vocab.txt, vocab.json with merges.txt, *.tiktoken"));
@@ -53,6 +59,8 @@ std::string json_of(std::string bytes, const std::string& path, const std::strin
 }
 
 }  // namespace
+
+bool holds_tokenizer(const std::string& folder) { return is_directory(folder) && !find_file(folder).empty(); }
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name_or_path) {
   if (name_or_path == "byte") return make_byte_tokenizer();

@@ -116,9 +116,10 @@ TEST(Published, StepTimesAreNearWhatOthersMeasured) {
     constant.push_back(std::abs(run.flops / median(others) / run.seconds - 1));
   }
   std::printf(
-      "  %zu runs held out: median %.1f %%, worst %.1f %%, bias %+.1f %%; one constant per device: median %.1f %%, "
+      "  %zu runs that no constant was chosen by: median %.1f %%, worst %.1f %%, bias %+.1f %%; one constant per "
+      "device: median %.1f %%, "
       "worst "
-      "%.1f %%\n  %zu runs looked at: median %.1f %%\n",
+      "%.1f %%\n  %zu runs that some were: median %.1f %%\n",
       errors.size(), 100 * median(errors), 100 * *std::max_element(errors.begin(), errors.end()),
       100 * std::expm1(bias / static_cast<double>(errors.size())), 100 * median(constant),
       100 * *std::max_element(constant.begin(), constant.end()), fitted.size(), 100 * median(fitted));

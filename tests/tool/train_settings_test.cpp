@@ -55,6 +55,29 @@ class TrainSettingsTest : public ToolTest {
 
 using Steps = std::vector<std::int64_t>;
 
+// Ids need no tokenizer, so a model whose tokenizer is of an unknown kind can be trained on them.
+TEST_F(TrainSettingsTest, TokensAreTrainedOnWithoutAReadableTokenizer) {
+  run("made", batch(4, 1, 1));
+  make_folders(at("odd"));
+  for (const char* name : {"config.json", "model.safetensors"})
+    write_file_atomically(at(concat("odd/", name)), bytes(concat("made/", name)));
+  write_file_atomically(at("odd/tokenizer.json"), R"({"version": "1.0", "model": {"type": "Runes"}})");
+  ASSERT_EQ(tessera({"tokenize", "--train_file", at("text.txt"), "--tokenizer_name", "byte", "--output", at("ids")})
+                .exit_code,
+            0);
+  const auto train = [&](const std::string& data, const std::string& output) {
+    return tessera(Strings{"train", "--model_name_or_path", at("odd"), "--train_file", at(data), "--block_size", "32",
+                           "--output_dir", at(output)} +
+                   batch(4, 1, 1));
+  };
+  const auto on_ids = train("ids.bin", "trained");
+  EXPECT_EQ(on_ids.exit_code, 0) << on_ids.err;
+  EXPECT_NE(on_ids.err.find("the model's tokenizer cannot be read"), std::string::npos) << on_ids.err;
+  EXPECT_TRUE(path_exists(at("trained/model.safetensors")));
+  EXPECT_FALSE(path_exists(at("trained/tokenizer.json")));
+  EXPECT_EQ(train("text.txt", "refused").exit_code, 2);
+}
+
 TEST_F(TrainSettingsTest, SchedulesOfDeepSpeed) {
   run("warmup", batch(4, 1, 6) + Strings{"--lr_scheduler_type", "WarmupLR", "--lr_scheduler_kwargs",
                                          "warmup_num_steps=4,warmup_type=linear"});

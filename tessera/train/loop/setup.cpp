@@ -18,15 +18,11 @@
 #include <tessera/models/load.h>
 #include <tessera/parallel/expert/experts.h>
 #include <tessera/text/tokenizer.h>
+#include <tessera/text/tokenizer_files.h>
 #include <tessera/train/loop/task.h>
 
 namespace tessera::train {
 namespace {
-
-bool has_tokenizer(const std::string& folder) {
-  if (folder.empty() || !is_directory(folder)) return false;
-  return path_exists(path_join(folder, "tokenizer.json")) || path_exists(path_join(folder, "vocab.txt"));
-}
 
 void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place, const models::LanguageModel& model) {
   if (tokenizer.vocab_size() <= model.vocab_size()) return;
@@ -118,12 +114,12 @@ std::string existing_ancestor(std::string path) {
 std::string tokenizer_place(const ModelConfig& config) {
   if (!config.tokenizer_name.empty()) return config.tokenizer_name;
   const std::string& folder = config.model_name_or_path;
-  if (has_tokenizer(folder)) return folder;
+  if (text::holds_tokenizer(folder)) return folder;
   if (!folder.empty() && checkpoint::is_adapter_folder(folder)) {
     const std::string base = checkpoint::base_model_folder(folder, checkpoint::read_adapter_config(folder));
-    if (has_tokenizer(base)) return base;
+    if (text::holds_tokenizer(base)) return base;
   }
-  return has_tokenizer(config.config_name) ? config.config_name : "byte";
+  return text::holds_tokenizer(config.config_name) ? config.config_name : "byte";
 }
 
 void check_output_folder(const OutputConfig& output) {
@@ -183,10 +179,21 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
 
   check_model_fits(groups, config, *setup.model, setup.block_size);
 
-  const std::string place = tokenizer_place(config.model);
-  setup.tokenizer = text::load_tokenizer(place);
-  setup.tokenizer_fits_data =
-      !corpus::holds_tokens_only(config.data.train_file) || place != "byte" || config.model.tokenizer_name == "byte";
+  std::string place = tokenizer_place(config.model);
+  const bool only_tokens = corpus::holds_tokens_only(config.data.train_file);
+  try {
+    setup.tokenizer = text::load_tokenizer(place);
+  } catch (const InputError& error) {
+    if (!only_tokens || !config.model.tokenizer_name.empty()) throw;
+    if (world.rank() == 0)
+      log::warning(
+          "the model's tokenizer cannot be read, so none is saved and no sample is shown (training from "
+          "tokens needs none): ",
+          error.what());
+    place = "byte";
+    setup.tokenizer = text::load_tokenizer(place);
+  }
+  setup.tokenizer_fits_data = !only_tokens || place != "byte" || config.model.tokenizer_name == "byte";
   if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
 
   const bool want_validation =
