@@ -131,7 +131,7 @@ layout::TensorPlan place_experts(const layout::TensorPlan& plan, const std::vect
   if (!ranks.tensor || ranks.parts == ranks.tensor.size()) return plan;
   const layout::Range own = own_experts(experts, ranks);
   const std::int64_t each = own.end - own.begin;
-  const int first_rank = ranks.experts.rank() - ranks.tensor.rank();  // of tp, among `experts`
+  const int first_rank = ranks.experts.rank() - ranks.tensor.rank();  // tp's first, among `experts`
   layout::TensorPlan placed;
   std::set<std::string> patterns;
   for (const std::string& name : parameters) {

@@ -8,8 +8,8 @@
 namespace tessera::text::jinja {
 namespace {
 
-constexpr int most_depth = 200;   // of a tree: chains as a + b + c + ... count, too
-constexpr int most_levels = 120;  // of the parser; a bracket takes three
+constexpr int most_depth = 200;   // a tree's: chains as a + b + c + ... count, too
+constexpr int most_levels = 120;  // the parser's; a bracket takes three
 
 std::string described(const Token& token) {
   switch (token.kind) {

@@ -32,8 +32,8 @@ struct Token {
   Kind kind = Kind::end;
   std::size_t offset = 0;    ///< in the source
   std::string text;          ///< data, name, value of a string, operator
-  std::int64_t integer = 0;  ///< of an integer
-  double real = 0;           ///< of a real
+  std::int64_t integer = 0;  ///< an integer's value
+  double real = 0;           ///< a real's value
 };
 
 /// Comments and raw blocks are resolved; the last token is `end`. Throws InputError naming the place.

@@ -40,7 +40,7 @@ class Loop : public Object, public Attributes {
   Values items_;
   Keeps keeps_;
   std::size_t looked_at_ = 0;  ///< items that were taken, or left out
-  std::int64_t index_ = -1;    ///< of the current item among those kept
+  std::int64_t index_ = -1;    ///< the current item's among those kept
   std::optional<Value> previous_, current_, next_;
   std::optional<Values> last_changed_;
 };

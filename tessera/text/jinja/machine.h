@@ -15,7 +15,7 @@ namespace tessera::text::jinja {
 /// tools takes some 100,000 steps.
 struct Limits {
   std::size_t steps = 20'000'000;  ///< nodes evaluated, items gone through, values compared
-  std::size_t bytes = 1u << 30;    ///< of all strings and lists that are made, together
+  std::size_t bytes = 1u << 30;    ///< all strings and lists that are made, together
   int depth = 400;                 ///< expressions, statements and macros within each other
 };
 

@@ -97,7 +97,7 @@ using Block = std::vector<Statement>;
 /// What is assigned to: a name, an attribute of a namespace, or several of them.
 struct Target {
   std::string name;
-  std::string attribute;      ///< of the namespace `name`; "": the name itself
+  std::string attribute;      ///< one of the namespace `name`; "": the name itself
   std::vector<Target> parts;  ///< not empty: a tuple
   bool tuple = false;
   std::size_t offset = 0;
@@ -129,7 +129,7 @@ struct For {
 };
 struct Parameters {
   std::vector<std::string> names;
-  Expressions defaults;  ///< of the last ones
+  Expressions defaults;  ///< those of the last ones
 };
 struct MacroDefinition {
   std::string name;

@@ -95,10 +95,10 @@ class Value {
   bool is_dict() const { return is(Kind::dict); }
 
   // Each for a value of its kind only.
-  const std::string& why() const;  ///< of an undefined value
+  const std::string& why() const;  ///< an undefined value's reason
   bool boolean() const { return std::get<bool>(data_); }
   std::int64_t integer() const;  ///< also of a boolean
-  double real() const;           ///< of any number
+  double real() const;           ///< any number's
   const std::string& string() const { return std::get<TextPtr>(data_)->text; }
   bool is_safe() const { return is_string() && std::get<TextPtr>(data_)->safe; }
   const Sequence& sequence() const { return *std::get<SequencePtr>(data_); }

@@ -60,7 +60,7 @@ layout::ModelSizes sizes_of(const models::LanguageModel& model) {
   if (type != nullptr && type->is_string()) sizes.name = type->as_string();
   sizes.heads = number({"num_attention_heads", "n_head"});
   sizes.key_heads = number({"num_key_value_heads"});
-  // Of a mixture MLPs have several sizes; each is looked at when it is cut (layout/tensor_plan.h).
+  // MLPs of a mixture have several sizes; each is looked at when it is cut (layout/tensor_plan.h).
   sizes.intermediate = model.balance().experts > 0 ? 0 : model.shape().inner;
   sizes.vocabulary = model.vocab_size();
   return sizes;

@@ -21,11 +21,11 @@ struct RunGroups {
   comm::Group gradients;  ///< those that have other tokens (dp x cp)
   comm::Group engine;     ///< those over which the sharding engine divides: the same, or edp of these
   comm::Group experts;    ///< ep x etp: those that hold all experts together
-  comm::Group beside;  ///< of these, those that hold the same part of all else (ep, where etp is tp), for its gradients
-  comm::Group stages;  ///< those that have other parameters of the model: pp x beside
-  comm::Group tensor;  ///< tp
-  comm::Group pipeline;   ///< pp
-  comm::Group back;       ///< the same ranks, for messages to lower ones, where the backend keeps messages in order
+  comm::Group beside;    ///< those of them that hold the same part of all else (ep, where etp is tp), for its gradients
+  comm::Group stages;    ///< those that have other parameters of the model: pp x beside
+  comm::Group tensor;    ///< tp
+  comm::Group pipeline;  ///< pp
+  comm::Group back;      ///< the same ranks, for messages to lower ones, where the backend keeps messages in order
   ContextGroups context;  ///< cp
 
   bool sequence_parallel = false;
