@@ -125,7 +125,7 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
     bool divided;
   };
   const auto is_cut = [&](const HeldState& state) {
-    return state.parameter != nullptr && saved_shape(*state.parameter) != state.parameter->shape;
+    return state.parameter != nullptr && lies_in_parts(*state.parameter);
   };
   std::vector<State> divided, whole;
   std::vector<std::int64_t> divided_bytes, whole_bytes;
@@ -154,7 +154,8 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
             [&](const State& a, const State& b) { return model.states[a.place].name < model.states[b.place].name; });
   std::erase_if(own, [&](const State& state) {
     const ShardedParameter* const parameter = model.states[state.place].parameter;
-    return parameter != nullptr && !writes_part(*parameter);
+    const bool nothing = is_cut(model.states[state.place]) && model.states[state.place].held.numel() == 0;
+    return parameter != nullptr && (nothing || !writes_part(*parameter));
   });
   if (own.empty() && all.size() > 1) return;  // one rank has no index that could say that there are none
   PartFile& file = plan.states.emplace_back();

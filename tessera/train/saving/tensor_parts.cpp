@@ -28,6 +28,11 @@ comm::Group tensor_group(const Sharded& sharded) {
 
 bool writes_whole(const comm::Group& tensor) { return !tensor || tensor.rank() == 0; }
 
+bool lies_in_parts(const ShardedParameter& parameter) {
+  const parallel::Cut* const cut = parallel::cut_of(parameter.local);
+  return cut != nullptr && cut->divided();
+}
+
 bool writes_part(const ShardedParameter& parameter) {
   const parallel::Cut* const cut = parallel::cut_of(parameter.local);
   return cut == nullptr || cut->counts();

@@ -19,6 +19,9 @@ namespace tessera::train {
 comm::Group tensor_group(const Sharded& sharded);
 /// Whether this rank writes a tensor of which all ranks of tp have the same, or that they bring together.
 bool writes_whole(const comm::Group& tensor);
+/// Whether ranks of tp hold other parts of a parameter than this one, which may be all of it or nothing (an expert that
+/// lies on some of them).
+bool lies_in_parts(const ShardedParameter& parameter);
 /// Whether this rank writes what it holds of a parameter: of ranks of tp that hold the same the first does.
 bool writes_part(const ShardedParameter& parameter);
 /// The shape of a parameter, before any cut.
