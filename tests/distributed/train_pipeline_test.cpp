@@ -114,9 +114,10 @@ double gathers_in(const std::string& metrics) {
   std::string last;
   for (const std::string& line : split(read_file(metrics), '\n'))
     if (!line.empty()) last = line;
-  for (const Value& row : parse_json(last, metrics).at("communication").items())
+  const Value end = parse_json(last, metrics);
+  for (const Value& row : end.at("communication").items())
     if (row.at("operation").as_string() == "all_gather" && row.at("axis").as_string().starts_with("dp"))
-      calls += row.at("calls").as_real();
+      calls += row.at("count").as_real();
   return calls;
 }
 
@@ -132,8 +133,8 @@ TEST_F(TrainPipeline, stages_are_gathered_once_per_batch_or_once_per_pass) {
       gathers[when] = gathers_in(path(concat(name, "/metrics.jsonl")));
     }
     expect_same_model(concat(schedule, "_per_batch"), concat(schedule, "_per_micro_batch"), schedule, "", true);
-    // Two blocks and a root, forward and backward of four micro-batches each, against once.
-    EXPECT_GT(gathers["per_micro_batch"], 4 * gathers["per_batch"]) << schedule;
+    // Of a batch's four micro-batches each has a forward and a backward; neighbouring passes may share a gather.
+    EXPECT_GT(gathers["per_micro_batch"], 3 * gathers["per_batch"]) << schedule;
     EXPECT_GT(gathers["per_batch"], 0) << schedule;
   }
 }
