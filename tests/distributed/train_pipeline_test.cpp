@@ -133,7 +133,7 @@ TEST_F(TrainPipeline, stages_are_gathered_once_per_batch_or_once_per_pass) {
       gathers[when] = gathers_in(path(concat(name, "/metrics.jsonl")));
     }
     expect_same_model(concat(schedule, "_per_batch"), concat(schedule, "_per_micro_batch"), schedule, "", true);
-    // Of a batch's four micro-batches each has a forward and a backward; neighbouring passes may share a gather.
+    // Each of the four micro-batches has a forward and a backward; neighbouring passes may share a gather.
     EXPECT_GT(gathers["per_micro_batch"], 3 * gathers["per_batch"]) << schedule;
     EXPECT_GT(gathers["per_batch"], 0) << schedule;
   }
