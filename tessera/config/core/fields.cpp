@@ -148,6 +148,10 @@ const std::vector<Field>& table() {
                                "folder in which the tokens of text are kept, made once for all processes and runs; "
                                "unset: ~/.cache/tessera/tokens; none: in memory, at every start",
                                "TESSERA_CACHE"),
+      data<&D::streaming>("streaming", anything(),
+                          "tokens are made by background threads while the run goes on, instead of once before it"),
+      data<&D::streaming_buffer>("streaming_buffer", at_least(1, 1 << 30),
+                                 "with streaming: rows of a process among which the order is shuffled"),
       data<&D::validation_split_percentage>(
           "validation_split_percentage", from_to_below(0, 100),
           "share of train_file held out for evaluation when there is no validation_file"),
@@ -160,6 +164,8 @@ const std::vector<Field>& table() {
       data<&D::text_column_name>("text_column_name", anything("NAME"), "field of a .jsonl line that holds plain text"),
       data<&D::column_map>("column_map", anything("NAME=COLUMN,..."),
                            "what the file calls the fields of an example: prompt=question,completion=answer"),
+      data<&D::chat_template>("chat_template", anything("FILE|TEXT"),
+                              "Jinja template of conversations, as text or in a file; unset: the tokenizer's"),
       data<&D::reset_position_ids>("reset_position_ids", anything(),
                                    "documents that share a block (files of text, documents of a .bin) do not see each "
                                    "other, and their positions count from 0; else a block is one text"),
@@ -235,6 +241,26 @@ const std::vector<Field>& table() {
       optimization<&O::moe_token_drop_policy>(
           "moe_token_drop_policy", words<TokenDrop>(),
           "with moe_capacity_factor: slots with the smallest router weights are dropped, or the last ones"),
+      optimization<&O::tokens_per_batch>(
+          "tokens_per_batch", at_least(0, 1LL << 31),
+          "tokens per process and micro-batch, padding counted, instead of per_device_train_batch_size rows; 0 = rows"),
+      optimization<&O::balance_batches>(
+          "balance_batches", anything(),
+          "processes get shares of each step's rows by their measured speed and memory; the loss is that of the same "
+          "global batch"),
+      optimization<&O::batch_size_schedule>(
+          "batch_size_schedule", anything("START,INCREMENT,SAMPLES"),
+          "the rows per step grow from START by INCREMENT, to the full batch after SAMPLES rows (Megatron-LM's "
+          "rampup-batch-size)"),
+      optimization<&O::learning_rate_rule>(
+          "learning_rate_rule", words<BatchRule>(),
+          "learning_rate was found for learning_rate_batch_size rows per step: it grows with the rows per step "
+          "(linear) or with their square root"),
+      optimization<&O::learning_rate_batch_size>("learning_rate_batch_size", at_least(0),
+                                                 "rows per step for which learning_rate was found"),
+      optimization<&O::gradient_noise_scale>(
+          "gradient_noise_scale", anything(),
+          "measure the gradient noise scale, the batch size beyond which larger ones gain little"),
       optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
                                              "halve per_device_train_batch_size until a step fits into memory"),
       optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),
@@ -352,6 +378,10 @@ const std::vector<Field>& table() {
                                "DeepSpeed's stage: 1 divides optimizer states over the processes, 2 also gradients, "
                                "3 also parameters"),
       sharding<&S::strategy>("strategy", words<Strategy>(), "the same in one word (zero3 is full_shard)"),
+      sharding<&S::auto_strategy>("auto_strategy", anything(),
+                                  "strategy, mesh and recomputation are chosen by the planner; --strategy auto"),
+      sharding<&S::memory_check>("memory_check", words<MemoryCheck>(),
+                                 "what becomes of a run whose predicted memory exceeds what there is"),
       sharding<&S::shard_group_size>("shard_group_size", at_least(1),
                                      "processes that divide one copy among them, the others hold copies (HSDP); unset: "
                                      "all, for hybrid_shard those of one host"),
@@ -419,6 +449,10 @@ const std::vector<Field>& table() {
           "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
           "5 does (hf5), or plain words"),
       output<&W::report_to>("report_to", words<ReportTo>(), "where metrics go besides metrics.jsonl and report.html"),
+      output<&W::metrics_file>("metrics_file", anything("FILE"),
+                               "the newest numbers in Prometheus' text form, for node_exporter's textfile collector"),
+      output<&W::metrics_port>("metrics_port", at_least(0, 65535),
+                               "serve them at http://127.0.0.1:PORT/metrics; 0 = no"),
       output<&W::logging_dir>("logging_dir", anything("DIR"), "of TensorBoard events; unset: OUT/runs"),
       output<&W::profile>("profile", anything(), "write trace.json: a timeline of all ranks for Perfetto"),
       output<&W::hf_loss_scale>("hf_loss_scale", anything(),

@@ -34,6 +34,7 @@ struct DataConfig {
   BlendMode blend_mode = BlendMode::all_exhausted;  ///< when an epoch of parts with weights ends
   std::string data_cache_dir;                       ///< tokens of text, made once for all runs; "none": at every start
   bool streaming = false;                           ///< tokens are made while the run goes on
+  std::int64_t streaming_buffer = 10'000;           ///< rows of a rank among which a streamed order is shuffled
   double validation_split_percentage = 5;
   std::int64_t block_size = 0;  ///< tokens per block T; 0: min(1024, the model's positions)
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl
@@ -68,9 +69,15 @@ struct OptimizationConfig {
   double router_bias_update_rate = 0;  ///< step of e_score_correction_bias towards an even load; 0: as loaded
   double moe_capacity_factor = 0;      ///< slots of an expert, in means of a micro-batch; 0: all (nothing is dropped)
   TokenDrop moe_token_drop_policy = TokenDrop::probs;
-  bool auto_find_batch_size = false;  ///< halve the batch per device until a step fits into memory
-  bool full_determinism = false;      ///< every choice that can be deterministic is
-  double max_grad_norm = 1.0;         ///< 0: no clipping
+  std::int64_t tokens_per_batch = 0;  ///< tokens of a rank's micro-batch, padding counted; 0: rows are counted instead
+  bool balance_batches = false;       ///< rows of a step are given to ranks by the speed and memory of each
+  std::string batch_size_schedule;  ///< "START,INCREMENT,SAMPLES": how the global batch grows (optim/batch_schedule.h)
+  BatchRule learning_rate_rule = BatchRule::none;  ///< how learning_rate follows from that of learning_rate_batch_size
+  std::int64_t learning_rate_batch_size = 0;       ///< rows per step for which learning_rate was found
+  bool gradient_noise_scale = false;               ///< measured at every step (McCandlish et al. 2018)
+  bool auto_find_batch_size = false;               ///< halve the batch per device until a step fits into memory
+  bool full_determinism = false;                   ///< every choice that can be deterministic is
+  double max_grad_norm = 1.0;                      ///< 0: no clipping
   ScheduleType lr_scheduler_type = ScheduleType::linear;
   std::string lr_scheduler_kwargs;  ///< JSON object or "num_cycles=2,...": see Schedule
   std::int64_t warmup_steps = 0;
@@ -138,6 +145,8 @@ struct ShardingConfig {
   std::string fsdp_config;            ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
   std::int64_t zero_stage = -1;       ///< DeepSpeed's number, 0 to 3; -1: not given
   Strategy strategy = Strategy::ddp;  ///< what all of these end in
+  bool auto_strategy = false;         ///< "--strategy auto": the planner chooses strategy and mesh at the start
+  MemoryCheck memory_check = MemoryCheck::refuse;  ///< what becomes of a run that the planner says cannot fit
   std::int64_t shard_group_size = 0;  ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
   Offload cpu_offload = Offload::none;
   std::string offload_folder;  ///< offloaded memory is mapped from its files (CPU); empty: TMPDIR
@@ -175,6 +184,8 @@ struct OutputConfig {
   CountedTokens include_num_input_tokens_seen = CountedTokens::no;  ///< in the log lines
   LogFormat log_format = LogFormat::hf;
   ReportTo report_to = ReportTo::tensorboard;  ///< metrics.jsonl and report.html are always written
+  std::string metrics_file;                    ///< newest numbers in Prometheus' text form; empty: none
+  std::int64_t metrics_port = 0;               ///< the same at http://127.0.0.1:PORT/metrics; 0: none
   std::string logging_dir;                     ///< TensorBoard events; empty: OUT/runs
   bool hf_loss_scale = false;                  ///< report loss x (T-1)/T, as transformers' Trainer does
   SaveStrategy save_strategy = SaveStrategy::steps;

@@ -71,6 +71,16 @@ const WordTable& words_of(TokenDrop) {
   return words;
 }
 
+const WordTable& words_of(BatchRule) {
+  static const WordTable words = {{"none", "linear", "square_root"}};
+  return words;
+}
+
+const WordTable& words_of(MemoryCheck) {
+  static const WordTable words = {{"refuse", "warn", "off"}};
+  return words;
+}
+
 const WordTable& words_of(AutoWrap) {
   static const WordTable words = {{"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}};
   return words;
