@@ -71,7 +71,7 @@ struct OptimizationConfig {
   TokenDrop moe_token_drop_policy = TokenDrop::probs;
   std::int64_t tokens_per_batch = 0;  ///< tokens of a rank's micro-batch, padding counted; 0: rows are counted instead
   bool balance_batches = false;       ///< rows of a step are given to ranks by the speed and memory of each
-  std::string batch_size_schedule;  ///< "START,INCREMENT,SAMPLES": how the global batch grows (optim/batch_schedule.h)
+  std::string batch_size_schedule;    ///< "START,INCREMENT,SAMPLES": how the global batch grows
   BatchRule learning_rate_rule = BatchRule::none;  ///< how learning_rate follows from that of learning_rate_batch_size
   std::int64_t learning_rate_batch_size = 0;       ///< rows per step for which learning_rate was found
   bool gradient_noise_scale = false;               ///< measured at every step (McCandlish et al. 2018)

@@ -260,45 +260,11 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
   return meaning;
 }
 
-/// Those outside literals (between '), where they say nothing; in literals "\n" becomes the line end that it means.
-std::string without_blanks(const std::string& text) {
-  std::string out;
-  bool literal = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '\'') literal = !literal;
-    if (!literal) {
-      if (static_cast<unsigned char>(text[at]) > ' ') out += text[at];
-    } else if (text[at] == '\\' && at + 1 < text.size()) {
-      if (text[++at] != 'n') out += '\\';
-      out += text[at] == 'n' ? '\n' : text[at];
-    } else {
-      out += text[at];
-    }
-  }
-  return out;
-}
-
-/// Whether a chat template writes plain ChatML: what is written here anyway.
-bool is_chatml(std::string text) {
-  for (const auto& [written, plain] : {std::pair("\"", "'"), std::pair("message.role", "message['role']"),
-                                       std::pair("message.content", "message['content']"), std::pair("{%-", "{%"),
-                                       std::pair("-%}", "%}"), std::pair("{{-", "{{"), std::pair("-}}", "}}")})
-    for (std::size_t at = 0; (at = text.find(written, at)) != std::string::npos; at += std::string_view(plain).size())
-      text.replace(at, std::string_view(written).size(), plain);
-  text = without_blanks(text);
-  constexpr std::string_view guard =
-      "{%ifnotadd_generation_promptisdefined%}{%setadd_generation_prompt=false%}{%endif%}";
-  return (text.starts_with(guard) ? text.substr(guard.size()) : text) ==
-         "{%formessageinmessages%}{{'<|im_start|>'+message['role']+'\n'+message['content']+'<|im_end|>'+'\n'}}"
-         "{%endfor%}{%ifadd_generation_prompt%}{{'<|im_start|>assistant\n'}}{%endif%}";
-}
-
 ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string& text) {
   const KeyRow& row = argument.row;
   ArgumentMeaning meaning;
   if (row.key == "report_to") return report_to(text);
   if (row.key == "tp_size" && parse_int(trim(text)) == 0) return meaning;
-  if (row.key == "chat_template" && is_chatml(text)) return meaning;
   if (row.effect != Effect::acts) {
     if (asks_for_nothing(argument, text)) return meaning;
     if (row.effect == Effect::ignored)

@@ -57,9 +57,6 @@ constexpr std::string_view kNamedTemplate =
     "templates by LLaVA's names are not built: leave it out; conversations are written as the model's tokenizer has it";
 constexpr std::string_view kEncoderDecoder =
     "models with an encoder and a decoder (T5) are not built: leave it out, and train a causal model";
-constexpr std::string_view kChat =
-    "conversations are written as ChatML, other templates are not built: leave it out, or write \"prompt\" and "
-    "\"completion\" into the .jsonl";
 constexpr std::string_view kAdapters = "adapters of this kind are not built: leave it out; --lora_r trains plain LoRA";
 constexpr std::string_view kHubFolder =
     "nothing is uploaded; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
@@ -320,6 +317,8 @@ constexpr TrainingArgument arguments[] = {
     // TRL
     of_trl(acts("use_peft", "lora_r", Shape::boolean, "not given: lora_r 16, alpha 32, dropout 0.05")),
     of_trl(acts("dataset_text_field", "text_column_name")),
+    acts("chat_template"),
+    of_trl(acts("chat_template_path", "chat_template")),
     of_trl(ignored("dataset_num_proc", Shape::word, "", "text is read by threads of the process")),
     of_trl(ignored("packing_strategy", Shape::word, "bfd", "rows are packed in one way")),
     of_trl(ignored("eval_packing", Shape::boolean, "", "what is evaluated is packed as what is trained on")),
@@ -354,8 +353,6 @@ constexpr TrainingArgument arguments[] = {
     refused("lora_modules_to_save", Shape::words, "", kAdapters),
     refused("use_rslora", Shape::boolean, "false", kAdapters),
     refused("use_dora", Shape::boolean, "false", kAdapters),
-    refused("chat_template", Shape::word, "", kChat),
-    refused("chat_template_path", Shape::word, "", kChat),
     refused("beta", Shape::word, "", kPreference),
     refused("loss_type", Shape::words, "nll", kPreference),
     refused("max_prompt_length", Shape::word, "", kPreference),
@@ -369,7 +366,7 @@ constexpr TrainingArgument arguments[] = {
     refused("keep_linebreaks", Shape::boolean, "true",
             "line breaks are kept: leave it out, or remove them from the text"),
     ignored("pad_to_max_length", Shape::boolean, "false", "rows are padded to the longest of their batch"),
-    ignored("streaming", Shape::boolean, "false", kLoader),
+    acts("streaming", Shape::boolean),
     ignored("preprocessing_num_workers", Shape::word, "", "text is encoded by all threads"),
     ignored("overwrite_cache", Shape::boolean, "false",
             "tokens are kept by content and settings, so that they are never out of date; tessera cache rm removes "
