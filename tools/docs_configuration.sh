@@ -129,7 +129,7 @@ FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory, and files of transform
 No accepted file of DeepSpeed, accelerate and Megatron-LM differed in meaning. Not built are, most frequent first:
 models between GPT-2 and Llama (Megatron's switches mix as one likes: experts that are no gated units, layers without
 biases beside learned positions), multi-token prediction, compression and quantization in training, the 1-bit variants
-of Lamb and ZeroOneAdam, models that see images, preference training (DPO, ORPO), chat templates other than ChatML,
+of Lamb and ZeroOneAdam, models that see images, preference training (DPO, ORPO),
 weights of 4 bits. The other one is a command line that is an excerpt. The other programs generate, learn by
 reinforcement, or train T5, BERT, Mamba and models that see.
 

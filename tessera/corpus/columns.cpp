@@ -190,6 +190,9 @@ Columns::Columns(const Value& first, const ColumnOptions& options) {
       throw InputError(concat("--column_map: ", meaning, " does not belong to ", chosen->title));
     needed_.push_back(column);
   }
+  if (form_ == RecordForm::messages || form_ == RecordForm::sharegpt)
+    for (const char* beside : {"tools", "documents"})
+      if (first.find(beside) != nullptr) needed_.push_back(beside);
   write_note(first);
 }
 
@@ -252,6 +255,9 @@ Value Columns::normal(const Value& record) const {
       break;
     }
   }
+  if (form_ == RecordForm::messages || form_ == RecordForm::sharegpt)
+    for (const char* beside : {"tools", "documents"})
+      if (const Value* list = record.find(beside)) members.emplace_back(beside, *list);
   return with_place(Value::make_object(std::move(members)), where);
 }
 

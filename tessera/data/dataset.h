@@ -90,7 +90,8 @@ struct Datasets {
 /// than one block, or records that are no examples throw InputError with the numbers; no room for the tokens throws
 /// Error.
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
-                       std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {});
+                       std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {},
+                       const std::string& tokenizer_place = "");
 
 /// Throws InputError when the dataset has fewer rows than one optimizer step takes (rows x accumulation x ranks).
 void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);

@@ -1,8 +1,10 @@
 #include <tessera/data/example_line.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/text/chat_template.h>
@@ -17,6 +19,14 @@ const std::string& not_empty(const Value& field, std::string_view name) {
   if (text.empty())
     throw InputError(concat(field.where().str(), ": \"", name, "\" is empty: nothing can be learnt from it"));
   return text;
+}
+
+/// A text, or a list of parts.
+void not_empty_content(const Value& content) {
+  if (!content.is_array())
+    not_empty(content, "content");
+  else if (content.items().empty())
+    throw InputError(concat(content.where().str(), ": \"content\" is empty: nothing can be learnt from it"));
 }
 
 /// What kind of example a line is; the fields of that kind are all there.
@@ -47,28 +57,43 @@ std::vector<std::string_view> fields_of(ExampleKind kind, const std::string& tex
     case ExampleKind::prompt_completion:
       return {"prompt", "completion"};
     case ExampleKind::messages:
-      return {"messages"};
+      return {"messages", "tools", "documents"};
   }
   return {};
 }
 
-std::vector<Piece> chat_pieces(const Value& list, bool assistant_only) {
-  std::vector<text::Message> messages;
+/// A list, also one that is written as JSON in a text; null where it is missing or empty.
+Value list_of(const Value& line, const char* name) {
+  const Value* found = line.find(name);
+  if (found == nullptr || found->is_null()) return {};
+  if (found->is_string() && trim(found->as_string()).empty()) return {};
+  Value list =
+      found->is_string() ? parse_json(found->as_string(), concat(found->where().str(), ": \"", name, "\"")) : *found;
+  if (list.is_null() || list.items().empty()) return {};
+  return list;
+}
+
+/// Whether the assistant says it; throws where that is nothing, and no call of a tool either.
+bool is_answer(const Value& message) {
+  if (message.at("role").as_string() != "assistant") return false;
+  const Value* calls = message.find("tool_calls");
+  if (calls == nullptr || calls->is_null()) not_empty_content(message.at("content"));
+  return true;
+}
+
+std::vector<Piece> chat_pieces(const Value& line, const ExampleOptions& options) {
+  const Value& messages = line.at("messages");
+  const std::string where = messages.where().str();
   bool answered = false;
-  for (const Value& item : list.items()) {
-    const Value &role = item.at("role"), &content = item.at("content");
-    messages.push_back({role.as_string(), content.as_string()});
-    if (messages.back().role != "assistant") continue;
-    not_empty(content, "content");
-    answered = true;
-  }
-  const std::string where = list.where().str();
-  if (!messages.empty() && assistant_only && !answered)
+  for (const Value& message : messages.items()) answered |= is_answer(message);
+  if (!messages.items().empty() && options.assistant_only && !answered)
     throw InputError(concat(where, ": no message is the assistant's, so that nothing is scored"));
+  text::ChatOptions chat;
+  chat.tools = list_of(line, "tools");
+  chat.documents = list_of(line, "documents");
   try {
-    std::vector<Piece> pieces = text::render_chat(messages, /*add_generation_prompt=*/false);
-    for (Piece& piece : pieces) piece.scored |= !assistant_only;
-    return pieces;
+    if (options.assistant_only) return options.chat->scored_pieces(messages, chat);
+    return {{options.chat->render(messages, chat).text, true}};
   } catch (const InputError& error) {
     throw InputError(concat(where, ": ", error.what()));
   }
@@ -76,7 +101,7 @@ std::vector<Piece> chat_pieces(const Value& list, bool assistant_only) {
 
 std::vector<Piece> pieces_of(const Value& line, ExampleKind kind, const ExampleOptions& options) {
   if (kind == ExampleKind::text) return {{not_empty(line.at(options.text_field), options.text_field), true}};
-  if (kind == ExampleKind::messages) return chat_pieces(line.at("messages"), options.assistant_only);
+  if (kind == ExampleKind::messages) return chat_pieces(line, options);
   return {{line.at("prompt").as_string(), false}, {not_empty(line.at("completion"), "completion"), true}};
 }
 
@@ -85,10 +110,15 @@ void append(ExampleLine& example, std::span<const std::int32_t> ids, bool scored
   example.scored.insert(example.scored.end(), ids.size(), scored);
 }
 
+/// Whether the tokenizer's own beginning and end go around the text: a model's template writes them itself.
+bool has_tokenizer_ends(const ExampleLine& example, const ExampleOptions& options) {
+  return example.kind != ExampleKind::messages || options.chat->is_chatml();
+}
+
 /// A conversation has its own ends.
 void append_end(ExampleLine& example, const text::Tokenizer& tokenizer, const ExampleOptions& options) {
   const bool chat = example.kind == ExampleKind::messages;
-  append(example, tokenizer.suffix(), !chat || !options.assistant_only);
+  if (has_tokenizer_ends(example, options)) append(example, tokenizer.suffix(), !chat || !options.assistant_only);
   const auto end = example.kind == ExampleKind::text ? tokenizer.end_of_text() : tokenizer.end_of_turn();
   const bool there = !example.ids.empty() && example.ids.back() == end;
   if (end && !chat && !there) append(example, std::vector<std::int32_t>{*end}, true);
@@ -120,9 +150,16 @@ ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, 
   for (const auto& [name, value] : line.members())
     if (std::find(used.begin(), used.end(), name) == used.end()) example.unused_fields.push_back(name);
 
-  append(example, tokenizer.prefix(), example.kind == ExampleKind::text);
+  const bool chat = example.kind == ExampleKind::messages;
+  if (chat && options.chat == nullptr)
+    throw InputError(concat(line.where().str(), ": holds messages, but ", options.why_no_chat));
+  if (has_tokenizer_ends(example, options)) append(example, tokenizer.prefix(), example.kind == ExampleKind::text);
+  std::optional<text::ChatEncoder> encoder;
+  if (chat) encoder.emplace(tokenizer);
+  bool first = true;
   for (const Piece& piece : pieces_of(line, example.kind, options)) {
-    const std::vector<std::int32_t> ids = tokenizer.encode(piece.text);
+    const std::vector<std::int32_t> ids =
+        chat ? encoder->encode(piece.text, std::exchange(first, false)) : tokenizer.encode(piece.text);
     example.text_bytes += piece.text.size();
     example.text_tokens += ids.size();
     append(example, ids, piece.scored);

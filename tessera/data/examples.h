@@ -5,13 +5,17 @@
 ///   {"text": "..."}                                   everything is scored
 ///   {"prompt": "...", "completion": "..."}            the completion and the end of the text are scored
 ///   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
-///                                                     ChatML (text/chat_template.h); what the assistant says is scored
+///                                                     by the chat template (text/chat_template.h); what the assistant
+///                                                     says is scored
+///
+/// Beside "messages", "tools" and "documents" (lists, or JSON texts of lists) go to the template.
 ///
 /// An example is one document: the tokenizer's prefix (a beginning-of-text token, say), the text, the tokenizer's
-/// suffix and an end, where it has them: its end of text after a text, its end of turn after a completion (a
-/// conversation has its own). Prompt and completion are tokenized apart, so that the border between them is the one at
-/// which generation will begin. Longer examples are cut at their end; those of which no scored token remains are
-/// dropped. Other fields of a line are not used and named once.
+/// suffix and an end, where it has them: its end of text after a text, its end of turn after a completion. A
+/// conversation that a model's own template writes has its beginning and its ends from there. Prompt and completion are
+/// tokenized apart, so that the border between them is the one at which generation will begin. Longer examples are cut
+/// at their end; those of which no scored token remains are dropped. Other fields of a line are not used and named
+/// once.
 ///
 /// (run_clm.py joins the texts of all lines and cuts blocks. To train on such blocks, make them with
 /// `tessera tokenize --append_eod` and train on the .bin.)
@@ -24,6 +28,7 @@
 #include <vector>
 
 #include <tessera/data/dataset.h>
+#include <tessera/text/chat_template.h>
 #include <tessera/text/tokenizer.h>
 
 namespace tessera::data {
@@ -49,7 +54,14 @@ struct ExampleOptions {
   std::int64_t max_length = 0;      ///< tokens; longer examples are cut
   std::int64_t vocab_size = 0;      ///< every id must be below
   bool assistant_only = true;       ///< messages: score only what the assistant says; else all of the text
+  std::shared_ptr<const text::ChatTemplate> chat = nullptr;  ///< how messages become text, or
+  std::string why_no_chat = "";                              ///< why that is not known
 };
+
+/// Sets `chat`, or `why_no_chat`: of --chat_template, else of what the tokenizer was loaded from. Only records that are
+/// conversations need it. Throws InputError where the template that --chat_template names cannot be used.
+void find_chat_template(ExampleOptions& options, const text::Tokenizer& tokenizer, const std::string& tokenizer_place,
+                        const std::string& given);
 
 /// Examples [first, first + count) as rows, one in each.
 std::shared_ptr<const Dataset> example_rows(std::shared_ptr<const ExampleSource> examples, std::int64_t first,

@@ -48,13 +48,14 @@ std::string percent(double part, double whole) { return concat(format_real(100 *
 class Opener {
  public:
   Opener(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size, std::int64_t vocab_size,
-         const ReadProgress& progress)
+         const ReadProgress& progress, const std::string& tokenizer_place)
       : config_(config),
         tokenizer_(tokenizer),
         block_size_(block_size),
         vocab_size_(vocab_size),
         example_length_(config.max_seq_length > 0 ? config.max_seq_length : block_size),
-        progress_(progress) {}
+        progress_(progress),
+        tokenizer_place_(tokenizer_place) {}
 
   std::vector<Part> open(const std::string& flag, const std::string& list, corpus::Split split) {
     const auto named = corpus::parse_data_list(list);
@@ -120,11 +121,12 @@ class Opener {
 
   Contents open_examples(std::vector<corpus::SourceFile> files) {
     const std::string name = files.front().path;
-    const ExampleOptions options{.column_map = config_.column_map,
-                                 .text_field = config_.text_column_name,
-                                 .max_length = example_length_,
-                                 .vocab_size = vocab_size_,
-                                 .assistant_only = config_.assistant_only_loss};
+    ExampleOptions options{.column_map = config_.column_map,
+                           .text_field = config_.text_column_name,
+                           .max_length = example_length_,
+                           .vocab_size = vocab_size_,
+                           .assistant_only = config_.assistant_only_loss};
+    find_chat_template(options, tokenizer_, tokenizer_place_, config_.chat_template);
     const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),
                                     tokenizer_, config_.data_cache_dir, progress_, notes);
     check_ids(name, tokens);
@@ -183,6 +185,7 @@ class Opener {
   std::int64_t block_size_, vocab_size_;
   std::int64_t example_length_;  // at most
   const ReadProgress& progress_;
+  const std::string& tokenizer_place_;
 };
 
 /// Blocks or examples to hold out, for evaluation, at the end of each contents; in order. At least one of all: the
@@ -220,8 +223,9 @@ bool has_weights(const std::vector<Part>& parts) { return parts.front().weight >
 }  // namespace
 
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
-                       std::int64_t vocab_size, bool want_validation, const ReadProgress& progress) {
-  Opener opener(config, tokenizer, block_size, vocab_size, progress);
+                       std::int64_t vocab_size, bool want_validation, const ReadProgress& progress,
+                       const std::string& tokenizer_place) {
+  Opener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place);
   const std::vector<Part> train = opener.open("train_file", config.train_file, corpus::Split::train);
   std::vector<Part> validation;
   if (want_validation && !config.validation_file.empty()) {

@@ -45,18 +45,21 @@ bool is_plain(const Value& record, const std::string& text_field) {
          (has("prompt") && has("completion") && !(is_list("prompt") && is_list("completion")));
 }
 
-/// Conversations are written with the tokenizer's own marks.
-void check_conversation(const Value& first, const corpus::Columns* columns, const std::string& text_field,
-                        const text::Tokenizer& tokenizer) {
-  if (text_field != "text" && first.find(text_field) != nullptr) return;  // asked for by name
+/// Whether a record becomes a conversation.
+bool is_conversation(const Value& record, const corpus::Columns* columns, const ExampleOptions& options) {
+  if (options.text_field != "text" && record.find(options.text_field) != nullptr) return false;  // asked for by name
+  if (columns == nullptr) return record.find("messages") != nullptr;
   using Form = corpus::RecordForm;
-  const bool messages = columns != nullptr ? columns->form() == Form::messages || columns->form() == Form::sharegpt
-                                           : first.find("messages") != nullptr;
-  if (!messages || text::has_chat_tokens(tokenizer)) return;
-  throw InputError(concat(first.where().str(), ": holds messages, but the tokenizer has no tokens ", text::chat_begin,
-                          " and ", text::chat_end,
-                          ", which conversations are written with: use the tokenizer of a chat model, or give "
-                          "\"prompt\" and \"completion\""));
+  return columns->form() == Form::messages || columns->form() == Form::sharegpt ||
+         (columns->form() == Form::prompt_completion && columns->normal(record).find("messages") != nullptr);
+}
+
+/// For the key of the cache: what tokens depend on where records are conversations.
+std::string chat_settings(const ExampleOptions& options, std::vector<std::string>& notes) {
+  if (options.chat == nullptr) return ", no chat template";
+  if (options.chat->asks_for_the_day())
+    notes.push_back("the chat template writes the day into every conversation: a run on another day has other tokens");
+  return concat(", chat template ", corpus::hash_of(std::string_view(options.chat->identity())).hex());
 }
 
 /// Nothing where records are examples as they are.
@@ -69,6 +72,17 @@ std::shared_ptr<const corpus::Columns> columns_of(const Value& first, const Exam
 }
 
 }  // namespace
+
+void find_chat_template(ExampleOptions& options, const text::Tokenizer& tokenizer, const std::string& tokenizer_place,
+                        const std::string& given) {
+  try {
+    options.chat =
+        std::make_shared<const text::ChatTemplate>(text::load_chat_template(tokenizer, tokenizer_place, given));
+  } catch (const InputError& error) {
+    if (!given.empty()) throw;
+    options.why_no_chat = error.what();
+  }
+}
 
 corpus::TokenRequest lines_request(std::vector<corpus::SourceFile> sources, const text::Tokenizer& tokenizer,
                                    int threads) {
@@ -94,7 +108,9 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
   TESSERA_CHECK(options.max_length >= 2, "max_length ", options.max_length);
   const auto first = first_record(sources);
   const auto columns = first ? columns_of(*first, options) : nullptr;
-  if (first) check_conversation(*first, columns.get(), options.text_field, tokenizer);
+  const bool conversations = first && is_conversation(*first, columns.get(), options);
+  if (conversations && options.chat == nullptr)
+    throw InputError(concat(first->where().str(), ": holds messages, but ", options.why_no_chat));
   corpus::TokenRequest request;
   if (columns) {
     request.columns = columns->needed();
@@ -105,7 +121,8 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
   request.width = width_of(tokenizer);
   request.settings =
       concat("examples of at most ", options.max_length, " tokens, text field ", options.text_field, ", columns ",
-             options.column_map, options.assistant_only ? ", the assistant alone is scored" : ", all is scored");
+             options.column_map, options.assistant_only ? ", the assistant alone is scored" : ", all is scored",
+             conversations ? chat_settings(options, notes) : "");
   request.threads = threads;
   request.encode = [&tokenizer, options, columns](const Value& record, corpus::EncodedRecord& out) {
     ExampleLine example = encode_example(columns ? columns->normal(record) : record, tokenizer, options);

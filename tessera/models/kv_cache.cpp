@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <tessera/base/error.h>
+
 namespace tessera::models {
 namespace {
 
@@ -17,6 +19,12 @@ at::Tensor grown(const at::Tensor& old, std::int64_t tokens, std::int64_t capaci
 }
 
 }  // namespace
+
+void KvCache::keep(std::int64_t count) {
+  TESSERA_CHECK(count >= 0 && count <= tokens_, count, " of ", tokens_, " tokens");
+  for (Layer& layer : layers_) layer.tokens = std::min(layer.tokens, count);
+  tokens_ = count;
+}
 
 std::pair<at::Tensor, at::Tensor> KvCache::append(std::size_t layer, const at::Tensor& keys, const at::Tensor& values) {
   if (layer >= layers_.size()) layers_.resize(layer + 1);

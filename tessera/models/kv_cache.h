@@ -17,6 +17,9 @@ class KvCache {
   std::int64_t tokens() const { return tokens_; }
   /// A call of the model has ended, which added so many.
   void add_tokens(std::int64_t count) { tokens_ += count; }
+  /// Forgets all but the first `count` tokens, of which there are at least so many: another text that begins with the
+  /// same ones goes on from there.
+  void keep(std::int64_t count);
   /// Adds keys and values [B, heads, T, D] to a layer and returns all of its own as views [B, heads, tokens, D].
   std::pair<at::Tensor, at::Tensor> append(std::size_t layer, const at::Tensor& keys, const at::Tensor& values);
 

@@ -142,7 +142,10 @@ void cut_at_mark(jinja::Rendered& rendered, const std::string& continued) {
 }  // namespace
 
 ChatTemplate::ChatTemplate(const Source& source, const std::optional<Source>& for_tools, Tokens tokens)
-    : default_(std::make_shared<const jinja::Template>(source.text, source.name)), tokens_(std::move(tokens)) {
+    : default_(std::make_shared<const jinja::Template>(source.text, source.name)),
+      sources_(source.text),
+      tokens_(std::move(tokens)) {
+  if (for_tools) sources_ += for_tools->text;
   if (for_tools) for_tools_ = std::make_shared<const jinja::Template>(for_tools->text, for_tools->name);
   std::erase_if(tokens_.special, [](const std::string& token) { return token.empty(); });
 }
@@ -151,6 +154,17 @@ ChatTemplate ChatTemplate::chatml() {
   ChatTemplate made({chatml_source, "ChatML"}, std::nullopt, {{}, {std::string(chat_begin), std::string(chat_end)}});
   made.is_chatml_ = true;
   return made;
+}
+
+bool ChatTemplate::asks_for_the_day() const { return sources_.find("strftime_now") != std::string::npos; }
+
+std::string ChatTemplate::identity(std::time_t now) const {
+  std::string all = concat(sources_, is_chatml_ ? "\nChatML" : "");
+  for (const auto& [name, token] : tokens_.named) all += concat("\n", name, "=", token);
+  if (!asks_for_the_day()) return all;
+  std::tm day{};
+  localtime_r(&now, &day);
+  return concat(all, "\n", day.tm_year, " ", day.tm_yday);
 }
 
 const jinja::Template& ChatTemplate::used(const ChatOptions& options) const {

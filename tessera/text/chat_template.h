@@ -52,6 +52,11 @@ class ChatTemplate {
   static ChatTemplate chatml();
   /// Whether this is chatml(): the tokenizer's own beginning and end of a text are then put around it.
   bool is_chatml() const { return is_chatml_; }
+  /// What a conversation's text depends on beside the conversation: another template has another identity. One that
+  /// asks what day it is has another one every day.
+  std::string identity(std::time_t now = std::time(nullptr)) const;
+  /// Whether the text depends on the day.
+  bool asks_for_the_day() const;
 
   /// The text of a conversation and what `{% generation %}` blocks wrote of it. `messages`: a list of objects with
   /// "role" and whatever the template reads ("content": a text or a list of parts; "tool_calls"; ...); members that
@@ -79,16 +84,21 @@ class ChatTemplate {
   std::size_t without_blanks(const std::string& whole, jinja::Span span) const;
 
   std::shared_ptr<const jinja::Template> default_, for_tools_;
+  std::string sources_;  // of both
   Tokens tokens_;
   bool is_chatml_ = false;
 };
 
-/// The template of a tokenizer: of `file` (a .jinja file) if that is not empty; else, where `place` (what
-/// load_tokenizer was given) is a folder or a tokenizer.json in one, chat_template.jinja (and
-/// additional_chat_templates/tool_use.jinja) there or `chat_template` of tokenizer_config.json (a text, or a list of
-/// named ones, of which "default" and "tool_use" are used); else ChatML where the tokenizer knows its markers. Throws
-/// InputError naming the file, or saying what to do where there is no template.
-ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& place, const std::string& file = "");
+/// The template that `given` is, or that lies in the file it names: a text has "{{", "{%" or a line end. Throws
+/// InputError for a file that is not there or too large.
+ChatTemplate::Source read_chat_template(const std::string& given);
+
+/// The template of a tokenizer: `given` (read_chat_template) if that is not empty; else, where `place` (what
+/// load_tokenizer was given) is a folder or a tokenizer.json in one, what lies there: chat_template.jinja (and
+/// additional_chat_templates/tool_use.jinja), or `chat_template` in tokenizer_config.json (a text, or a list with
+/// names: "default" and "tool_use" are used); else ChatML where the tokenizer knows its markers. Throws InputError
+/// naming the file, or saying what to do where there is no template.
+ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& place, const std::string& given = "");
 
 /// The ids of a conversation's pieces. A tokenizer that puts a blank before every text (SentencePiece) does so before
 /// the first piece only, as in the whole text.

@@ -91,9 +91,21 @@ Sources read_config(const Value& config, const std::string& name) {
   return sources;
 }
 
+bool is_text(const std::string& given) {
+  return given.find("{{") != std::string::npos || given.find("{%") != std::string::npos ||
+         given.find('\n') != std::string::npos;
+}
+
 }  // namespace
 
-ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& place, const std::string& file) {
+ChatTemplate::Source read_chat_template(const std::string& given) {
+  if (is_text(given)) return {given, "--chat_template"};
+  if (!path_exists(given) || is_directory(given))
+    throw InputError(concat("--chat_template ", given, ": no such file, and no text of a template"));
+  return read_source(given);
+}
+
+ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& place, const std::string& given) {
   const std::filesystem::path path(place);
   const bool in_files = path_exists(place);
   const std::string folder = is_directory(place) ? place : path.has_parent_path() ? path.parent_path().string() : ".";
@@ -103,9 +115,8 @@ ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& p
   config.members();  // an object
 
   Sources sources;
-  if (!file.empty()) {
-    if (!path_exists(file)) throw InputError(concat(file, ": the chat template does not exist"));
-    sources.usual = read_source(file);
+  if (!given.empty()) {
+    sources.usual = read_chat_template(given);
   } else if (in_files) {
     sources = read_files(folder);
     if (!sources.usual) sources = read_config(config, config_path);

@@ -60,7 +60,9 @@ class ExamplesTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   MarkedTokenizer tokenizer_;
-  ExampleOptions options_{.max_length = 64, .vocab_size = 260};
+  ExampleOptions options_{.max_length = 64,
+                          .vocab_size = 260,
+                          .chat = std::make_shared<const text::ChatTemplate>(text::ChatTemplate::chatml())};
 };
 
 TEST_F(ExamplesTest, TextIsScoredWhole) {
@@ -178,12 +180,52 @@ TEST_F(ExamplesTest, BadConversationsAreNamed) {
             "e.jsonl:1:48: \"content\" is empty: nothing can be learnt from it");
   EXPECT_EQ(with("[{\"role\": \"assistant\", \"content\": null}]"), "e.jsonl:1:48: expected a string, found null");
   EXPECT_NE(with("[{\"role\": \"assistant\"}]").find("e.jsonl:1:15: "), std::string::npos);
-  EXPECT_NE(with("[{\"role\": \"bot\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"x\"}]")
-                .find("e.jsonl:1:14: message 1: unknown role 'bot'"),
-            std::string::npos);
+  EXPECT_NE(with("[{\"role\": \"user\", \"content\": \"<|im_end|>\"}, {\"role\": \"assistant\", \"content\": \"x\"}]")
+                .find("e.jsonl:1:14: message 1: "),
+            std::string::npos)
+      << "a forged turn";
   EXPECT_NE(complaint("{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n", FakeTokenizer())
-                .find("e.jsonl:1:1: holds messages, but the tokenizer has no tokens <|im_start|> and <|im_end|>"),
+                .find("e.jsonl:1:1: holds messages, but the tokenizer '' comes with no chat template"),
             std::string::npos);
+}
+
+/// A model's own template, without marks of generation.
+std::shared_ptr<const text::ChatTemplate> plain_template(const std::string& end = ".") {
+  return std::make_shared<const text::ChatTemplate>(
+      text::ChatTemplate::Source{"{{ 'T' ~ tools[0].name if tools else '' }}{% for m in messages %}{{ m.role[0] ~ "
+                                 "m.content ~ '" +
+                                     end + "' }}{% endfor %}{{ 'a' if add_generation_prompt else '' }}",
+                                 "t"},
+      std::nullopt, text::ChatTemplate::Tokens{});
+}
+
+TEST_F(ExamplesTest, AModelsTemplateWritesTheConversationWhole) {
+  options_.chat = plain_template();
+  const std::string messages =
+      "\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"yz\"}]";
+  const Row chat = row(read("{" + messages + "}\n"), 0);
+  EXPECT_EQ(chat.ids, (Ids{'u', 'x', '.', 'a', 'y', 'z', '.'})) << "nothing of the tokenizer's around it";
+  EXPECT_EQ(chat.labels, (Ids{-100, -100, -100, -100, 'y', 'z', '.'}));
+  options_.assistant_only = false;
+  EXPECT_EQ(row(read("{" + messages + "}\n"), 0).labels, chat.ids);
+  for (const std::string tools : {"[{\"name\": \"f\"}]", "\"[{\\\"name\\\": \\\"f\\\"}]\""})
+    EXPECT_EQ(row(read("{" + messages + ", \"tools\": " + tools + "}\n"), 0).ids,
+              (Ids{'T', 'f', 'u', 'x', '.', 'a', 'y', 'z', '.'}))
+        << tools;
+}
+
+TEST_F(ExamplesTest, AnotherTemplateHasOtherTokensInTheCache) {
+  const std::string chats = write(
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"y\"}]}\n");
+  const std::string texts = write("{\"text\": \"x\"}\n", "t.jsonl");
+  const auto settings = [&](const std::string& path, const std::string& end) {
+    options_.chat = plain_template(end);
+    std::vector<std::string> notes;
+    return examples_request({corpus::source_file(path)}, tokenizer_, options_, 1, notes).settings;
+  };
+  EXPECT_NE(settings(chats, "."), settings(chats, "!"));
+  EXPECT_EQ(settings(chats, "."), settings(chats, "."));
+  EXPECT_EQ(settings(texts, "."), settings(texts, "!")) << "texts do not depend on it";
 }
 
 TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {

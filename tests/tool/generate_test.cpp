@@ -43,6 +43,7 @@ TEST_F(GenerateTest, RefusesBadInput) {
   refused(generate({}), "--prompt is missing");
   refused(generate({"--prompt", "a", "--system", "Be brief."}), "--system belongs to --chat");
   refused(generate({"--prompt", "a", "--chat"}), "<|im_start|>");
+  refused(generate({"--prompt", "a", "--chat_template", "t.jinja"}), "--chat_template belongs to --chat");
   refused({"generate", "--model_name_or_path", at("nowhere"), "--prompt", "a"}, at("nowhere"));
 }
 

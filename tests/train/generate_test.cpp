@@ -135,6 +135,27 @@ TEST(Generate, StopsAtThePositionsAndTellsEveryToken) {
   EXPECT_TRUE(model->is_training());
 }
 
+TEST(Generate, AConversationGoesOnFromWhatWasSeen) {
+  const auto model = tiny_model();
+  GenerateOptions options;
+  options.max_new_tokens = 4;
+  SeenTokens seen;
+  std::vector<std::int32_t> prompt = {1, 2, 3};
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto answer = generate(*model, prompt, options, {}, &seen);
+    EXPECT_EQ(answer, generate(*model, prompt, options)) << turn;
+    EXPECT_GE(seen.cache.tokens(), static_cast<std::int64_t>(prompt.size() + answer.size()) - 1);
+    prompt.insert(prompt.end(), answer.begin(), answer.end());
+    prompt.push_back(7);
+  }
+  const std::vector<std::int32_t> other = {1, 2, 9, 4};  // two tokens are the same
+  EXPECT_EQ(generate(*model, other, options, {}, &seen), generate(*model, other, options));
+  EXPECT_EQ(generate(*model, other, options, {}, &seen), generate(*model, other, options)) << "all tokens are";
+  int asked = 0;
+  options.stop = [&] { return ++asked > 2; };
+  EXPECT_EQ(generate(*model, other, options, {}, &seen).size(), 2u);
+}
+
 TEST(Generate, RefusesWhatItCannotContinue) {
   const auto model = tiny_model();
   EXPECT_THROW(generate(*model, {}, {}), InputError);

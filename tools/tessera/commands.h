@@ -29,7 +29,7 @@ int top_command(const Arguments& arguments);            ///< tessera top: watche
 /// The path of the running program.
 std::string own_program();
 
-/// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, env, test,
+/// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, chat, env, test,
 /// bench_comm) and returns its exit code. Throws Error when the library is missing or cannot be loaded.
 int run_with_tensors(const std::string& name, const Arguments& arguments);
 

@@ -15,6 +15,7 @@ namespace {
 using Command = int (*)(const Arguments&);
 
 int generate_command(const Arguments& arguments) { return run_with_tensors("generate", arguments); }
+int chat_command(const Arguments& arguments) { return run_with_tensors("chat", arguments); }
 int embed_command(const Arguments& arguments) { return run_with_tensors("embed", arguments); }
 int env_command(const Arguments& arguments) { return run_with_tensors("env", arguments); }
 int test_command(const Arguments& arguments) { return run_with_tensors("test", arguments); }
@@ -29,6 +30,7 @@ const std::vector<Row>& commands() {
   static const std::vector<Row> rows = {
       {"train", train_command, "train a language model, with one or more processes"},
       {"generate", generate_command, "continue a prompt with a trained model"},
+      {"chat", chat_command, "talk with a trained model in the terminal"},
       {"embed", embed_command, "encode texts as vectors with a BERT, for retrieval"},
       {"launch", launch_command, "run any program as several ranks"},
       {"config", config_command, "show, check and convert configurations; ask for one, as `accelerate config`"},

@@ -44,6 +44,13 @@ c10::Device device_of(const torch::nn::Module& module) {
   return parameters.empty() ? c10::Device(c10::kCPU) : parameters.front().device();
 }
 
+/// Keeps what the prompt begins with, but for its last token: its logits are needed.
+void forget_beyond(SeenTokens& seen, const std::vector<std::int32_t>& prompt) {
+  const auto [differs, end] = std::mismatch(seen.ids.begin(), seen.ids.end(), prompt.begin(), prompt.end() - 1);
+  seen.ids.erase(differs, seen.ids.end());
+  seen.cache.keep(std::min(seen.cache.tokens(), static_cast<std::int64_t>(seen.ids.size())));
+}
+
 }  // namespace
 
 std::vector<std::int32_t> stop_ids(const Value& config, const text::Tokenizer& tokenizer) {
@@ -102,7 +109,8 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
 }
 
 std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt,
-                                   const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
+                                   const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token,
+                                   SeenTokens* seen) {
   check(options);
   if (prompt.empty()) throw InputError("the prompt is empty: a model continues at least one token");
   if (static_cast<std::int64_t>(prompt.size()) > model.max_positions())
@@ -121,18 +129,22 @@ std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<st
   const EvaluationMode evaluation(model);
   const c10::Device device = device_of(model);
   std::mt19937_64 generator(options.seed);
-  models::KvCache cache;
-  std::vector<std::int32_t> result;
-  at::Tensor ids =
-      at::tensor(at::ArrayRef<std::int32_t>(prompt), at::kInt).to(at::kLong).unsqueeze(0).to(device);  // [1, P]
+  SeenTokens fresh;
+  SeenTokens& known = seen != nullptr ? *seen : fresh;
+  forget_beyond(known, prompt);
+  std::vector<std::int32_t> result, feed(prompt.begin() + known.cache.tokens(), prompt.end());
   for (std::int64_t i = 0; i < std::min(options.max_new_tokens, room); ++i) {
-    const at::Tensor logits = model.next_logits(ids, cache)[0].to(at::kCPU, at::kFloat).contiguous();  // [V]
+    if (options.stop && options.stop()) break;
+    const at::Tensor ids =
+        at::tensor(at::ArrayRef<std::int32_t>(feed), at::kInt).to(at::kLong).unsqueeze(0).to(device);  // [1, P]
+    known.ids.insert(known.ids.end(), feed.begin(), feed.end());
+    const at::Tensor logits = model.next_logits(ids, known.cache)[0].to(at::kCPU, at::kFloat).contiguous();  // [V]
     const double random = static_cast<double>(generator() >> 11) * 0x1p-53;
     const std::int32_t id = sample_token(logits.data_ptr<float>(), vocabulary, options, random);
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
     result.push_back(id);
     if (on_token) on_token(id);
-    ids = at::full({1, 1}, id, at::TensorOptions().dtype(at::kLong).device(device));
+    feed = {id};
   }
   return result;
 }

@@ -5,6 +5,7 @@
 /// Text from a trained model: one token after another with a key-value cache, and their bytes as they become readable.
 
 #include <tessera/models/causal_lm.h>
+#include <tessera/models/kv_cache.h>
 #include <tessera/text/tokenizer.h>
 
 #include <cstdint>
@@ -24,15 +25,24 @@ struct GenerateOptions {
   std::uint64_t seed = 42;
   std::int64_t vocabulary = 0;         ///< only ids below it; 0: the model's
   std::vector<std::int32_t> stop_ids;  ///< any of them ends the text; not part of the result
+  std::function<bool()> stop = {};     ///< asked before every token: true ends the text
   bool bf16 = false;                   ///< forward under autocast (nn/autocast.h)
 };
 
+/// What a model has seen of a conversation, so that the next prompt, which begins with the same tokens, is not computed
+/// again from its start. One for each conversation with one model.
+struct SeenTokens {
+  models::KvCache cache;
+  std::vector<std::int32_t> ids;  ///< whose keys and values the cache holds
+};
+
 /// Continues `prompt` (at least one id). Each new id is passed to `on_token` as soon as it is known. Stops at
-/// max_new_tokens, a stop id, or when the model's positions are used up. Returns the new ids. Throws InputError for an
-/// empty or too long prompt or options out of range. Runs in evaluation mode without gradients.
+/// max_new_tokens, a stop id, or when the model's positions are used up. Returns the new ids. `seen` (or null) is
+/// brought up to date. Throws InputError for an empty or too long prompt or options out of range. Runs in evaluation
+/// mode without gradients.
 std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt,
                                    const GenerateOptions& options,
-                                   const std::function<void(std::int32_t)>& on_token = {});
+                                   const std::function<void(std::int32_t)>& on_token = {}, SeenTokens* seen = nullptr);
 
 /// What ends a text: eos_token_id of a config.json or generation_config.json (a number or a list), and the tokenizer's
 /// ends of text and of turn. Ids that the tokenizer does not have are left out.

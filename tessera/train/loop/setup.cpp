@@ -17,6 +17,7 @@
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/expert/experts.h>
+#include <tessera/text/templated_tokenizer.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_files.h>
 #include <tessera/train/loop/task.h>
@@ -193,6 +194,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     place = "byte";
     setup.tokenizer = text::load_tokenizer(place);
   }
+  setup.tokenizer = text::with_chat_template(std::move(setup.tokenizer), place, config.data.chat_template);
   setup.tokenizer_fits_data = !only_tokens || place != "byte" || config.model.tokenizer_name == "byte";
   if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
 

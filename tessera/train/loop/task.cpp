@@ -80,7 +80,8 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
     datasets = data::open_labelled(config.data, wordpiece(tokenizer), most, classes_of(model.hf_config()),
                                    model.num_labels(), want_validation);
   } else {
-    datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress);
+    datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress,
+                                   tokenizer_place(config.model));
   }
   if (objective.kind == data::Objective::Kind::next_token) return datasets;
   if (objective.kind == data::Objective::Kind::masked_token) {

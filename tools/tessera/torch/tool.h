@@ -13,6 +13,7 @@ using Arguments = std::vector<std::string>;
 
 int train_rank(const Arguments& arguments);  ///< one rank of `tessera train`
 int generate(const Arguments& arguments);
+int chat(const Arguments& arguments);
 int embed(const Arguments& arguments);
 int env(const Arguments& arguments);
 int self_test(const Arguments& arguments);

@@ -20,6 +20,7 @@ namespace {
 int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
   if (name == "train") return tessera::tool::train_rank(arguments);
   if (name == "generate") return tessera::tool::generate(arguments);
+  if (name == "chat") return tessera::tool::chat(arguments);
   if (name == "embed") return tessera::tool::embed(arguments);
   if (name == "env") return tessera::tool::env(arguments);
   if (name == "test") return tessera::tool::self_test(arguments);

@@ -1,0 +1,96 @@
+#include "answerer.h"
+
+#include <cstdio>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/models/load.h>
+#include <tessera/train/loop/setup.h>
+
+namespace tessera::tool {
+namespace {
+
+/// What ends a text, by config.json and by generation_config.json if there is one.
+std::vector<std::int32_t> stops(const models::CausalLm& model, const std::string& folder,
+                                const text::Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids = train::stop_ids(model.hf_config(), tokenizer);
+  const std::string path = path_join(folder, "generation_config.json");
+  if (path_exists(path))
+    for (const std::int32_t id : train::stop_ids(read_json(path), tokenizer)) ids.push_back(id);
+  if (text::has_chat_tokens(tokenizer)) ids.push_back(tokenizer.encode(text::chat_end).front());
+  return ids;
+}
+
+}  // namespace
+
+std::vector<std::string> answer_flags(std::vector<std::string> own) {
+  for (const char* name : {"model_name_or_path", "tokenizer_name", "chat_template", "max_new_tokens", "temperature",
+                           "top_k", "top_p", "seed", "threads_per_process"})
+    own.emplace_back(name);
+  return own;
+}
+
+std::vector<std::string> answer_switches(std::vector<std::string> own) {
+  for (const char* name : {"greedy", "do_sample", "bf16", "help"}) own.emplace_back(name);
+  return own;
+}
+
+const char* const answer_help =
+    "  --greedy                  always the likeliest token (else: --do_sample)\n"
+    "  --temperature T           below 1 sharpens, above 1 flattens the choice [1]\n"
+    "  --top_k K                 sample among the K likeliest; 0: all [0]\n"
+    "  --top_p P                 sample among the likeliest that reach probability P [1]\n"
+    "  --seed S                  of the random choice [42]\n"
+    "  --bf16                    matrix products in bfloat16\n"
+    "  --threads_per_process N   [all cores]\n";
+
+Answerer open_answerer(const Flags& flags, std::int64_t max_new_tokens) {
+  const std::string folder = flags.required("model_name_or_path", "the folder of a trained model");
+  if (flags.has("greedy") && flags.has("do_sample")) throw InputError("--greedy and --do_sample contradict each other");
+  const std::int64_t threads = flags.integer("threads_per_process", 0);
+  if (threads < 0) throw InputError(concat("--threads_per_process is ", threads, ", must be >= 0"));
+  train::set_threads(threads, 1);
+
+  ModelConfig config;
+  config.model_name_or_path = folder;
+  Answerer answerer;
+  answerer.model = models::load_model(config, 0);
+  // A folder without a tokenizer was trained on bytes or on ready-made tokens.
+  config.tokenizer_name = flags.text("tokenizer_name").value_or("");
+  answerer.tokenizer_place = train::tokenizer_place(config);
+  answerer.tokenizer = text::load_tokenizer(answerer.tokenizer_place);
+  if (answerer.tokenizer->vocab_size() > answerer.model->vocab_size())
+    throw InputError(concat("the tokenizer has ", answerer.tokenizer->vocab_size(),
+                            " tokens but the model's embedding has ", answerer.model->vocab_size(), " rows"));
+
+  train::GenerateOptions& options = answerer.options;
+  options.max_new_tokens = flags.integer("max_new_tokens", max_new_tokens);
+  options.do_sample = !flags.has("greedy");
+  options.temperature = flags.real("temperature", 1);
+  options.top_k = flags.integer("top_k", 0);
+  options.top_p = flags.real("top_p", 1);
+  options.seed = static_cast<std::uint64_t>(flags.integer("seed", 42));
+  options.vocabulary = answerer.tokenizer->vocab_size();
+  options.stop_ids = stops(*answerer.model, folder, *answerer.tokenizer);
+  options.bf16 = flags.has("bf16");
+  return answerer;
+}
+
+text::ChatTemplate Answerer::chat_template(const Flags& flags) const {
+  return text::load_chat_template(*tokenizer, tokenizer_place, flags.text("chat_template").value_or(""));
+}
+
+Value chat_message(const std::string& role, const std::string& content) {
+  return Value::make_object({{"role", Value::of(role)}, {"content", Value::of(content)}});
+}
+
+std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::ChatTemplate& chat, const Value& messages) {
+  return answerer.tokenizer->encode(chat.render(messages, {.add_generation_prompt = true}).text);
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace tessera::tool
