@@ -41,6 +41,7 @@ struct RunState {
   std::int64_t step = 0;     ///< optimizer steps done
   std::int64_t samples = 0;  ///< blocks consumed: the data position
   std::uint64_t seed = 0;
+  Value stream = {};  ///< where the stream of --streaming goes on (data/stream/row_stream.h); null: there was none
   std::vector<ModelState> models = {ModelState()};  ///< at least one; Accelerator may have several
   bool model_only = false;  ///< only what a model user needs is written; such a checkpoint cannot be resumed
 

@@ -76,4 +76,10 @@ std::int64_t BlendOrder::samples_for(std::int64_t part, std::int64_t count) cons
   TESSERA_CHECK(false, "part ", part, " has no sample ", number, " in a period");
 }
 
+std::int64_t BlendOrder::count(std::int64_t part, std::int64_t samples) const {
+  TESSERA_CHECK(part >= 0 && part < parts() && samples >= 0, "part ", part, " among ", samples, " samples");
+  const auto end = part_.begin() + static_cast<std::ptrdiff_t>(samples % period);
+  return samples / period * share_[static_cast<std::size_t>(part)] + std::count(part_.begin(), end, part);
+}
+
 }  // namespace tessera::corpus

@@ -29,6 +29,12 @@ class BlendOrder {
   std::int64_t parts() const { return static_cast<std::int64_t>(share_.size()); }
   /// The least number of samples that has `count` of a part.
   std::int64_t samples_for(std::int64_t part, std::int64_t count) const;
+  /// How many of a part are among the first `samples`.
+  std::int64_t count(std::int64_t part, std::int64_t samples) const;
+  /// The part's share of all samples, of 1.
+  double share(std::int64_t part) const {
+    return static_cast<double>(share_[static_cast<std::size_t>(part)]) / static_cast<double>(period);
+  }
 
  private:
   std::vector<std::int64_t> share_;    // samples in a period

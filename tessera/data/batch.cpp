@@ -20,6 +20,12 @@ at::Tensor filled_with(std::int64_t value, const at::Tensor& x, std::int64_t len
 
 }  // namespace
 
+std::int64_t Dataset::tokens() const {
+  std::int64_t tokens = 0;
+  for (std::int64_t row = 0; row < size(); ++row) tokens += length(row);
+  return tokens;
+}
+
 Batch filled_up(const Batch& batch, std::int64_t length) {
   const std::int64_t rows = batch.ids.size(0), tokens = batch.ids.size(1);
   TESSERA_CHECK(length >= tokens && !batch.part, "rows of ", tokens, " tokens filled up to ", length);

@@ -22,6 +22,11 @@ class Joined : public Dataset {
     const std::size_t part = part_of(row);
     return parts_[part]->length(row - begins_[part]);
   }
+  std::int64_t tokens() const override {
+    std::int64_t tokens = 0;
+    for (const auto& part : parts_) tokens += part->tokens();
+    return tokens;
+  }
   Row read(std::int64_t row) const override {
     const std::size_t part = part_of(row);
     return parts_[part]->read(row - begins_[part]);
@@ -57,6 +62,7 @@ class Blended final : public Joined {
   std::int64_t size() const override { return epoch_; }
   std::int64_t length(std::int64_t row) const override { return Joined::length(row % begins().back()); }
   Row read(std::int64_t row) const override { return Joined::read(row % begins().back()); }
+  std::int64_t tokens() const override { return Dataset::tokens(); }  // some rows several times
   const Blend* blend() const override { return &blend_; }
 
  private:

@@ -18,6 +18,7 @@ class BlockRows : public Dataset {
   std::int64_t max_length() const override { return block_size_; }
   std::int64_t length(std::int64_t) const override { return block_size_; }
   Row read(std::int64_t block) const override;
+  std::int64_t tokens() const override { return size() * block_size_; }
 
  protected:
   /// Appends block_size tokens from position `first` of the stream.

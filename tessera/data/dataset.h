@@ -33,7 +33,8 @@ struct Row {
   std::vector<std::int64_t> types = {};
 };
 
-class Blend;  // blend.h
+class Blend;      // blend.h
+class RowStream;  // stream/row_stream.h
 
 /// Rows of tokens. Immutable: any number of threads may read.
 class Dataset {
@@ -43,9 +44,13 @@ class Dataset {
   virtual std::int64_t max_length() const = 0;              ///< tokens that a row may have at most
   virtual std::int64_t length(std::int64_t row) const = 0;  ///< tokens of a row; row in [0, size())
   virtual Row read(std::int64_t row) const = 0;
+  virtual std::int64_t tokens() const;  ///< in all rows; O(size())
   /// For a blend: in which order its rows are taken, by weights. size() is then the samples of an epoch, and rows are
   /// in [0, Blend::rows()). Else null.
   virtual const Blend* blend() const { return nullptr; }
+  /// Rows are made while they are read, in the order of the samples (stream/row_stream.h): row i is sample i, there is
+  /// no end, and what was read is gone.
+  virtual bool streamed() const { return false; }
 };
 
 // Blocks: rows of block_size tokens, one document each, labels = ids. A rest shorter than a block is dropped (as
@@ -70,8 +75,9 @@ ReadProgress logged_progress();
 
 struct Datasets {
   std::shared_ptr<const Dataset> train, validation;  ///< validation may be empty (nullptr)
-  double train_bytes_per_token = 0;                  ///< bytes per token of text input; 0 when unknown
-  std::vector<std::string> notes, warnings;          ///< for the log, to be said once (by rank 0)
+  std::shared_ptr<RowStream> stream;         ///< --streaming: what `train` reads, to be started first; else nullptr
+  double train_bytes_per_token = 0;          ///< bytes per token of text input; 0 when unknown
+  std::vector<std::string> notes, warnings;  ///< for the log, to be said once (by rank 0)
 };
 
 /// Opens what train_file and validation_file name (corpus/data_list.h). Text, several files of it one after the other,
@@ -89,9 +95,12 @@ struct Datasets {
 /// read once, whatever their weights. A missing or empty file, an unknown extension, an id >= vocab_size, fewer tokens
 /// than one block, or records that are no examples throw InputError with the numbers; no room for the tokens throws
 /// Error.
+///
+/// With config.streaming the training data are a stream of seed `stream_seed`, of which nothing can be held out; whoever
+/// gives `progress` hears its warnings in the log, too.
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {},
-                       const std::string& tokenizer_place = "");
+                       const std::string& tokenizer_place = "", std::uint64_t stream_seed = 0);
 
 /// Throws InputError when the dataset has fewer rows than one optimizer step takes (rows x accumulation x ranks).
 void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);

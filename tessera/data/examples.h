@@ -58,10 +58,11 @@ struct ExampleOptions {
   std::string why_no_chat = "";                              ///< why that is not known
 };
 
-/// Sets `chat`, or `why_no_chat`: of --chat_template, else of what the tokenizer was loaded from. Only records that are
-/// conversations need it. Throws InputError where the template that --chat_template names cannot be used.
-void find_chat_template(ExampleOptions& options, const text::Tokenizer& tokenizer, const std::string& tokenizer_place,
-                        const std::string& given);
+/// What the configuration says of examples. The chat template is --chat_template's, else that of `tokenizer_place`, what
+/// the tokenizer was loaded from; only conversations need one. Throws InputError where what --chat_template names cannot
+/// be used.
+ExampleOptions example_options(const DataConfig& config, const text::Tokenizer& tokenizer,
+                               const std::string& tokenizer_place, std::int64_t block_size, std::int64_t vocab_size);
 
 /// Examples [first, first + count) as rows, one in each.
 std::shared_ptr<const Dataset> example_rows(std::shared_ptr<const ExampleSource> examples, std::int64_t first,

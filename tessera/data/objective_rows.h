@@ -18,7 +18,9 @@ class ObjectiveRows final : public Dataset {
   std::int64_t max_length() const override { return rows_->max_length(); }
   std::int64_t length(std::int64_t row) const override { return rows_->length(row); }
   Row read(std::int64_t row) const override { return rows_->read(row); }
+  std::int64_t tokens() const override { return rows_->tokens(); }
   const Blend* blend() const override { return rows_->blend(); }
+  bool streamed() const override { return rows_->streamed(); }
   const Objective& objective() const { return objective_; }
 
  private:

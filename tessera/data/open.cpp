@@ -8,14 +8,15 @@
 #include <ATen/Parallel.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/blend.h>
 #include <tessera/data/dataset.h>
 #include <tessera/data/examples.h>
+#include <tessera/data/named_files.h>
 #include <tessera/data/stored.h>
+#include <tessera/data/stream/row_stream.h>
 #include <tessera/data/text_records.h>
 
 namespace tessera::data {
@@ -88,19 +89,12 @@ class Opener {
   std::vector<Contents> open_part(const std::string& flag, const corpus::DataPart& part, corpus::Split split) {
     std::vector<corpus::SourceFile> text, records;
     std::vector<Contents> contents;
-    for (const std::string& place : part.places) {
-      if (!corpus::is_pattern(place) && !path_exists(place))
-        throw InputError(concat("--", flag, ": no such file: ", place));
-      const bool has_split = is_directory(place) && corpus::has_split(place, split);
-      for (corpus::SourceFile& file : corpus::find_sources(place, has_split ? split : corpus::Split::train)) {
-        if (file.kind == corpus::FileKind::tokens) {
-          contents.push_back(
-              {file.path, indexed_blocks(file.path, block_size_, vocab_size_, config_.reset_position_ids), nullptr});
-        } else {
-          if (file.bytes == 0) throw InputError(concat(file.path, ": is empty: there is nothing to train on"));
-          (file.kind == corpus::FileKind::text ? text : records).push_back(std::move(file));
-        }
-      }
+    for (corpus::SourceFile& file : named_files(flag, part, split)) {
+      if (file.kind == corpus::FileKind::tokens)
+        contents.push_back(
+            {file.path, indexed_blocks(file.path, block_size_, vocab_size_, config_.reset_position_ids), nullptr});
+      else
+        (file.kind == corpus::FileKind::text ? text : records).push_back(std::move(file));
     }
     if (!text.empty()) contents.push_back(open_text(std::move(text)));
     if (!records.empty()) contents.push_back(open_examples(std::move(records)));
@@ -121,12 +115,7 @@ class Opener {
 
   Contents open_examples(std::vector<corpus::SourceFile> files) {
     const std::string name = files.front().path;
-    ExampleOptions options{.column_map = config_.column_map,
-                           .text_field = config_.text_column_name,
-                           .max_length = example_length_,
-                           .vocab_size = vocab_size_,
-                           .assistant_only = config_.assistant_only_loss};
-    find_chat_template(options, tokenizer_, tokenizer_place_, config_.chat_template);
+    const ExampleOptions options = example_options(config_, tokenizer_, tokenizer_place_, block_size_, vocab_size_);
     const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),
                                     tokenizer_, config_.data_cache_dir, progress_, notes);
     check_ids(name, tokens);
@@ -224,9 +213,10 @@ bool has_weights(const std::vector<Part>& parts) { return parts.front().weight >
 
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress,
-                       const std::string& tokenizer_place) {
+                       const std::string& tokenizer_place, std::uint64_t stream_seed) {
   Opener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place);
-  const std::vector<Part> train = opener.open("train_file", config.train_file, corpus::Split::train);
+  std::vector<Part> train;
+  if (!config.streaming) train = opener.open("train_file", config.train_file, corpus::Split::train);
   std::vector<Part> validation;
   if (want_validation && !config.validation_file.empty()) {
     validation = opener.open("validation_file", config.validation_file, corpus::Split::validation);
@@ -234,7 +224,13 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
       opener.notes.push_back("--validation_file: weights are for training; every row is evaluated once");
   }
   std::vector<std::int64_t> out;
-  if (want_validation && validation.empty()) out = held_out(train, config.validation_split_percentage);
+  if (want_validation && validation.empty()) {
+    if (config.streaming && config.validation_split_percentage > 0)
+      throw InputError(
+          "--streaming: nothing can be held out of a stream for evaluation: give --validation_file, or "
+          "--validation_split_percentage 0");
+    if (!config.streaming) out = held_out(train, config.validation_split_percentage);
+  }
 
   Datasets datasets;
   std::vector<std::shared_ptr<const Dataset>> parts, held;
@@ -256,8 +252,15 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
   for (const Part& part : validation)
     for (const Contents& contents : part.contents) held.push_back(opener.rows(contents, 0, contents.count()));
   if (!held.empty()) datasets.validation = joined(std::move(held));
-  datasets.train =
-      has_weights(train) ? blended(std::move(parts), weights, config.blend_mode) : joined(std::move(parts));
+  if (config.streaming) {
+    const auto warn = [](const std::string& text) { log::warning(text); };
+    datasets.stream = open_stream(config, tokenizer, tokenizer_place, block_size, vocab_size, stream_seed,
+                                  progress ? warn : std::function<void(const std::string&)>(), opener.notes);
+    datasets.train = datasets.stream;
+  } else {
+    datasets.train =
+        has_weights(train) ? blended(std::move(parts), weights, config.blend_mode) : joined(std::move(parts));
+  }
   datasets.train_bytes_per_token = ratio(text_bytes, text_tokens);
   datasets.notes = std::move(opener.notes);
   datasets.warnings = std::move(opener.warnings);

@@ -18,6 +18,11 @@ class ExampleRows final : public Dataset {
   std::int64_t size() const override { return count_; }
   std::int64_t max_length() const override { return examples_->longest(); }
   std::int64_t length(std::int64_t row) const override { return examples_->length(example(row)); }
+  std::int64_t tokens() const override {
+    std::int64_t tokens = 0;
+    examples_->lengths(first_, count_, [&](std::int64_t length) { tokens += length; });
+    return tokens;
+  }
   Row read(std::int64_t row) const override {
     Row out{{}, {}, {0}};
     examples_->append(example(row), out.ids, out.labels);
@@ -37,10 +42,11 @@ class ExampleRows final : public Dataset {
 class PackedRows final : public Dataset {
  public:
   PackedRows(std::shared_ptr<const ExampleSource> examples, std::vector<std::vector<std::int64_t>> rows,
-             std::int64_t capacity)
-      : examples_(std::move(examples)), rows_(std::move(rows)), capacity_(capacity) {}
+             std::int64_t capacity, std::int64_t tokens)
+      : examples_(std::move(examples)), rows_(std::move(rows)), capacity_(capacity), tokens_(tokens) {}
   std::int64_t size() const override { return static_cast<std::int64_t>(rows_.size()); }
   std::int64_t max_length() const override { return capacity_; }
+  std::int64_t tokens() const override { return tokens_; }
   std::int64_t length(std::int64_t row) const override {
     std::int64_t tokens = 0;
     for (const std::int64_t example : examples_of(row)) tokens += examples_->length(example);
@@ -65,7 +71,7 @@ class PackedRows final : public Dataset {
 
   std::shared_ptr<const ExampleSource> examples_;
   std::vector<std::vector<std::int64_t>> rows_;
-  std::int64_t capacity_;
+  std::int64_t capacity_, tokens_;
 };
 
 }  // namespace
@@ -113,10 +119,11 @@ std::shared_ptr<const Dataset> packed_rows(std::shared_ptr<const ExampleSource> 
   std::vector<std::int64_t> lengths;
   lengths.reserve(static_cast<std::size_t>(count));
   examples->lengths(first, count, [&](std::int64_t length) { lengths.push_back(length); });
+  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   auto rows = pack(lengths, capacity);
   for (auto& row : rows)
     for (std::int64_t& i : row) i += first;
-  return std::make_shared<PackedRows>(std::move(examples), std::move(rows), capacity);
+  return std::make_shared<PackedRows>(std::move(examples), std::move(rows), capacity, tokens);
 }
 
 }  // namespace tessera::data

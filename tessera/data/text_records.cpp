@@ -73,15 +73,21 @@ std::shared_ptr<const corpus::Columns> columns_of(const Value& first, const Exam
 
 }  // namespace
 
-void find_chat_template(ExampleOptions& options, const text::Tokenizer& tokenizer, const std::string& tokenizer_place,
-                        const std::string& given) {
+ExampleOptions example_options(const DataConfig& config, const text::Tokenizer& tokenizer,
+                               const std::string& tokenizer_place, std::int64_t block_size, std::int64_t vocab_size) {
+  ExampleOptions options{.column_map = config.column_map,
+                         .text_field = config.text_column_name,
+                         .max_length = config.max_seq_length > 0 ? config.max_seq_length : block_size,
+                         .vocab_size = vocab_size,
+                         .assistant_only = config.assistant_only_loss};
   try {
-    options.chat =
-        std::make_shared<const text::ChatTemplate>(text::load_chat_template(tokenizer, tokenizer_place, given));
+    options.chat = std::make_shared<const text::ChatTemplate>(
+        text::load_chat_template(tokenizer, tokenizer_place, config.chat_template));
   } catch (const InputError& error) {
-    if (!given.empty()) throw;
+    if (!config.chat_template.empty()) throw;
     options.why_no_chat = error.what();
   }
+  return options;
 }
 
 corpus::TokenRequest lines_request(std::vector<corpus::SourceFile> sources, const text::Tokenizer& tokenizer,

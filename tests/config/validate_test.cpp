@@ -14,6 +14,11 @@ namespace {
 
 using Words = std::vector<std::string>;
 
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 class Validate : public ::testing::Test {
  protected:
   Validate() {
@@ -48,6 +53,23 @@ TEST_F(Validate, ACompleteCommandLinePasses) {
             "");
   EXPECT_EQ(error_of(good({"--config_overrides", "n_layer=2", "--tokenizer_name", "byte", "--eval_steps", "5"})), "");
   EXPECT_FALSE(path_exists(path("out")));  // nothing is written
+}
+
+TEST_F(Validate, AStreamHasNoLengthAndNoEpochs) {
+  EXPECT_EQ(error_of(good({"--streaming", "--max_steps", "5", "--train_sampling_strategy", "sequential"})), "");
+  const auto refused = [&](const Words& more, const std::string& what) {
+    const std::string error = error_of(good(Words{"--streaming"} + more));
+    EXPECT_NE(error.find(what), std::string::npos) << error;
+  };
+  refused({}, "needs --max_steps");
+  for (const Words& more : {Words{"--group_by_length"}, Words{"--blend_mode", "first_exhausted"},
+                            Words{"--dataloader_drop_last"}, Words{"--ignore_data_skip"}})
+    refused(more + Words{"--max_steps", "5"}, "which --streaming does not know");
+  refused({"--max_steps", "5", "--save_strategy", "epoch"}, "does not know where an epoch ends; give steps");
+  refused({"--max_steps", "5", "--eval_strategy", "steps"}, "nothing can be held out of a stream");
+  EXPECT_EQ(error_of(good({"--streaming", "--max_steps", "5", "--eval_strategy", "steps", "--validation_file",
+                           path("text.txt")})),
+            "");
 }
 
 TEST_F(Validate, WhatIsMissing) {

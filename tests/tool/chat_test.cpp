@@ -26,11 +26,10 @@ class ChatTest : public ToolTest {
   /// What comes out where `said` comes in.
   launch::Captured chat(const std::string& said, const std::string& more = "") const {
     write_file_atomically(at("said.txt"), said);
-    return launch::run_and_capture(
-        {"/bin/sh", "-c",
-         concat("OMP_NUM_THREADS=1 exec ", program, " chat --greedy --model_name_or_path ", at("model"), " ", more,
-                " < ", at("said.txt"))},
-        {}, 60);
+    return launch::run_and_capture({"/bin/sh", "-c",
+                                    concat("OMP_NUM_THREADS=1 exec ", program, " chat --greedy --model_name_or_path ",
+                                           at("model"), " ", more, " < ", at("said.txt"))},
+                                   {}, 60);
   }
 };
 

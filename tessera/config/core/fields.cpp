@@ -151,7 +151,7 @@ const std::vector<Field>& table() {
       data<&D::streaming>("streaming", anything(),
                           "tokens are made by background threads while the run goes on, instead of once before it"),
       data<&D::streaming_buffer>("streaming_buffer", at_least(1, 1 << 30),
-                                 "with streaming: rows of a process among which the order is shuffled"),
+                                 "with streaming: rows that are made ahead, and among which the order is shuffled"),
       data<&D::validation_split_percentage>(
           "validation_split_percentage", from_to_below(0, 100),
           "share of train_file held out for evaluation when there is no validation_file"),

@@ -106,6 +106,40 @@ class Rules : RuleChecks {
     if (d.group_by_length && d.train_sampling_strategy != SamplingStrategy::group_by_length)
       problem({"group_by_length", "train_sampling_strategy"},
               "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
+    if (d.streaming) streaming();
+  }
+
+  /// What has no meaning where nobody knows how many rows there are.
+  void streaming() {
+    const DataConfig& d = c_.data;
+    const OutputConfig& o = c_.output;
+    if (c_.optimization.max_steps <= 0)
+      problem({"streaming", "max_steps"}, said("streaming"),
+              " needs --max_steps: nobody knows how many rows a stream has (as for transformers' IterableDataset)");
+    if (d.train_sampling_strategy == SamplingStrategy::group_by_length)
+      problem({"streaming", "train_sampling_strategy"}, said("train_sampling_strategy"),
+              " group_by_length sorts all rows by their length, which --streaming does not know");
+    if (d.blend_mode == BlendMode::first_exhausted)
+      problem({"streaming", "blend_mode"}, said("blend_mode"),
+              " first_exhausted ends an epoch before a row comes twice, which --streaming does not know");
+    if (d.dataloader_drop_last)
+      problem({"streaming", "dataloader_drop_last"}, said("dataloader_drop_last"),
+              " leaves out the end of each epoch, which --streaming does not know");
+    if (o.ignore_data_skip)
+      problem({"streaming", "ignore_data_skip"}, said("ignore_data_skip"),
+              " goes back to the beginning of an epoch, which --streaming does not know; it skips nothing anyway");
+    for (const auto& [name, by_epoch] : {std::pair{"logging_strategy", o.logging_strategy == Interval::epoch},
+                                         std::pair{"eval_strategy", o.eval_strategy == Interval::epoch},
+                                         std::pair{"save_strategy", o.save_strategy == SaveStrategy::epoch}})
+      if (by_epoch)
+        problem({"streaming", name}, said(name), " epoch: --streaming does not know where an epoch ends; give steps");
+    const bool evaluates = o.eval_strategy != Interval::no || o.do_eval;
+    if (evaluates && d.validation_file.empty() && d.validation_split_percentage > 0)
+      problem({"streaming", "validation_file"}, said("streaming"),
+              ": nothing can be held out of a stream for evaluation; give --validation_file");
+    if (corpus::holds_tokens_only(d.train_file))
+      problem({"streaming", "train_file"}, said("train_file"), " ", d.train_file,
+              ": holds tokens already, which are read from the file as they are wanted; leave out --streaming");
   }
 
   void parallel() {
@@ -290,6 +324,7 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
     for (const char* name :
          {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length"})
       unused(name, "--train_file is not a .jsonl file of examples");
+  if (!c.data.streaming) unused("streaming_buffer", "--streaming is not given");
   if (!corpus::has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");
   if (c.output.report_to == ReportTo::none) unused("logging_dir", "--report_to is none");
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");

@@ -330,7 +330,7 @@ constexpr TrainingArgument arguments[] = {
     of_trl(ignored("dataset_configs", Shape::words, "", kDatasets)),
     of_trl(ignored("dataset_train_split", Shape::word, "", kDatasets)),
     of_trl(ignored("dataset_test_split", Shape::word, "", kDatasets)),
-    of_trl(ignored("dataset_streaming", Shape::boolean, "false", kLoader)),
+    of_trl(acts("dataset_streaming", "streaming", Shape::boolean)),
     ignored("env", Shape::object, "{}", "variables are set where the program is started"),
     of_trl(ignored("model_init_kwargs", Shape::object, "{}", "the model is what its folder holds")),
     of_trl(ignored("dataset_kwargs", Shape::object, "{}", kRows)),

@@ -14,6 +14,7 @@
 #include <tessera/base/log.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/corpus/data_list.h>
+#include <tessera/data/stream/row_stream.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/expert/experts.h>
@@ -100,6 +101,29 @@ void check_checkpoint_kind(const Setup& setup) {
     throw InputError(concat("--resume_from_checkpoint ", folder,
                             ": it holds LoRA adapters, but this run trains all "
                             "weights: give --lora_r and --lora_alpha as the first run did"));
+}
+
+/// Begins where the checkpoint ends.
+void start_stream(Setup& setup) {
+  const bool was_streamed = setup.resume && !setup.resume->stream.is_null();
+  if (setup.resume && setup.resume->samples > 0 && was_streamed != (setup.datasets.stream != nullptr))
+    throw InputError(concat("--resume_from_checkpoint ", setup.resume_folder, ": the checkpoint was made with",
+                            was_streamed ? "" : "out", " --streaming, whose order of rows is another one: ",
+                            was_streamed ? "give it" : "leave it out", " as the first run did"));
+  if (!setup.datasets.stream) return;
+  if (was_streamed)
+    setup.datasets.stream->start(setup.resume->samples, setup.resume->stream);
+  else
+    setup.datasets.stream->start(0);
+  setup.first_rows = setup.datasets.stream->sample();
+}
+
+/// What counts as one epoch: for a stream, whose length nobody knows, the run (as transformers has it).
+std::int64_t rows_of_epoch(const Setup& setup) {
+  if (!setup.datasets.stream) return setup.datasets.train->size();
+  const OptimizationConfig& o = setup.config.optimization;
+  if (o.max_steps <= 0) throw InputError("--streaming needs --max_steps: nobody knows how many steps an epoch has");
+  return o.max_steps * setup.groups.data.size() * o.per_device_train_batch_size * o.gradient_accumulation_steps;
 }
 
 std::string existing_ancestor(std::string path) {
@@ -230,8 +254,9 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   if (!weights_folder.empty())
     setup.weights =
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
-  setup.plan = make_run_plan(config, groups.data.size(), setup.datasets.train->size(),
-                             setup.datasets.validation != nullptr, from);
+  start_stream(setup);
+  setup.plan =
+      make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from);
   if ((pipelined || few_experts) && !parts_only && !cut_later) {
     models::fill_parameters(*setup.model, setup.weights.get());
     setup.weights.reset();

@@ -37,6 +37,7 @@ struct Setup {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
   data::Datasets datasets;
+  std::shared_ptr<const data::Dataset> first_rows;  ///< those of a stream, which gives its rows once only; else null
   std::int64_t block_size = 0;
   std::string resume_folder;                      ///< empty: from the start
   std::optional<checkpoint::RunState> resume;     ///< what it held, without the optimizer's tensors
@@ -46,6 +47,9 @@ struct Setup {
   std::shared_ptr<const models::WeightSource> weights;
   RunPlan plan;
   std::optional<PipelinePlan> pipeline;  ///< --pp_size; the model holds this rank's stages
+
+  /// Rows of the training data that may be read at any time.
+  const std::shared_ptr<const data::Dataset>& rows_to_show() const { return first_rows ? first_rows : datasets.train; }
 };
 
 /// Where a run begins.

@@ -5,6 +5,7 @@
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
 #include <tessera/models/registry.h>
+#include <tessera/train/core/run_plan.h>
 
 #include <algorithm>
 #include <map>
@@ -76,12 +77,14 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
   objective.kind = model.objective();
   data::Datasets datasets;
   if (objective.kind == data::Objective::Kind::row_class) {
+    if (config.data.streaming)
+      throw InputError("--streaming is for texts and examples, not for texts with labels: leave it out");
     const std::int64_t most = config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;
     datasets = data::open_labelled(config.data, wordpiece(tokenizer), most, classes_of(model.hf_config()),
                                    model.num_labels(), want_validation);
   } else {
     datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress,
-                                   tokenizer_place(config.model));
+                                   tokenizer_place(config.model), sampling_seed(config));
   }
   if (objective.kind == data::Objective::Kind::next_token) return datasets;
   if (objective.kind == data::Objective::Kind::masked_token) {

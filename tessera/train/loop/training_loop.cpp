@@ -238,7 +238,7 @@ void TrainingLoop::prepare_measuring() {
                              at::TensorOptions().dtype(at::kDouble).device(world_.device()));
   world_.group().all_reduce(peak).wait();
   peak_flops_ = peak.item<double>();
-  if (output_) totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
+  if (output_) totals_.unigram_entropy = unigram_entropy(*setup_.rows_to_show(), setup_.model->vocab_size());
   if ((output_ || divided()) && !setup_.config.model.model_name_or_path.empty() && !setup_.resume)
     first_sample_ = sample_text(setup_);
   world_.group().barrier().wait();  // the others wait here, where it is not counted as communication of a step

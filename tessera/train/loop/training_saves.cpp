@@ -8,6 +8,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/files.h>
+#include <tessera/data/stream/row_stream.h>
 #include <tessera/launch/cli/environment.h>
 
 namespace tessera::train {
@@ -106,6 +107,7 @@ checkpoint::RunState TrainingLoop::run_state() const {
   checkpoint::RunState state;
   plan_.write_to(state, step_);
   core_.write_to(state, setup_.config);
+  if (setup_.datasets.stream) state.stream = setup_.datasets.stream->state_at(plan_.samples(step_));
   state.log_history = journal_.log_history();
   checkpoints_.best().write_to(state);
   state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);

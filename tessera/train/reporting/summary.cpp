@@ -44,14 +44,8 @@ std::string processes_text(const comm::World& world) {
                 world.size() > 1 ? concat(" (", world.group().backend(), ")") : "");
 }
 
-std::int64_t token_count(const data::Dataset& dataset) {
-  std::int64_t tokens = 0;
-  for (std::int64_t row = 0; row < dataset.size(); ++row) tokens += dataset.length(row);
-  return tokens;
-}
-
 std::string rows_text(const data::Dataset& dataset) {
-  const bool blocks = token_count(dataset) == dataset.size() * dataset.max_length();
+  const bool blocks = !dataset.streamed() && dataset.tokens() == dataset.size() * dataset.max_length();
   return concat(blocks ? "blocks of " : "rows of at most ", dataset.max_length(), " tokens");
 }
 
@@ -96,11 +90,13 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
   const auto& train = *setup.datasets.train;
   std::vector<std::string> lines = {
       concat("model: ", model_name(setup), "; ", processes_text(world), " on ", world.device().str()),
-      concat("data: ", train.size(), " ", rows_text(train), " (", format_count(static_cast<double>(token_count(train))),
-             " tokens)",
+      concat("data: ",
+             train.streamed() ? concat("a stream of ", rows_text(train))
+                              : concat(train.size(), " ", rows_text(train), " (",
+                                       format_count(static_cast<double>(train.tokens())), " tokens)"),
              setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
-      concat("steps: ", plan.total_steps, " of ", batch_text(setup), ", ",
-             numbers_text("%.2f", plan.epoch(plan.total_steps)), " epochs")};
+      concat("steps: ", plan.total_steps, " of ", batch_text(setup),
+             train.streamed() ? "" : concat(", ", numbers_text("%.2f", plan.epoch(plan.total_steps)), " epochs"))};
   const auto& parallel = setup.config.parallel;
   if (parallel.deterministic_reduce)
     lines.push_back(concat("fixed order: ", plural(parallel.logical_shards, "logical shard", "logical shards"), " of ",
@@ -168,7 +164,7 @@ Report describe_run(const Setup& setup, const comm::World& world) {
 Sample sample_text(const Setup& setup) {
   const auto model = std::dynamic_pointer_cast<models::CausalLm>(setup.model);
   if (!setup.tokenizer_fits_data || !model) return {};  // only causal models continue texts
-  const data::Dataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.datasets.train;
+  const data::Dataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.rows_to_show();
   const data::Row row = dataset.read(0);
   const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + prompt_length(row));
   // a .bin made with another tokenizer than the one named: the run is fine, its text cannot be shown

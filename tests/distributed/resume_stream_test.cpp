@@ -1,0 +1,62 @@
+// --streaming: the rows of a run do not depend on how many ranks it has, nor on where it was stopped.
+
+#include "resume_jobs.h"
+
+namespace tessera::testing {
+namespace {
+
+class ResumeStream : public ResumeJobs {
+ protected:
+  void run(const std::string& output, int ranks, const Words& more) {
+    const RunConfig job =
+        config(output, 8,
+               Words{"--deterministic_reduce", "--logical_shards", "4", "--streaming", "--streaming_buffer", "7",
+                     "--train_file", concat("0.7 ", path("text.txt"), " 0.3 ", path("other.txt"))} +
+                   more);
+    run_ranks(
+        ranks,
+        [&](comm::World&) {
+          be_quiet();
+          EXPECT_EQ(train::train(job, Value::make_object()), ExitCode::done) << output;
+        },
+        time_limit(60));
+  }
+};
+
+/// In fixed order equal rows are equal bits.
+TEST_F(ResumeStream, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) {
+  std::string text;
+  for (int i = 0; i < 90; ++i) text += concat(i, " bottles of beer\n");
+  write_file_atomically(path("other.txt"), text);
+  run("one", 1, {});
+  run("two", 2, {"--save_steps", "5"});
+  run("four", 4, {"--resume_from_checkpoint", path("two/checkpoint-5")});
+  run("again", 1, {"--resume_from_checkpoint", path("two/checkpoint-5")});
+  const std::string all = numbers("one");
+  ASSERT_NE(all.find("step=8"), std::string::npos) << all;
+  EXPECT_EQ(numbers("two"), all);
+  EXPECT_EQ(numbers("four"), all.substr(all.find("step=6")));
+  EXPECT_EQ(numbers("again"), all.substr(all.find("step=6")));
+}
+
+/// The order of a stream is another one than that of files: neither goes on as the other.
+TEST_F(ResumeStream, IsNotResumedWithoutStreaming) {
+  write_file_atomically(path("other.txt"), read_file(path("text.txt")));
+  run("one", 1, {"--save_steps", "5"});
+  const RunConfig job = config("two", 8, {"--resume_from_checkpoint", path("one/checkpoint-5")});
+  run_ranks(
+      1,
+      [&](comm::World&) {
+        be_quiet();
+        try {
+          train::train(job, Value::make_object());
+          ADD_FAILURE() << "went on";
+        } catch (const InputError& error) {
+          EXPECT_NE(std::string(error.what()).find("was made with --streaming"), std::string::npos) << error.what();
+        }
+      },
+      time_limit(60));
+}
+
+}  // namespace
+}  // namespace tessera::testing
