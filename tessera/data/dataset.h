@@ -96,8 +96,8 @@ struct Datasets {
 /// than one block, or records that are no examples throw InputError with the numbers; no room for the tokens throws
 /// Error.
 ///
-/// With config.streaming the training data are a stream of seed `stream_seed`, of which nothing can be held out; whoever
-/// gives `progress` hears its warnings in the log, too.
+/// With config.streaming the training data are a stream of seed `stream_seed`, of which nothing can be held out; where
+/// `progress` is given its warnings go to the log.
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {},
                        const std::string& tokenizer_place = "", std::uint64_t stream_seed = 0);

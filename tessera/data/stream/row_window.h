@@ -3,8 +3,8 @@
 /// data/stream/: rows for what is too large to be tokenized first: they are made while the steps run (--streaming).
 ///
 /// The stream of a list of files is a sequence of *windows*: so many rows that follow one another in the files, in an
-/// order that is a permutation chosen by seed, epoch and number of the window. A window is a pure function of the
-/// files, the settings and the place at which it begins, so a resumed run makes the window again in which it stopped, and any
+/// order that is a permutation chosen by seed, epoch and number of the window. A window is a pure function of files,
+/// settings and the place at which it begins. So a resumed run makes the window again in which it stopped, and any
 /// number of processes sees the same rows: each makes the whole stream and takes its own share. This header: a window,
 /// and how it is made.
 
