@@ -110,6 +110,7 @@ Shard::Shard(const std::string& path) : file_(path) {
   if (!possible || end + sizeof footer != size)
     throw InputError(concat(path, ": has ", size, " bytes, which ", footer.tokens, " tokens and ", footer.records,
                             " records do not make: it is damaged"));
+  forget();
 }
 
 void Shard::read(std::uint64_t begin, std::uint64_t count, std::vector<std::int64_t>& out) const {
@@ -124,7 +125,6 @@ void Shard::read(std::uint64_t begin, std::uint64_t count, std::vector<std::int6
     const auto* from = reinterpret_cast<const std::int32_t*>(section(begin * width));
     std::copy_n(from, count, out.begin() + static_cast<std::ptrdiff_t>(old));
   }
-  forget(begin * width, (begin + count) * width);
 }
 
 void Shard::read_marks(std::uint64_t begin, std::uint64_t count, std::vector<bool>& out) const {
@@ -135,7 +135,6 @@ void Shard::read_marks(std::uint64_t begin, std::uint64_t count, std::vector<boo
   }
   const auto* marks = reinterpret_cast<const std::uint8_t*>(section(marks_at_));
   for (std::uint64_t i = begin; i < begin + count; ++i) out.push_back((marks[i / 8] >> (i % 8) & 1) != 0);
-  forget(marks_at_ + begin / 8, marks_at_ + (begin + count + 7) / 8);
 }
 
 std::uint64_t Shard::record_begin(std::uint64_t i) const {
@@ -162,14 +161,10 @@ std::uint64_t Shard::first_record_from(std::uint64_t token) const {
   return low;
 }
 
-void Shard::forget_records() const { forget(begins_at_, begins_at_ + records_ * 8); }
-
-void Shard::forget(std::uint64_t begin, std::uint64_t end) const {
-  constexpr std::uint64_t window = 64 << 10;  // Linux maps so many bytes around a page that is touched
-  const std::uint64_t first = begin / window * window;
-  const std::uint64_t last = std::min<std::uint64_t>((end + window - 1) / window * window, file_.bytes().size());
-  // Only a hint: pages of a file that leave this mapping stay in the page cache, for everybody.
-  if (last > first) ::madvise(const_cast<std::byte*>(section(first)), last - first, MADV_DONTNEED);
+void Shard::forget() const {
+  // All of it: Linux maps what it likes around a page that is touched, with large folios up to some megabytes. Only a
+  // hint: pages of a file that leave this mapping stay in the page cache, for everybody.
+  ::madvise(const_cast<std::byte*>(file_.bytes().data()), file_.bytes().size(), MADV_DONTNEED);
 }
 
 }  // namespace tessera::corpus

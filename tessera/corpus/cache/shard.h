@@ -72,12 +72,12 @@ class Shard {
   std::uint64_t record_begin(std::uint64_t i) const;
   /// The first record that begins at or behind a token.
   std::uint64_t first_record_from(std::uint64_t token) const;
-  /// Gives the pages of record beginnings back to the system, after many were asked for.
-  void forget_records() const;
+  /// Gives the pages that were read back to the system: to be called after each use, so that the memory of a process
+  /// does not grow with the data.
+  void forget() const;
 
  private:
   const std::byte* section(std::uint64_t offset) const { return file_.bytes().data() + offset; }
-  void forget(std::uint64_t begin, std::uint64_t end) const;
 
   MappedFile file_;
   ShardForm form_;

@@ -31,6 +31,7 @@ void TokenStore::read(std::int64_t begin, std::int64_t count, std::vector<std::i
   for (std::size_t i = count > 0 ? shard_of(token_begins_, begin) : 0; count > 0; ++i) {
     const std::int64_t part = std::min(count, token_begins_[i + 1] - begin);
     shards_[i].read(static_cast<std::uint64_t>(begin - token_begins_[i]), static_cast<std::uint64_t>(part), out);
+    shards_[i].forget();
     begin += part;
     count -= part;
   }
@@ -48,6 +49,7 @@ std::vector<std::int64_t> TokenStore::starts_in(std::int64_t begin, std::int64_t
       if (at >= end) break;
       if (starts.empty() || starts.back() != at - begin) starts.push_back(at - begin);  // an empty record has no token
     }
+    shard.forget();
   }
   return starts;
 }
@@ -69,7 +71,7 @@ void TokenStore::read_record(std::int64_t record, std::vector<std::int64_t>& ids
   TESSERA_CHECK(begin <= end, "record ", record, " is tokens [", begin, ", ", end, ") of its file: it is damaged");
   shard->read(begin, end - begin, ids);
   shard->read_marks(begin, end - begin, scored);
-  shard->forget_records();
+  shard->forget();
 }
 
 void TokenStore::for_each_length(std::int64_t first, std::int64_t count,
@@ -85,7 +87,7 @@ void TokenStore::for_each_length(std::int64_t first, std::int64_t count,
       take(static_cast<std::int64_t>(end) - static_cast<std::int64_t>(begin));
       begin = end;
     }
-    shards_[i].forget_records();
+    shards_[i].forget();
     first += part;
     count -= part;
   }
