@@ -3,14 +3,17 @@
 /// What common words encode to. Text repeats its words, so most of them cost one hash and one comparison.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace tessera::text {
@@ -70,42 +73,66 @@ class WordCache {
   Slot* slots_;
 };
 
-/// Lends objects (working memory) to concurrent users: as many exist as were ever in use at once. Thread-safe.
+/// Lends objects (working memory) to concurrent users: about as many exist as were ever in use at once. A thread gets the
+/// one back that it had last, which its core still has in its cache, without a lock. Thread-safe.
 template <class T>
 class Pool {
  public:
+  Pool() = default;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool() {
+    for (Place& place : places_) delete place.object.load();
+  }
+
   class Lease {
    public:
-    explicit Lease(Pool& pool) : pool_(pool), object_(pool.take()) {}
-    ~Lease() { pool_.give_back(std::move(object_)); }
+    explicit Lease(Pool& pool) : pool_(pool), place_(pool.own_place()), object_(pool.take(place_)) {}
+    ~Lease() { pool_.give_back(place_, std::move(object_)); }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
     T& operator*() const { return *object_; }
 
    private:
     Pool& pool_;
+    std::atomic<T*>& place_;
     std::unique_ptr<T> object_;
   };
 
  private:
-  std::unique_ptr<T> take() {
+  struct alignas(64) Place {
+    std::atomic<T*> object = nullptr;
+  };
+
+  /// Threads may share one: then some of them find it empty, and take what lies with the others.
+  std::atomic<T*>& own_place() {
+    return places_[std::hash<std::thread::id>()(std::this_thread::get_id()) % places_.size()].object;
+  }
+  std::unique_ptr<T> take(std::atomic<T*>& place) {
+    if (T* const own = place.exchange(nullptr)) return std::unique_ptr<T>(own);
     {
       const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        auto object = std::move(idle_.back());
-        idle_.pop_back();
+      if (!others_.empty()) {
+        auto object = std::move(others_.back());
+        others_.pop_back();
         return object;
       }
     }
     return std::make_unique<T>();
   }
-  void give_back(std::unique_ptr<T> object) {
+  void give_back(std::atomic<T*>& place, std::unique_ptr<T> object) {
+    T* empty = nullptr;
+    if (place.compare_exchange_strong(empty, object.get())) {
+      object.release();
+      return;
+    }
     const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(object));
+    others_.push_back(std::move(object));
   }
 
+  std::array<Place, 64> places_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<T>> idle_;
+  std::vector<std::unique_ptr<T>> others_;
 };
 
 }  // namespace tessera::text
