@@ -58,9 +58,9 @@ struct ExampleOptions {
   std::string why_no_chat = "";                              ///< why that is not known
 };
 
-/// What the configuration says of examples. The chat template is --chat_template's, else that of `tokenizer_place`, what
-/// the tokenizer was loaded from; only conversations need one. Throws InputError where what --chat_template names cannot
-/// be used.
+/// What the configuration says of examples. The chat template is --chat_template's, else that of `tokenizer_place`
+/// (what the tokenizer was loaded from); only conversations need one. Throws InputError where what --chat_template
+/// names cannot be used.
 ExampleOptions example_options(const DataConfig& config, const text::Tokenizer& tokenizer,
                                const std::string& tokenizer_place, std::int64_t block_size, std::int64_t vocab_size);
 

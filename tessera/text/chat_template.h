@@ -84,13 +84,13 @@ class ChatTemplate {
   std::size_t without_blanks(const std::string& whole, jinja::Span span) const;
 
   std::shared_ptr<const jinja::Template> default_, for_tools_;
-  std::string sources_;  // of both
+  std::string sources_;  // texts of both
   Tokens tokens_;
   bool is_chatml_ = false;
 };
 
-/// The template that `given` is, or that lies in the file it names: a text has "{{", "{%" or a line end. Throws
-/// InputError for a file that is not there or too large.
+/// `given` is the text of a template (it has "{{", "{%" or a line end), or names a file of one. Throws InputError for a
+/// file that is not there or too large.
 ChatTemplate::Source read_chat_template(const std::string& given);
 
 /// The template of a tokenizer: `given` (read_chat_template) if that is not empty; else, where `place` (what

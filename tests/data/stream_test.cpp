@@ -54,7 +54,7 @@ class StreamTest : public ::testing::Test {
     return config;
   }
   Datasets open(const DataConfig& config, std::uint64_t seed = 7) {
-    return open_datasets(config, tokenizer_, 8, 256, false, {}, seed);
+    return open_datasets(config, tokenizer_, 8, 256, false, {}, "", seed);
   }
   static Rows rows(const Dataset& dataset, std::int64_t first, std::int64_t end) {
     Rows rows;

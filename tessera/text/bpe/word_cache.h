@@ -73,8 +73,8 @@ class WordCache {
   Slot* slots_;
 };
 
-/// Lends objects (working memory) to concurrent users: about as many exist as were ever in use at once. A thread gets the
-/// one back that it had last, which its core still has in its cache, without a lock. Thread-safe.
+/// Lends objects (working memory) to concurrent users: about as many exist as were ever in use at once. A thread gets
+/// the one back that it had last, which its core still has in its cache, without a lock. Thread-safe.
 template <class T>
 class Pool {
  public:
