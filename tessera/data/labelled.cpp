@@ -1,11 +1,15 @@
 #include <tessera/data/labelled.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/text.h>
-#include <tessera/format/jsonl.h>
+#include <tessera/corpus/data_list.h>
+#include <tessera/corpus/records.h>
+#include <tessera/corpus/sources.h>
+#include <tessera/data/named_files.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -16,6 +20,41 @@ constexpr std::int64_t most_classes = 10'000;  // a label beyond it is no class 
 
 bool is_number(const Value& label) {
   return label.kind() == Value::Kind::integer || label.kind() == Value::Kind::boolean;
+}
+
+/// A cell of a .csv is a text, also where all of its column are numbers: then it is one.
+Value label_of(const Value& label, const corpus::SourceFile& file) {
+  const bool cell = file.kind == corpus::FileKind::csv || file.kind == corpus::FileKind::tsv;
+  if (!cell || !label.is_string()) return label;
+  const std::string& text = label.as_string();
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return label;
+  Value value = Value::of(number);
+  value.set_where(label.where());
+  return value;
+}
+
+/// Calls take(record, file) for the records of all files, in order, until it returns false.
+void for_each_record(const std::vector<corpus::SourceFile>& files, const std::vector<std::string>& columns,
+                     const std::function<bool(const Value&, const corpus::SourceFile&)>& take) {
+  for (const corpus::SourceFile& file : files)
+    for (const corpus::Piece& piece : corpus::pieces_of(file, file.bytes + 1)) {
+      const auto reader = corpus::read_records(file, piece, columns);
+      while (const auto record = reader->next())
+        if (!take(*record, file)) return;
+    }
+}
+
+std::vector<std::string> columns_of(const std::string& text_field) { return {text_field, "text_pair", "label"}; }
+
+/// All files of a list, which has no weights.
+std::vector<corpus::SourceFile> files_of(const std::string& flag, const std::string& list, corpus::Split split) {
+  const std::vector<corpus::DataPart> parts = corpus::parse_data_list(list);
+  if (parts.size() != 1 || parts[0].weight > 0)
+    throw InputError(
+        concat("--", flag, " ", list, ": labelled texts are read once an epoch each: leave out the weights"));
+  return named_files(flag, parts[0], split);
 }
 
 std::int64_t number_of(const Value& label) {
@@ -60,24 +99,34 @@ class LabelledRows final : public Dataset {
 
 }  // namespace
 
-std::optional<std::vector<std::string>> label_names(const std::string& path, const std::string& text_field) {
-  if (!to_lower(path).ends_with(".jsonl")) return std::nullopt;
-  format::JsonlReader reader(path);
+std::optional<std::vector<std::string>> label_names(const std::string& list, const std::string& text_field) {
+  std::vector<corpus::SourceFile> files;
+  for (const corpus::DataPart& part : corpus::parse_data_list(list))
+    for (corpus::SourceFile& file : named_files("train_file", part, corpus::Split::train))
+      files.push_back(std::move(file));
+  const auto has_no_labels = [](const corpus::SourceFile& file) {
+    return file.kind == corpus::FileKind::tokens || file.kind == corpus::FileKind::text;
+  };
+  if (std::any_of(files.begin(), files.end(), has_no_labels)) return std::nullopt;
   std::set<std::string> names;
   std::int64_t largest = -1;
-  for (bool first = true; const auto line = reader.next(); first = false) {
-    const Value* label = line->is_object() ? line->find("label") : nullptr;
-    if (first && (label == nullptr || line->find(text_field) == nullptr)) return std::nullopt;
-    if (label == nullptr)
-      throw InputError(concat(line->where().str(), ": has no \"label\", unlike the lines before it"));
-    if (is_number(*label))
-      largest = std::max(largest, number_of(*label));
+  bool first = true, labelled = true;
+  for_each_record(files, columns_of(text_field), [&](const Value& record, const corpus::SourceFile& file) {
+    const Value* found = record.find("label");
+    if (std::exchange(first, false) && (found == nullptr || record.find(text_field) == nullptr))
+      return labelled = false;
+    if (found == nullptr)
+      throw InputError(concat(record.where().str(), ": has no \"label\", unlike the records before it"));
+    const Value label = label_of(*found, file);
+    if (is_number(label))
+      largest = std::max(largest, number_of(label));
     else
-      names.insert(label->as_string());
+      names.insert(label.as_string());
     if (largest >= 0 && !names.empty())
-      throw InputError(
-          concat(label->where().str(), ": some labels are numbers and others names; give all of one kind"));
-  }
+      throw InputError(concat(label.where().str(), ": some labels are numbers and others names; give all of one kind"));
+    return true;
+  });
+  if (!labelled) return std::nullopt;
   if (largest < 0)
     return names.empty() ? std::nullopt : std::optional(std::vector<std::string>(names.begin(), names.end()));
   std::vector<std::string> numbered;
@@ -106,28 +155,30 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
     }
     return found->second;
   };
-  const auto open = [&](const std::string& path) {
+  const auto open = [&](const std::string& flag, const std::string& list, corpus::Split split) {
     auto rows = std::make_shared<LabelledRows>(max_length);
-    format::JsonlReader reader(path);
+    const std::vector<corpus::SourceFile> files = files_of(flag, list, split);
     std::int64_t tokens = 0;
-    while (const auto line = reader.next()) {
-      const Value &text = line->at(config.text_column_name), &label = line->at("label");
-      const Value* pair = line->find("text_pair");
+    for_each_record(files, columns_of(config.text_column_name), [&](const Value& record, const auto& file) {
+      const Value& text = record.at(config.text_column_name);
+      const Value* pair = record.find("text_pair");
+      if (pair && pair->is_null()) pair = nullptr;  // an empty cell of a table
       text::Encoding encoding = pair ? tokenizer.encode_pair(text.as_string(), pair->as_string(), max_length)
                                      : tokenizer.encode_text(text.as_string(), max_length);
       if (encoding.ids.empty())
         throw InputError(concat(text.where().str(), ": the text is empty and the tokenizer adds no special tokens"));
       tokens += static_cast<std::int64_t>(encoding.ids.size());
-      rows->add(std::move(encoding), pair != nullptr, class_of(label));
-    }
-    if (rows->size() == 0) throw InputError(concat(path, ": has no lines: there is nothing to train on"));
-    datasets.notes.push_back(concat(path, ": ", rows->size(), " labelled texts, ", tokens, " tokens"));
+      rows->add(std::move(encoding), pair != nullptr, class_of(label_of(record.at("label"), file)));
+      return true;
+    });
+    if (rows->size() == 0) throw InputError(concat(list, ": has no records: there is nothing to train on"));
+    datasets.notes.push_back(concat(list, ": ", rows->size(), " labelled texts, ", tokens, " tokens"));
     return std::shared_ptr<const Dataset>(std::move(rows));
   };
-  datasets.train = open(config.train_file);
+  datasets.train = open("train_file", config.train_file, corpus::Split::train);
   if (!want_validation) return datasets;
   if (!config.validation_file.empty()) {
-    datasets.validation = open(config.validation_file);
+    datasets.validation = open("validation_file", config.validation_file, corpus::Split::validation);
     return datasets;
   }
   const double percentage = config.validation_split_percentage;

@@ -3,6 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/corpus/bytes/byte_sink.h>
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
 
@@ -137,6 +138,31 @@ TEST_F(LabelledTest, RowsHoldClassAndPairs) {
   EXPECT_EQ(batch.lengths.size(), 2u);
 }
 
+/// Everything that other training data are read from.
+TEST_F(LabelledTest, ReadsFilesOfAnyKind) {
+  const std::string numbers = write("text,label\n\"the, earth\",1\nthe,0\n", "a.csv");
+  EXPECT_EQ(label_names(numbers, "text"), (std::vector<std::string>{"LABEL_0", "LABEL_1"}));
+  const std::string names = write("label\ttext\nup\tthe\n", "b.tsv");
+  EXPECT_EQ(label_names(names, "text"), (std::vector<std::string>{"up"}));
+  const std::string packed = path_join(folder_.path(), "c.json.gz");
+  {
+    const auto sink = corpus::create_file(packed, corpus::Compression::gzip);
+    sink->write("[{\"text\": \"earth\", \"label\": 2}, {\"text\": \"x\", \"text_pair\": null, \"label\": 1}]");
+    sink->finish();
+  }
+  DataConfig config;
+  config.train_file = numbers + " " + packed;
+  EXPECT_EQ(label_names(config.train_file, "text"), (std::vector<std::string>{"LABEL_0", "LABEL_1", "LABEL_2"}));
+  const Datasets datasets = open_labelled(config, tokenizer(), 12, {}, 3, false);
+  ASSERT_EQ(datasets.train->size(), 4);
+  std::vector<std::int64_t> classes;
+  for (std::int64_t row = 0; row < 4; ++row) classes.push_back(datasets.train->read(row).labels[0]);
+  EXPECT_EQ(classes, (std::vector<std::int64_t>{1, 0, 2, 1}));
+  config.train_file = "0.5 " + numbers + " 0.5 " + packed;
+  EXPECT_NE(error_of([&] { open_labelled(config, tokenizer(), 12, {}, 3, false); }).find("leave out the weights"),
+            std::string::npos);
+}
+
 TEST_F(LabelledTest, UnknownClassesAreNamed) {
   const auto open = [&](const std::string& text) {
     return error_of([&] { open_labelled(config(text), tokenizer(), 12, {{"a", 0}, {"b", 1}}, 2, false); });
@@ -146,7 +172,7 @@ TEST_F(LabelledTest, UnknownClassesAreNamed) {
   EXPECT_NE(open("{\"text\":\"x\",\"label\":2}\n").find("label 2, but the model has 2 classes (0 to 1)"),
             std::string::npos);
   EXPECT_NE(open("{\"label\":1}\n").find("\"text\""), std::string::npos);
-  EXPECT_NE(open("").find("has no lines"), std::string::npos);
+  EXPECT_NE(open("").find("is empty"), std::string::npos);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <tessera/train/loop/task.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
 #include <tessera/models/registry.h>
@@ -57,9 +56,7 @@ models::ConfigEdit task_edit(const DataConfig& data) {
     const auto* classifier = models::architecture_for(type->as_string(), data::Objective::Kind::row_class);
     const auto* masked = models::architecture_for(type->as_string(), data::Objective::Kind::masked_token);
     if (!classifier || !masked) return config;
-    // Classes are those of one file; of several the tokens are hidden.
-    const bool one_file = path_exists(data.train_file) && !is_directory(data.train_file);
-    const auto names = one_file ? data::label_names(data.train_file, data.text_column_name) : std::nullopt;
+    const auto names = data::label_names(data.train_file, data.text_column_name);
     config.set("architectures", Value::make_array({Value::of((names ? classifier : masked)->architecture)}));
     if (!names) return config;
     const auto known = classes_of(config);
