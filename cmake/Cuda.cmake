@@ -41,8 +41,8 @@ if(cuda_missing)
   return()
 endif()
 
-file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/*_cuda.cpp)
-file(GLOB cuda_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/kernels/cuda/*.cu)
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/*_cuda.cpp)
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/kernels/cuda/*.cu)
 if(NOT cuda_sources)
   return()
 endif()
@@ -58,12 +58,12 @@ endforeach()
 set(cuda_objects "")
 foreach(source ${cuda_kernels})
   get_filename_component(name ${source} NAME_WE)
-  set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+  set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
   add_custom_command(OUTPUT ${object}
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
     COMMAND ${TESSERA_NVCC} -std=c++20 -O3 -Xcompiler -fPIC,-Wall,-Wextra --Werror all-warnings
             -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
-            -I ${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${source} -o ${object}
+            -I ${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}.cu" VERBATIM)
   list(APPEND cuda_objects ${object})
 endforeach()

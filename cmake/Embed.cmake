@@ -23,7 +23,7 @@ endif()
 set(tessera_embed_script ${CMAKE_CURRENT_LIST_FILE})
 
 function(tessera_embed name namespace)
-  set(generated ${CMAKE_BINARY_DIR}/embedded/${name}.cpp)
+  set(generated ${PROJECT_BINARY_DIR}/embedded/${name}.cpp)
   set(files "")
   foreach(pair ${ARGN})
     string(REGEX REPLACE "^[^=]+=" "" file "${pair}")
@@ -33,7 +33,7 @@ function(tessera_embed name namespace)
     list(APPEND files ${file})
   endforeach()
   string(REPLACE ";" "," pairs "${ARGN}")
-  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/embedded)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/embedded)
   add_custom_command(OUTPUT ${generated}
     COMMAND ${CMAKE_COMMAND} -Doutput=${generated} -Dnamespace=${namespace} -Dfiles=${pairs} -P ${tessera_embed_script}
     DEPENDS ${files} ${tessera_embed_script} COMMENT "embedding ${name}" VERBATIM)
@@ -43,7 +43,7 @@ function(tessera_embed name namespace)
 endfunction()
 
 set(dygraphs /usr/share/javascript/dygraphs)
-set(report_assets ${CMAKE_SOURCE_DIR}/tessera/train/reporting/assets)
+set(report_assets ${PROJECT_SOURCE_DIR}/tessera/train/reporting/assets)
 tessera_embed(report_assets tessera::train::assets
   dygraph_js=${dygraphs}/dygraph.min.js dygraph_css=${dygraphs}/dygraph.min.css
   report_html=${report_assets}/report.html report_css=${report_assets}/report.css report_js=${report_assets}/report.js)

@@ -6,7 +6,7 @@ target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wno-unused-paramet
 if(TESSERA_WERROR)
   target_compile_options(tessera_flags INTERFACE -Werror)
 endif()
-target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(tessera_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(tessera_flags INTERFACE TESSERA_VERSION="${PROJECT_VERSION}")
 set(tessera_core_optimization -O2)
 if(TESSERA_SANITIZE)
@@ -24,7 +24,7 @@ if(TESSERA_FUZZ)
   set(tessera_core_kind STATIC)       # a fuzzer then counts the edges of what its reader uses, and nothing else
   # The search for the name that was meant compares every known name: with a callback for each comparison it takes most
   # of the time.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/tessera/base/text.cpp
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/tessera/base/text.cpp
     PROPERTIES COMPILE_OPTIONS -fno-sanitize-coverage=trace-cmp)
 endif()
 
@@ -58,7 +58,7 @@ function(tessera_units result name size)
     list(LENGTH sources_of_${folder} count)
     math(EXPR number "(${count} + ${size} - 1) / ${size}")
     math(EXPR each "(${count} + ${number} - 1) / ${number}")  # 9 files of at most 8 are 5 and 4
-    file(RELATIVE_PATH title ${CMAKE_SOURCE_DIR} ${folder})
+    file(RELATIVE_PATH title ${PROJECT_SOURCE_DIR} ${folder})
     string(REPLACE "/" "_" title ${title})
     math(EXPR last "${number} - 1")
     foreach(index RANGE ${last})
@@ -66,10 +66,10 @@ function(tessera_units result name size)
       list(SUBLIST sources_of_${folder} ${begin} ${each} files)
       set(text "")
       foreach(file ${files})
-        file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${file})
+        file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${file})
         string(APPEND text "#include <${path}>\n")
       endforeach()
-      set(unit ${CMAKE_BINARY_DIR}/units/${name}/${title}_${index}.cpp)
+      set(unit ${PROJECT_BINARY_DIR}/units/${name}/${title}_${index}.cpp)
       file(CONFIGURE OUTPUT ${unit} CONTENT "${text}" @ONLY)
       if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # it takes an included .cpp for a header
         set_source_files_properties(${unit} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
@@ -83,7 +83,7 @@ endfunction()
 # tessera_core_layer(FOLDER [LIBRARIES ...]): torch-free, with its sub-folders.
 function(tessera_core_layer folder)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_arrow\\.cpp$")  # of a plug-in: Arrow.cmake
   if(NOT sources)
     return()
@@ -101,14 +101,14 @@ function(tessera_core_library)
   get_property(objects GLOBAL PROPERTY tessera_core_objects)
   get_property(libraries GLOBAL PROPERTY tessera_core_libraries)
   add_library(tessera_core ${tessera_core_kind} ${objects})
-  target_include_directories(tessera_core PUBLIC ${CMAKE_SOURCE_DIR})
+  target_include_directories(tessera_core PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(tessera_core PRIVATE tessera_flags ${libraries} Threads::Threads)
 endfunction()
 
 # tessera_kernel_layer(FOLDER): raw-pointer kernels, no torch headers, -O3. NAME_avx2.cpp and NAME_avx512.cpp get the
 # instruction sets of their names and may only be entered behind a run-time check (kernels/cpu/dispatch.h).
 function(tessera_kernel_layer folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()

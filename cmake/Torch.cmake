@@ -28,7 +28,7 @@ set(tessera_torch_rpath ${torch_root}/lib ${TESSERA_TORCH_DIR}/nvidia/cu13/lib)
 
 # Two precompiled headers, one per vocabulary: tensors (most of the library) and modules (models, module walking,
 # tests).
-set(pch_dir ${CMAKE_BINARY_DIR}/pch)
+set(pch_dir ${PROJECT_BINARY_DIR}/pch)
 foreach(kind aten module)
   if(NOT EXISTS ${pch_dir}/empty_${kind}.cpp)  # written once: a new time stamp would rebuild everything
     file(WRITE ${pch_dir}/empty_${kind}.cpp "")
@@ -42,8 +42,8 @@ target_precompile_headers(tessera_pch_module PRIVATE <ATen/ATen.h> <torch/nn/mod
   <torch/csrc/autograd/custom_function.h> <string> <vector> <map> <memory> <functional>)
 
 # Gloo is inside libtorch_cpu.so but its headers are not shipped: declaration-only stand-ins, for one file.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/tessera/comm/gloo.cpp PROPERTIES
-  COMPILE_OPTIONS "-isystem;${CMAKE_SOURCE_DIR}/cmake/gloo_stubs" SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tessera/comm/gloo.cpp PROPERTIES
+  COMPILE_OPTIONS "-isystem;${PROJECT_SOURCE_DIR}/cmake/gloo_stubs" SKIP_PRECOMPILE_HEADERS ON)
 
 # tessera_use_torch(TARGET [MODULES]): compile and link TARGET against LibTorch with the matching PCH.
 function(tessera_use_torch target)
@@ -64,7 +64,7 @@ endfunction()
 
 # tessera_torch_layer(FOLDER [MODULES]): sources in tessera/FOLDER and its sub-folders.
 function(tessera_torch_layer folder)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
   if(NOT sources)
     return()

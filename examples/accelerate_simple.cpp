@@ -4,8 +4,8 @@
 //   tessera launch --num_processes 2 build/examples/accelerate_simple
 //   tessera launch --num_processes 2 build/examples/accelerate_simple --fsdp "full_shard auto_wrap" --project_dir out
 
-#include <examples/digits.h>
-#include <examples/run_main.h>
+#include "digits.h"
+#include "run_main.h"
 #include <tessera/faces.h>
 #include <tessera/tessera.h>
 

@@ -5,7 +5,7 @@
 
 #include "user_module.h"
 
-#include <examples/run_main.h>
+#include "run_main.h"
 #include <tessera/tessera.h>
 
 #include <ATen/Parallel.h>

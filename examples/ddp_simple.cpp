@@ -4,7 +4,7 @@
 //   torchrun --no-python --nproc_per_node 2 build/examples/ddp_simple
 //   mpirun -n 2 build/examples/ddp_simple        (or alone: build/examples/ddp_simple)
 
-#include <examples/run_main.h>
+#include "run_main.h"
 #include <tessera/tessera.h>
 
 #include <ATen/ATen.h>

@@ -3,8 +3,8 @@
 //   tessera launch --nproc_per_node 2 build/examples/deepspeed_simple
 //   tessera launch --num_gpus=2 build/examples/deepspeed_simple --deepspeed_config other.json
 
-#include <examples/digits.h>
-#include <examples/run_main.h>
+#include "digits.h"
+#include "run_main.h"
 #include <tessera/faces.h>
 #include <tessera/tessera.h>
 

@@ -5,8 +5,8 @@
 //   tessera launch --num_processes 4 build/examples/fsdp_transformer --strategy=hybrid_shard
 //   build/examples/fsdp_transformer                                 (alone: an ordinary training)
 
-#include <examples/run_main.h>
-#include <examples/user_module.h>
+#include "run_main.h"
+#include "user_module.h"
 
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/fully_shard.h>

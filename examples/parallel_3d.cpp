@@ -4,7 +4,7 @@
 //   tessera launch --num_processes 8 build/examples/parallel_3d FOLDER OUTPUT --mesh=pp=2,dp=2,tp=2
 //   build/examples/parallel_3d FOLDER OUTPUT --mesh=pp=1                    (one process: the same losses)
 
-#include <examples/run_main.h>
+#include "run_main.h"
 
 #include <tessera/base/file.h>
 #include <tessera/comm/mesh_groups.h>

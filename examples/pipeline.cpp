@@ -5,8 +5,8 @@
 //   tessera launch --num_processes 4 build/examples/pipeline --pp=2 --strategy=full_shard
 //   build/examples/pipeline --pp=1                                  (alone: the same losses)
 
-#include <examples/run_main.h>
-#include <examples/user_module.h>
+#include "run_main.h"
+#include "user_module.h"
 
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/tessera.h>

@@ -4,7 +4,7 @@
 //   tessera launch --num_processes 2 build/examples/zero_mlp
 //   tessera launch --num_processes 2 build/examples/zero_mlp --strategy=ddp
 
-#include <examples/run_main.h>
+#include "run_main.h"
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/tessera.h>
 

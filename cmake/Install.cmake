@@ -1,0 +1,73 @@
+# `cmake --install`: program, libraries, the headers that users include, examples, and what makes
+# `find_package(Tessera)` enough (TesseraConfig.cmake.in). docs/install.md is the user's side of it.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# tessera_header_closure(RESULT ROOTS...): headers below tessera/ that the roots include, directly or not. Public is
+# what the umbrellas and the examples include, so that a header nobody was shown is not promised to anyone.
+function(tessera_header_closure result)
+  set(open ${ARGN})
+  set(seen "")
+  while(open)
+    list(POP_FRONT open file)
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${file} lines REGEX "^#include <tessera/[^>]+>")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^#include <([^>]+)>.*" "\\1" header "${line}")
+      if(NOT header IN_LIST seen)
+        list(APPEND seen ${header})
+        list(APPEND open ${header})
+      endif()
+    endforeach()
+  endwhile()
+  list(SORT seen)
+  set(${result} ${seen} PARENT_SCOPE)
+endfunction()
+
+file(GLOB tessera_example_sources RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/examples/*.cpp ${PROJECT_SOURCE_DIR}/examples/*.h)
+tessera_header_closure(tessera_public_headers tessera/tessera.h tessera/faces.h ${tessera_example_sources})
+list(APPEND tessera_public_headers tessera/tessera.h tessera/faces.h tessera/version.h)
+list(REMOVE_DUPLICATES tessera_public_headers)
+foreach(header ${tessera_public_headers})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
+
+set(tessera_installed tessera_program tessera_core)
+foreach(target tessera tessera_tool tessera_arrow tessera_cuda)
+  if(TARGET ${target})
+    list(APPEND tessera_installed ${target})
+  endif()
+endforeach()
+install(TARGETS ${tessera_installed}
+  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+# Libraries find each other beside themselves, and LibTorch where it is now; a package that brings LibTorch along says
+# where with TESSERA_INSTALL_RPATH.
+set(TESSERA_INSTALL_RPATH "${tessera_torch_rpath};${TESSERA_ARROW_DIR}/pyarrow" CACHE STRING
+    "Folders in which installed libraries look for LibTorch's and Arrow's")
+file(RELATIVE_PATH tessera_libraries_from_programs "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
+set_target_properties(${tessera_installed} PROPERTIES INSTALL_RPATH "$ORIGIN;${TESSERA_INSTALL_RPATH}")
+set_target_properties(tessera_program PROPERTIES INSTALL_RPATH "$ORIGIN/${tessera_libraries_from_programs}")
+
+set(tessera_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+set(tessera_has_torch ${TESSERA_TORCH})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/install/TesseraConfig.cmake INSTALL_DESTINATION ${tessera_cmake_dir}
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/install/TesseraConfigVersion.cmake
+  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/install/tessera.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/install/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/install/TesseraConfigVersion.cmake
+        ${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake
+        DESTINATION ${tessera_cmake_dir})
+install(FILES ${PROJECT_BINARY_DIR}/install/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+file(GLOB tessera_example_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cpp
+  ${PROJECT_SOURCE_DIR}/examples/*.h ${PROJECT_SOURCE_DIR}/examples/*.json ${PROJECT_SOURCE_DIR}/examples/*.yaml)
+install(FILES ${tessera_example_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/examples)
+install(FILES ${PROJECT_SOURCE_DIR}/examples/outside/examples.cmake RENAME CMakeLists.txt
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/examples)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/outside DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/examples
+        PATTERN examples.cmake EXCLUDE)

@@ -1,0 +1,10 @@
+# The examples of an installed Tessera: cmake -S . -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build
+cmake_minimum_required(VERSION 3.25)
+project(tessera_examples LANGUAGES CXX)
+find_package(Tessera REQUIRED)
+file(GLOB sources *.cpp)
+foreach(source ${sources})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE Tessera::tessera)
+endforeach()

@@ -1,0 +1,52 @@
+#!/bin/bash
+# What somebody does who has only an installed Tessera: a copy of examples/outside is configured, built and run on one
+# and on two processes, which must find the same loss. Another LibTorch is refused by name, and Tessera as a sub-folder
+# of a project gives the same target.
+#   tests/scripts/outside_project.sh BUILD
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "outside_project: $*" >&2; exit 1; }
+
+cmake --install "$build" --prefix "$work/first" > "$work/log" || { cat "$work/log"; fail "cmake --install"; }
+mv "$work/first" "$work/prefix"  # it works wherever it is moved to
+prefix=$work/prefix
+
+missing=$(cd "$prefix/include" && grep -rhoE '#include <tessera/[^>]+>' . | sed 's/#include <//; s/>//' | sort -u |
+          while read -r header; do [ -f "$header" ] || echo "$header"; done)
+[ -z "$missing" ] || fail "headers that are included and not installed: $missing"
+
+cp -r "$prefix/share/tessera/examples/outside" "$work/mine"
+cd "$work/mine"
+cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" || { cat "$work/log"; fail "configuring"; }
+cmake --build build > "$work/log" 2>&1 || { cat "$work/log"; fail "building"; }
+export OMP_NUM_THREADS=1
+one=$(build/train) || fail "one process: $one"
+two=$("$prefix/bin/tessera" launch --num_processes 2 build/train 2>&1) || fail "two processes: $two"
+[ "${one%% with*}" = "$(grep -o 'loss [0-9.]*' <<< "$two")" ] || fail "one process: $one; two: $two"
+"$prefix/bin/tessera" env > "$work/log" || { cat "$work/log"; fail "the installed program does not find LibTorch"; }
+
+mkdir -p "$work/other/torch/lib"
+echo "__version__ = '2.10.0'" > "$work/other/torch/version.py"
+touch "$work/other/torch/lib/libtorch_cpu.so"
+if cmake -S . -B other -DCMAKE_PREFIX_PATH="$prefix" -DTESSERA_TORCH_DIR="$work/other" > "$work/log" 2>&1; then
+  fail "LibTorch 2.10.0 was accepted"
+fi
+grep -q "is LibTorch 2.10.0" "$work/log" || { cat "$work/log"; fail "another LibTorch is not named"; }
+
+# In a project of its own: no build type is forced on it, nothing of ours is tested or installed with it.
+mkdir "$work/outer"
+cat > "$work/outer/CMakeLists.txt" <<CMAKE
+cmake_minimum_required(VERSION 3.25)
+project(outer LANGUAGES CXX)
+add_subdirectory($root tessera)
+add_executable(train $work/mine/train.cpp)
+target_link_libraries(train PRIVATE Tessera::tessera)
+if(CMAKE_BUILD_TYPE OR TARGET base_tests OR TARGET ddp_simple)
+  message(FATAL_ERROR "a sub-folder has changed the project: '\${CMAKE_BUILD_TYPE}'")
+endif()
+CMAKE
+cmake -S "$work/outer" -B "$work/outer/build" > "$work/log" 2>&1 || { cat "$work/log"; fail "as a sub-folder"; }
+echo "outside_project: $one; installed: $(du -sh "$prefix" | cut -f1)"
