@@ -162,6 +162,11 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
     more.push_back(std::move(model));
   }
   if (state.models.size() > 1) own.set("more", std::move(more));
+  if (!state.seconds_per_row.empty()) {
+    Value speeds = Value::make_array();
+    for (const double seconds : state.seconds_per_row) speeds.push_back(Value::of(seconds));
+    own.set("seconds_per_row", std::move(speeds));
+  }
   if (state.micro_steps > 0) own.set("micro_steps", Value::of(state.micro_steps));
   for (const std::int64_t epoch : state.loader_epochs) epochs.push_back(Value::of(epoch));
   if (!state.loader_epochs.empty()) own.set("loader_epochs", std::move(epochs));
@@ -190,6 +195,8 @@ RunState read_run_state(const std::string& folder) {
   state.samples = count_at(own, "samples");
   state.seed = parse_seed(own.at("seed"));
   read_models(state, own);
+  if (const Value* speeds = own.find("seconds_per_row"))
+    for (const Value& seconds : speeds->items()) state.seconds_per_row.push_back(seconds.as_real());
   state.micro_steps = count_or_0(own, "micro_steps");
   if (const Value* epochs = own.find("loader_epochs"))
     for (const Value& epoch : epochs->items()) state.loader_epochs.push_back(epoch.as_int());

@@ -45,6 +45,8 @@ struct RunState {
   std::vector<ModelState> models = {ModelState()};  ///< at least one; Accelerator may have several
   bool model_only = false;  ///< only what a model user needs is written; such a checkpoint cannot be resumed
 
+  std::vector<double> seconds_per_row = {};  ///< by rank, as batches were balanced last; empty: they were not
+
   // What the faces count besides.
   std::int64_t micro_steps = 0;                  ///< Accelerator's: micro-batches since the last end of a loader
   std::vector<std::int64_t> loader_epochs = {};  ///< Accelerator's: the pass of each prepared loader

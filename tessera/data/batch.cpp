@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -41,17 +42,26 @@ Batch filled_up(const Batch& batch, std::int64_t length) {
 
 Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows) {
   TESSERA_CHECK(first >= 0 && rows >= 1, "batch of ", rows, " rows from sample ", first);
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(rows));
+  std::iota(samples.begin(), samples.end(), first);
+  return make_batch(dataset, sampler, samples, first);
+}
+
+Batch make_batch(const Dataset& dataset, const Sampler& sampler, const std::vector<std::int64_t>& samples,
+                 std::int64_t first) {
+  TESSERA_CHECK(!samples.empty(), "a batch without rows");
   std::vector<Row> read;
   std::size_t length = 0, documents = 0;
   bool typed = false;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    read.push_back(dataset.read(sampler(first + i)));
+  for (const std::int64_t sample : samples) {
+    read.push_back(dataset.read(sampler(sample)));
     length = std::max(length, read.back().ids.size());
     documents += read.back().document_starts.size();
     typed |= !read.back().types.empty();
   }
 
-  const std::vector<std::int64_t> shape = {rows, static_cast<std::int64_t>(length)};
+  const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(samples.size()),
+                                           static_cast<std::int64_t>(length)};
   Batch batch;
   batch.ids = at::full(shape, pad_id, at::kLong);  // [rows, T]
   batch.labels = at::full(shape, not_scored, at::kLong);

@@ -163,6 +163,10 @@ struct Batch {
 /// Rows [first, first + rows) of the sample order as a batch. T is the length of the longest of them; shorter rows are
 /// filled up at their end with id 0, label -100 (no scored token sees it: the model is causal).
 Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows);
+/// The same of any samples of that order, at least one. `first`: the number of the first one for what is drawn at
+/// random for each row (an objective's): two batches of a run should not have the same.
+Batch make_batch(const Dataset& dataset, const Sampler& sampler, const std::vector<std::int64_t>& samples,
+                 std::int64_t first);
 /// The same rows filled up to so many tokens, at least as many as they have, with what make_batch() fills up with.
 Batch filled_up(const Batch& batch, std::int64_t length);
 

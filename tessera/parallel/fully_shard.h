@@ -78,6 +78,11 @@ struct ShardingOptions {
   bool check_finite =
       true;  ///< remember which rank's gradient was the first that is not finite: clip_grad_norm() names it
 
+  /// Is given every flat gradient of this rank, whole and not yet reduced, just before it is (padding is 0): in DDP and
+  /// ZeRO-1 the sum of the step's backwards, in the others that of one. In the thread of the backward; it must neither
+  /// change nor keep the tensor. Not called where nothing is reduced (one rank).
+  std::function<void(const at::Tensor& flat)> before_reduction = {};
+
   /// Fills a parameter's local part from elsewhere (a file): elements [begin, begin + piece.numel()) of the parameter,
   /// flat. Returns false to leave it to the module's own values. Called for every parameter with the part that this
   /// rank holds (an empty one, too).

@@ -110,6 +110,10 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--micro-batch-size 2 --global-batch-size 16", "gradient_accumulation_steps=8 per_device_train_batch_size=2"},
       {"--micro-batch-size 2 --global-batch-size 4 --train-samples 100 --lr-warmup-samples 8",
        "gradient_accumulation_steps=2 max_steps=25 per_device_train_batch_size=2 warmup_steps=2"},
+      {"--micro-batch-size 4 --global-batch-size 16 --rampup-batch-size 4 4 24 --train-samples 96 --lr-warmup-samples "
+       "12",
+       "batch_size_schedule=4,4,24 gradient_accumulation_steps=4 max_steps=8 per_device_train_batch_size=4 "
+       "warmup_steps=2"},
       {"--seq-length 128", "block_size=128"},
       {"--clip-grad 0.5 --adam-eps 1e-8 --optimizer adam", "adam_epsilon=1e-8 max_grad_norm=0.5 optim=adamw"},
       {"--clip-grad 0.5 --sgd-momentum 0.9 --optimizer sgd", "max_grad_norm=0.5 momentum=0.9 optim=sgd"},
@@ -263,7 +267,8 @@ TEST(MegatronArgs, Mistakes) {
        {"--num-distributed-optimizer-instances 3 does not divide the 8 processes that would share the optimizer's "
         "states"}},
       {"--train-iters 5 --step-batch-size-schedule 1",
-       {"--step-batch-size-schedule is not supported: the batch keeps its size; leave it out"}},
+       {"--step-batch-size-schedule is not supported: a batch grows by --rampup-batch-size, to sizes that all "
+        "processes share evenly; leave it out"}},
       {"--train-iters 5 --initial-loss-scale 1000",
        {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
       {"--train-iters 5 --non-persistent-ckpt-type local",
@@ -413,6 +418,7 @@ TEST(MegatronArgs, EveryRow) {
       {"lr_decay_style", "cosine"},
       {"tokenizer_type", "NullTokenizer"},
       {"global_batch_size", "4 --micro-batch-size 2"},
+      {"rampup_batch_size", "2 2 8 --global-batch-size 4 --micro-batch-size 2"},
       {"train_samples", "8 --global-batch-size 4 --micro-batch-size 2"},
       {"lr_warmup_samples", "8 --global-batch-size 4 --micro-batch-size 2"},
       {"lr_warmup_init", "0"},

@@ -241,26 +241,28 @@ const std::vector<Field>& table() {
       optimization<&O::moe_token_drop_policy>(
           "moe_token_drop_policy", words<TokenDrop>(),
           "with moe_capacity_factor: slots with the smallest router weights are dropped, or the last ones"),
-      optimization<&O::tokens_per_batch>(
-          "tokens_per_batch", at_least(0, 1LL << 31),
-          "tokens per process and micro-batch, padding counted, instead of per_device_train_batch_size rows; 0 = rows"),
-      optimization<&O::balance_batches>(
-          "balance_batches", anything(),
-          "processes get shares of each step's rows by their measured speed and memory; the loss is that of the same "
-          "global batch"),
+      optimization<&O::tokens_per_batch>("tokens_per_batch", at_least(0, 1LL << 31),
+                                         "a process's micro-batch holds as many rows as fit into so many tokens when "
+                                         "they are filled up to its longest, "
+                                         "instead of per_device_train_batch_size rows; 0 = rows"),
+      optimization<&O::balance_batches>("balance_batches", anything(),
+                                        "processes take more or fewer of each step's rows by their measured speed and "
+                                        "memory; rows, loss and gradient "
+                                        "of the step stay those of equal shares"),
       optimization<&O::batch_size_schedule>(
           "batch_size_schedule", anything("START,INCREMENT,SAMPLES"),
           "the rows per step grow from START by INCREMENT, to the full batch after SAMPLES rows (Megatron-LM's "
-          "rampup-batch-size)"),
+          "rampup-batch-size); the learning rate's schedule goes on counting steps"),
       optimization<&O::learning_rate_rule>(
           "learning_rate_rule", words<BatchRule>(),
           "learning_rate was found for learning_rate_batch_size rows per step: it grows with the rows per step "
           "(linear) or with their square root"),
       optimization<&O::learning_rate_batch_size>("learning_rate_batch_size", at_least(0),
                                                  "rows per step for which learning_rate was found"),
-      optimization<&O::gradient_noise_scale>(
-          "gradient_noise_scale", anything(),
-          "measure the gradient noise scale, the batch size beyond which larger ones gain little"),
+      optimization<&O::gradient_noise_scale>("gradient_noise_scale", anything(),
+                                             "measure the gradient noise scale at every step, without a further pass: "
+                                             "the rows per step beyond which more of "
+                                             "them gain little"),
       optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
                                              "halve per_device_train_batch_size until a step fits into memory"),
       optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),

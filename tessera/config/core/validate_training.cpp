@@ -7,6 +7,7 @@
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/validate_evaluations.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/layout/batch/ramp.h>
 
 #include <algorithm>
 #include <array>
@@ -70,7 +71,99 @@ class TrainingRules : RuleChecks {
               ": a mean of each process's mean depends on how many processes there are");
   }
 
+  /// What neither a pipeline, nor a fixed order of micro-batches, nor ranks that share rows can do.
+  void not_with(const char* setting, bool with_cuts, const char* why_cuts, bool with_fixed, const char* why_fixed) {
+    const ParallelConfig& p = c_.parallel;
+    if (!with_cuts && (ranks_per_sample(p) > 1 || p.ep_size > 1))
+      problem({setting, "pp_size", "tp_size", "cp_size", "ep_size"}, said(setting), ": with pp_size ", p.pp_size,
+              ", tp_size ", p.tp_size, ", cp_size ", p.cp_size, " and ep_size ", p.ep_size, " ", why_cuts);
+    if (!with_fixed && p.deterministic_reduce)
+      problem({setting, "deterministic_reduce"}, said(setting), " contradicts ", said("deterministic_reduce"), ": ",
+              why_fixed);
+  }
+
+  void unequal_batches() {
+    const OptimizationConfig& o = c_.optimization;
+    const bool grows = !o.batch_size_schedule.empty(), by_tokens = o.tokens_per_batch > 0;
+    constexpr const char* fixed = "in fixed order every step has the same micro-batches of the same rows each";
+    if (o.balance_batches) {
+      not_with("balance_batches", false,
+               "several processes work on the same rows and wait for each other in every layer, so the slow one cannot "
+               "be given fewer of them; leave it out",
+               false, fixed);
+      if (!o.average_tokens_across_devices)
+        problem({"balance_batches", "average_tokens_across_devices"}, said("balance_batches"), " contradicts ",
+                said("average_tokens_across_devices"),
+                ": a mean of each process's mean depends on which rows a process has");
+      if (by_tokens)
+        problem({"balance_batches", "tokens_per_batch"}, said("balance_batches"), " shares rows, ",
+                said("tokens_per_batch"), " tokens: give one of them");
+    }
+    if (grows) {
+      try {
+        layout::parse_batch_ramp(o.batch_size_schedule);
+      } catch (const InputError& error) {
+        problem({"batch_size_schedule"}, error.what());
+      }
+      if (c_.parallel.pp_size > 1)
+        problem({"batch_size_schedule", "pp_size"}, said("batch_size_schedule"),
+                ": the order of a pipeline's work (pp_size ", c_.parallel.pp_size,
+                ") is made for one number of micro-batches; leave it out");
+      not_with("batch_size_schedule", true, "", false, fixed);
+      if (by_tokens)
+        problem({"batch_size_schedule", "tokens_per_batch"}, said("batch_size_schedule"), " counts rows, ",
+                said("tokens_per_batch"), " tokens: give one of them");
+      if (c_.data.dataloader_drop_last)
+        problem({"batch_size_schedule", "dataloader_drop_last"}, said("dataloader_drop_last"),
+                " leaves out a last step that is not whole, but ", said("batch_size_schedule"),
+                " gives steps of several sizes: leave one of them out");
+    }
+    if (by_tokens) {
+      if (c_.parallel.pp_size > 1)
+        problem({"tokens_per_batch", "pp_size"}, said("tokens_per_batch"), ": the stages of a pipeline (pp_size ",
+                c_.parallel.pp_size, ") pass on micro-batches of one shape; leave it out");
+      not_with("tokens_per_batch", true, "", false, fixed);
+      if (c_.data.dataloader_drop_last)
+        problem({"tokens_per_batch", "dataloader_drop_last"}, said("dataloader_drop_last"), " contradicts ",
+                said("tokens_per_batch"), ": steps have no fixed number of rows, so none is incomplete");
+      if (c_.data.streaming)
+        problem({"tokens_per_batch", "streaming"}, said("tokens_per_batch"), " contradicts ", said("streaming"),
+                ": how long rows are must be known before they are read");
+      if (c_.output.ignore_data_skip)
+        problem({"tokens_per_batch", "ignore_data_skip"}, said("ignore_data_skip"), " contradicts ",
+                said("tokens_per_batch"), ": which rows a step takes depends on all that came before");
+      if (o.auto_find_batch_size)
+        problem({"tokens_per_batch", "auto_find_batch_size"}, said("auto_find_batch_size"), " halves rows, but ",
+                said("tokens_per_batch"), " counts tokens: lower it yourself");
+    }
+    if (o.gradient_noise_scale)
+      not_with("gradient_noise_scale", false,
+               "a process has parts of the gradients of some rows only, so the norms of small batches are not known "
+               "before they are reduced; measure it with plain data parallelism",
+               false, "gradients are summed micro-batch by micro-batch; measure it without");
+    if (o.gradient_noise_scale && !o.average_tokens_across_devices)
+      problem({"gradient_noise_scale", "average_tokens_across_devices"}, said("gradient_noise_scale"), " contradicts ",
+              said("average_tokens_across_devices"), ": the step's gradient must be one mean over all rows");
+  }
+
+  void learning_rate_rule() {
+    const OptimizationConfig& o = c_.optimization;
+    const bool rule = o.learning_rate_rule != BatchRule::none;
+    if (rule && o.learning_rate_batch_size == 0)
+      problem({"learning_rate_rule", "learning_rate_batch_size"}, said("learning_rate_rule"),
+              " needs --learning_rate_batch_size: the rows per step for which --learning_rate was found");
+    if (!rule && o.learning_rate_batch_size > 0)
+      problem({"learning_rate_rule", "learning_rate_batch_size"}, said("learning_rate_batch_size"),
+              " needs --learning_rate_rule linear or square_root: how the learning rate grows with the rows per step");
+    if (rule && o.tokens_per_batch > 0)
+      problem({"learning_rate_rule", "tokens_per_batch"}, said("learning_rate_rule"),
+              " counts rows per step, but with ", said("tokens_per_batch"),
+              " their number changes from step to step: give --learning_rate itself");
+  }
+
   void batch() {
+    unequal_batches();
+    learning_rate_rule();
     if (!c_.optimization.auto_find_batch_size) return;
     if (c_.parallel.deterministic_reduce)
       problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ",
@@ -197,6 +290,9 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
 void unused_training(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
   unused_schedule(resolved, unused);
+  if (o.tokens_per_batch > 0) unused("per_device_train_batch_size", "--tokens_per_batch counts tokens");
+  if (o.balance_batches && resolved.values.parallel.num_processes == 1 && !resolved.is_default("num_processes"))
+    unused("balance_batches", "there is one process");
   unused_intervals(resolved, unused);
   unused_safety(resolved, unused);
   static constexpr std::array dynamic = {"initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis",

@@ -7,6 +7,7 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/megatron/megatron_reading.h>
 #include <tessera/corpus/data_list.h>
+#include <tessera/layout/batch/ramp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -308,7 +309,38 @@ class Reader {
     return micro && *micro <= 1 << 20 ? std::optional(*micro * replicas()) : std::nullopt;
   }
 
+  /// "32 32 1000000"; a file has them as one word. nullopt also where they are wrong, which is said once.
+  std::optional<layout::BatchRamp> ramp() {
+    constexpr const char* name = "rampup_batch_size";
+    const auto* given = a_.find(name);
+    if (given == nullptr || wrong_ramp_) return std::nullopt;
+    try {
+      return layout::parse_batch_ramp(join(given->values, " "));
+    } catch (const InputError&) {
+      wrong_ramp_ = true;
+      a_.problem(name, concat(join(given->values, " "), ": expected START INCREMENT SAMPLES, such as 32 32 1000000"),
+                 {"batch_size_schedule"});
+      return std::nullopt;
+    }
+  }
+
+  /// The whole steps that so many samples make.
+  std::int64_t steps_of(std::int64_t samples, std::int64_t global) {
+    const auto grows = ramp();
+    if (!grows || grows->start > global) return samples / global;
+    std::int64_t steps = 0, consumed = 0;
+    for (;; ++steps) {
+      const std::int64_t rows = layout::ramp_rows(*grows, global, consumed);
+      if (rows == global) return steps + (samples - consumed) / global;
+      if (consumed + rows > samples) return steps;
+      consumed += rows;
+    }
+  }
+
   void batch() {
+    if (const auto grows = ramp())
+      a_.give("rampup_batch_size", "batch_size_schedule",
+              concat(grows->start, ",", grows->increment, ",", grows->samples));
     const auto micro = a_.whole("micro_batch_size", 1), given = a_.whole("global_batch_size", 1);
     if (given && !micro)
       return a_.problem("global_batch_size", concat(*given, " needs --micro-batch-size"),
@@ -332,7 +364,7 @@ class Reader {
       if (!global) return a_.problem(name, concat(*samples, " needs --micro-batch-size"), {setting});
       const bool exits = std::string_view(name) == "train_samples" && exits_early();
       a_.give(exits ? "exit_interval" : name, setting,
-              exits ? *a_.text("exit_interval") : std::to_string(*samples / *global));
+              exits ? *a_.text("exit_interval") : std::to_string(steps_of(*samples, *global)));
     };
     steps("train_samples", "max_steps", "train_iters");
     steps("lr_warmup_samples", "warmup_steps", "lr_warmup_iters");
@@ -370,7 +402,7 @@ class Reader {
   std::optional<std::int64_t> all_steps() {
     if (a_.has("train_iters")) return a_.whole("train_iters", 1);
     const auto samples = a_.whole("train_samples", 1), global = global_batch();
-    return samples && global ? std::optional(*samples / *global) : std::nullopt;
+    return samples && global ? std::optional(steps_of(*samples, *global)) : std::nullopt;
   }
 
   bool exits_early() {
@@ -389,7 +421,7 @@ class Reader {
     }
     const auto all = all_steps();
     if (!iterations && !samples) return exits_early() ? all : std::nullopt;
-    const std::int64_t decay = iterations ? *iterations : *samples / *global;
+    const std::int64_t decay = iterations ? *iterations : steps_of(*samples, *global);
     return !exits_early() && all == decay ? std::nullopt : std::optional(decay);
   }
 
@@ -468,6 +500,7 @@ class Reader {
   std::vector<FileWord>& arguments_;
   Problems& problems_;
   const GetEnvironment& environment_;
+  bool wrong_ramp_ = false;
   static constexpr std::int64_t most_processes = 4096;
   std::int64_t ranks_per_sample_ = 1;  ///< pipeline x tensor x context parallel: they have the same data
   std::int64_t cp_ = 1;

@@ -175,7 +175,8 @@ parallel::GradientReducerOptions Sharded::Impl::reducer_options(
           .wait_at_once = !options_.overlap_comm,
           .reduce_at_end = options_.data_dependent,
           .check_finite = options_.check_finite,
-          .beyond = context_.beyond};
+          .beyond = context_.beyond,
+          .before = options_.before_reduction};
 }
 
 /// To the gradients of all trained parameters, and to the begin and end of every backward.

@@ -161,7 +161,9 @@ void GradientReducer::start(std::size_t f) {
   flat.started = true;
   if (flat.gradient->needs_memory()) bound_memory();
   reducing_.push_back(f);
-  flat.passage.start(options_.passage, flat.gradient->groups(), flat.gradient->close());
+  Passing passing = flat.gradient->close();
+  if (options_.before) options_.before(passing.flat);
+  flat.passage.start(options_.passage, flat.gradient->groups(), std::move(passing));
   // In fixed order shards have waited already, since a sum travels from copy to copy.
   if (options_.wait_at_once || (options_.passage.fixed_order() && !flat.gradient->whole())) finish(f);
 }

@@ -25,6 +25,7 @@ struct GradientReducerOptions {
   bool reduce_at_end = false;  ///< all reductions when backward ends, in one order, whatever was used
   bool check_finite = true;    ///< remember the first gradient that is not finite
   comm::Group beyond = {};     ///< where some flat gradients are reduced, too (GradientGroups); empty: none is
+  std::function<void(const at::Tensor& flat)> before = {};  ///< is given each flat gradient before its reduction
 };
 
 /// The life of one flat gradient in a backward:

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/config/core/overrides.h>
 
 namespace tessera::train {
@@ -16,6 +18,29 @@ optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config) {
           .momentum = config.momentum,
           .nesterov = config.nesterov,
           .parameters = config::parse_overrides(config.optim_args, "--optim_args")};
+}
+
+double batch_factor(BatchRule rule, std::int64_t rows, std::int64_t from) {
+  const double quotient = static_cast<double>(rows) / static_cast<double>(from);
+  if (rule == BatchRule::none) return 1;
+  return rule == BatchRule::linear ? quotient : std::sqrt(quotient);
+}
+
+OptimizationConfig with_learning_rate_rule(OptimizationConfig config, std::int64_t rows) {
+  if (config.learning_rate_rule != BatchRule::none)
+    config.learning_rate *= batch_factor(config.learning_rate_rule, rows, config.learning_rate_batch_size);
+  return config;
+}
+
+std::string describe_learning_rate(const OptimizationConfig& config, std::int64_t rows) {
+  if (config.learning_rate_rule == BatchRule::none) return "";
+  const std::string quotient = concat(rows, " / ", config.learning_rate_batch_size);
+  return concat(
+      "learning rate ", format_real(with_learning_rate_rule(config, rows).learning_rate, 6), " = ",
+      format_real(config.learning_rate, 6), " x ",
+      config.learning_rate_rule == BatchRule::linear ? concat("(", quotient, ")") : concat("sqrt(", quotient, ")"),
+      ": rows per step by --learning_rate_batch_size (--learning_rate_rule ", config.learning_rate_rule, ")",
+      config.batch_size_schedule.empty() ? "" : "; while the batch grows, that of each step by the same rule");
 }
 
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {

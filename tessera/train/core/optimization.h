@@ -15,6 +15,16 @@ namespace tessera::train {
 /// --optim and its parameters. Throws InputError for --optim_args that are not pairs.
 optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config);
 
+/// What the learning rate of `from` rows per step is multiplied by for `rows` of them: 1, their quotient (linear: SGD,
+/// Goyal et al. 2017), or its square root (square_root: Adam and its kin, Malladi et al. 2022).
+double batch_factor(BatchRule rule, std::int64_t rows, std::int64_t from);
+/// The settings with the learning rate for steps of `rows` rows that --learning_rate_rule makes of the one that was
+/// found for learning_rate_batch_size.
+OptimizationConfig with_learning_rate_rule(OptimizationConfig config, std::int64_t rows);
+/// "learning rate 0.0004 = 0.0001 x sqrt(256 / 16), the rows of a step by --learning_rate_batch_size"; empty without a
+/// rule.
+std::string describe_learning_rate(const OptimizationConfig& config, std::int64_t rows);
+
 /// Throws InputError for parameters (--lr_scheduler_kwargs) that the schedule does not have or that are out of range.
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan);
 

@@ -5,16 +5,35 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/layout/batch/ramp.h>
 
 namespace tessera::train {
 
 std::int64_t RunPlan::samples(std::int64_t steps) const {
-  return resumed_samples + (steps - resumed_step) * rows_per_step();
+  if (token_steps) return token_steps->begin(steps);
+  const auto after =
+      std::upper_bound(segments.begin(), segments.end(), steps, [](auto step, const auto& s) { return step < s.step; });
+  if (after == segments.begin()) return resumed_samples + (steps - resumed_step) * rows_per_step();
+  const Segment& segment = *(after - 1);
+  return segment.samples + (steps - segment.step) * segment.rows;
+}
+
+std::int64_t RunPlan::micro_batches(std::int64_t step) const {
+  if (segments.empty()) return accumulation;
+  const std::int64_t own = rows_of_step(step) / data_ranks;
+  return (own + batch_size - 1) / batch_size;
+}
+
+layout::RowRange RunPlan::rows_of(std::int64_t step, std::int64_t micro, std::int64_t rank,
+                                  const std::vector<std::int64_t>& shares) const {
+  layout::RowRange rows = layout::rows_of_micro_batch(shares, micro_batches(step), micro, rank);
+  rows.begin += samples(step) - repeated_rows;
+  rows.begin += dropped_rows > 0 ? rows.begin / train_blocks * dropped_rows : 0;
+  return rows;
 }
 
 std::int64_t RunPlan::first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const {
-  const std::int64_t row = samples(step) - repeated_rows + (micro * data_ranks + rank) * batch_size;
-  return row + (dropped_rows > 0 ? row / train_blocks * dropped_rows : 0);
+  return rows_of(step, micro, rank, equal_shares(step)).begin;
 }
 
 bool RunPlan::ends_epoch(std::int64_t steps) const {
@@ -65,10 +84,36 @@ std::int64_t steps_of(double setting, std::int64_t total) {
   return static_cast<std::int64_t>(setting < 1 ? std::ceil(static_cast<double>(total) * setting) : setting);
 }
 
+/// The steps of a growing batch from where the run begins, those of the full batch as the last segment.
+std::vector<RunPlan::Segment> growing_steps(const RunPlan& plan, const layout::BatchRamp& ramp) {
+  std::vector<RunPlan::Segment> segments;
+  const std::int64_t full = plan.rows_per_step();
+  for (std::int64_t step = plan.resumed_step, samples = plan.resumed_samples;;) {
+    const std::int64_t rows = layout::ramp_rows(ramp, full, samples);
+    if (segments.empty() || segments.back().rows != rows) segments.push_back({step, samples, rows});
+    if (rows == full) return segments;
+    ++step;
+    samples += rows;
+  }
+}
+
+/// Steps until so many rows are consumed.
+std::int64_t steps_until(const RunPlan& plan, double rows) {
+  const auto consumed = [&](std::int64_t steps) { return static_cast<double>(plan.samples(steps)); };
+  std::int64_t steps = plan.resumed_step;
+  if (!plan.token_steps && !plan.segments.empty()) {
+    const RunPlan::Segment& full = plan.segments.back();
+    if (const double rest = rows - static_cast<double>(full.samples); rest > 0)
+      return full.step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(full.rows)));
+  }
+  while (consumed(steps) < rows) ++steps;
+  return steps;
+}
+
 }  // namespace
 
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
-                      ResumePoint resume) {
+                      ResumePoint resume, const SampleLength& length, std::int64_t longest, double quadratic_cost) {
   const auto& optimization = config.optimization;
   const auto& output = config.output;
   RunPlan plan;
@@ -79,11 +124,21 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
   plan.resumed_step = resume.step;
   plan.resumed_samples = resume.samples;
   const std::int64_t rows = plan.rows_per_step();
-  if (train_blocks < rows)
+  if (optimization.tokens_per_batch > 0) {
+    TESSERA_CHECK(length, "batches of tokens without the lengths of the rows");
+    plan.token_steps = std::make_shared<layout::TokenSteps>(
+        layout::TokenBudget{optimization.tokens_per_batch, data_ranks * plan.accumulation, quadratic_cost}, longest,
+        length, resume.step, resume.samples);
+  } else if (train_blocks < rows)
     throw InputError(concat("the training data has ", train_blocks, " blocks but one step takes ", rows, " (",
                             data_ranks, " processes x ", plan.batch_size, " rows x ", plan.accumulation,
                             " micro-batches): lower --per_device_train_batch_size, --gradient_accumulation_steps or "
                             "--block_size, or give more text"));
+  if (!optimization.batch_size_schedule.empty()) {
+    const layout::BatchRamp ramp = layout::parse_batch_ramp(optimization.batch_size_schedule);
+    layout::check_batch_ramp(ramp, rows, data_ranks);
+    plan.segments = growing_steps(plan, ramp);
+  }
 
   if (config.data.dataloader_drop_last) {
     plan.dropped_rows = train_blocks % rows;
@@ -97,7 +152,9 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
   } else {
     const double all_rows = optimization.num_train_epochs * static_cast<double>(plan.train_blocks);
     const double rest = std::max(0.0, all_rows - static_cast<double>(resume.samples));
-    plan.total_steps = resume.step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(rows)));
+    plan.total_steps = plan.token_steps || !plan.segments.empty()
+                           ? steps_until(plan, all_rows)
+                           : resume.step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(rows)));
   }
   plan.warmup_steps = warmup_steps(optimization, plan.total_steps);
 

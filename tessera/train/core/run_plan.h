@@ -4,8 +4,13 @@
 /// Pure; no files, no tensors.
 
 #include <tessera/config/core/run_config.h>
+#include <tessera/layout/batch/shares.h>
+#include <tessera/layout/batch/token_batches.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
 
 namespace tessera::checkpoint {
 struct RunState;
@@ -17,12 +22,23 @@ namespace tessera::train {
 /// rows_per_step() rows: micro-batch a of a step takes data_ranks x batch_size rows, of which rank r takes the
 /// r-th contiguous share. So the rows of a step depend on the product of the three numbers only.
 /// Steps count from 0 where a step is about to be taken, and are "steps done" (from 1) where something follows it.
+/// --batch_size_schedule: earlier steps have fewer rows, a multiple of data_ranks, in micro-batches of at most
+/// batch_size rows. --balance_batches: borders between ranks move, the rows of a step do not. --tokens_per_batch: a
+/// step has as many rows as its micro-batches hold tokens (layout/batch/token_batches.h).
 struct RunPlan {
   std::int64_t data_ranks = 1;    ///< ranks that have rows of their own: all, but for those of tp and cp
   std::int64_t batch_size = 1;    ///< rows per rank and micro-batch
   std::int64_t accumulation = 1;  ///< micro-batches per step
   std::int64_t train_blocks = 1;  ///< rows per epoch
   std::int64_t dropped_rows = 0;  ///< rows of each epoch's order that are left out (dataloader_drop_last)
+
+  /// Steps of fewer rows than rows_per_step() come first; empty: there are none.
+  struct Segment {
+    std::int64_t step = 0, samples = 0;  ///< where it begins
+    std::int64_t rows = 0;               ///< in each of its steps
+  };
+  std::vector<Segment> segments = {};
+  std::shared_ptr<layout::TokenSteps> token_steps = nullptr;  ///< --tokens_per_batch
 
   double num_train_epochs = 0;  ///< as asked for; max_steps may make it more or less
   std::int64_t total_steps = 0;
@@ -39,7 +55,11 @@ struct RunPlan {
   bool eval_at_epoch = false, eval_at_end = false;
   bool save_at_epoch = false, save_at_end = false;
 
+  /// The full batch. (With token_steps: what the settings of rows would mean; steps have other numbers.)
   std::int64_t rows_per_step() const { return data_ranks * batch_size * accumulation; }
+  std::int64_t rows_of_step(std::int64_t step) const { return samples(step + 1) - samples(step); }
+  /// Micro-batches of a step on each rank.
+  std::int64_t micro_batches(std::int64_t step) const;
   /// Rows consumed when `steps` steps are done.
   std::int64_t samples(std::int64_t steps) const;
   double epoch(std::int64_t steps) const {
@@ -47,6 +67,14 @@ struct RunPlan {
   }
   /// First of the batch_size rows of `rank` in micro-batch `micro` of step `step` (from 0).
   std::int64_t first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const;
+  /// The rows of a micro-batch as numbers in the sample order, when rank r takes shares[r] rows of the step. Without
+  /// token_steps.
+  layout::RowRange rows_of(std::int64_t step, std::int64_t micro, std::int64_t rank,
+                           const std::vector<std::int64_t>& shares) const;
+  /// Equal ones.
+  std::vector<std::int64_t> equal_shares(std::int64_t step) const {
+    return layout::equal_shares(rows_of_step(step), data_ranks);
+  }
 
   bool ends_epoch(std::int64_t steps) const;  ///< the last row of an epoch lies in the step that made `steps`
   bool logs_after(std::int64_t steps) const;
@@ -69,12 +97,16 @@ struct ResumePoint {
   std::int64_t step = 0, samples = 0;
 };
 
+/// Tokens of the i-th sample of a run; needed for --tokens_per_batch.
+using SampleLength = std::function<std::int64_t(std::int64_t sample)>;
+
 /// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. Shares of all
 /// steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps, save_steps below 1) become ceil(total x
 /// share), as transformers has it (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). With
 /// dataloader_drop_last an epoch has the rows of its whole steps. Fewer blocks than one step takes: InputError with the
-/// numbers.
+/// numbers. Steps of unequal numbers of rows are counted one by one. `longest`: tokens that a row may have.
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
-                      ResumePoint resume = {});
+                      ResumePoint resume = {}, const SampleLength& length = {}, std::int64_t longest = 0,
+                      double quadratic_cost = 0);
 
 }  // namespace tessera::train

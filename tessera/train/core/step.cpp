@@ -95,9 +95,15 @@ void StepCore::set_schedule(const optim::Schedule& schedule) {
   set_schedule(rate_schedule(schedule, bases));
 }
 
+void StepCore::scale_rates(std::function<double(std::int64_t)> factor) {
+  rate_factor_ = std::move(factor);
+  set_schedule_steps(schedule_steps_);
+}
+
 void StepCore::set_schedule_steps(std::int64_t steps) {
   schedule_steps_ = steps;
-  if (schedule_.rate) update_->set_learning_rates([&](double base) { return schedule_.rate(steps, base); });
+  const double factor = rate_factor_ ? rate_factor_(steps) : 1;
+  if (schedule_.rate) update_->set_learning_rates([&](double base) { return factor * schedule_.rate(steps, base); });
   if (schedule_.betas)
     if (const auto betas = schedule_.betas(steps)) moves_betas_ = update_->set_betas(*betas);
 }

@@ -20,6 +20,7 @@
 #include <tessera/train/core/update.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,6 +81,8 @@ class StepCore {
   void set_schedule(RateSchedule schedule);
   /// The same of one with parameters; reduce_lr_on_plateau follows evaluated().
   void set_schedule(const optim::Schedule& schedule);
+  /// From now on learning rates are multiplied by factor(steps taken), too.
+  void scale_rates(std::function<double(std::int64_t steps)> factor);
   /// One step on.
   void step_schedule() { set_schedule_steps(schedule_steps_ + 1); }
   std::int64_t schedule_steps() const { return schedule_steps_; }
@@ -113,6 +116,7 @@ class StepCore {
   double clip_ = 1;
   RateSchedule schedule_;
   std::int64_t schedule_steps_ = 0;
+  std::function<double(std::int64_t)> rate_factor_;  // empty: 1
   bool moves_betas_ = true;
 };
 

@@ -134,6 +134,37 @@ std::string existing_ancestor(std::string path) {
   return path;
 }
 
+/// Tokens of the samples of the run, for --tokens_per_batch.
+SampleLength lengths_in_order(const RunConfig& config, const Setup& setup, const RunGroups& groups) {
+  if (config.optimization.tokens_per_batch == 0) return {};
+  const auto rows = setup.datasets.train;
+  const std::int64_t nominal = config.optimization.per_device_train_batch_size *
+                               config.optimization.gradient_accumulation_steps * groups.data.size();
+  const data::Sampler order(config.data.train_sampling_strategy, *rows, sampling_seed(config), nominal);
+  return [rows, order](std::int64_t sample) { return rows->length(order(sample)); };
+}
+
+/// What attention adds to the cost of a row of n tokens, n + this x n^2.
+double attention_share(const models::LanguageModel& model) {
+  const double linear = model.flops_per_token(0);
+  return linear > 0 ? (model.flops_per_token(1024) - linear) / 1024 / linear : 0;
+}
+
+/// What can only be said of a model on so many ranks.
+void check_batches(const RunConfig& config, const Setup& setup, const RunGroups& groups) {
+  const OptimizationConfig& o = config.optimization;
+  if (o.balance_batches && setup.model->balance().experts > 0)
+    throw InputError(
+        "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so unequal ones "
+        "would change them; leave it out");
+  const bool cuts = groups.cuts() || groups.expert_ranks() > 1;
+  if (o.gradient_noise_scale && !cuts && groups.data.size() == 1 &&
+      setup.plan.micro_batches(setup.plan.resumed_step) < 2)
+    throw InputError(
+        "--gradient_noise_scale compares the gradients of small batches with that of the whole step, but one process "
+        "with one micro-batch has no smaller one: give --gradient_accumulation_steps 2 or more, or more processes");
+}
+
 }  // namespace
 
 std::string tokenizer_place(const ModelConfig& config) {
@@ -255,8 +286,11 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     setup.weights =
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
   start_stream(setup);
-  setup.plan =
-      make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from);
+  setup.plan = make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr,
+                             from, lengths_in_order(config, setup, groups),
+                             setup.datasets.train ? setup.datasets.train->max_length() : 0,
+                             attention_share(*setup.model));
+  check_batches(config, setup, groups);
   if ((pipelined || few_experts) && !parts_only && !cut_later) {
     models::fill_parameters(*setup.model, setup.weights.get());
     setup.weights.reset();

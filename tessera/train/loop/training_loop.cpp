@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <exception>
 #include <set>
 #include <utility>
@@ -40,6 +41,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       plan_(setup_.plan),
       sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train, sampling_seed(setup_.config),
                plan_.rows_per_step()),
+      optimization_(with_learning_rate_rule(setup_.config.optimization, plan_.rows_per_step())),
       checkpoints_(world_.group(), setup_.config.output, setup_.resume ? &*setup_.resume : nullptr,
                    [this](const SaveOutcome& outcome) { saved(outcome); }),
       journal_(setup_, world_),
@@ -50,14 +52,22 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
   setup_.model->set_label_smoothing(setup_.config.optimization.label_smoothing_factor);
   setup_.model->set_embedding_noise(setup_.config.optimization.neftune_noise_alpha);
   agree(world_.group(), [&] { set_up_routers(*setup_.model, setup_.config.optimization, setup_.groups); });
+  if (setup_.config.optimization.balance_batches)
+    balance_.emplace(world_, setup_.resume ? setup_.resume->seconds_per_row : std::vector<double>());
+  if (setup_.config.optimization.gradient_noise_scale) small_.emplace();
   agree(world_.group(), [&] { shard_model(); });
   agree(world_.group(), [&] {
-    const OptimizationConfig& config = setup_.config.optimization;
+    const OptimizationConfig& config = optimization_;
     const auto decay = [&](const std::string& name, const std::vector<std::int64_t>&) {
       return setup_.model->is_norm_or_bias(name) ? 0.0 : config.weight_decay;
     };
     core_.set_update(configured_update(config, decay)(*setup_.model, *sharded_));
     core_.set_schedule(make_schedule(config, plan_));
+    if (config.learning_rate_rule != BatchRule::none && !plan_.segments.empty())
+      core_.scale_rates([this](std::int64_t step) {
+        return batch_factor(optimization_.learning_rate_rule, plan_.rows_of_step(std::max(step, plan_.resumed_step)),
+                            plan_.rows_per_step());
+      });
     if (!setup_.resume) return;
     core_.restore(setup_.resume->models[0], setup_.resume_folder, setup_.resume_sums);
     setup_.resume_sums = nullptr;
@@ -106,6 +116,11 @@ void TrainingLoop::shard_model() {
     for (const auto& item : setup_.model->named_parameters())
       if (!setup_.model->expert_of(item.key())) options.held_by_earlier_stage.push_back(item.key());
   }
+  if (small_ && groups.gradients.size() > 1)
+    options.before_reduction = [this](const at::Tensor& flat) {
+      const double norm = flat.norm().item<double>();
+      small_->add_squares(norm * norm);
+    };
   bool filled = false;            // a model that is not divided after all is not asked for
   std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing
   if (setup_.weights)
@@ -168,8 +183,12 @@ ExitCode TrainingLoop::run() {
     if (agreed.stop != StopRequest::none) return finish(agreed.stop);
 
     window_.begin_step(agreed.counts);
+    const PhaseSeconds before = clock_.booked();
     compute_gradients(batches, agreed.counts);
     enter(Phase::optimizer, "clip");
+    if (balance_)
+      balance_->computed(at(clock_.booked(), Phase::forward) + at(clock_.booked(), Phase::backward) -
+                         at(before, Phase::forward) - at(before, Phase::backward));
     step_routers_ = setup_.model->take_router_statistics();
     if (!update_weights())
       skipped_steps_ += 1;

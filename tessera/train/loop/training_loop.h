@@ -11,9 +11,11 @@
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/train/core/checkpoint_manager.h>
+#include <tessera/train/core/noise_scale.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/step.h>
 #include <tessera/train/loop/routers.h>
+#include <tessera/train/loop/row_balance.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/loop/signals.h>
@@ -60,10 +62,14 @@ class TrainingLoop {
   void enter(Phase phase, std::string_view name);
   void enter(Phase phase) { enter(phase, phase_names[static_cast<std::size_t>(phase)]); }
   void prepare_measuring();
-  std::vector<data::Batch> read_step() const;
-  Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
+  std::vector<data::Batch> read_step();
+  data::Batch read_rows(std::int64_t micro) const;
+  std::vector<data::Batch> read_token_batches() const;
+  Agreement agree_on_step(const std::vector<data::Batch>& batches);
   void compute_in_pipeline(const std::vector<data::Batch>& batches, double scale, double logged);
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
+  void count_squares(std::size_t micro);
+  void count_noise();
   bool update_weights();
   bool check_norm();
   void check_replicas();
@@ -105,6 +111,11 @@ class TrainingLoop {
   comm::World& world_;
   const RunPlan& plan_;
   const data::Sampler sampler_;
+  const OptimizationConfig optimization_;  // with the learning rate that --learning_rate_rule makes of the given one
+  std::optional<RowBalance> balance_;      // --balance_batches
+  std::optional<SmallBatches> small_;      // --gradient_noise_scale: of the present step, on this rank
+  NoiseEstimate noise_sums_;               // what this rank has summed since the last log
+  NoiseScale noise_;
   StepCore core_;
   std::optional<TensorParallel> tensor_;                                    // --tp_size
   Sharded* sharded_ = nullptr;                                              // the core's
@@ -118,6 +129,7 @@ class TrainingLoop {
   std::int64_t step_ = 0;              // done
   std::int64_t skipped_steps_ = 0;     // whose gradients were not finite (--fp16, --nan_policy skip)
   std::int64_t skipped_in_a_row_ = 0;  // counted for --nan_policy skip
+  std::int64_t micro_batches_ = 0;     // on each rank since the last log
   double grad_norm_ = 0, learning_rate_ = 0;
   std::vector<Value> predicted_memory_;  // by rank
   std::string pipeline_drawing_;         // when the run has ended

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
 #include <tessera/base/clock.h>
 #include <tessera/comm/life.h>
@@ -63,9 +64,20 @@ void TrainingLoop::log(bool tell) {
   const PhaseSeconds phases = clock_.take();
   StepMetrics metrics = window_.close(
       world_.group(), phases, memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_, peak_resident_bytes()),
-      at::get_num_threads());
+      at::get_num_threads(), {noise_sums_.squared_norm, noise_sums_.trace});
+  if (small_) {
+    const NoiseEstimate sums = {metrics.sums[0], metrics.sums[1]};
+    noise_.add(sums, steps);
+    noise_sums_ = {};
+    metrics.noise = {.measured = true,
+                     .squared_norm = sums.squared_norm / static_cast<double>(steps),
+                     .trace = sums.trace / static_cast<double>(steps),
+                     .scale = noise_.rows()};
+  }
+  if (balance_) metrics.shares = balance_->shares();
+  if (plan_.token_steps || !plan_.segments.empty()) metrics.rows = plan_.rows_of_step(step_ - 1);
   metrics.routers = routers_.close(*setup_.model, world_.group(), setup_.groups,
-                                   steps * plan_.accumulation * setup_.groups.data.size());
+                                   std::exchange(micro_batches_, 0) * setup_.groups.data.size());
   metrics.step = step_;
   metrics.grad_norm = grad_norm_;
   metrics.learning_rate = learning_rate_;
@@ -145,7 +157,7 @@ void TrainingLoop::count_totals(StopRequest stop) {
   totals_.steps_here = step_ - plan_.resumed_step;
   totals_.epoch = plan_.epoch(step_);
   totals_.tokens = tokens_;
-  totals_.rows = totals_.steps_here * plan_.rows_per_step();
+  totals_.rows = plan_.samples(step_) - plan_.resumed_samples;
   totals_.seconds = seconds_since(started_ns_);
   totals_.loss = last_log_.loss;
   totals_.train_loss = totals_.steps_here > 0 ? loss_sum_ / static_cast<double>(totals_.steps_here) : not_known;

@@ -18,36 +18,65 @@
 namespace tessera::train {
 
 /// This rank's micro-batches of the next step.
-std::vector<data::Batch> TrainingLoop::read_step() const {
+std::vector<data::Batch> TrainingLoop::read_step() {
   std::vector<data::Batch> batches;
   const RunGroups& groups = setup_.groups;
-  for (std::int64_t micro = 0; micro < plan_.accumulation; ++micro) {
-    batches.push_back(data::make_batch(*setup_.datasets.train, sampler_,
-                                       plan_.first_row(step_, micro, groups.data.rank()), plan_.batch_size));
-    batches.back().random_key = random_key(static_cast<std::uint64_t>(setup_.config.optimization.seed), step_, 0);
-    batches.back().first_row = plan_.first_row(step_, micro, groups.data.rank());
-    if (groups.cuts())
-      batches.back() = data::filled_up(batches.back(), groups.filled_length(batches.back().ids.size(1)));
-    if (groups.context_ranks() > 1)
-      batches.back() = cut_batch(batches.back(), groups.context, setup_.model->objective());
+  if (balance_) balance_->begin_step(plan_, step_);
+  if (plan_.token_steps)
+    batches = read_token_batches();
+  else
+    for (std::int64_t micro = 0; micro < plan_.micro_batches(step_); ++micro) batches.push_back(read_rows(micro));
+  for (data::Batch& batch : batches) {
+    batch.random_key = random_key(static_cast<std::uint64_t>(setup_.config.optimization.seed), step_, 0);
+    if (groups.cuts()) batch = data::filled_up(batch, groups.filled_length(batch.ids.size(1)));
+    if (groups.context_ranks() > 1) batch = cut_batch(batch, groups.context, setup_.model->objective());
   }
   return batches;
 }
 
+data::Batch TrainingLoop::read_rows(std::int64_t micro) const {
+  const layout::RowRange rows =
+      plan_.rows_of(step_, micro, setup_.groups.data.rank(), balance_ ? balance_->shares() : plan_.equal_shares(step_));
+  data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, rows.begin, rows.count);
+  batch.first_row = rows.begin;
+  return batch;
+}
+
+/// --tokens_per_batch. Rows are numbered as they lie in the step's micro-batches.
+std::vector<data::Batch> TrainingLoop::read_token_batches() const {
+  const std::vector<layout::TokenBatch> all = plan_.token_steps->batches(step_);
+  const std::int64_t begin = plan_.samples(step_);
+  std::vector<data::Batch> own;
+  for (const std::size_t i : layout::batches_of_rank(all.size(), plan_.data_ranks, setup_.groups.data.rank())) {
+    std::vector<std::int64_t> samples = all[i].rows;
+    for (std::int64_t& sample : samples) sample += begin;
+    own.push_back(data::make_batch(*setup_.datasets.train, sampler_, samples, begin + all[i].first));
+    own.back().first_row = begin + all[i].first;
+  }
+  return own;
+}
+
 /// The counts of the whole step, whose scored tokens the loss is divided by, whether anyone was asked to stop, and
 /// whether all have written their parts of a checkpoint.
-TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) const {
+TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) {
   const comm::Tag tag("step");
   const StepCounts own = count(batches);
   const StopRequest asked = signals_.requested();
-  at::Tensor all =
-      at::tensor({own.scored_tokens, own.tokens, own.labels_not_ignored, std::int64_t{asked == StopRequest::terminate},
-                  std::int64_t{asked == StopRequest::interrupt}, own.inputs, std::int64_t{checkpoints_.ended()}},
-                 at::kLong)
-          .to(world_.device());  // [7]
+  std::vector<std::int64_t> numbers = {own.scored_tokens,
+                                       own.tokens,
+                                       own.labels_not_ignored,
+                                       std::int64_t{asked == StopRequest::terminate},
+                                       std::int64_t{asked == StopRequest::interrupt},
+                                       own.inputs,
+                                       std::int64_t{checkpoints_.ended()}};
+  const std::size_t counted = numbers.size();
+  if (balance_)
+    for (const std::int64_t number : balance_->own_numbers()) numbers.push_back(number);
+  at::Tensor all = at::tensor(numbers, at::kLong).to(world_.device());
   world_.group().all_reduce(all).wait();
   all = all.cpu();
   const auto* sums = all.data_ptr<std::int64_t>();
+  if (balance_) balance_->take_numbers(sums + counted);
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
   const std::int64_t same = std::int64_t{setup_.groups.tensor_ranks()} *
                             setup_.groups.pipeline_ranks();  // so many ranks have counted the same rows
@@ -75,25 +104,52 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   core_.zero_grad();
   // Each micro-batch counts alike in the routers' losses, whatever is scored in it.
   setup_.model->set_auxiliary_scale(core_.loss_factor() /
-                                    static_cast<double>(plan_.accumulation * setup_.groups.data.size()));
+                                    static_cast<double>(plan_.micro_batches(step_) * setup_.groups.data.size()));
   setup_.model->take_router_statistics();         // a trial before the first step left some
   std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed by itself
   if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
+  micro_batches_ += static_cast<std::int64_t>(batches.size());
+  if (small_) small_->begin_step(scale);
   if (pipeline_) return compute_in_pipeline(batches, scale, logged);
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
     enter(Phase::forward);
     core_.expect_step(micro + 1 == batches.size());
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
-                       plan_.first_row(step_, static_cast<std::int64_t>(micro), setup_.groups.data.rank()));
+                       batches[micro].first_row);
+    if (small_) small_->add_rows(batches[micro].ids.size(0), batches[micro].scored_tokens);
     const at::Tensor loss = [&] {
       const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
       return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
     }();
     enter(Phase::backward);
     core_.backward(loss);
+    if (small_) count_squares(micro);
     // Ranks of tp have the same loss; what they log is added up.
     window_.add_loss(scale == 0 ? 0 : loss.item<double>() / scale * logged / setup_.groups.tensor_ranks());
   }
+}
+
+/// --gradient_noise_scale, after each backward. One process reduces nothing: its first micro-batch is the small batch.
+void TrainingLoop::count_squares(std::size_t micro) {
+  if (setup_.groups.gradients.size() == 1 && micro == 0) {
+    const double norm = sharded_->grad_norm();
+    small_->add_squares(norm * norm);
+  }
+  small_->end_backward();
+}
+
+/// This rank's part of the step's estimates, whose sum over the ranks is meant; the norm of all is told by rank 0.
+void TrainingLoop::count_noise() {
+  const int ranks = setup_.groups.gradients.size();
+  const auto big = static_cast<double>(plan_.rows_of_step(step_));
+  if (!std::isfinite(grad_norm_) || small_->count() == 0) return;
+  const double rows = ranks == 1 ? static_cast<double>(small_->rows()) : big;
+  const double small = rows / static_cast<double>(ranks * small_->count());
+  if (small >= big) return;
+  const NoiseEstimate own =
+      noise_estimate(small_->weighted() / rows, small, world_.rank() == 0 ? grad_norm_ * grad_norm_ : 0, big);
+  noise_sums_.squared_norm += own.squared_norm;
+  noise_sums_.trace += own.trace;
 }
 
 /// The same with stages of the model on several ranks: one reduction, when all micro-batches are through.
@@ -118,6 +174,7 @@ void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, 
 /// not finite (--nan_policy skip) is skipped; returns whether it was taken.
 bool TrainingLoop::update_weights() {
   grad_norm_ = core_.gradient_norm();
+  if (small_) count_noise();
   learning_rate_ = core_.update().learning_rates().front();
   const bool good = core_.loss_scale() != nullptr || check_norm();
   if (good) core_.clip_by(grad_norm_, setup_.config.optimization.max_grad_norm);

@@ -101,6 +101,16 @@ Value to_json(const StepMetrics& m) {
                           {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
   if (m.flops_utilization > 0) line.set("mfu", Value::of(m.flops_utilization));
   if (m.num_input_tokens_seen >= 0) line.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
+  if (m.rows > 0) line.set("rows", Value::of(m.rows));
+  if (!m.shares.empty()) {
+    line.set("batch_shares", integers(m.shares));
+    line.set("idle_by_rank", reals(m.idle_by_rank));
+  }
+  if (m.noise.measured) {
+    line.set("gradient_squared_norm", real_or_text(m.noise.squared_norm));
+    line.set("gradient_noise_trace", real_or_text(m.noise.trace));
+    if (m.noise.scale) line.set("gradient_noise_scale", Value::of(*m.noise.scale));
+  }
   if (m.routers.experts > 0) {
     line.set("router_aux_loss", real_or_text(m.routers.auxiliary_loss));
     line.set("router_z_loss", real_or_text(m.routers.z_loss));

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,13 @@ struct RouterMetrics {
   double imbalance() const;
 };
 
+/// The gradient noise scale (core/noise_scale.h).
+struct NoiseMetrics {
+  bool measured = false;
+  double squared_norm = 0, trace = 0;  ///< estimates, means over the steps since the previous log
+  std::optional<double> scale = {};    ///< rows, smoothed over the run; empty: not known yet
+};
+
 /// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale as
 /// transformers' Trainer reports it, window.h).
 struct StepMetrics {
@@ -45,8 +53,13 @@ struct StepMetrics {
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
   RouterMetrics routers = {};
-  PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
-  double wall_time = 0;      ///< when it was logged, Unix seconds
+  NoiseMetrics noise = {};
+  std::int64_t rows = 0;                  ///< that the last step had, where steps differ; else 0
+  std::vector<std::int64_t> shares = {};  ///< rows of the last step by rank (--balance_batches); else empty
+  std::vector<double> idle_by_rank = {};  ///< share of the time in which a rank waited for others
+  std::vector<double> sums = {};          ///< for Window's caller; not written
+  PhaseSeconds phases = {};               ///< seconds of one step, mean over steps and ranks; other: between the steps
+  double wall_time = 0;                   ///< when it was logged, Unix seconds
   std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank
   std::vector<MemoryByKind> memory_kinds;    ///< what these consist of, one per rank
   std::int64_t peak_memory_bytes() const;    ///< the maximum over the ranks

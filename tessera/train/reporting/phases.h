@@ -29,6 +29,8 @@ class PhaseClock {
   void enter(Phase phase);
   /// The same with both readings given: nanoseconds of a monotonic clock, seconds blocked since the process began.
   void enter(Phase phase, std::int64_t now_ns, double blocked_seconds);
+  /// What take() would give; nothing is taken.
+  const PhaseSeconds& booked() const { return seconds_; }
   /// Seconds since the last take(), up to the last change of phase. Nothing is booked before the first enter().
   PhaseSeconds take();
 

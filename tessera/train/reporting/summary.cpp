@@ -12,6 +12,7 @@
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/text/chat_template.h>
 #include <tessera/text/unicode/utf8.h>
+#include <tessera/train/core/optimization.h>
 #include <tessera/train/inference/generate.h>
 
 namespace tessera::train {
@@ -60,8 +61,15 @@ std::int64_t prompt_length(const data::Row& row) {
 
 std::string batch_text(const Setup& setup) {
   const RunPlan& plan = setup.plan;
+  if (plan.token_steps)
+    return concat("about ", plan.rows_of_step(plan.resumed_step), " rows (",
+                  plural(plan.data_ranks, "process", "processes"), " x ",
+                  plural(plan.accumulation, "micro-batch", "micro-batches"), " of at most ",
+                  setup.config.optimization.tokens_per_batch, " tokens, padding counted)");
+  const std::string before =
+      plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ") : std::string();
   return concat(
-      plan.rows_per_step(), " rows (",
+      before, plan.rows_per_step(), " rows (",
       plural(plan.data_ranks, setup.groups.cuts() ? "copy" : "process", setup.groups.cuts() ? "copies" : "processes"),
       " x ", plan.batch_size, " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
 }
@@ -104,6 +112,8 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
                            " rows, 1 thread per process; the same bits for any number of "
                            "processes that divides ",
                            parallel.logical_shards));
+  if (const std::string rate = describe_learning_rate(setup.config.optimization, plan.rows_per_step()); !rate.empty())
+    lines.push_back(rate);
   if (setup.lora) lines.insert(lines.begin() + 1, "LoRA:  " + models::describe_trainable(*setup.model));
   if (setup.resume) {
     lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));

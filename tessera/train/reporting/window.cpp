@@ -46,12 +46,13 @@ double Window::rough_loss(int ranks) const {
 }
 
 StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
-                          std::int64_t threads) {
+                          std::int64_t threads, const std::vector<double>& sums) {
   TESSERA_CHECK(steps_ > 0, "a log without a step");
   const comm::Tag tag("log");
   std::vector<double> mine = {cpu_seconds_};
   mine.insert(mine.end(), phases.begin(), phases.end());
   mine.insert(mine.end(), memory.begin(), memory.end());
+  mine.insert(mine.end(), sums.begin(), sums.end());
   const std::size_t losses_begin = mine.size();
   mine.insert(mine.end(), losses_.begin(), losses_.end());
   const auto fields = static_cast<std::int64_t>(mine.size());
@@ -65,12 +66,21 @@ StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, 
   for (int rank = 0; rank < group.size(); ++rank) {
     const double* field = all.data_ptr<double>() + rank * fields;
     metrics.cpu_seconds += *field++ / steps;
-    for (double& seconds : metrics.phases) seconds += *field++ / steps / group.size();
+    double all_seconds = 0;
+    for (std::size_t i = 0; i < phase_count; ++i) {
+      metrics.phases[i] += field[i] / steps / group.size();
+      all_seconds += field[i];
+    }
+    const double blocked = field[static_cast<std::size_t>(Phase::communication)];
+    metrics.idle_by_rank.push_back(all_seconds > 0 ? blocked / all_seconds : 0);
+    field += phase_count;
     MemoryByKind kinds;
     std::int64_t peak = 0;
     for (std::int64_t& bytes : kinds) peak += bytes = static_cast<std::int64_t>(*field++);
     metrics.memory_kinds.push_back(kinds);
     metrics.memory_by_rank.push_back(peak);
+    metrics.sums.resize(sums.size());
+    for (double& sum : metrics.sums) sum += *field++;
   }
   double loss_sum = 0;
   for (auto i = static_cast<std::int64_t>(losses_begin); i < fields; ++i)

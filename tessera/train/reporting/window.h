@@ -44,10 +44,11 @@ class Window {
   /// Brings the ranks' numbers together, adds the losses in the order of the micro-batches (k x ranks + rank, one step
   /// after another: the same bits for every number of ranks that computes the same micro-batches), and starts anew.
   /// Fills loss, tokens_per_second, step_time_ms, cpu_seconds, cpu_utilization, phases and the memory of all ranks.
-  /// `phases`: this rank's seconds of the window; `threads`: of every rank. Collective. At least one step must have
-  /// ended.
+  /// `phases`: this rank's seconds of the window; `threads`: of every rank; `sums`: what is
+  /// to be added up over the ranks besides (StepMetrics::sums), as many on each. Collective. At least one step must
+  /// have ended.
   StepMetrics close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
-                    std::int64_t threads);
+                    std::int64_t threads, const std::vector<double>& sums = {});
 
  private:
   bool hf_loss_scale_, nan_filter_;

@@ -1,0 +1,68 @@
+#pragma once
+/// \file
+/// The gradient noise scale while a run goes on (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training",
+/// appendix A).
+///
+/// The expected squared norm of a mean gradient over B rows is |G|^2 + tr(S) / B, where G is the true gradient and S
+/// the covariance of one row's. A step has it for two sizes without any further pass: for the small batches that
+/// ranks hold before gradients are reduced, and for the whole. Unbiased estimates follow,
+///
+///   |G|^2 = (B_big n_big - B_small n_small) / (B_big - B_small)
+///   tr(S) = (n_small - n_big) / (1 / B_small - 1 / B_big)
+///
+/// each of which is averaged over steps by itself (their ratio is biased, and for a single step mostly noise). The
+/// noise scale is tr(S) / |G|^2, in rows: much smaller batches waste steps, much larger ones waste rows.
+
+#include <cstdint>
+#include <optional>
+
+namespace tessera::train {
+
+/// Estimates of one step, or sums of such.
+struct NoiseEstimate {
+  double squared_norm = 0;  ///< |G|^2
+  double trace = 0;         ///< tr(S), per row
+};
+
+/// n_small, n_big: squared norms of mean gradients over so many rows each. `small` < `big`.
+NoiseEstimate noise_estimate(double n_small, double small, double n_big, double big);
+
+/// The small batches of a step on this rank, as their gradients come by.
+class SmallBatches {
+ public:
+  /// A new step whose loss is the sum over tokens times `share` (1 / scored tokens of the step, times the loss scale).
+  void begin_step(double share);
+  /// A backward over so many rows and scored tokens begins.
+  void add_rows(std::int64_t rows, std::int64_t scored_tokens);
+  /// Part of the gradient that the backwards since the last end_batch() have summed: its squared norm.
+  void add_squares(double squares) { squares_ += squares, seen_ = true; }
+  /// The backward is over. Where gradients came by, they are those of one small batch.
+  void end_backward();
+
+  std::int64_t count() const { return count_; }
+  std::int64_t rows() const { return counted_rows_; }
+  /// Sum over the small batches of rows x squared norm of the mean gradient.
+  double weighted() const { return weighted_; }
+
+ private:
+  double share_ = 1, squares_ = 0, weighted_ = 0;
+  std::int64_t rows_ = 0, tokens_ = 0, counted_rows_ = 0, count_ = 0;
+  bool seen_ = false;
+};
+
+/// Averages over the steps of a run; those long ago count less.
+class NoiseScale {
+ public:
+  static constexpr double decay = 0.98;  ///< what a step's weight is multiplied by with every later step
+  /// Sums over `steps` steps; nothing when they are not finite.
+  void add(const NoiseEstimate& sums, std::int64_t steps);
+  /// Rows; empty while the estimates have no meaning (no step yet, or |G|^2 not above 0).
+  std::optional<double> rows() const;
+  const NoiseEstimate& average() const { return average_; }
+
+ private:
+  NoiseEstimate average_;
+  double weight_ = 0;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,82 @@
+#include <tessera/train/loop/row_balance.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <tessera/base/text.h>
+#include <tessera/train/reporting/metrics.h>
+
+namespace tessera::train {
+namespace {
+
+std::optional<std::int64_t> number_in(const std::string& path) {
+  std::ifstream in(path);
+  std::string word;
+  return in >> word ? parse_int(word) : std::nullopt;
+}
+
+constexpr double used_share =
+    0.8;  // what is taken of the memory that is left; the rest is for what nobody has foreseen
+
+}  // namespace
+
+std::int64_t available_bytes() {
+  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
+  std::ifstream in("/proc/meminfo");
+  for (std::string name, unit; in >> name;) {
+    std::int64_t kibibytes = 0;
+    if (in >> kibibytes && name == "MemAvailable:") bytes = kibibytes * 1024;
+    std::getline(in, unit);
+  }
+  const auto limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
+  if (limit && used) bytes = std::min(bytes, std::max<std::int64_t>(0, *limit - *used));
+  return bytes;
+}
+
+const std::vector<std::int64_t>& RowBalance::begin_step(const RunPlan& plan, std::int64_t step) {
+  if (first_bytes_ == 0) first_bytes_ = resident_bytes();
+  micro_batches_ = plan.micro_batches(step);
+  shares_ = balancer_.shares(plan.rows_of_step(step), micro_batches_);
+  return shares_;
+}
+
+std::vector<std::int64_t> RowBalance::own_numbers() const {
+  std::vector<std::int64_t> numbers(2 * shares_.size(), 0);
+  if (!last_) return numbers;
+  const auto rank = static_cast<std::size_t>(rank_);
+  numbers[2 * rank] = last_->nanoseconds;
+  numbers[2 * rank + 1] = last_->most;
+  return numbers;
+}
+
+bool RowBalance::take_numbers(const std::int64_t* sums) {
+  if (!last_) return false;
+  std::vector<double> seconds;
+  std::vector<std::int64_t> most;
+  for (std::size_t r = 0; r < shares_.size(); ++r) {
+    seconds.push_back(static_cast<double>(sums[2 * r]) * 1e-9);
+    most.push_back(sums[2 * r + 1]);
+  }
+  return balancer_.measured(last_->shares, seconds, most, last_->micro_batches);
+}
+
+void RowBalance::computed(double seconds) {
+  const std::int64_t own = shares_[static_cast<std::size_t>(rank_)];
+  largest_ = std::max(largest_, (own + micro_batches_ - 1) / micro_batches_);
+  last_ = {shares_, micro_batches_, static_cast<std::int64_t>(seconds * 1e9), rows_that_fit()};
+}
+
+/// What a row takes is judged by the peak so far, in which gradients and optimizer states count, too: rather too much.
+std::int64_t RowBalance::rows_that_fit() const {
+  constexpr std::int64_t unbounded = std::int64_t{1} << 40;
+  const std::int64_t grown = peak_resident_bytes() - first_bytes_;
+  if (!measures_memory_ || grown <= 0 || largest_ < 1) return unbounded;
+  const double per_row = static_cast<double>(grown) / static_cast<double>(largest_);
+  const double free = used_share * static_cast<double>(available_bytes()) / local_ranks_;
+  const double rows = static_cast<double>(largest_) + std::max(0.0, free / per_row);
+  return std::min(unbounded, static_cast<std::int64_t>(rows) * micro_batches_);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,234 @@
+// Steps of unequal batches train as one process does: shares by speed, micro-batches of tokens, batches that grow, and
+// the gradient noise scale that they are chosen by.
+
+#include "resume_jobs.h"
+
+#include <sched.h>
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+namespace tessera::testing {
+namespace {
+
+/// While it lives, this process has one core, and other threads of it work on that core, too.
+class SlowedDown {
+ public:
+  explicit SlowedDown(int threads) {
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(sched_getcpu(), &here);
+    sched_setaffinity(0, sizeof here, &here);
+    for (int i = 0; i < threads; ++i)
+      threads_.emplace_back([this] {
+        while (!ends_) {
+        }
+      });
+  }
+  ~SlowedDown() {
+    ends_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> ends_ = false;
+  std::vector<std::thread> threads_;
+};
+
+class TrainBatches : public ResumeJobs {
+ protected:
+  TrainBatches() {
+    std::string lines, text;
+    for (int i = 0; i < 1000; ++i) text += concat("rank ", i % 5, " holds tile ", (i * i) % 13, " of the mosaic.\n");
+    write_file_atomically(path("text.txt"), text);
+    for (int i = 0; i < 120; ++i) {
+      std::string text;
+      for (int k = 0; k <= i * 7 % 23; ++k) text += static_cast<char>('a' + (i + k * k) % 26);
+      lines += concat("{\"prompt\": \"", i % 10, "\", \"completion\": \"", text, "\"}\n");
+    }
+    write_file_atomically(path("examples.jsonl"), lines);
+  }
+
+  /// `slow`: the rank that others keep from its core, or -1.
+  void train_on(const std::string& output, int ranks, std::int64_t steps, const Words& more, int slow = -1) const {
+    const RunConfig run = config(output, steps, more);
+    run_ranks(
+        ranks,
+        [&](comm::World& world) {
+          be_quiet();
+          std::optional<SlowedDown> burden;
+          if (world.rank() == slow) burden.emplace(3);
+          EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << output;
+        },
+        time_limit(90));
+  }
+
+  std::vector<Value> steps_of(const std::string& output) const {
+    std::vector<Value> lines;
+    const std::string file = path_join(path(output), "metrics.jsonl");
+    for (const std::string& line : split(read_file(file), '\n')) {
+      if (line.empty()) continue;
+      Value value = parse_json(line, file);
+      if (value.find("event") == nullptr) lines.push_back(std::move(value));
+    }
+    return lines;
+  }
+
+  std::vector<double> column(const std::string& output, const char* name) const {
+    std::vector<double> numbers;
+    for (const Value& line : steps_of(output)) numbers.push_back(line.at(name).as_real());
+    return numbers;
+  }
+
+  void expect_same_losses(const std::string& output, const std::string& wanted, double bound) const {
+    for (const char* name : {"loss", "grad_norm"}) {
+      const auto got = column(output, name), expected = column(wanted, name);
+      ASSERT_EQ(got.size(), expected.size()) << output;
+      const double within = std::string(name) == "loss" ? bound : 20 * bound;
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_LE(std::abs(got[i] - expected[i]), within * expected[i]) << output << ", " << name << " " << i;
+    }
+  }
+
+  std::vector<std::int64_t> shares_at(const Value& line) const {
+    std::vector<std::int64_t> shares;
+    for (const Value& share : line.at("batch_shares").items()) shares.push_back(share.as_int());
+    return shares;
+  }
+};
+
+const Words no_saves = {"--save_strategy", "no"};
+
+const Words sgd = {"--optim", "sgd"};  // whose weights follow the gradient, so that differences do not grow
+
+TEST_F(TrainBatches, a_slow_rank_gets_fewer_rows_and_the_losses_stay) {
+  constexpr std::int64_t steps = 24, rows = 160;
+  train_on("one", 1, steps, sgd + no_saves + Words{"--per_device_train_batch_size", concat(rows)});
+  const std::vector<std::pair<std::string, Words>> strategies = {{"ddp", {}},
+                                                                 {"zero1", {"--zero_stage", "1"}},
+                                                                 {"zero2", {"--zero_stage", "2"}},
+                                                                 {"full_shard", {"--fsdp", "full_shard auto_wrap"}}};
+  for (const auto& [name, flags] : strategies) {
+    train_on(name, 2, steps,
+             sgd + flags +
+                 Words{"--per_device_train_batch_size", concat(rows / 4), "--gradient_accumulation_steps", "2",
+                       "--balance_batches", "true", "--save_steps", "18"},
+             /*slow=*/1);
+    expect_same_losses(name, "one", 1e-6);
+    const auto lines = steps_of(name);
+    ASSERT_EQ(lines.size(), static_cast<std::size_t>(steps));
+    EXPECT_EQ(shares_at(lines.front()), (std::vector<std::int64_t>{rows / 2, rows / 2}));
+    const auto last = shares_at(lines.back());
+    EXPECT_GT(last[0], last[1]) << name;
+    EXPECT_EQ(std::accumulate(last.begin(), last.end(), std::int64_t{0}), rows);
+    EXPECT_EQ(lines.back().at("idle_by_rank").items().size(), 2u);
+    if (::testing::Test::HasFailure()) return;
+  }
+  // What was known of the ranks' speeds is there again at once.
+  train_on("resumed", 2, 20,
+           sgd + no_saves +
+               Words{"--per_device_train_batch_size", concat(rows / 4), "--gradient_accumulation_steps", "2",
+                     "--balance_batches", "true", "--resume_from_checkpoint", path("ddp/checkpoint-18")});
+  const auto lines = steps_of("resumed");
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(shares_at(lines.front()), shares_at(steps_of("ddp")[18])) << "speeds are adopted every few steps only";
+  EXPECT_GT(shares_at(lines.front())[0], rows / 2);
+}
+
+TEST_F(TrainBatches, batches_of_tokens_hold_the_same_rows_on_any_number_of_ranks) {
+  const Words tokens =
+      Words{"--train_file", path("examples.jsonl"), "--tokens_per_batch", "96", "--lr_scheduler_type", "constant"};
+  const auto on = [&](const std::string& name, int ranks, std::int64_t steps, const Words& more) {
+    train_on(name, ranks, steps, tokens + more);
+  };
+  on("one", 1, 12, no_saves + Words{"--gradient_accumulation_steps", "4"});
+  on("ddp2", 2, 12, no_saves + Words{"--gradient_accumulation_steps", "2"});
+  on("full4", 4, 12, no_saves + Words{"--fsdp", "full_shard auto_wrap"});
+  on("zero2", 2, 12, no_saves + Words{"--gradient_accumulation_steps", "2", "--zero_stage", "2"});
+  for (const char* name : {"ddp2", "full4", "zero2"}) {
+    expect_same_losses(name, "one", 1e-5);
+    EXPECT_EQ(column(name, "rows"), column("one", "rows")) << name;
+    EXPECT_EQ(column(name, "epoch"), column("one", "epoch")) << name;
+  }
+  on("half", 2, 12, Words{"--gradient_accumulation_steps", "2", "--save_steps", "5"});
+  on("resumed", 4, 12, no_saves + Words{"--resume_from_checkpoint", path("half/checkpoint-5")});
+  const auto all = column("one", "loss"), rest = column("resumed", "loss");
+  ASSERT_EQ(rest.size(), 7u);
+  for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], all[5 + i], 1e-5 * all[5 + i]);
+}
+
+TEST_F(TrainBatches, a_batch_grows_alike_on_any_number_of_ranks) {
+  const Words grows = {"--batch_size_schedule",      "4,4,24", "--learning_rate_rule", "square_root",
+                       "--learning_rate_batch_size", "3",      "--warmup_steps",       "0"};
+  train_on("one", 1, 10, grows + no_saves + Words{"--per_device_train_batch_size", "12"});
+  train_on("ddp2", 2, 10,
+           grows + no_saves +
+               Words{"--per_device_train_batch_size", "3", "--gradient_accumulation_steps", "2", "--balance_batches",
+                     "true"});
+  train_on("full4", 4, 10,
+           grows + Words{"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "3", "--fsdp",
+                         "full_shard auto_wrap", "--save_steps", "4"});
+  for (const char* name : {"ddp2", "full4"}) expect_same_losses(name, "one", 1e-5);
+  EXPECT_EQ(column("one", "rows"), (std::vector<double>{4, 4, 4, 8, 8, 12, 12, 12, 12, 12}));
+  const auto rate = column("one", "learning_rate");  // linear decay over 10 steps, times the square root of the rows
+  for (std::size_t i = 0; i < rate.size(); ++i)
+    EXPECT_NEAR(rate[i], 3e-3 * std::sqrt(column("one", "rows")[i] / 3) * (1 - static_cast<double>(i) / 10), 1e-8);
+  train_on("resumed", 2, 10,
+           grows + no_saves +
+               Words{"--per_device_train_batch_size", "6", "--resume_from_checkpoint", path("full4/checkpoint-4")});
+  const auto all = column("one", "loss"), rest = column("resumed", "loss");
+  ASSERT_EQ(rest.size(), 6u);
+  for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], all[4 + i], 1e-5 * all[4 + i]);
+}
+
+double mean_square(const std::vector<double>& norms) {
+  double sum = 0;
+  for (const double norm : norms) sum += norm * norm;
+  return sum / static_cast<double>(norms.size());
+}
+
+double mean(const std::vector<double>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
+}
+
+/// Two runs that do not learn, of batches of 1 and 8 rows, know both norms: the estimate with which those taken in one
+/// run, from what ranks and micro-batches hold before they are reduced, must agree.
+TEST_F(TrainBatches, the_noise_scale_is_that_of_two_batches) {
+  // Weights that stay: nothing is learnt, so every step measures the same.
+  const Words still = no_saves + Words{"--learning_rate",
+                                       "1e-12",
+                                       "--warmup_steps",
+                                       "0",
+                                       "--weight_decay",
+                                       "0",
+                                       "--optim",
+                                       "sgd",
+                                       "--config_overrides",
+                                       "n_layer=1,n_embd=16,n_head=2,vocab_size=257,n_positions=16,resid_pdrop=0,"
+                                       "embd_pdrop=0,attn_pdrop=0"};
+  train_on("small", 1, 640, still);
+  train_on("big", 1, 160, still + Words{"--per_device_train_batch_size", "8"});
+  const double n1 = mean_square(column("small", "grad_norm")), n8 = mean_square(column("big", "grad_norm"));
+  const double trace = (n1 - n8) / (1 - 1 / 8.0), square = (8 * n8 - n1) / 7, reference = trace / square;
+  const std::vector<std::pair<std::string, std::pair<int, Words>>> runs = {
+      {"ddp4", {4, {"--per_device_train_batch_size", "2"}}},
+      {"ddp2_accumulating", {2, {"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "2"}}},
+      {"full_shard2",
+       {2,
+        {"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "2", "--fsdp",
+         "full_shard auto_wrap"}}},
+      {"zero2", {2, {"--per_device_train_batch_size", "4", "--zero_stage", "2"}}},
+      {"alone", {1, {"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "4"}}}};
+  for (const auto& [name, run] : runs) {
+    train_on(name, run.first, 160, still + run.second + Words{"--gradient_noise_scale", "true"});
+    const double found = mean(column(name, "gradient_noise_trace")) / mean(column(name, "gradient_squared_norm"));
+    EXPECT_NEAR(found, reference, 0.15 * reference) << name;
+    const double last = steps_of(name).back().at("gradient_noise_scale").as_real();
+    EXPECT_NEAR(last, reference, 0.3 * reference) << name << ": of the last 50 steps or so";
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
