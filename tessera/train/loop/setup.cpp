@@ -286,10 +286,10 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     setup.weights =
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
   start_stream(setup);
-  setup.plan = make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr,
-                             from, lengths_in_order(config, setup, groups),
-                             setup.datasets.train ? setup.datasets.train->max_length() : 0,
-                             attention_share(*setup.model));
+  setup.plan =
+      make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
+                    lengths_in_order(config, setup, groups),
+                    setup.datasets.train ? setup.datasets.train->max_length() : 0, attention_share(*setup.model));
   check_batches(config, setup, groups);
   if ((pipelined || few_experts) && !parts_only && !cut_later) {
     models::fill_parameters(*setup.model, setup.weights.get());
