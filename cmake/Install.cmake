@@ -26,7 +26,7 @@ endfunction()
 file(GLOB tessera_example_sources RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/examples/*.cpp ${PROJECT_SOURCE_DIR}/examples/*.h)
 tessera_header_closure(tessera_public_headers tessera/tessera.h tessera/faces.h ${tessera_example_sources})
-list(APPEND tessera_public_headers tessera/tessera.h tessera/faces.h tessera/version.h)
+list(APPEND tessera_public_headers tessera/tessera.h tessera/faces.h tessera/base/version.h)
 list(REMOVE_DUPLICATES tessera_public_headers)
 foreach(header ${tessera_public_headers})
   get_filename_component(folder ${header} DIRECTORY)

@@ -4,10 +4,10 @@
 //   tessera launch --num_processes 2 build/examples/accelerate_simple
 //   tessera launch --num_processes 2 build/examples/accelerate_simple --fsdp "full_shard auto_wrap" --project_dir out
 
-#include "digits.h"
-#include "run_main.h"
 #include <tessera/faces.h>
 #include <tessera/tessera.h>
+#include "digits.h"
+#include "run_main.h"
 
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>

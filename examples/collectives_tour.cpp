@@ -7,8 +7,8 @@
 // Rank r starts with numbers r0 r1 r2 ... (so 21 was number 1 of rank 2), and one can see where each of them went.
 // Every table is checked against the definition of its collective; the program ends with 1 when one is wrong.
 
-#include "run_main.h"
 #include <tessera/tessera.h>
+#include "run_main.h"
 
 #include <ATen/ATen.h>
 

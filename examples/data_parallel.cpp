@@ -5,8 +5,8 @@
 
 #include "user_module.h"
 
-#include "run_main.h"
 #include <tessera/tessera.h>
+#include "run_main.h"
 
 #include <ATen/Parallel.h>
 #include <torch/optim/adamw.h>

@@ -4,8 +4,8 @@
 //   torchrun --no-python --nproc_per_node 2 build/examples/ddp_simple
 //   mpirun -n 2 build/examples/ddp_simple        (or alone: build/examples/ddp_simple)
 
-#include "run_main.h"
 #include <tessera/tessera.h>
+#include "run_main.h"
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/functional.h>

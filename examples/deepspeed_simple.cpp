@@ -3,10 +3,10 @@
 //   tessera launch --nproc_per_node 2 build/examples/deepspeed_simple
 //   tessera launch --num_gpus=2 build/examples/deepspeed_simple --deepspeed_config other.json
 
-#include "digits.h"
-#include "run_main.h"
 #include <tessera/faces.h>
 #include <tessera/tessera.h>
+#include "digits.h"
+#include "run_main.h"
 
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>

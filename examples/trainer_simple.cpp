@@ -3,10 +3,10 @@
 //   tessera launch --num_processes 2 build/examples/trainer_simple --learning_rate 1e-3 --fsdp "full_shard auto_wrap"
 //   build/examples/trainer_simple --replicas 2        one process, two replicas: nn.DataParallel
 
-#include "digits.h"
-#include "run_main.h"
 #include <tessera/faces.h>
 #include <tessera/tessera.h>
+#include "digits.h"
+#include "run_main.h"
 
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>

@@ -4,9 +4,9 @@
 //   tessera launch --num_processes 2 build/examples/zero_mlp
 //   tessera launch --num_processes 2 build/examples/zero_mlp --strategy=ddp
 
-#include "run_main.h"
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/tessera.h>
+#include "run_main.h"
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/functional.h>

@@ -187,6 +187,9 @@ const std::vector<Row>& rows() {
          };
        },
        &Trace::values},
+      // It must not change what it sees: here it shows that it has seen what is reduced.
+      {"before_reduction", [](O& o) { o.before_reduction = [](const at::Tensor& flat) { flat.mul_(2); }; },
+       &Trace::values},
       {"stages", [](O& o) { o.stages = world().new_group({0, 1}, "stages"); }, &Trace::values},
       {"held_by_earlier_stage",
        [](O& o) {
@@ -210,9 +213,9 @@ std::size_t fields_of_the_options() {
   const auto& [strategy, group, shard_group_size, wrap, param_dtype, reduce_dtype, buffer_dtype, reduction, predivide,
                logical_shards, find_unused, data_dependent, forward_prefetch, backward_prefetch, limit_all_gathers,
                reshard_after_forward, reshard_root, overlap_comm, persistence_threshold, first_bucket_mb, bucket_mb,
-               sync_module_states, broadcast_buffers, offload, offload_folder, compression, check_finite, load, stages,
-               held_by_earlier_stage, shared_beyond, reshard_alone] = ShardingOptions{};
-  return 32;
+               sync_module_states, broadcast_buffers, offload, offload_folder, compression, check_finite,
+               before_reduction, load, stages, held_by_earlier_stage, shared_beyond, reshard_alone] = ShardingOptions{};
+  return 33;
 }
 
 TEST(OptionEffects, covers_every_field) {
