@@ -19,9 +19,9 @@
 namespace tessera::data {
 
 /// The classes that the labels of a list of files (corpus/data_list.h) name, in order: sorted names, or "LABEL_0" ...
-/// up to the largest number, as transformers calls them. nullopt: it is text, tokens, or records of which the first has no
-/// text or no label. Reads all. Throws InputError with the place where some labels are numbers and others names, or a
-/// number is negative or beyond 10,000.
+/// up to the largest number, as transformers calls them. nullopt: it is text, tokens, or records of which the first has
+/// no text or no label. Reads all. Throws InputError with the place where some labels are numbers and others names, or
+/// a number is negative or beyond 10,000.
 std::optional<std::vector<std::string>> label_names(const std::string& list, const std::string& text_field);
 
 /// train_file and validation_file (else the last share of train_file, as open_datasets says) as rows: labels[0] is the
