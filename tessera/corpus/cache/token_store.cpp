@@ -31,7 +31,7 @@ void TokenStore::read(std::int64_t begin, std::int64_t count, std::vector<std::i
   for (std::size_t i = count > 0 ? shard_of(token_begins_, begin) : 0; count > 0; ++i) {
     const std::int64_t part = std::min(count, token_begins_[i + 1] - begin);
     shards_[i].read(static_cast<std::uint64_t>(begin - token_begins_[i]), static_cast<std::uint64_t>(part), out);
-    shards_[i].forget();
+    give_back(i);
     begin += part;
     count -= part;
   }
@@ -49,9 +49,19 @@ std::vector<std::int64_t> TokenStore::starts_in(std::int64_t begin, std::int64_t
       if (at >= end) break;
       if (starts.empty() || starts.back() != at - begin) starts.push_back(at - begin);  // an empty record has no token
     }
-    shard.forget();
+    give_back(i);
   }
   return starts;
+}
+
+/// After a read. Rows of a shuffled order lie in other shards each time, and pages are given back at once; rows in file
+/// order lie beside one another, and would be mapped again by the next read.
+void TokenStore::give_back(std::size_t shard) const {
+  constexpr std::int64_t at_once = 16;  // reads, each of which may have mapped some megabytes
+  const std::size_t before = last_read_.exchange(shard, std::memory_order_relaxed);
+  if (before < shards_.size() && before != shard) shards_[before].forget();
+  if (before != shard) reads_ = 0;
+  if (++reads_ % at_once == 0) shards_[shard].forget();
 }
 
 TokenStore::Place TokenStore::place_of(std::int64_t record) const {
@@ -71,7 +81,7 @@ void TokenStore::read_record(std::int64_t record, std::vector<std::int64_t>& ids
   TESSERA_CHECK(begin <= end, "record ", record, " is tokens [", begin, ", ", end, ") of its file: it is damaged");
   shard->read(begin, end - begin, ids);
   shard->read_marks(begin, end - begin, scored);
-  shard->forget();
+  give_back(static_cast<std::size_t>(shard - shards_.data()));
 }
 
 void TokenStore::for_each_length(std::int64_t first, std::int64_t count,

@@ -5,6 +5,7 @@
 #include <tessera/corpus/cache/descriptor.h>
 #include <tessera/corpus/cache/shard.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,9 +43,13 @@ class TokenStore {
     std::uint64_t at;
   };
   Place place_of(std::int64_t record) const;
+  void give_back(std::size_t shard) const;
 
   std::shared_ptr<const void> kept_;
   std::vector<Shard> shards_;
+  // Only hints for giving memory back: threads may disturb one another's.
+  mutable std::atomic<std::size_t> last_read_ = static_cast<std::size_t>(-1);
+  mutable std::atomic<std::int64_t> reads_ = 0;
   std::vector<std::int64_t> token_begins_ = {0}, record_begins_ = {0};  // where each shard begins, and the totals
 };
 
