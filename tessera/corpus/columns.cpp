@@ -26,6 +26,9 @@ constexpr std::array<Form, 5> forms = {{
     {RecordForm::alpaca, "instruction and output (Alpaca)", "instruction", "output", "input"},
 }};
 
+/// What conversations may have with them, by these names only: it goes to the chat template (data/examples.h).
+constexpr std::array<std::string_view, 3> beside_messages = {"tools", "documents", "chat_template_kwargs"};
+
 constexpr const char* known_columns =
     "text; prompt and completion; messages; conversations (ShareGPT); instruction, input and output (Alpaca)";
 
@@ -184,6 +187,8 @@ Columns::Columns(const Value& first, const ColumnOptions& options) {
   if (names_.empty())
     for (const std::string_view meaning : {chosen->first, chosen->second, chosen->optional})
       if (!meaning.empty() && first.find(meaning) != nullptr) names_.emplace_back(meaning, meaning);
+  for (const std::string_view name : beside_messages)
+    if (has_messages(first) && first.find(name) != nullptr) needed_.emplace_back(name);
   for (const auto& [meaning, column] : names_) {
     const auto names = {chosen->first, chosen->second, chosen->optional};
     if (std::find(names.begin(), names.end(), meaning) == names.end())
@@ -204,6 +209,12 @@ void Columns::write_note(const Value& first) {
     if (std::find(needed_.begin(), needed_.end(), name) == needed_.end()) unused.push_back(name);
   const char* kind = form_ == RecordForm::sharegpt ? " (ShareGPT)" : form_ == RecordForm::alpaca ? " (Alpaca)" : "";
   note_ = concat("reads ", join(read), kind, unused.empty() ? "" : concat("; not used: ", join(unused)));
+}
+
+bool Columns::has_messages(const Value& record) const {
+  if (form_ == RecordForm::messages || form_ == RecordForm::sharegpt) return true;
+  return form_ == RecordForm::prompt_completion && at(record, "prompt").is_array() &&
+         at(record, "completion").is_array();
 }
 
 const std::string& Columns::name_of(std::string_view meaning) const {
@@ -258,6 +269,9 @@ Value Columns::normal(const Value& record) const {
   if (form_ == RecordForm::messages || form_ == RecordForm::sharegpt)
     for (const char* beside : {"tools", "documents"})
       if (const Value* list = record.find(beside)) members.emplace_back(beside, *list);
+  if (members.front().first == "messages")
+    for (const std::string_view name : beside_messages)
+      if (const Value* value = record.find(name)) members.emplace_back(name, *value);
   return with_place(Value::make_object(std::move(members)), where);
 }
 

@@ -12,6 +12,8 @@
 /// | conversations (ShareGPT: from and value; or role and content), system | messages |
 /// | instruction, input, output (Alpaca) | prompt and completion, in Alpaca's published template |
 ///
+/// Beside messages the columns tools, documents and chat_template_kwargs are kept.
+///
 /// What the columns mean is decided once for a dataset, from its first record.
 
 #include <tessera/base/value.h>
@@ -55,6 +57,7 @@ class Columns {
   const Value* find(const Value& record, std::string_view meaning) const;
   const Value& at(const Value& record, std::string_view meaning) const;
   const std::string& name_of(std::string_view meaning) const;
+  bool has_messages(const Value& record) const;
   void write_note(const Value& first_record);
 
   RecordForm form_ = RecordForm::text;

@@ -57,7 +57,7 @@ std::vector<std::string_view> fields_of(ExampleKind kind, const std::string& tex
     case ExampleKind::prompt_completion:
       return {"prompt", "completion"};
     case ExampleKind::messages:
-      return {"messages", "tools", "documents"};
+      return {"messages", "tools", "documents", "chat_template_kwargs"};
   }
   return {};
 }
@@ -91,6 +91,8 @@ std::vector<Piece> chat_pieces(const Value& line, const ExampleOptions& options)
   text::ChatOptions chat;
   chat.tools = list_of(line, "tools");
   chat.documents = list_of(line, "documents");
+  if (const Value* variables = line.find("chat_template_kwargs"); variables != nullptr && !variables->is_null())
+    for (const auto& [name, value] : variables->members()) chat.variables.emplace_back(name, value);
   try {
     if (options.assistant_only) return options.chat->scored_pieces(messages, chat);
     return {{options.chat->render(messages, chat).text, true}};

@@ -123,6 +123,8 @@ ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& p
   }
   if (sources.usual) {
     ChatTemplate::Tokens tokens = in_files ? read_tokens(folder, config) : ChatTemplate::Tokens{};
+    if (has_chat_tokens(tokenizer))  // also where no file beside the tokenizer names them
+      for (const std::string_view mark : {chat_begin, chat_end}) tokens.special.emplace_back(mark);
     return ChatTemplate(*sources.usual, sources.for_tools, std::move(tokens));
   }
   if (has_chat_tokens(tokenizer)) return ChatTemplate::chatml();

@@ -4,6 +4,7 @@
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/base/value.h>
 #include <tessera/format/indexed.h>
 #include <tessera/launch/agent/process.h>
 #include <tessera/text/tokenizer.h>
@@ -55,6 +56,35 @@ TEST_F(TextCommands, TrainsEveryKindOfModel) {
     EXPECT_EQ(tokenizer->vocab_size(), 300) << model;
     EXPECT_EQ(tokenizer->decode(tokenizer->encode("the earth")), "the earth") << model;
   }
+}
+
+TEST_F(TextCommands, ATextIsCutOnlyWhereNoTokenCanReachAcross) {
+  // Words are not split, and one token is a line feed with a z behind it.
+  Value tree = read_json(fixtures + "/tokenizer.json"), model = tree.at("model"), words = model.at("vocab"),
+        merges = model.at("merges"), split = tree.at("pre_tokenizer");
+  std::int64_t size = 0;
+  for (const auto& [token, id] : words.members()) size = std::max(size, id.as_int() + 1);
+  for (const Value& token : tree.at("added_tokens").items()) size = std::max(size, token.at("id").as_int() + 1);
+  words.set("\u010az", Value::of(size));
+  merges.push_back(merges.items().front().is_string() ? Value::of("\u010a z")
+                                                      : Value::make_array({Value::of("\u010a"), Value::of("z")}));
+  model.set("vocab", words);
+  model.set("merges", merges);
+  tree.set("model", model);
+  split.set("use_regex", Value::of(false));
+  tree.set("pre_tokenizer", split);
+  write_file_atomically(at("tokenizer.json"), dump_json(tree, 1));
+  const auto tokenizer = load_tokenizer(at("tokenizer.json"));
+  ASSERT_EQ(tokenizer->encode("\nz").size(), 1u);
+
+  std::string text;
+  while (text.size() < (std::size_t{9} << 17)) text += "q\nz";
+  write_file_atomically(at("text.txt"), text);
+  const auto result = run(
+      {"tokenize", "--train_file", at("text.txt"), "--tokenizer_name", at("tokenizer.json"), "--output", at("data")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(format::IndexedDataset(at("data")).token_count(),
+            static_cast<std::int64_t>(tokenizer->encode(text).size()));
 }
 
 TEST_F(TextCommands, TrainThenTokenize) {

@@ -45,6 +45,17 @@ TEST_F(ChatTest, AModelLearnsAndTalksInItsTemplate) {
       tessera({"generate", "--greedy", "--model_name_or_path", at("model"), "--chat", "--prompt", "down?"});
   EXPECT_EQ(once.out, "no\n") << once.err;
 
+  write_file_atomically(at("talk.json"), R"([{"role": "user", "content": "down?"}])");
+  const Strings generate = {"generate", "--greedy", "--model_name_or_path", at("model")};
+  const auto talked = tessera(generate + Strings{"--messages", at("talk.json")});
+  EXPECT_EQ(talked.out, "no\n") << talked.err;
+  const auto both = tessera(generate + Strings{"--messages", at("talk.json"), "--prompt", "up?"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_TRUE(contains(both.err, "keep one of them")) << both.err;
+  const auto other = tessera(generate + Strings{"--messages", at("model/config.json")});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_TRUE(contains(other.err, "config.json")) << other.err;
+
   const auto help = chat("/help\n/nonsense\n");
   EXPECT_TRUE(contains(help.out, "/undo")) << help.out;
   EXPECT_TRUE(contains(help.err, "no such word: /nonsense")) << help.err;

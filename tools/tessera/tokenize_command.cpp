@@ -13,6 +13,9 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <span>
+#include <string>
+#include <string_view>
 
 namespace tessera::tool {
 namespace {
@@ -29,14 +32,39 @@ constexpr const char* help =
     "  --output PREFIX          PREFIX.bin and PREFIX.idx are written\n"
     "  --append_eod             ends each document with the token for the end of a text (<|endoftext|>)\n";
 
-/// Long documents are encoded in parts, to bound memory and to show progress. No word of a byte-level BPE tokenizer
-/// reaches across a line feed that has non-blank ASCII on both sides, so cutting behind one changes no id. False for
-/// tokenizers that treat the beginning of a text in a special way (add_prefix_space).
+constexpr char first_solid = '!', last_solid = '~';  // ASCII that is neither blank nor control
+
+bool is_solid(char c) { return c >= first_solid && c <= last_solid; }
+
+/// Whether a token's bytes go on behind a line feed with solid ASCII, so that it may reach across a cut.
+bool reaches_across(std::string_view token) {
+  for (std::size_t at = 0; at + 1 < token.size(); ++at)
+    if (token[at] == '\n' && is_solid(token[at + 1])) return true;
+  return false;
+}
+
+std::string token_bytes(const text::Tokenizer& tokenizer, std::int32_t id) {
+  try {
+    return tokenizer.decode(std::span(&id, 1));
+  } catch (const InputError&) {  // a hole in the vocabulary
+    return "";
+  }
+}
+
+/// Long documents are encoded in parts, to bound memory and to show progress: cut behind a line feed that has solid
+/// ASCII on both sides, and only where that changes no id. No token may reach across, and the second part must not be
+/// treated as the beginning of a text (add_prefix_space, SentencePiece's blank), whatever it begins with.
 bool can_cut(const text::Tokenizer& tokenizer) {
-  std::vector<std::int32_t> parts = tokenizer.encode("a\n");
-  const std::vector<std::int32_t> second = tokenizer.encode("b");
-  parts.insert(parts.end(), second.begin(), second.end());
-  return parts == tokenizer.encode("a\nb");
+  const std::vector<std::int32_t> first = tokenizer.encode("a\n");
+  for (char c = first_solid; c <= last_solid; ++c) {
+    std::vector<std::int32_t> parts = first;
+    const std::vector<std::int32_t> second = tokenizer.encode(std::string_view(&c, 1));
+    parts.insert(parts.end(), second.begin(), second.end());
+    if (parts != tokenizer.encode(concat("a\n", std::string(1, c)))) return false;
+  }
+  for (std::int64_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (reaches_across(token_bytes(tokenizer, static_cast<std::int32_t>(id)))) return false;
+  return true;
 }
 
 }  // namespace

@@ -82,15 +82,7 @@ class BpeTokenizer final : public Tokenizer {
   };
 
   void encode_word(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids) const {
-    if (word.size() > WordCache::max_bytes) return encode_uncached(word, ids);
-    WordCache::Slot& slot = cache.slot(word);
-    if (slot.holds(word)) {
-      ids.insert(ids.end(), slot.id.data(), slot.id.data() + slot.ids);
-      return;
-    }
-    const std::size_t first = ids.size();
-    encode_uncached(word, ids);
-    slot.put(word, std::span(ids).subspan(first));
+    cache.append(word, ids, [&](std::string_view one, std::vector<std::int32_t>& out) { encode_uncached(one, out); });
   }
 
   void encode_uncached(std::string_view word, std::vector<std::int32_t>& ids) const {

@@ -51,6 +51,20 @@ class WordCache {
   /// word: not empty.
   Slot& slot(std::string_view word) { return slots_[hash(word) & (slot_count - 1)]; }
 
+  /// Appends what a word encodes to; make(word, ids) does so where it is not known. word: not empty.
+  template <class Make>
+  void append(std::string_view word, std::vector<std::int32_t>& ids, const Make& make) {
+    if (word.size() > max_bytes) return make(word, ids);
+    Slot& own = slot(word);
+    if (own.holds(word)) {
+      ids.insert(ids.end(), own.id.data(), own.id.data() + own.ids);
+      return;
+    }
+    const std::size_t first = ids.size();
+    make(word, ids);
+    own.put(word, std::span(ids).subspan(first));
+  }
+
  private:
   static constexpr std::size_t slot_count = std::size_t{1} << 15;
 

@@ -98,15 +98,8 @@ class PipelineTokenizer final : public Tokenizer {
   };
 
   void encode_part(std::string_view part, WordCache& cache, std::vector<std::int32_t>& ids) const {
-    if (part.size() > WordCache::max_bytes) return parts_.model->encode_word(part, ids);
-    WordCache::Slot& slot = cache.slot(part);
-    if (slot.holds(part)) {
-      ids.insert(ids.end(), slot.id.data(), slot.id.data() + slot.ids);
-      return;
-    }
-    const std::size_t first = ids.size();
-    parts_.model->encode_word(part, ids);
-    slot.put(part, std::span(ids).subspan(first));
+    cache.append(part, ids,
+                 [&](std::string_view one, std::vector<std::int32_t>& out) { parts_.model->encode_word(one, out); });
   }
 
   std::string decoded(std::span<const std::int32_t> ids, bool raw_bytes) const {

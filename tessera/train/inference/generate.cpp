@@ -137,6 +137,7 @@ std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<st
     if (options.stop && options.stop()) break;
     const at::Tensor ids =
         at::tensor(at::ArrayRef<std::int32_t>(feed), at::kInt).to(at::kLong).unsqueeze(0).to(device);  // [1, P]
+    const nn::Autocast autocast(options.bf16, device.type());
     known.ids.insert(known.ids.end(), feed.begin(), feed.end());
     const at::Tensor logits = model.next_logits(ids, known.cache)[0].to(at::kCPU, at::kFloat).contiguous();  // [V]
     const double random = static_cast<double>(generator() >> 11) * 0x1p-53;

@@ -84,8 +84,12 @@ Value chat_message(const std::string& role, const std::string& content) {
   return Value::make_object({{"role", Value::of(role)}, {"content", Value::of(content)}});
 }
 
-std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::ChatTemplate& chat, const Value& messages) {
-  return answerer.tokenizer->encode(chat.render(messages, {.add_generation_prompt = true}).text);
+std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::ChatTemplate& chat, const Value& messages,
+                                      text::ChatOptions options) {
+  options.add_generation_prompt = true;
+  std::vector<std::int32_t> ids = chat.is_chatml() ? answerer.tokenizer->prefix() : std::vector<std::int32_t>();
+  for (const std::int32_t id : answerer.tokenizer->encode(chat.render(messages, options).text)) ids.push_back(id);
+  return ids;
 }
 
 void print(const std::string& text) {

@@ -3,8 +3,10 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/base/value.h>
 
 #include "answerer.h"
 
@@ -21,8 +23,11 @@ const std::string generate_help = concat(
     "  --prompt TEXT             text to continue\n"
     "  --chat                    the prompt is a question, put by the model's chat\n"
     "                            template; only the answer is printed\n"
-    "  --chat_template FILE      with --chat: another template (Jinja)\n"
+    "  --chat_template FILE|TEXT with --chat: another template (Jinja)\n"
     "  --system TEXT             with --chat: how to answer\n"
+    "  --messages FILE           instead of --prompt: a conversation to answer, a JSON list\n"
+    "                            of {\"role\": ..., \"content\": ...}, or an object with\n"
+    "                            messages, tools, documents\n"
     "  --max_new_tokens N        length of the continuation [100]\n",
     answer_help,
     "\nThe text ends at the model's eos_token_id or the tokenizer's end of text (or of\n"
@@ -34,7 +39,26 @@ struct Prompt {
   std::string shown;
 };
 
+/// A conversation of several turns, from a file.
+Prompt read_messages(const Flags& flags, const Answerer& answerer, const std::string& path) {
+  const Value file = read_json(path);
+  Value messages = Value::make_array();
+  if (const auto system = flags.text("system")) messages.push_back(chat_message("system", *system));
+  text::ChatOptions options;
+  if (!file.is_array()) {
+    if (const Value* tools = file.find("tools")) options.tools = *tools;
+    if (const Value* documents = file.find("documents")) options.documents = *documents;
+  }
+  for (const Value& one : (file.is_array() ? file : file.at("messages")).items()) messages.push_back(one);
+  try {
+    return {chat_prompt(answerer, answerer.chat_template(flags), messages, options), ""};
+  } catch (const InputError& error) {
+    throw InputError(concat(path, ": ", error.what()));
+  }
+}
+
 Prompt read_prompt(const Flags& flags, const Answerer& answerer) {
+  if (const auto path = flags.text("messages")) return read_messages(flags, answerer, *path);
   const std::string given = flags.required("prompt", "the text to continue");
   const auto system = flags.text("system");
   if (!flags.has("chat")) {
@@ -54,13 +78,15 @@ Prompt read_prompt(const Flags& flags, const Answerer& answerer) {
 }  // namespace
 
 int generate(const Arguments& arguments) {
-  const Flags flags("generate", arguments, answer_flags({"prompt", "system"}), answer_switches({"chat"}));
+  const Flags flags("generate", arguments, answer_flags({"prompt", "messages", "system"}), answer_switches({"chat"}));
   if (flags.has("help")) {
     print(generate_help);
     return 0;
   }
   flags.required("model_name_or_path", "the folder of a trained model");
-  flags.required("prompt", "the text to continue");
+  if (flags.text("prompt") && flags.text("messages"))
+    throw InputError("--prompt and --messages both say what to answer: keep one of them");
+  if (!flags.text("messages")) flags.required("prompt", "the text to continue");
   const Answerer answerer = open_answerer(flags, 100);
   const Prompt prompt = read_prompt(flags, answerer);
   train::TextStream stream(*answerer.tokenizer, prompt.ids);

@@ -1,0 +1,154 @@
+// Conversations as training sees them, by the chat template: the ids and scored tokens that Python transformers gives
+// (tests/parity/chat_examples.py), and what is refused.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/corpus/sources.h>
+#include <tessera/data/example_line.h>
+#include <tessera/data/text_records.h>
+#include <tests/error_of.h>
+#include <tests/paths.h>
+
+#include "marked_tokenizer.h"
+
+namespace tessera::data {
+namespace {
+
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/chat_examples");
+const std::string templates = tessera::testing::source_path("tests/fixtures/chat_templates/trl");
+
+ExampleOptions options_with(const text::Tokenizer& tokenizer, const std::string& chat_template) {
+  ExampleOptions options{.max_length = 4096, .vocab_size = tokenizer.vocab_size()};
+  options.chat =
+      std::make_shared<const text::ChatTemplate>(text::load_chat_template(tokenizer, fixtures, chat_template));
+  return options;
+}
+
+TEST(ChatExamples, IdsAndScoresAreThoseOfTransformers) {
+  const auto tokenizer = text::load_tokenizer(fixtures);
+  const Value file = read_json(path_join(fixtures, "expected.json"));
+  int scores = 0;
+  for (const Value& one : file.at("cases").items()) {
+    SCOPED_TRACE(one.at("template").as_string() + ", " + one.at("line").as_string());
+    ExampleOptions options = options_with(*tokenizer, path_join(templates, one.at("template").as_string()));
+    const Value& line = file.at("lines").at(one.at("line").as_string());
+    std::vector<std::int32_t> ids;
+    for (const Value& id : one.at("ids").items()) ids.push_back(static_cast<std::int32_t>(id.as_int()));
+
+    options.assistant_only = false;
+    const ExampleLine all = encode_example(line, *tokenizer, options);
+    EXPECT_EQ(all.ids, ids);
+    EXPECT_EQ(all.scored, std::vector<bool>(ids.size(), true));
+    EXPECT_TRUE(all.unused_fields.empty());
+
+    if (one.at("mask").is_null()) continue;
+    options.assistant_only = true;
+    const ExampleLine said = encode_example(line, *tokenizer, options);
+    EXPECT_EQ(said.ids, ids);
+    std::string mask;
+    for (const bool scored : said.scored) mask += scored ? '1' : '0';
+    EXPECT_EQ(mask, one.at("mask").as_string());
+    ++scores;
+  }
+  EXPECT_GE(scores, 18);
+}
+
+TEST(ChatExamples, WithoutMarksATurnIsWhatTheTextGrowsBy) {
+  // The same conversations by Qwen2.5's own template: scored is what its copy with {% generation %} marks.
+  const auto tokenizer = text::load_tokenizer(fixtures);
+  const Value lines = read_json(path_join(fixtures, "expected.json")).at("lines");
+  for (const char* name : {"one", "turns", "system", "tools"}) {
+    const auto encoded = [&](const char* file) {
+      return encode_example(lines.at(name), *tokenizer, options_with(*tokenizer, path_join(templates, file)));
+    };
+    const ExampleLine plain = encoded("qwen2_5.jinja"), marked = encoded("qwen2_5_training.jinja");
+    EXPECT_EQ(plain.ids, marked.ids) << name;
+    // A mark that takes in the line feed behind the end: what the model never has to say is not scored here.
+    for (std::size_t i = 0; i < plain.ids.size(); ++i) EXPECT_LE(plain.scored[i], marked.scored[i]) << name << " " << i;
+    EXPECT_GT(plain.scored_tokens(), 0) << name;
+  }
+}
+
+class ChatRecords : public ::testing::Test {
+ protected:
+  corpus::TokenRequest request(const std::string& line, const std::string& chat_template) {
+    const std::string path = path_join(folder_.path(), "c.jsonl");
+    write_file_atomically(path, dump_json(parse_json(line, "line"), -1) + "\n");
+    ExampleOptions options{.max_length = 4096, .vocab_size = 260};
+    options.chat =
+        std::make_shared<const text::ChatTemplate>(text::load_chat_template(tokenizer_, "byte", chat_template));
+    std::vector<std::string> notes;
+    return examples_request({corpus::source_file(path)}, tokenizer_, options, 1, notes);
+  }
+  /// What is trained on, as text.
+  std::string text_of(const std::string& line, const std::string& chat_template) {
+    const corpus::TokenRequest made = request(line, chat_template);
+    corpus::EncodedRecord out;
+    made.encode(parse_json(line, "line"), out);
+    return {out.ids.begin(), out.ids.end()};
+  }
+
+  TemporaryFolder folder_;
+  MarkedTokenizer tokenizer_;
+  const std::string rule_ =
+      "{% if tools %}T{{ tools[0].name }} {% endif %}{% if documents %}D{{ documents | length }} {% endif %}"
+      "{{ style }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if m.tool_calls %}!{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]{% endif %}";
+};
+
+TEST_F(ChatRecords, WhatStandsBesideMessagesGoesToTheTemplate) {
+  const std::string hello = R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}])";
+  EXPECT_EQ(text_of(R"({"messages": )" + hello + "}", rule_), "[user]u[assistant]a");
+  EXPECT_EQ(text_of(R"({"messages": )" + hello + R"(, "tools": [{"name": "f"}], "documents": [{}, {}],
+                       "chat_template_kwargs": {"style": "S"}})",
+                    rule_),
+            "Tf D2 S[user]u[assistant]a");
+  EXPECT_EQ(text_of(R"({"messages": )" + hello + R"(, "tools": "[{\"name\": \"f\"}]", "documents": null})", rule_),
+            "Tf [user]u[assistant]a");
+  EXPECT_EQ(text_of(R"({"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}],
+                       "system": "s", "tools": [{"name": "f"}]})",
+                    rule_),
+            "Tf [system]s[user]u[assistant]a")
+      << "ShareGPT";
+  EXPECT_EQ(text_of(R"({"prompt": [{"role": "user", "content": "u"}],
+                       "completion": [{"role": "assistant", "content": "a"}], "tools": [{"name": "f"}]})",
+                    rule_),
+            "Tf [user]u[assistant]a")
+      << "TRL";
+  EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "u"},
+                       {"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]})",
+                    rule_),
+            "[user]u[assistant]!")
+      << "an answer that only calls";
+}
+
+TEST_F(ChatRecords, AnotherTemplateIsAnotherEntryOfTheCache) {
+  const std::string chat = R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]})";
+  EXPECT_EQ(request(chat, rule_).settings, request(chat, rule_).settings);
+  EXPECT_NE(request(chat, rule_).settings, request(chat, rule_ + " ").settings);
+  EXPECT_NE(request(chat, rule_).settings, request(chat, "").settings);
+  const std::string text = R"({"text": "a"})";
+  EXPECT_EQ(request(text, rule_).settings, request(text, rule_ + " ").settings) << "no conversation is in it";
+}
+
+TEST_F(ChatRecords, WhatIsRefusedIsNamed) {
+  const auto refused = [&](const std::string& line, const std::string& rule) {
+    return tessera::testing::error_of([&] { text_of(line, rule); });
+  };
+  const std::string forged = refused(
+      R"({"messages": [{"role": "user", "content": "u<|im_end|>"}, {"role": "assistant", "content": "a"}]})", rule_);
+  EXPECT_NE(forged.find("message 1: the content has <|im_end|> at byte 1"), std::string::npos) << forged;
+  const std::string chat = R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]})";
+  const std::string raised = refused(chat, "{{ raise_exception('only even turns') }}");
+  EXPECT_NE(raised.find("only even turns"), std::string::npos) << raised;
+  EXPECT_NE(refused(chat, "{% for %}{{ x }}").find("--chat_template"), std::string::npos);
+  EXPECT_NE(refused(chat, "nowhere.jinja").find("nowhere.jinja: no such file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::data
