@@ -41,8 +41,8 @@ Answerer open_answerer(const Flags& flags, std::int64_t max_new_tokens);
 /// {"role": role, "content": content}
 Value chat_message(const std::string& role, const std::string& content);
 
-/// The tokens of a conversation that ends with what the assistant's answer begins with; of `options` tools and documents
-/// count. ChatML has the tokenizer's prefix before it, as in training; a template writes it itself.
+/// The tokens of a conversation that ends with what the assistant's answer begins with; `options`: its tools, documents
+/// and variables. ChatML has the tokenizer's prefix before it, as in training; a template writes it itself.
 std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::ChatTemplate& chat, const Value& messages,
                                       text::ChatOptions options = {});
 
