@@ -101,6 +101,13 @@ double deepspeed_lr_range_test(const ScheduleMoment& m) {
   const ScheduleParameters& p = m.parameters;
   const double least = p.real("lr_range_test_min_lr", 1e-3, 0), growth = p.real("lr_range_test_step_rate", 1, 0);
   const double interval = m.step / p.whole("lr_range_test_step_size", 2000, 1);
+  if (p.given("lr_range_test_max_lr")) {
+    const double most = p.real("lr_range_test_max_lr", 0, 0);
+    if (!(least > 0 && most > least))
+      throw p.bad("lr_range_test_max_lr", concat(format_real(most), " must be above lr_range_test_min_lr ",
+                                                 format_real(least), ", and that above 0"));
+    return least * std::pow(most / least, interval);
+  }
   return least * (1 + growth * (p.flag("lr_range_test_staircase", false) ? std::floor(interval) : interval));
 }
 

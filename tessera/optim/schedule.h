@@ -37,7 +37,8 @@ namespace tessera::optim {
 ///                       decay_step_size = 0, decay_lr_rate = 0; cycle_momentum = true, cycle_min_mom = 0.8,
 ///                       cycle_max_mom = 0.9, decay_mom_rate = 0
 /// lr_range_test         lr_range_test_min_lr = 1e-3, lr_range_test_step_size = 2000, lr_range_test_step_rate = 1,
-///                       lr_range_test_staircase = false
+///                       lr_range_test_staircase = false; with lr_range_test_max_lr the rate grows exponentially, to
+///                       that after step_size steps (ours; `tessera lr-find`)
 struct Schedule {
   ScheduleType type = ScheduleType::linear;
   std::int64_t warmup_steps = 0;

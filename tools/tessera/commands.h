@@ -21,9 +21,11 @@ int config_command(const Arguments& arguments);      ///< tessera config show|ch
 int bench_command(const Arguments& arguments);       ///< tessera bench comm|scaling ...
 int plan_command(const Arguments& arguments);        ///< tessera plan groups: ranks of a mesh, without a job
 int plan_search_command(const Arguments& arguments);    ///< tessera plan --model M --gpus 64xH100: the best plans
+int plan_batch_command(const Arguments& arguments);     ///< tessera plan batch: what larger batches gain and cost
 int plan_check_command(const Arguments& arguments);     ///< tessera plan check: what a run will need
 int plan_hardware_command(const Arguments& arguments);  ///< tessera plan hardware: devices that are known
 int plan_schedule_command(const Arguments& arguments);  ///< tessera plan schedule: a pipeline's order, proved and drawn
+int lr_find_command(const Arguments& arguments);        ///< tessera lr-find: a learning-rate range test
 int top_command(const Arguments& arguments);            ///< tessera top: watches running jobs
 
 /// The path of the running program.

@@ -21,6 +21,7 @@ constexpr const char* help =
     "tessera plan --model llama-3-70b --gpus 64xH100 --global_batch 512\n"
     "                                            how to train a model on a cluster\n"
     "tessera plan check FILE --gpus 8xH100       what a run will need, and whether it fits\n"
+    "tessera plan batch --run OUT                what larger and smaller batches gain and cost\n"
     "tessera plan hardware [NAME]                devices that are known\n"
     "tessera plan groups --mesh pp=2,dp=2,tp=2   which ranks work together on a mesh\n"
     "tessera plan schedule --schedule zbv --pp 4 --microbatches 8\n"
@@ -171,12 +172,13 @@ int plan_command(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + 1, arguments.end());
   if (what == "groups") return groups_command(rest == Arguments{"-h"} ? Arguments{"--help"} : rest);
   if (what == "schedule") return plan_schedule_command(rest);
+  if (what == "batch") return plan_batch_command(rest);
   if (what == "check") return plan_check_command(rest);
   if (what == "hardware") return plan_hardware_command(rest);
-  const auto near = nearest(what, Arguments{"groups", "schedule", "check", "hardware"});
-  throw InputError(concat(
-      "tessera plan: unknown '", what, "'; ",
-      near ? concat("did you mean ", *near, "?") : "there are check, hardware, groups and schedule, or --model"));
+  const auto near = nearest(what, Arguments{"groups", "schedule", "check", "batch", "hardware"});
+  throw InputError(concat("tessera plan: unknown '", what, "'; ",
+                          near ? concat("did you mean ", *near, "?")
+                               : "there are check, batch, hardware, groups and schedule, or --model"));
 }
 
 }  // namespace tessera::tool

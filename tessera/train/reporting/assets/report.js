@@ -151,7 +151,15 @@
   const palette = ['--c0', '--c1', '--c2', '--c3'];
   chart('memory', steps.filter(l => l.peak_memory_bytes_by_rank.length === ranks).map(l => [l.step, ...l.peak_memory_bytes_by_rank.map(b => b / 2 ** 30)]),
         Array.from({length: ranks}, (_, r) => 'rank ' + r), Array.from({length: ranks}, (_, r) => palette[r % 4]), y => y.toFixed(2), {includeZero: true});
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  const noisy = steps.filter(l => l.gradient_noise_trace !== undefined || l.rows !== undefined);
+  const hasNoise = noisy.some(l => l.gradient_noise_scale !== undefined), hasRows = noisy.some(l => l.rows !== undefined);
+  chart('batch', hasNoise || hasRows ? noisy.map(l => [l.step, ...(hasNoise ? [l.gradient_noise_scale === undefined ? null : l.gradient_noise_scale] : []), ...(hasRows ? [l.rows] : [])]) : [],
+        [...(hasNoise ? ['noise scale'] : []), ...(hasRows ? ['rows'] : [])], [...(hasNoise ? ['--c3'] : []), ...(hasRows ? ['--c1'] : [])], count, {includeZero: true});
+  const shared = steps.filter(l => l.batch_shares && l.batch_shares.length === ranks);
+  const rankNames = Array.from({length: ranks}, (_, r) => 'rank ' + r), rankColors = Array.from({length: ranks}, (_, r) => palette[r % 4]);
+  chart('shares', shared.map(l => [l.step, ...l.batch_shares]), rankNames, rankColors, count, {includeZero: true, stepPlot: true});
+  chart('idle', shared.map(l => [l.step, ...l.idle_by_rank]), rankNames, rankColors, percent, {includeZero: true});
+  matchMedia('(prefers-color-scheme: dark).addEventListener('change', () => {
     for (const {graph, colors} of graphs)
       graph.updateOptions({colors: colors.map(color), gridLineColor: color('--grid'), axisLineColor: color('--line')});
   });
