@@ -92,7 +92,8 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args()
-    print("strategy    ranks  slow   even ms  equal/ideal  balanced/ideal  shares  idle by rank  largest loss difference")
+    print("strategy    ranks  slow   even ms  equal/ideal  balanced/ideal  shares  idle by rank  "
+          "largest loss difference")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         text = "".join(f"rank {i % 5} holds tile {i * i % 13} of the mosaic.\n" for i in range(20000))

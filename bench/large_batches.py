@@ -27,7 +27,8 @@ def run(options, folder, rows, rule):
                "--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", str(max(1, steps // 10)),
                "--gradient_noise_scale", str(rows > 32).lower(), "--learning_rate_rule", rule,
                *([] if rule == "none" else ["--learning_rate_batch_size", str(options.rows)]), "--logging_steps", "1",
-               "--save_strategy", "no", "--report_to", "none", "--disable_tqdm", "true", "--output_dir", str(out)]
+               "--save_strategy", "no",
+               "--do_eval", "true", "--report_to", "none", "--disable_tqdm", "true", "--output_dir", str(out)]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

@@ -2,8 +2,8 @@
 /// \file
 /// Advice on the size of a batch, from a noise scale that was measured: what a larger one gains and costs.
 ///
-/// With the critical batch size B_c (rows), a goal that takes S_min steps of endless batches and D_min rows of tiny ones
-/// takes S = S_min (1 + B_c / B) steps and D = D_min (1 + B / B_c) rows with batches of B (McCandlish et al. 2018,
+/// With the critical batch size B_c (rows), a goal that takes S_min steps of endless batches and D_min rows of tiny
+/// ones takes S = S_min (1 + B_c / B) steps and D = D_min (1 + B / B_c) rows with batches of B (McCandlish et al. 2018,
 /// equation 2.7); S_min B_c = D_min. One point measured, B_0 rows and S_0 steps, fixes both.
 
 #include <tessera/config/core/run_config.h>
@@ -20,7 +20,7 @@ struct BatchQuestion {
   double learning_rate = 0;       ///< at B_0; 0: not known
   std::int64_t warmup_steps = 0;  ///< at B_0
   BatchRule rule = BatchRule::square_root;
-  double rows_per_second = 0;  ///< of one device; 0: not known
+  double rows_per_second = 0;  ///< that one device does; 0: not known
   std::int64_t devices = 1;    ///< at B_0
 };
 

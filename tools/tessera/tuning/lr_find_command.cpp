@@ -1,6 +1,6 @@
 /// \file
-/// tessera lr-find: a learning-rate range test (Smith 2017): a short training whose rate grows exponentially, the loss at
-/// each, and a suggestion. It starts `tessera train` in a folder of its own and reads its metrics.
+/// tessera lr-find: a learning-rate range test (Smith 2017): a short training whose rate grows exponentially, the
+/// loss at each, and a suggestion. It starts `tessera train` in a folder of its own and reads its metrics.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>

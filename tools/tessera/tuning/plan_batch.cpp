@@ -1,5 +1,6 @@
 /// \file
-/// tessera plan batch: what larger and smaller batches would gain and cost, from the noise scale that a run has measured.
+/// tessera plan batch: what larger and smaller batches would gain and cost, from the noise scale that a run has
+/// measured.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
