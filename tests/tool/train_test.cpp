@@ -97,7 +97,17 @@ TEST_F(TrainTest, EventsForTensorBoard) {
 
   ASSERT_EQ(tessera(training("none", batch(12, 1, 2) + Strings{"--report_to", "none"})).exit_code, 0);
   EXPECT_FALSE(path_exists(at("none/runs")));
-  ASSERT_EQ(tessera(training("other", batch(12, 1, 2) + Strings{"--logging_dir", at("events")})).exit_code, 0);
+  ASSERT_EQ(tessera(training("other", batch(12, 1, 2) +
+                                          Strings{"--logging_dir", at("events"), "--metrics_file", at("run.prom")}))
+                .exit_code,
+            0);
+  const std::string prom = read_file(at("run.prom"));
+  EXPECT_TRUE(contains(prom, "tessera_steps_total{job=\"other\"} 2\n")) << prom;
+  EXPECT_TRUE(contains(prom, "tessera_running{job=\"other\"} 0\n")) << prom;
+  const auto nowhere = tessera(training("nowhere", batch(12, 1, 2) + Strings{"--metrics_file", at("no/run.prom")}));
+  EXPECT_EQ(nowhere.exit_code, 2) << nowhere.err;
+  EXPECT_TRUE(contains(nowhere.err, "no/run.prom: no such folder")) << nowhere.err;
+  EXPECT_FALSE(path_exists(at("nowhere")));
   EXPECT_FALSE(path_exists(at("other/runs")));
   EXPECT_EQ(files("events").size(), 1u);
 }

@@ -157,6 +157,11 @@ class Rules : RuleChecks {
   void output() {
     const OutputConfig& o = c_.output;
     resume();
+    const std::string& metrics = o.metrics_file;
+    const std::size_t slash = metrics.find_last_of('/');
+    if (is_directory(metrics) || (slash != std::string::npos && slash > 0 && !is_directory(metrics.substr(0, slash))))
+      problem({"metrics_file"}, said("metrics_file"), " ", metrics,
+              is_directory(metrics) ? " is a folder, not a file" : ": no such folder");
     const std::string& folder = o.output_dir;
     if (folder.empty())
       return problem({"output_dir"}, "--output_dir is missing: the folder that receives model, metrics and report");

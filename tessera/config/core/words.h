@@ -78,10 +78,6 @@ const WordTable& words_of(TokenDrop);
 enum class BatchRule : unsigned char { none, linear, square_root };
 const WordTable& words_of(BatchRule);
 
-/// What becomes of a run that is predicted not to fit into memory.
-enum class MemoryCheck : unsigned char { refuse, warn, off };
-const WordTable& words_of(MemoryCheck);
-
 /// Which modules are gathered and dropped as one.
 enum class AutoWrap : unsigned char { transformer_based, size_based, regex, none };
 const WordTable& words_of(AutoWrap);

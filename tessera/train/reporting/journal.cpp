@@ -38,11 +38,19 @@ Journal::Journal(const Setup& setup, const comm::World& world)
       resumed_step_(setup.plan.resumed_step),
       model_config_(setup.model->hf_config()),
       progress_(world.rank() != 0, setup.config.output.disable_tqdm) {
+  exposition_.job = config_.run_name.empty() ? file_name_of(config_.output_dir) : config_.run_name;
   if (setup.resume) log_history_ = setup.resume->log_history;
 }
 
 void Journal::open(OutputFolder& output, const Value& configuration) {
   output_ = &output;
+  if (!config_.metrics_file.empty()) {
+    try {
+      write_file_atomically(config_.metrics_file, prometheus_text(exposition_));
+    } catch (const Error& error) {
+      throw InputError(concat("--metrics_file: ", error.what()));
+    }
+  }
   if (config_.report_to != ReportTo::tensorboard) return;
   const double now = unix_seconds();
   try {
@@ -66,6 +74,10 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
   log_history_.push_back(hf_log_entry(m));
   if (output_ == nullptr) return;
   output_->metrics().append(to_json(m));
+  exposition_.step = m;
+  exposition_.planned = total_steps;
+  exposition_.seconds_left = seconds_left;
+  expose();
   write_events(m.step, "train/",
                {{"loss", m.loss},
                 {"grad_norm", m.grad_norm},
@@ -90,6 +102,8 @@ void Journal::evaluated(const EvalMetrics& m) {
     progress_.note(describe(m));
   if (output_ == nullptr) return;
   output_->metrics().append(to_json(m));
+  exposition_.evaluation = m;
+  expose();
   write_events(m.step, "eval/", {{"loss", m.loss}, {"perplexity", m.perplexity()}, {"runtime", m.seconds}});
 }
 
@@ -104,12 +118,25 @@ void Journal::ended(const RunTotals& t) {
   if (config_.log_format != LogFormat::plain) progress_.record(hf_line(t, config_.log_format == LogFormat::hf5));
   if (output_ == nullptr) return;
   output_->metrics().append(to_json(t));
+  exposition_.running = false;
+  expose();
   const Value entry = hf_log_entry(t);
   std::vector<std::pair<std::string, double>> scalars;
   for (const char* name :
        {"train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"})
     if (entry.at(name).is_number()) scalars.emplace_back(name, entry.at(name).as_real());
   write_events(t.steps, "train/", scalars);
+}
+
+void Journal::expose() {
+  if (config_.metrics_file.empty()) return;
+  exposition_.wall_time = unix_seconds();
+  try {
+    write_file_atomically(config_.metrics_file, prometheus_text(exposition_));
+  } catch (const Error& error) {  // a full disk of the collector ends no training
+    if (!exposition_failed_) note(concat("warning: --metrics_file: ", error.what()));
+    exposition_failed_ = true;
+  }
 }
 
 void Journal::write_events(std::int64_t step, const std::string& prefix,

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, trainer_state.json's history.
+/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, Prometheus, trainer_state.json's
+/// history.
 
 #include <tessera/comm/world.h>
 #include <tessera/format/tensorboard.h>
@@ -8,6 +9,7 @@
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/output.h>
 #include <tessera/train/reporting/progress.h>
+#include <tessera/train/reporting/prometheus.h>
 
 #include <optional>
 #include <string>
@@ -22,7 +24,7 @@ class Journal {
 
   /// Rank 0, once, when it is time to write: from now on numbers go to metrics.jsonl of `output` and, with
   /// --report_to tensorboard, to an event file in --logging_dir, which begins with `configuration`. `output` must
-  /// outlive this object. Throws InputError when --logging_dir cannot be made.
+  /// outlive this object. Throws InputError when --logging_dir cannot be made or --metrics_file not be written.
   void open(OutputFolder& output, const Value& configuration);
 
   void note(const std::string& text) { progress_.note(text); }
@@ -42,6 +44,8 @@ class Journal {
   const std::vector<Value>& log_history() const { return log_history_; }
 
  private:
+  /// Brings --metrics_file up to date.
+  void expose();
   /// HF's names after a prefix: train/loss.
   void write_events(std::int64_t step, const std::string& prefix,
                     const std::vector<std::pair<std::string, double>>& scalars);
@@ -51,6 +55,8 @@ class Journal {
   Value model_config_;
   Progress progress_;
   OutputFolder* output_ = nullptr;
+  Exposition exposition_;
+  bool exposition_failed_ = false;  ///< which was said
   std::optional<format::EventFile> events_;
   std::vector<Value> log_history_;
 };
