@@ -21,14 +21,17 @@ Exposition everything() {
   step.memory_by_rank = {1 << 20, 2 << 20};
   step.shares = {3, 5};
   step.noise.scale = 64;
-  return {.job = "a \"b\"\\\nc", .wall_time = 7, .planned = 20, .seconds_left = 9, .step = step,
+  return {.job = "a \"b\"\\\nc",
+          .wall_time = 7,
+          .planned = 20,
+          .seconds_left = 9,
+          .step = step,
           .evaluation = EvalMetrics{.loss = std::nan("")}};
 }
 
 TEST(Prometheus, EveryLineHasTheForm) {
   const std::regex comment("# (HELP [a-z_]+ [A-Z1][^\n]*|TYPE [a-z_]+ (gauge|counter))");
-  const std::regex sample(
-      R"re(([a-z_]+)\{job="a \\"b\\"\\\\\\nc"(,[a-z]+="[a-z0-9_]+")?\} (NaN|[-+0-9.e]+))re");
+  const std::regex sample(R"re(([a-z_]+)\{job="a \\"b\\"\\\\\\nc"(,[a-z]+="[a-z0-9_]+")?\} (NaN|[-+0-9.e]+))re");
   std::set<std::string> samples;
   std::string name;
   const std::string text = prometheus_text(everything());

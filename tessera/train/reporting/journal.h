@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, Prometheus, trainer_state.json's
-/// history.
+/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, Prometheus, and
+/// trainer_state.json's history.
 
 #include <tessera/comm/world.h>
 #include <tessera/format/tensorboard.h>

@@ -90,7 +90,8 @@ std::string prometheus_text(const Exposition& now) {
   if (now.planned > 0)
     out.add("tessera_steps_planned", "gauge", "Optimizer steps of the whole run.", static_cast<double>(now.planned));
   if (now.step) {
-    out.add("tessera_remaining_seconds", "gauge", "Time left by the present speed.", now.running ? now.seconds_left : 0);
+    out.add("tessera_remaining_seconds", "gauge", "Time left by the present speed.",
+            now.running ? now.seconds_left : 0);
     add_step(out, *now.step);
   }
   if (now.evaluation) out.add("tessera_evaluation_loss", "gauge", "Loss of the last evaluation.", now.evaluation->loss);

@@ -13,11 +13,11 @@ namespace tessera::train {
 
 /// What is known now.
 struct Exposition {
-  std::string job;            ///< label of every sample
-  bool running = true;        ///< false: the run has ended as it should
-  double wall_time = 0;       ///< Unix seconds
-  std::int64_t planned = 0;   ///< optimizer steps of the whole run; 0: not known yet
-  double seconds_left = 0;    ///< by the present speed
+  std::string job;           ///< label of every sample
+  bool running = true;       ///< false: the run has ended as it should
+  double wall_time = 0;      ///< Unix seconds
+  std::int64_t planned = 0;  ///< optimizer steps of the whole run; 0: not known yet
+  double seconds_left = 0;   ///< by the present speed
   std::optional<StepMetrics> step = {};
   std::optional<EvalMetrics> evaluation = {};
 };
