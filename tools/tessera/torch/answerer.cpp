@@ -1,5 +1,7 @@
 #include "answerer.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 
 #include <tessera/base/error.h>
@@ -90,6 +92,23 @@ std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::Chat
   std::vector<std::int32_t> ids = chat.is_chatml() ? answerer.tokenizer->prefix() : std::vector<std::int32_t>();
   for (const std::int32_t id : answerer.tokenizer->encode(chat.render(messages, options).text)) ids.push_back(id);
   return ids;
+}
+
+std::string without_controls(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f)
+      out += {'^', static_cast<char>(byte ^ 0x40)};
+    else
+      out += c;
+  }
+  return out;
+}
+
+void print_said(const std::string& text) {
+  static const bool terminal = isatty(STDOUT_FILENO) != 0;
+  print(terminal ? without_controls(text) : text);
 }
 
 void print(const std::string& text) {

@@ -46,6 +46,11 @@ Value chat_message(const std::string& role, const std::string& content);
 std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::ChatTemplate& chat, const Value& messages,
                                       text::ChatOptions options = {});
 
+/// Control characters but line feed and tab as ^X.
+std::string without_controls(const std::string& text);
+/// What a model said, to standard output, at once. On a terminal control characters are shown as ^X: a model must not
+/// move the cursor or rename the window.
+void print_said(const std::string& text);
 /// To standard output, at once.
 void print(const std::string& text);
 

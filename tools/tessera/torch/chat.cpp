@@ -105,7 +105,7 @@ class Conversation {
     std::string said;
     const auto show = [&](const std::string& text) {
       said += text;
-      print(text);
+      print_said(text);
     };
     const train::StopSignals signals;
     train::GenerateOptions options = answerer_.options;

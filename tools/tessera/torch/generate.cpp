@@ -94,13 +94,13 @@ int generate(const Arguments& arguments) {
   const auto show = [&](std::int32_t id) {
     if (!started) print(prompt.shown);  // after all checks: bad input prints nothing on standard output
     started = true;
-    print(stream.add(id));
+    print_said(stream.add(id));
   };
   const std::int64_t begin_ns = monotonic_ns();
   const auto made = train::generate(*answerer.model, prompt.ids, answerer.options, show);
   const double seconds = seconds_since(begin_ns);
   if (!started) print(prompt.shown);
-  print(stream.finish() + "\n");
+  print_said(stream.finish() + "\n");
   log::info(made.size(), " tokens in ", format_real(seconds, 3), " s (",
             format_real(static_cast<double>(made.size()) / seconds, 3), " tok/s, prompt of ", prompt.ids.size(),
             " included)");

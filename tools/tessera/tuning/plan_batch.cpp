@@ -71,9 +71,8 @@ std::string duration(double seconds) {
 }
 
 void print_table(const plan::BatchQuestion& q, const std::vector<plan::BatchAdvice>& advice) {
-  std::printf("critical batch size: about %s rows per step (%s to %s, since the noise scale is an estimate)\n\n",
-              number(q.critical_rows, 3).c_str(), number(q.critical_rows / 2, 3).c_str(),
-              number(q.critical_rows * 2, 3).c_str());
+  std::printf("critical batch size: about %.0f rows per step (%.0f to %.0f, since the noise scale is an estimate)\n\n",
+              q.critical_rows, q.critical_rows / 2, q.critical_rows * 2);
   std::printf("%8s %10s %12s %12s %12s %14s %8s%s\n", "rows", "steps", "fewer steps", "rows in all", "more rows",
               "learning rate", "warm-up", q.rows_per_second > 0 ? "       time" : "");
   for (const plan::BatchAdvice& a : advice)
