@@ -77,6 +77,7 @@ TrainingArguments::TrainingArguments(std::vector<std::string> flags, const std::
 
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   const RunConfig& config = options_.arguments.values;
+  faces::check_trainer_settings(config);
   if (!options_.model) throw InputError("Trainer: TrainerOptions::model is not given");
   if (!options_.loss)
     throw InputError(
@@ -157,7 +158,8 @@ TrainOutput Trainer::train() {
   });
   const train::RunPlan plan = train::make_run_plan(config, training_->group().size(), rows.rows,
                                                    options_.eval_dataset.has_value(), {from.step, from.samples});
-  training_->set_schedule(train::make_schedule(config.optimization, plan));
+  training_->set_schedule(
+      train::make_schedule(train::with_learning_rate_rule(config.optimization, plan.rows_per_step()), plan));
   if (!folder.empty()) faces::load_training({training_.get()}, folder, true, true, /*verified=*/true);
   checkpoints_.emplace(training_->group(), options_.arguments.values.output, &from,
                        [this](const train::SaveOutcome& outcome) { saved(outcome); });

@@ -1,5 +1,6 @@
 #include <tessera/faces/trainer_settings.h>
 
+#include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
 
 #include <algorithm>
@@ -15,12 +16,12 @@ std::span<const std::string_view> trainer_settings() {
        "train_sampling_strategy", "group_by_length", "data_seed", "dataloader_drop_last",
        // optimisation
        "max_steps", "num_train_epochs", "per_device_train_batch_size", "per_device_eval_batch_size",
-       "gradient_accumulation_steps", "optim", "optim_args", "learning_rate", "lr_scheduler_type",
-       "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "weight_decay", "adam_beta1", "adam_beta2",
-       "adam_epsilon", "momentum", "nesterov", "label_smoothing_factor", "max_grad_norm", "seed", "bf16", "fp16",
-       "bf16_full_eval", "fp16_full_eval", "loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale",
-       "hysteresis", "consecutive_hysteresis", "gradient_predivide_factor", "bf16_optimizer_states",
-       "stochastic_rounding",
+       "gradient_accumulation_steps", "optim", "optim_args", "learning_rate", "learning_rate_rule",
+       "learning_rate_batch_size", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio",
+       "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "momentum", "nesterov", "label_smoothing_factor",
+       "max_grad_norm", "seed", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "loss_scale", "initial_scale_power",
+       "loss_scale_window", "min_loss_scale", "hysteresis", "consecutive_hysteresis", "gradient_predivide_factor",
+       "bf16_optimizer_states", "stochastic_rounding",
        "gradient_checkpointing",  // a warning says what to call instead
                                   // processes
        "num_processes", "backend", "device", "threads_per_process", "ddp_bucket_cap_mb", "ddp_find_unused_parameters",
@@ -39,12 +40,29 @@ std::span<const std::string_view> trainer_settings() {
   return names;
 }
 
+std::span<const std::string_view> refused_by_trainer() {
+  static constexpr auto names = std::to_array<std::string_view>({"tokens_per_batch", "batch_size_schedule"});
+  return names;
+}
+
+void check_trainer_settings(const RunConfig& config) {
+  const RunConfig defaults;
+  for (const std::string_view name : refused_by_trainer()) {
+    const config::Field& field = *config::find_field(name);
+    if (dump_json(field.get(config)) != dump_json(field.get(defaults)))
+      throw InputError(concat("Trainer: --", name,
+                              " is for `tessera train`: the Trainer's steps all have the same number of rows; leave it "
+                              "out"));
+  }
+}
+
 std::vector<std::string> without_effect_on_trainer(const config::Resolved& given) {
-  const std::span<const std::string_view> followed = trainer_settings();
+  const std::span<const std::string_view> followed = trainer_settings(), refused = refused_by_trainer();
   const RunConfig defaults;
   std::vector<std::string> names;
   for (const config::Field& field : config::fields()) {
     if (std::find(followed.begin(), followed.end(), field.name) != followed.end()) continue;
+    if (std::find(refused.begin(), refused.end(), field.name) != refused.end()) continue;
     if (!given.origin(field.name).is_given()) continue;
     if (dump_json(field.get(given.values)) != dump_json(field.get(defaults))) names.emplace_back(field.name);
   }

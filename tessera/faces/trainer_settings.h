@@ -16,8 +16,12 @@ namespace tessera::faces {
 /// or to the agent that starts processes.
 std::span<const std::string_view> trainer_settings();
 
+/// Settings whose steps the Trainer does not take: check_trainer_settings() throws InputError where one is given.
+std::span<const std::string_view> refused_by_trainer();
+void check_trainer_settings(const RunConfig& config);
+
 /// What was given, differs from its default, and has no effect on tessera::Trainer: settings that are not among
-/// trainer_settings(), and a value of one that is.
+/// trainer_settings() nor refused, and a value of one that is.
 std::vector<std::string> without_effect_on_trainer(const config::Resolved& given);
 
 }  // namespace tessera::faces

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/faces/trainer_settings.h>
@@ -40,10 +41,15 @@ config::Resolved with_other_value(const config::Field& field) {
   return given;
 }
 
+bool is_refused(std::string_view name) {
+  const auto refused = faces::refused_by_trainer();
+  return std::find(refused.begin(), refused.end(), name) != refused.end();
+}
+
 TEST(TrainerSettings, each_is_followed_or_named) {
   for (const config::Field& field : config::fields()) {
     const config::Resolved given = with_other_value(field);
-    const Names expected = is_followed(field.name) ? Names{} : Names{std::string(field.name)};
+    const Names expected = is_followed(field.name) || is_refused(field.name) ? Names{} : Names{std::string(field.name)};
     EXPECT_EQ(faces::without_effect_on_trainer(given), expected)
         << field.name << " is a setting; is it one that tessera::Trainer follows (trainer_settings())?";
   }
@@ -67,6 +73,21 @@ TEST(TrainerSettings, what_equals_its_default_or_was_derived_is_not_named) {
   EXPECT_EQ(faces::without_effect_on_trainer(given), Names{});
   given.values.data.train_sampling_strategy = SamplingStrategy::group_by_length;
   EXPECT_EQ(faces::without_effect_on_trainer(given), Names{"train_sampling_strategy group_by_length"});
+}
+
+TEST(TrainerSettings, what_is_refused_is_refused_by_name) {
+  EXPECT_NO_THROW(faces::check_trainer_settings({}));
+  for (const auto& [name, text] : {std::pair("tokens_per_batch", "64"), std::pair("batch_size_schedule", "8,8,100")}) {
+    ASSERT_TRUE(is_refused(name));
+    RunConfig config;
+    ASSERT_EQ(config::find_field(name)->set(config, text), std::nullopt);
+    try {
+      faces::check_trainer_settings(config);
+      ADD_FAILURE() << name;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    }
+  }
 }
 
 /// The sources that tessera::Trainer runs through, as one text.
@@ -107,7 +128,7 @@ TEST(TrainerSettings, what_is_named_is_not_read) {
   const std::string trainer = sources({"tessera/faces/trainer.cpp", "tessera/faces/trainer_saves.cpp",
                                        "tessera/faces/training.cpp", "tessera/train/core"});
   for (const config::Field& field : config::fields()) {
-    if (!is_followed(field.name)) {
+    if (!is_followed(field.name) && !is_refused(field.name)) {
       EXPECT_FALSE(reads(trainer, field.name)) << field.name;
     }
   }
