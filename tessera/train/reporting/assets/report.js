@@ -159,7 +159,7 @@
   const rankNames = Array.from({length: ranks}, (_, r) => 'rank ' + r), rankColors = Array.from({length: ranks}, (_, r) => palette[r % 4]);
   chart('shares', shared.map(l => [l.step, ...l.batch_shares]), rankNames, rankColors, count, {includeZero: true, stepPlot: true});
   chart('idle', shared.map(l => [l.step, ...l.idle_by_rank]), rankNames, rankColors, percent, {includeZero: true});
-  matchMedia('(prefers-color-scheme: dark).addEventListener('change', () => {
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
     for (const {graph, colors} of graphs)
       graph.updateOptions({colors: colors.map(color), gridLineColor: color('--grid'), axisLineColor: color('--line')});
   });
