@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/report.h>
+#include <tests/paths.h>
 
 namespace tessera::train {
 namespace {
@@ -69,6 +72,37 @@ TEST(Report, TextCannotBreakOutOfItsElement) {
   const std::string page = render(report);
   EXPECT_EQ(page.find("<script>alert"), std::string::npos);
   EXPECT_EQ(data_of(page).at("sample").at("text").as_string(), report.sample_text);
+}
+
+/// A script with a mistake shows an empty page. No interpreter is at hand: our own script keeps its quotation marks,
+/// brackets and braces in pairs, strings on one line.
+TEST(Report, TheScriptsMarksComeInPairs) {
+  const std::string script = read_file(testing::source_path("tessera/train/reporting/assets/report.js"));
+  std::string open;
+  std::size_t number = 0;
+  for (const std::string& line : split(script, '\n')) {
+    ++number;
+    char quote = 0;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const char c = line[i];
+      if (quote != 0) {
+        if (c == '\\') ++i;
+        if (c == quote) quote = 0;
+      } else if (c == '/' && i + 1 < line.size() && line[i + 1] == '/') {
+        break;
+      } else if (c == '\'' || c == '"' || c == '`') {
+        quote = c;
+      } else if (c == '(' || c == '[' || c == '{') {
+        open += c == '(' ? ')' : c == '[' ? ']' : '}';
+      } else if (c == ')' || c == ']' || c == '}') {
+        ASSERT_FALSE(open.empty()) << "report.js:" << number << ": " << line;
+        ASSERT_EQ(open.back(), c) << "report.js:" << number << ": " << line;
+        open.pop_back();
+      }
+    }
+    ASSERT_EQ(quote, 0) << "report.js:" << number << ": " << line;
+  }
+  EXPECT_EQ(open, "");
 }
 
 TEST(Report, NeedsNoNetwork) {
