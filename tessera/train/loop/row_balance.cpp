@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include <tessera/base/text.h>
+#include <tessera/launch/agent/oom.h>
 #include <tessera/train/reporting/metrics.h>
 
 namespace tessera::train {
@@ -30,8 +33,17 @@ std::int64_t available_bytes() {
     if (in >> kibibytes && name == "MemAvailable:") bytes = kibibytes * 1024;
     std::getline(in, unit);
   }
-  const auto limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
-  if (limit && used) bytes = std::min(bytes, std::max<std::int64_t>(0, *limit - *used));
+  // "max" (v2) is no number, and v1 says "no limit" with a huge one.
+  const std::string counter = launch::oom_counter_file([] {
+    std::ifstream own("/proc/self/cgroup");
+    return std::string(std::istreambuf_iterator<char>(own), {});
+  }());
+  const std::string folder = counter.substr(0, counter.find_last_of('/') + 1);
+  for (const auto& [most, now] :
+       {std::pair("memory.max", "memory.current"), std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
+    const auto limit = number_in(folder + most), used = number_in(folder + now);
+    if (limit && used) bytes = std::min(bytes, std::max<std::int64_t>(0, *limit - *used));
+  }
   return bytes;
 }
 

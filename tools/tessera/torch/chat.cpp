@@ -26,7 +26,7 @@ const std::string chat_help = concat(
     "  --model_name_or_path DIR  folder with config.json, model.safetensors,\n"
     "                            tokenizer.json; or a LoRA adapter's folder (PEFT)\n"
     "  --tokenizer_name NAME     another tokenizer: a folder, a tokenizer.json, byte\n"
-    "  --chat_template FILE      another template (Jinja)\n"
+    "  --chat_template FILE      another template (Jinja), or its text\n"
     "  --system TEXT             how to answer\n"
     "  --max_new_tokens N        most tokens of an answer [1000]\n",
     answer_help, "\nIn the conversation:\n");
@@ -56,11 +56,12 @@ class Conversation {
     return true;
   }
 
-  /// Prints the answer as it comes. A question that the template refuses throws InputError and is not kept.
-  void ask(const std::string& question) {
+  /// Prints the answer as it comes. A question that the template refuses throws InputError and is not kept. Returns
+  /// whether the conversation goes on: SIGTERM ends the program, not the answer alone.
+  bool ask(const std::string& question) {
     turns_.push_back({question, ""});
     try {
-      answer();
+      return answer();
     } catch (const InputError&) {
       turns_.pop_back();
       throw;
@@ -99,7 +100,7 @@ class Conversation {
     }
   }
 
-  void answer() {
+  bool answer() {
     const std::vector<std::int32_t> ids = prompt();
     train::TextStream stream(*answerer_.tokenizer, ids);
     std::string said;
@@ -120,6 +121,7 @@ class Conversation {
     if (isatty(STDERR_FILENO) != 0 && !made.empty())
       log::info(made.size(), " tokens, ", format_real(static_cast<double>(made.size()) / seconds, 3), " tok/s");
     turns_.back().answer = said;
+    return signals.requested() != train::StopRequest::terminate;
   }
 
   const Answerer& answerer_;
@@ -174,7 +176,7 @@ int chat(const Arguments& arguments) {
       continue;
     }
     try {
-      conversation.ask(line);
+      if (!conversation.ask(line)) return static_cast<int>(ExitCode::stopped);
     } catch (const InputError& error) {
       if (!terminal) throw;
       log::warning(error.what());

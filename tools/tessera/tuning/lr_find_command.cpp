@@ -14,8 +14,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <optional>
 
 namespace tessera::tool {
@@ -102,26 +100,6 @@ void write_csv(const std::string& path, const plan::RangeTest& test) {
   write_file_atomically(path, text);
 }
 
-/// A folder that goes when the command ends.
-class TestFolder {
- public:
-  TestFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tessera-lr-find-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw Error(concat("no folder can be made at ", pattern));
-    path_ = pattern;
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 }  // namespace
 
 int lr_find_command(const Arguments& given) {
@@ -140,7 +118,7 @@ int lr_find_command(const Arguments& given) {
   for (const char* name :
        {"output_dir", "max_steps", "lr_scheduler_type", "lr_scheduler_kwargs", "resume_from_checkpoint"})
     if (take(flags, name)) throw InputError(concat("tessera lr-find sets --", name, " itself: leave it out"));
-  const TestFolder folder;
+  const TemporaryFolder folder("tessera-lr-find");
   for (const std::string& word :
        {std::string("--output_dir"), folder.path(), std::string("--overwrite_output_dir"), std::string("--max_steps"),
         concat(*steps), std::string("--lr_scheduler_type"), std::string("lr_range_test"),
