@@ -20,7 +20,7 @@ if "gtest_output" in given:
     suites = [{"name": "S", "testsuite": tests}]
     json.dump({"tests": len(names), "failures": len(failing), "errors": 0, "testsuites": suites},
               open(given["gtest_output"].removeprefix("json:"), "w"))
-sys.exit(bool(failing))
+sys.exit(bool(failing) or int("$2" == "dies"))
 PROGRAM
   chmod +x "$build/tests/$1_tests"
 }
@@ -36,9 +36,13 @@ program calm "a b c" "" ""
 program shaky "d" "e f g" ""
 program nervous "" "h" ""
 program broken "i" "j" "k"
+program dying "dies" "" ""
 expect 0 calm "3 passed, 0 failed"
 expect 0 calm,shaky "flaky: S.e, S.f, S.g" "7 passed, 0 failed"
 expect 1 calm,shaky,nervous "4 flaky tests count as failures: more than 3 in one run" "flaky: S.h, S.e, S.f, S.g" \
   "4 passed, 4 failed"
-expect 1 broken "1 passed, 2 failed"  # what fails alone, too, is a failure, and so are those tried with it
+expect 1 broken "failed: $build/tests/broken_tests: S.j" "failed: $build/tests/broken_tests: S.k" \
+  "1 passed, 2 failed"  # what fails alone, too, is a failure, and so are those tried with it
+expect 1 dying "failed: $build/tests/dying_tests: all tests passed, but the program ended with exit status 1" \
+  "1 passed, 1 failed"
 expect 1 none "0 passed, 0 failed"
