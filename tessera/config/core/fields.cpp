@@ -380,6 +380,10 @@ const std::vector<Field>& table() {
                                "DeepSpeed's stage: 1 divides optimizer states over the processes, 2 also gradients, "
                                "3 also parameters"),
       sharding<&S::strategy>("strategy", words<Strategy>(), "the same in one word (zero3 is full_shard)"),
+      sharding<&S::auto_strategy>("auto_strategy", anything(),
+                                  "strategy, mesh and recomputation are chosen by the planner; --strategy auto"),
+      sharding<&S::memory_check>("memory_check", words<MemoryCheck>(),
+                                 "what becomes of a run whose predicted memory exceeds what there is"),
       sharding<&S::shard_group_size>("shard_group_size", at_least(1),
                                      "processes that divide one copy among them, the others hold copies (HSDP); unset: "
                                      "all, for hybrid_shard those of one host"),
@@ -449,6 +453,8 @@ const std::vector<Field>& table() {
       output<&W::report_to>("report_to", words<ReportTo>(), "where metrics go besides metrics.jsonl and report.html"),
       output<&W::metrics_file>("metrics_file", anything("FILE"),
                                "the newest numbers in Prometheus' text form, for node_exporter's textfile collector"),
+      output<&W::metrics_port>("metrics_port", at_least(0, 65535),
+                               "serve them at http://127.0.0.1:PORT/metrics; 0 = no"),
       output<&W::logging_dir>("logging_dir", anything("DIR"), "of TensorBoard events; unset: OUT/runs"),
       output<&W::profile>("profile", anything(), "write trace.json: a timeline of all ranks for Perfetto"),
       output<&W::hf_loss_scale>("hf_loss_scale", anything(),

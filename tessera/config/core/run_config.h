@@ -145,6 +145,8 @@ struct ShardingConfig {
   std::string fsdp_config;            ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
   std::int64_t zero_stage = -1;       ///< DeepSpeed's number, 0 to 3; -1: not given
   Strategy strategy = Strategy::ddp;  ///< what all of these end in
+  bool auto_strategy = false;         ///< "--strategy auto": the planner chooses strategy and mesh at the start
+  MemoryCheck memory_check = MemoryCheck::refuse;  ///< what becomes of a run that the planner says cannot fit
   std::int64_t shard_group_size = 0;  ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
   Offload cpu_offload = Offload::none;
   std::string offload_folder;  ///< offloaded memory is mapped from its files (CPU); empty: TMPDIR
@@ -183,6 +185,7 @@ struct OutputConfig {
   LogFormat log_format = LogFormat::hf;
   ReportTo report_to = ReportTo::tensorboard;  ///< metrics.jsonl and report.html are always written
   std::string metrics_file;                    ///< newest numbers in Prometheus' text form; empty: none
+  std::int64_t metrics_port = 0;               ///< the same at http://127.0.0.1:PORT/metrics; 0: none
   std::string logging_dir;                     ///< TensorBoard events; empty: OUT/runs
   bool hf_loss_scale = false;                  ///< report loss x (T-1)/T, as transformers' Trainer does
   SaveStrategy save_strategy = SaveStrategy::steps;

@@ -76,6 +76,11 @@ const WordTable& words_of(BatchRule) {
   return words;
 }
 
+const WordTable& words_of(MemoryCheck) {
+  static const WordTable words = {{"refuse", "warn", "off"}};
+  return words;
+}
+
 const WordTable& words_of(AutoWrap) {
   static const WordTable words = {{"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}};
   return words;

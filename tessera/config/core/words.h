@@ -73,6 +73,10 @@ const WordTable& words_of(RouterLossForm);
 enum class TokenDrop : unsigned char { probs, position };
 const WordTable& words_of(TokenDrop);
 
+/// What becomes of a run that is predicted not to fit into memory.
+enum class MemoryCheck : unsigned char { refuse, warn, off };
+const WordTable& words_of(MemoryCheck);
+
 /// How the learning rate follows the number of rows per step: not at all, with it (Goyal et al. 2017), or with its
 /// square root (Krizhevsky 2014; Adam).
 enum class BatchRule : unsigned char { none, linear, square_root };
