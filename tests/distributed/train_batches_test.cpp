@@ -3,38 +3,55 @@
 
 #include "resume_jobs.h"
 
-#include <sched.h>
-#include <atomic>
+#include <ATen/record_function.h>
+
 #include <cmath>
+#include <ctime>
+#include <memory>
 #include <numeric>
 #include <optional>
-#include <thread>
 
 namespace tessera::testing {
 namespace {
 
-/// While it lives, this process has one core, and other threads of it work on that core, too.
+/// While it lives, every operation of this process takes `factor` times its time: work, not waiting, so that a machine
+/// which others use as well cannot hide it.
 class SlowedDown {
  public:
-  explicit SlowedDown(int threads) {
-    cpu_set_t here;
-    CPU_ZERO(&here);
-    CPU_SET(sched_getcpu(), &here);
-    sched_setaffinity(0, sizeof here, &here);
-    for (int i = 0; i < threads; ++i)
-      threads_.emplace_back([this] {
-        while (!ends_) {
-        }
-      });
+  explicit SlowedDown(int factor) {
+    factor_ = factor;
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}));
   }
-  ~SlowedDown() {
-    ends_ = true;
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~SlowedDown() { at::removeCallback(handle_); }
+  SlowedDown(const SlowedDown&) = delete;
+  SlowedDown& operator=(const SlowedDown&) = delete;
 
  private:
-  std::atomic<bool> ends_ = false;
-  std::vector<std::thread> threads_;
+  struct Begin : at::ObserverContext {
+    std::int64_t ns = 0;
+  };
+  static std::int64_t own_ns() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+  }
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&) {
+    if (depth_++ > 0) return nullptr;  // a part of another operation
+    auto context = std::make_unique<Begin>();
+    context->ns = own_ns();
+    return context;
+  }
+  static void end(const at::RecordFunction&, at::ObserverContext* context) {
+    --depth_;
+    if (context == nullptr) return;
+    const std::int64_t begun = static_cast<Begin*>(context)->ns, ends = own_ns() + (factor_ - 1) * (own_ns() - begun);
+    while (own_ns() < ends) {
+    }
+  }
+
+  static inline int factor_ = 1;
+  static inline thread_local int depth_ = 0;
+  at::CallbackHandle handle_;
 };
 
 class TrainBatches : public ResumeJobs {
@@ -51,7 +68,7 @@ class TrainBatches : public ResumeJobs {
     write_file_atomically(path("examples.jsonl"), lines);
   }
 
-  /// `slow`: the rank that others keep from its core, or -1.
+  /// `slow`: the rank whose operations take longer, or -1.
   void train_on(const std::string& output, int ranks, std::int64_t steps, const Words& more, int slow = -1) const {
     const RunConfig run = config(output, steps, more);
     run_ranks(
@@ -59,7 +76,7 @@ class TrainBatches : public ResumeJobs {
         [&](comm::World& world) {
           be_quiet();
           std::optional<SlowedDown> burden;
-          if (world.rank() == slow) burden.emplace(3);
+          if (world.rank() == slow) burden.emplace(4);
           EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << output;
         },
         time_limit(90));

@@ -1,0 +1,129 @@
+/// \file
+/// tessera chat in a terminal: what Ctrl-C, Ctrl-D and SIGTERM do there. The terminal is a pseudo-terminal.
+
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include <tessera/base/clock.h>
+
+#include "program.h"
+
+namespace tessera::testing {
+namespace {
+
+/// A program whose terminal is ours; killed at the end if it still runs.
+class InTerminal {
+ public:
+  explicit InTerminal(const Strings& command) {
+    pid_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+    if (pid_ != 0) return;
+    setenv("OMP_NUM_THREADS", "1", 1);
+    std::vector<char*> words;
+    for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    execv(words[0], words.data());
+    _exit(127);
+  }
+  ~InTerminal() {
+    if (!ended_) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(terminal_);
+  }
+  InTerminal(const InTerminal&) = delete;
+  InTerminal& operator=(const InTerminal&) = delete;
+
+  void type(const std::string& keys) const {
+    EXPECT_EQ(write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
+  void signal(int number) const { kill(pid_, number); }
+
+  /// Reads on until what was read since the last call holds `words`; false after ten seconds or at the end.
+  bool shows(const std::string& words) {
+    const std::int64_t begin_ns = monotonic_ns();
+    while (!contains(seen_, words)) {
+      pollfd ready = {terminal_, POLLIN, 0};
+      char bytes[4096];
+      if (seconds_since(begin_ns) > 10) return false;
+      if (poll(&ready, 1, 100) <= 0) continue;
+      const ssize_t n = read(terminal_, bytes, sizeof bytes);
+      if (n <= 0) return false;  // EIO: the program has ended
+      seen_.append(bytes, static_cast<std::size_t>(n));
+    }
+    seen_.erase(0, seen_.find(words) + words.size());
+    return true;
+  }
+  const std::string& seen() const { return seen_; }
+
+  /// The exit status, 128 + number for a signal; what it still writes is read, so that it does not wait for us.
+  int ends() {
+    shows("these words are never written");
+    int status = 0;
+    const std::int64_t begin_ns = monotonic_ns();
+    while (waitpid(pid_, &status, WNOHANG) == 0)
+      if (seconds_since(begin_ns) > 10) return -1;
+    ended_ = true;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  int terminal_ = -1;
+  pid_t pid_ = -1;
+  bool ended_ = false;
+  std::string seen_;
+};
+
+class ChatTerminalTest : public ToolTest {
+ protected:
+  /// A model that was taught nothing, has room for a long answer and never ends one.
+  ChatTerminalTest() {
+    write_file_atomically(at("plain.jinja"), "{% for m in messages %}{{ m.content }}{% endfor %}");
+    Strings making = training("model", batch(1, 1, 1));
+    for (std::string& word : making)
+      if (contains(word, "n_positions=64")) word.replace(word.find("n_positions=64"), 14, "n_positions=40000");
+    const auto made = tessera(making);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+  }
+  Strings talking() const {
+    return {program, "chat", "--greedy", "--model_name_or_path", at("model"), "--chat_template", at("plain.jinja"),
+            "--max_new_tokens", "20000"};
+  }
+};
+
+TEST_F(ChatTerminalTest, ControlCEndsAnAnswerThenTheProgram) {
+  InTerminal chat(talking());
+  ASSERT_TRUE(chat.shows("> ")) << chat.seen();
+  chat.type("and?\n");
+  ASSERT_TRUE(chat.shows("and?\r\n")) << chat.seen();
+  usleep(200'000);  // the answer is under way
+  chat.type("\x03");
+  ASSERT_TRUE(chat.shows(" tok/s")) << "the answer ended: " << chat.seen();
+  ASSERT_TRUE(chat.shows("> ")) << "and the next question is asked for: " << chat.seen();
+  chat.type("/undo\n/undo\n");
+  ASSERT_TRUE(chat.shows("nothing has been said yet")) << "what was said until then was kept: " << chat.seen();
+  chat.type("\x03");
+  EXPECT_EQ(chat.ends(), 128 + SIGINT);
+}
+
+TEST_F(ChatTerminalTest, ControlDEndsItAndSigtermDoesInAnAnswer) {
+  InTerminal calm(talking());
+  ASSERT_TRUE(calm.shows("> ")) << calm.seen();
+  calm.type("\x04");
+  EXPECT_EQ(calm.ends(), 0);
+
+  InTerminal stopped(talking());
+  ASSERT_TRUE(stopped.shows("> ")) << stopped.seen();
+  stopped.type("and?\n");
+  ASSERT_TRUE(stopped.shows("and?\r\n")) << stopped.seen();
+  usleep(200'000);
+  stopped.signal(SIGTERM);
+  EXPECT_EQ(stopped.ends(), 3) << "stopped on request";
+}
+
+}  // namespace
+}  // namespace tessera::testing
