@@ -38,7 +38,7 @@ def ended(code):
 
 
 def google_test(program):
-    """(passed, failed, skipped, output, names of flaky tests, where one was skipped and why, what failed) of a GoogleTest program."""
+    """(passed, failed, skipped, output, flaky tests, what was skipped and why, what failed) of a GoogleTest program."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         code, text = execute([program, f"--gtest_output=json:{out.name}", "--gtest_brief=1"])
         try:

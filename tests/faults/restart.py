@@ -2,11 +2,12 @@
 """kill -9 of one rank of a small training with --max_restarts: how long until the first new step?
 
     tests/faults/restart.py [--build DIR] [--trials 3 | --full] [--ranks 4] [--peers /opt/peers]
+                            [--text FILE --tokenizer FOLDER]
 
 One job is hurt again and again. The time runs from the kill to the line of the first step of the next generation.
 With --peers (a Python environment with torch; also the variable PEERS) torchrun's time for a small model is measured
 beside it, --peer_trials times. One row each; exit code 1 when ours fails its bar: p95 <= 3 s, every restart from the
-newest checkpoint.
+newest checkpoint. With --text the training reads that file, however large; its tokens are kept in TESSERA_CACHE.
 """
 import os
 import random
@@ -23,16 +24,21 @@ import training
 parser = job.arguments(__doc__, trials=3, full=50)
 parser.add_argument("--peers", default=os.environ.get("PEERS", ""))
 parser.add_argument("--peer_trials", type=int, default=3)
+parser.add_argument("--text", default="")
+parser.add_argument("--tokenizer", default="byte")
 options = parser.parse_args()
 chance = random.Random(options.seed)
 folder = tempfile.mkdtemp(prefix="tessera-restart-")
 
-with open(os.path.join(folder, "text.txt"), "w") as file:
-    for i in range(3000):
-        file.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
+text = options.text or os.path.join(folder, "text.txt")
+if not options.text:
+    with open(text, "w") as file:
+        for i in range(3000):
+            file.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
+vocabulary = "vocab_size=257,bos_token_id=256,eos_token_id=256" if options.tokenizer == "byte" else "vocab_size=50304"
 work = job.Job([os.path.join(options.build, "tessera"), "train", "--config_name", "gpt2-tiny", "--config_overrides",
-                "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
-                "--tokenizer_name", "byte", "--train_file", os.path.join(folder, "text.txt"), "--block_size", "32",
+                "n_layer=2,n_embd=32,n_head=2,n_positions=64," + vocabulary,
+                "--tokenizer_name", options.tokenizer, "--train_file", text, "--block_size", "32",
                 "--per_device_train_batch_size", "2", "--max_steps", "1000000", "--logging_steps", "1",
                 "--save_steps", "20", "--save_total_limit", "2", "--output_dir", os.path.join(folder, "out"),
                 "--num_processes", str(options.ranks), "--max_restarts", str(options.trials)])
@@ -40,7 +46,7 @@ step_line = r"'loss': "
 saved_line = r"saved .*checkpoint-(\d+)"
 times, resumed, wrong = [], 0, []
 at = 0
-if not work.wait_for(step_line, timeout=120):
+if not work.wait_for(step_line, timeout=120 if not options.text else 7200):
     sys.exit("the training did not begin:\n" + work.text())
 for trial in range(options.trials):
     # A checkpoint more than before, and a random moment after it.
