@@ -62,22 +62,7 @@ Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config) : activation(config.activation) {
 
 at::Tensor Gpt2Mlp::forward(const at::Tensor& x, const ForwardContext& context) {
   const at::Tensor u = c_fc->project(x, context.between_layers());  // [B, T, n_inner]
-  at::Tensor active;
-  switch (activation) {
-    case Activation::gelu_tanh:
-      active = nn::bias_gelu_tanh(u, c_fc->bias);
-      break;
-    case Activation::gelu_erf:
-      active = at::gelu(u + c_fc->bias);
-      break;
-    case Activation::relu:
-      active = at::relu(u + c_fc->bias);
-      break;
-    case Activation::silu:
-      active = at::silu(u + c_fc->bias);
-      break;
-  }
-  return c_proj->project(active, context.random);
+  return c_proj->project(activated(activation, u, c_fc->bias), context.random);
 }
 
 Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : index(index), dropout(config.resid_pdrop) {

@@ -5,22 +5,6 @@
 #include <cmath>
 
 namespace tessera::models {
-namespace {
-
-Activation activation(const Value& json) {
-  const Value* v = given(json, "activation_function");
-  if (!v) return Activation::gelu_tanh;
-  const std::string& name = v->as_string();
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
-  if (name == "gelu") return Activation::gelu_erf;
-  if (name == "relu") return Activation::relu;
-  if (name == "silu" || name == "swish") return Activation::silu;
-  throw InputError(concat(v->where().str(), ": activation_function \"", name,
-                          "\" is not supported; one of gelu_new, gelu_pytorch_tanh, gelu, relu, silu is"));
-}
-
-}  // namespace
-
 double Gpt2Config::attention_scale(std::int64_t index) const {
   double scale = scale_attn_weights ? 1 / std::sqrt(static_cast<double>(n_embd / n_head)) : 1;
   if (scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(index + 1);
@@ -36,7 +20,7 @@ Gpt2Config parse_gpt2_config(const Value& json) {
   c.n_positions = positive(json, !json.find("n_positions") && json.find("n_ctx") ? "n_ctx" : "n_positions");
   c.vocab_size = positive(json, "vocab_size");
   c.n_inner = positive_or(json, "n_inner", 4 * c.n_embd);
-  c.activation = activation(json);
+  c.activation = read_activation(json, "activation_function", Activation::gelu_tanh);
   c.resid_pdrop = probability(json, "resid_pdrop", 0.1);
   c.embd_pdrop = probability(json, "embd_pdrop", 0.1);
   c.attn_pdrop = probability(json, "attn_pdrop", 0.1);

@@ -3,11 +3,10 @@
 /// The members of GPT-2's config.json that the model uses (transformers/models/gpt2/configuration_gpt2.py).
 
 #include <tessera/base/value.h>
+#include <tessera/models/activation.h>
 #include <cstdint>
 
 namespace tessera::models {
-
-enum class Activation { gelu_tanh, gelu_erf, relu, silu };
 
 struct Gpt2Config {
   std::int64_t n_layer, n_embd, n_head, n_positions, vocab_size;  ///< needed

@@ -5,7 +5,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/hash.h>
 #include <tessera/nn/embedding.h>
-#include <tessera/nn/rms_norm.h>
 
 namespace tessera::models {
 
@@ -47,24 +46,6 @@ void Linear::add_lora(const std::string& name, std::int64_t r, double alpha, dou
   lora_scale = alpha / static_cast<double>(r);
   lora_dropout = dropout;
   lora_number_ = fnv1a(name);
-}
-
-RmsNorm::RmsNorm(std::int64_t size, double eps, bool from_one) : eps(eps), from_one(from_one) {
-  weight = register_parameter("weight", at::empty({size}));
-}
-
-at::Tensor RmsNorm::forward(const at::Tensor& x) {
-  if (!from_one) return nn::rms_norm(x, weight, eps);
-  const auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return nn::rms_norm(x.to(wide), 1 + weight.to(wide), eps).to(x.scalar_type());
-}
-
-nn::ResidualNorm RmsNorm::add(const at::Tensor& x, const at::Tensor& delta) {
-  if (!from_one) return nn::add_rms_norm(x, delta, weight, eps);
-  if (x.scalar_type() == weight.scalar_type() && x.scalar_type() == at::kFloat)
-    return nn::add_rms_norm(x, delta, 1 + weight, eps);
-  const at::Tensor sum = delta.defined() ? x + delta : x;
-  return {sum, forward(sum)};
 }
 
 LayerNorm::LayerNorm(std::int64_t size, double eps) : eps(eps) {

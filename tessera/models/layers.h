@@ -56,17 +56,6 @@ struct LayerNorm : torch::nn::Module {
   double eps;
 };
 
-/// Root-mean-square normalisation: weight [C]. With `from_one` the factor is 1 + weight, in fp32 at least (Gemma).
-struct RmsNorm : torch::nn::Module {
-  RmsNorm(std::int64_t size, double eps, bool from_one = false);
-  at::Tensor forward(const at::Tensor& x);  ///< [..., C] -> [..., C]
-  /// x + delta (x itself when delta is undefined), and its normalisation.
-  nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta);
-  at::Tensor weight;
-  double eps;
-  bool from_one;
-};
-
 /// A CPU generator keyed by (seed, name): what it draws does not depend on order, threads or ranks.
 at::Generator generator_by_name(std::uint64_t seed, const std::string& name);
 /// Fills with N(0, std) from generator_by_name.

@@ -3,10 +3,11 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/models/config_value.h>
+#include <tessera/models/decoders/gpt_neox.h>
+#include <tessera/models/decoders/phi3.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/models/latent_attention.h>
 #include <tessera/models/moe_mlp.h>
-#include <tessera/models/phi3.h>
 #include <tessera/models/registry.h>
 #include <tessera/nn/nn.h>
 #include <charconv>
@@ -23,20 +24,27 @@ ModelPart mixtral_part(ModelPart::Kind kind, std::int64_t block) {
   if (kind != ModelPart::Kind::mlp) return part(kind, block);
   return {kind, block, concat("model.layers.", block, ".block_sparse_moe")};
 }
+ModelPart neox_part(ModelPart::Kind kind, std::int64_t block) {
+  static constexpr std::string_view ends[] = {"", ".attention", ".mlp"};
+  return {kind, block, concat("gpt_neox.layers.", block, ends[static_cast<std::size_t>(kind)])};
+}
+/// What names the parts of a model with these names of modules.
+ModelPart (*part_of(const DecoderNames& names))(ModelPart::Kind kind, std::int64_t block) {
+  if (names.model == std::string_view("gpt_neox")) return neox_part;
+  return names.mlp == std::string_view("mlp") ? part : mixtral_part;
+}
 
 /// Norms of q and k over all heads at once, and bounds.
-at::Tensor normed_whole(const at::Tensor& x, const std::shared_ptr<RmsNorm>& norm, double clip) {
+at::Tensor normed_whole(const at::Tensor& x, const std::shared_ptr<Norm>& norm, double clip) {
   const at::Tensor y = norm ? norm->forward(x) : x;
   return clip > 0 ? y.clamp(-clip, clip) : y;
 }
 
-std::shared_ptr<RmsNorm> norm_of(const LlamaConfig& c, std::int64_t size) {
-  return std::make_shared<RmsNorm>(size, c.norms.eps, c.norms.from_one);
-}
-
 /// The first numbers of each head, as many as the table is for, are turned.
-at::Tensor rotated(const at::Tensor& x, const nn::RotaryTable& table) {
+at::Tensor rotated(const at::Tensor& x, const nn::RotaryTable& table, bool interleaved) {
   const std::int64_t turned = 2 * table.cos.size(-1);
+  // Our rotation wants first halves, then second halves; scores do not depend on the order of a head's numbers.
+  if (interleaved) return rotated(x.unflatten(3, {turned / 2, 2}).transpose(3, 4).flatten(3), table, false);
   if (turned == x.size(3)) return nn::rotary(x, table);
   return at::cat({nn::rotary(x.slice(3, 0, turned), table), x.slice(3, turned)}, 3);
 }
@@ -50,12 +58,15 @@ CausalHeads::CausalHeads(const LlamaConfig& c, std::int64_t index)
       scale(c.score_scale),
       softcap(c.caps.scores),
       dropout(c.attention_dropout),
-      rotation(c.rotations[static_cast<std::size_t>(index)]) {}
+      rotation(c.rotations[static_cast<std::size_t>(index)]),
+      interleaved(c.interleaved) {}
 
 at::Tensor CausalHeads::mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const LlamaContext& context, std::int64_t first_head, bool training) const {
   const nn::RotaryTable& table = rotation == LayerRope::local ? context.local_rotary : context.rotary;
-  const auto turned = [&](const at::Tensor& x) { return rotation == LayerRope::none ? x : rotated(x, table); };
+  const auto turned = [&](const at::Tensor& x) {
+    return rotation == LayerRope::none ? x : rotated(x, table, interleaved);
+  };
   const at::Tensor queries = turned(q), keys = turned(k);
   const nn::AttentionOptions options{.scale = scale,
                                      .softcap = softcap,
@@ -76,8 +87,8 @@ LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index) : heads
   o_proj = register_module("o_proj", std::make_shared<Linear>(queries, c.hidden, c.output_bias));
   if (!c.query_key_norm) return;
   const bool wide = c.norm_of_all_heads;
-  q_norm = register_module("q_norm", norm_of(c, wide ? queries : c.head_size));
-  k_norm = register_module("k_norm", norm_of(c, wide ? keys : c.head_size));
+  q_norm = register_module("q_norm", make_norm(c.norms, wide ? queries : c.head_size));
+  k_norm = register_module("k_norm", make_norm(c.norms, wide ? keys : c.head_size));
 }
 
 at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& context) {
@@ -85,7 +96,7 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
   const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, heads.size}); };
   const nn::RandomPlace place = context.between_layers();
   const bool whole = q_norm && q_norm->weight.size(0) != heads.size;
-  const auto projected = [&](Linear& map, const std::shared_ptr<RmsNorm>& norm) {
+  const auto projected = [&](Linear& map, const std::shared_ptr<Norm>& norm) {
     const at::Tensor y = map.forward(x, place);
     return split(whole || clip > 0 ? normed_whole(y, whole ? norm : nullptr, clip) : y);
   };
@@ -102,60 +113,81 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
 LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
     : index(index),
       residual_factor(c.multipliers.residual),
-      residual_dropout(c.residual_dropout),
-      part(c.mixtral_names ? mixtral_part : models::part) {
+      drops(c.drops),
+      residual(c.residual),
+      part(part_of(c.names)) {
+  const auto attention = [&]<class Kind>(std::shared_ptr<Kind> made) {
+    self_attn = register_module(c.names.attention, std::move(made));
+  };
   if (c.latent)
-    self_attn = register_module("self_attn", std::make_shared<LatentAttention>(c, index));
+    attention(std::make_shared<LatentAttention>(c, index));
   else if (c.packed)
-    self_attn = register_module("self_attn", std::make_shared<PackedAttention>(c, index));
+    attention(std::make_shared<PackedAttention>(c, index));
+  else if (c.query_key_value)
+    attention(std::make_shared<NeoxAttention>(c, index));
   else
-    self_attn = register_module("self_attn", std::make_shared<LlamaAttention>(c, index));
+    attention(std::make_shared<LlamaAttention>(c, index));
+  const auto transform = [&]<class Kind>(std::shared_ptr<Kind> made) {
+    mlp = register_module(c.names.mlp, std::move(made));
+  };
   if (c.sparse(index))
-    mlp = register_module(c.mixtral_names ? "block_sparse_moe" : "mlp",
-                          std::make_shared<MoeMlp>(*c.moe, c.hidden, index));
+    transform(std::make_shared<MoeMlp>(*c.moe, c.hidden, index));
   else if (c.packed)
-    mlp = register_module("mlp", std::make_shared<PackedMlp>(c.hidden, c.intermediate, c.gate));
+    transform(std::make_shared<PackedMlp>(c.hidden, c.intermediate, c.gate));
+  else if (!c.gated)
+    transform(std::make_shared<PlainMlp>(c.hidden, c.intermediate, c.mlp_bias, c.activation, c.names.up, c.names.down));
   else
-    mlp = register_module("mlp", std::make_shared<GatedMlp>(c.hidden, c.intermediate, c.mlp_bias, c.gate));
-  const auto norm = [&](const char* name) { return register_module(name, norm_of(c, c.hidden)); };
+    transform(std::make_shared<GatedMlp>(c.hidden, c.intermediate, c.mlp_bias, c.gate));
+  const auto norm = [&](const char* name) { return register_module(name, make_norm(c.norms, c.hidden)); };
   const NormForm& form = c.norms;
   if (form.before) before_attention = norm("input_layernorm");
   if (form.after) after_attention = norm("post_attention_layernorm");
-  if (form.before) before_mlp = norm(form.after ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+  if (form.before && c.residual != Residual::parallel_one)
+    before_mlp = norm(form.after ? "pre_feedforward_layernorm" : "post_attention_layernorm");
   if (form.after) after_mlp = norm("post_feedforward_layernorm");
 }
 
-at::Tensor LlamaDecoderLayer::branch(const at::Tensor& y, const std::shared_ptr<RmsNorm>& after,
-                                     const LlamaContext& context, ForwardContext::Draw draw) const {
+at::Tensor LlamaDecoderLayer::branch(const at::Tensor& y, const std::shared_ptr<Norm>& after,
+                                     const LlamaContext& context, ForwardContext::Draw draw, double dropped) const {
   at::Tensor delta = after ? after->forward(y) : y;
   if (residual_factor != 1) delta = delta * residual_factor;
-  if (!is_training() || residual_dropout == 0) return delta;
-  return nn::dropout(delta, residual_dropout, context.between_layers(draw, index));
+  if (!is_training() || dropped == 0) return delta;
+  return nn::dropout(delta, dropped, context.between_layers(draw, index));
 }
 
 at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context) {
   const auto attend = [attn = self_attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
   const auto transform = [mlp = mlp, context](const at::Tensor& h) { return mlp->forward(h, *context); };
+  const auto attended = [&](const at::Tensor& h) {
+    return branch(context->run(part, ModelPart::Kind::attention, index, attend, h), after_attention, *context,
+                  ForwardContext::Draw::attention, drops.attention);
+  };
+  const auto transformed = [&](const at::Tensor& h) {
+    return branch(context->run(part, ModelPart::Kind::mlp, index, transform, h), after_mlp, *context,
+                  ForwardContext::Draw::mlp, drops.mlp);
+  };
   const nn::ResidualNorm first = before_attention ? before_attention->add(x, {}) : nn::ResidualNorm{x, x};
-  const at::Tensor attention = branch(context->run(part, ModelPart::Kind::attention, index, attend, first.normed),
-                                      after_attention, *context, ForwardContext::Draw::attention);
+  if (residual != Residual::serial) {
+    const at::Tensor both =
+        attended(first.normed) + transformed(before_mlp ? before_mlp->forward(first.sum) : first.normed);
+    return nn::add_bias(first.sum, both, {});
+  }
+  const at::Tensor attention = attended(first.normed);
   nn::ResidualNorm second;
   if (before_mlp)
     second = before_mlp->add(first.sum, attention);
   else
     second.sum = second.normed = nn::add_bias(first.sum, attention, {});
-  return nn::add_bias(second.sum,
-                      branch(context->run(part, ModelPart::Kind::mlp, index, transform, second.normed), after_mlp,
-                             *context, ForwardContext::Draw::mlp),
-                      {});
+  return nn::add_bias(second.sum, transformed(second.normed), {});
 }
 
-LlamaModel::LlamaModel(const LlamaConfig& c) : rope(c.rope), local_rope(c.local_rope), multipliers(c.multipliers) {
-  embed_tokens = register_module("embed_tokens", std::make_shared<Table>(c.vocab_size, c.hidden));
+LlamaModel::LlamaModel(const LlamaConfig& c)
+    : rope(c.rope), local_rope(c.local_rope), multipliers(c.multipliers), dropout(c.drops.embedding), names(c.names) {
+  embed_tokens = register_module(names.embedding, std::make_shared<Table>(c.vocab_size, c.hidden));
   const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
   for (std::int64_t i = 0; i < c.layers; ++i)
     layers.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaDecoderLayer>(c, i)));
-  norm = register_module("norm", norm_of(c, c.hidden));
+  norm = register_module(names.norm, make_norm(c.norms, c.hidden));
 }
 
 at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
@@ -184,6 +216,10 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
     if (multipliers.embedding != 1)  // rounded to the weights' type first, as transformers does
       x = x * at::scalar_tensor(multipliers.embedding, table.options().device(at::kCPU));
     x = nn::own_tokens(table, made->embedded(x));
+    if (is_training() && dropout > 0) {
+      made->first_token = nn::first_own_token(table, t);
+      x = nn::dropout(x, dropout, made->between_layers(ForwardContext::Draw::embedding));
+    }
   }
   const std::shared_ptr<const LlamaContext> context = made;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -203,15 +239,15 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
 void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
   const KeptParts kept(parts);
   drop_blocks(*named_children()["layers"], layers, kept);
-  if (!kept.embeddings && !(tied && kept.end)) drop(*this, "embed_tokens", embed_tokens);
-  if (!kept.end) drop(*this, "norm", norm);
+  if (!kept.embeddings && !(tied && kept.end)) drop(*this, names.embedding, embed_tokens);
+  if (!kept.end) drop(*this, names.norm, norm);
 }
 
 Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed)
     : hf_config_(hf_config), config_(read(hf_config)) {
-  model = register_module("model", std::make_shared<LlamaModel>(config_));
+  model = register_module(config_.names.model, std::make_shared<LlamaModel>(config_));
   if (!config_.tie_word_embeddings)
-    lm_head = register_module("lm_head", std::make_shared<Table>(config_.vocab_size, config_.hidden));
+    lm_head = register_module(config_.names.head, std::make_shared<Table>(config_.vocab_size, config_.hidden));
   if (config_.moe) set_balance(config_.moe->balance);
   if (seed) initialise(*seed);
 }
@@ -222,13 +258,13 @@ void Llama::initialise(std::uint64_t seed) {
     if (item.value().dim() > 1)
       normal_by_name(item.value(), config_.initializer_range, seed, item.key());
     else
-      item.value().fill_(item.key().ends_with("bias") || config_.norms.from_one ? 0 : 1);
+      item.value().fill_(item.key().ends_with("bias") || config_.norms.begins_at_zero ? 0 : 1);
   }
 }
 
 void Llama::drop_all_but(const std::vector<layout::StagePart>& parts) {
   model->drop_all_but(parts, config_.tie_word_embeddings);
-  if (lm_head && !KeptParts(parts).end) drop(*this, "lm_head", lm_head);
+  if (lm_head && !KeptParts(parts).end) drop(*this, config_.names.head, lm_head);
 }
 
 void Llama::drop_experts_but(std::int64_t first, std::int64_t count) {
@@ -251,6 +287,7 @@ at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {
 
 std::vector<std::string> Llama::default_lora_targets() const {
   if (config_.packed) return {"qkv_proj"};
+  if (config_.query_key_value) return {"query_key_value"};
   if (!config_.latent) return {"q_proj", "v_proj"};
   return {config_.latent->query_rank == 0 ? "q_proj" : "q_b_proj", "kv_b_proj"};
 }
@@ -259,8 +296,13 @@ std::vector<ModelPart> Llama::parts() const {
   std::vector<ModelPart> all;
   for (std::int64_t block = 0; block < config_.layers; ++block)
     for (const auto kind : {ModelPart::Kind::block, ModelPart::Kind::attention, ModelPart::Kind::mlp})
-      all.push_back((config_.mixtral_names ? mixtral_part : part)(kind, block));
+      all.push_back(part_of(config_.names)(kind, block));
   return all;
+}
+
+std::string Llama::tied_parameter() const {
+  const DecoderNames& names = config_.names;
+  return config_.tie_word_embeddings ? concat(names.model, ".", names.embedding, ".weight") : std::string();
 }
 
 double Llama::flops_per_token(std::int64_t block_size) const {
@@ -272,7 +314,7 @@ double Llama::flops_per_token(std::int64_t block_size) const {
     const bool sparse = config_.sparse(i);
     matrices += config_.latent ? real(config_.latent->attention_elements(config_.hidden, config_.heads))
                                : c * (2 * width + 2 * keys);
-    matrices += 3 * c * real(config_.inner(i));
+    matrices += (config_.gated ? 3 : 2) * c * real(config_.inner(i));
     if (sparse) matrices += c * real(config_.moe->router.experts + (config_.moe->shared_gate ? 1 : 0));
   }
   double seen = 0;  // tokens within reach, summed over layers
@@ -291,7 +333,7 @@ layout::DecoderShape Llama::shape() const {
           .inner = inner,
           .key_value_width =
               config_.latent ? config_.heads * config_.latent->widest_head() : config_.key_heads * config_.head_size,
-          .gated = true};
+          .gated = config_.gated};
 }
 
 std::string llama_tensor_name(const std::string& name, const Value& hf_config) {
@@ -305,6 +347,12 @@ std::string llama_tensor_name(const std::string& name, const Value& hf_config) {
         layer >= hf_config.at("num_hidden_layers").as_int())
       return {};
   }
+  return name;
+}
+
+std::string tied_tensor_name(const std::string& name, const Value& hf_config) {
+  if (name.ends_with(".rotary_emb.inv_freq")) return {};
+  if (name == "lm_head.weight") return flag(hf_config, "tie_word_embeddings", true) ? std::string() : name;
   return name;
 }
 

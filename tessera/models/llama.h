@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, Gemma 1-3,
-/// Phi-3, and with a mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, as transformers computes
+/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, those of
+/// decoders/, and with a mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, as transformers computes
 /// them (models/NAME/modeling_NAME.py); the configuration's values say which.
 /// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
 
@@ -32,6 +32,7 @@ struct CausalHeads {
   std::int64_t index, size, window;
   double scale, softcap, dropout;
   LayerRope rotation;
+  bool interleaved;
 };
 
 struct Attention : torch::nn::Module {
@@ -46,7 +47,7 @@ struct LlamaAttention : Attention {
   const at::Tensor& first_weight() const override { return q_proj->weight; }
 
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;  ///< [H D, C], [K D, C], [K D, C], [C, H D]
-  std::shared_ptr<RmsNorm> q_norm, k_norm;                 ///< [D] each, or as wide as q and k (OLMoE); null: none
+  std::shared_ptr<Norm> q_norm, k_norm;                    ///< [D] each, or as wide as q and k (OLMoE); null: none
   CausalHeads heads;
   double clip;  ///< bound of the absolute values of q, k and v; 0: none
 };
@@ -56,17 +57,19 @@ struct LlamaDecoderLayer : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context);
 
   /// Null: none there. post_attention_layernorm is Llama's norm before the MLP, and others' norm after attention.
-  std::shared_ptr<RmsNorm> before_attention, after_attention, before_mlp, after_mlp;
-  std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention, a PackedAttention or a LatentAttention
-  std::shared_ptr<Mlp> mlp;              ///< a GatedMlp, a PackedMlp or a MoeMlp
+  std::shared_ptr<Norm> before_attention, after_attention, before_mlp, after_mlp;
+  std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention, or one of a family's own
+  std::shared_ptr<Mlp> mlp;              ///< a GatedMlp, a PlainMlp, a PackedMlp or a MoeMlp
   std::int64_t index;
-  double residual_factor, residual_dropout;
+  double residual_factor;
+  Drops drops;
+  Residual residual;
   ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
 
  private:
   /// What attention or the MLP adds to the residual stream.
-  at::Tensor branch(const at::Tensor& y, const std::shared_ptr<RmsNorm>& after, const LlamaContext& context,
-                    ForwardContext::Draw draw) const;
+  at::Tensor branch(const at::Tensor& y, const std::shared_ptr<Norm>& after, const LlamaContext& context,
+                    ForwardContext::Draw draw, double dropped) const;
 };
 
 struct LlamaModel : torch::nn::Module {
@@ -78,10 +81,12 @@ struct LlamaModel : torch::nn::Module {
 
   std::shared_ptr<Table> embed_tokens;                     ///< [V, C]
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, and so is the rest: in another stage
-  std::shared_ptr<RmsNorm> norm;
+  std::shared_ptr<Norm> norm;
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;
   Multipliers multipliers;
+  double dropout;  ///< embeddings are dropped so
+  DecoderNames names;
 };
 
 class Llama : public CausalLm {
@@ -101,7 +106,7 @@ class Llama : public CausalLm {
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
   std::optional<std::int64_t> expert_of(const std::string& parameter) const override;
-  std::string tied_parameter() const override { return config_.tie_word_embeddings ? "model.embed_tokens.weight" : ""; }
+  std::string tied_parameter() const override;
 
   std::shared_ptr<LlamaModel> model;
   std::shared_ptr<Table> lm_head;  ///< null when tied to embed_tokens
@@ -123,5 +128,7 @@ class Llama : public CausalLm {
 /// Hugging Face's name of a tensor found in a folder. Empty for what is no parameter (rotary_emb.inv_freq of old
 /// versions, a tied lm_head.weight).
 std::string llama_tensor_name(const std::string& name_in_file, const Value& hf_config);
+/// The same for families whose head is tied where config.json does not say.
+std::string tied_tensor_name(const std::string& name_in_file, const Value& hf_config);
 
 }  // namespace tessera::models

@@ -62,6 +62,15 @@ std::vector<std::int64_t> windows_of(const Value& types, std::int64_t layers, st
   return windows;
 }
 
+std::vector<std::int64_t> windows_in_turn(const Value& json, std::int64_t layers, std::int64_t window,
+                                          std::int64_t period) {
+  if (const Value* types = given(json, "layer_types")) return windows_of(*types, layers, window);
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
+  for (std::int64_t i = 0; i < layers; ++i)
+    if ((i + 1) % period != 0) windows[static_cast<std::size_t>(i)] = window;
+  return windows;
+}
+
 LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults) {
   require_object(json);
   LlamaConfig c{};
@@ -119,14 +128,15 @@ LlamaConfig parse_llama_config(const Value& json) {
     throw InputError(
         concat(slices->where().str(), ": pretraining_tp ", slices->as_int(), " is not supported (only 1 is)"));
   c.rope = parse_rope(json, c.head_size, c.max_positions);
-  c.mixtral_names = type == "mixtral";
+  const bool mixtral = type == "mixtral";
+  if (mixtral) c.names.mlp = "block_sparse_moe";
   if (latent) c.latent = read_latent(json, c.rope);
   if (latent && c.key_heads != c.heads)
     throw InputError(concat(json.at("num_key_value_heads").where().str(), ": num_key_value_heads ", c.key_heads, " of ",
                             c.heads, " heads: in latent attention every head has keys of its own"));
-  if (c.mixtral_names && !given(json, "rope_theta") && !given(json, "rope_parameters"))
+  if (mixtral && !given(json, "rope_theta") && !given(json, "rope_parameters"))
     c.rope.theta = 1e6;  // what MixtralConfig has where config.json says nothing
-  if (type == "mixtral" || type == "qwen2_moe" || type == "qwen3_moe" || type == "olmoe" || latent)
+  if (mixtral || type == "qwen2_moe" || type == "qwen3_moe" || type == "olmoe" || latent)
     c.moe = parse_moe_config(json, type, c.layers);
   return c;
 }

@@ -2,10 +2,12 @@
 /// \file
 /// What a decoder of the Llama family is made of, in values: the members of a config.json that the model uses
 /// (transformers/models/NAME/configuration_NAME.py, spellings of transformers 4 and 5). A family that differs reads
-/// its own (gemma.h, phi3.h) and begins with read_sizes().
+/// its own (decoders/) and begins with read_sizes().
 
 #include <tessera/base/value.h>
+#include <tessera/models/activation.h>
 #include <tessera/models/moe_config.h>
+#include <tessera/models/norm.h>
 #include <tessera/models/rope.h>
 #include <tessera/nn/swiglu.h>
 #include <cstdint>
@@ -32,13 +34,6 @@ struct LatentConfig {
   }
 };
 
-/// Where a block's norms stand: before attention and MLP (Llama), on what they give (OLMo 2), or both (Gemma 2).
-struct NormForm {
-  bool before = true, after = false;
-  bool from_one = false;  ///< the factor is 1 + weight (Gemma)
-  double eps = 1e-6;
-};
-
 /// Factors of activations.
 struct Multipliers {
   double embedding = 1;
@@ -51,18 +46,40 @@ struct SoftCaps {
   double scores = 0, logits = 0;
 };
 
+/// How a block adds what attention and the MLP give.
+enum class Residual : std::uint8_t {
+  serial,       ///< the MLP reads what attention has added to
+  parallel,     ///< both read the block's input, through norms of their own (GPT-NeoX)
+  parallel_one  ///< through one norm (Cohere)
+};
+
+/// Shares that are dropped in training.
+struct Drops {
+  double embedding = 0, attention = 0, mlp = 0;  ///< the embeddings, what attention and the MLP give
+};
+
+/// The names of modules, where they are not Llama's.
+struct DecoderNames {
+  const char *model = "model", *embedding = "embed_tokens", *norm = "norm", *head = "lm_head";
+  const char *attention = "self_attn", *mlp = "mlp";
+  const char *up = "up_proj", *down = "down_proj";  ///< the two of an MLP without a gate
+};
+
 /// Which rotation a layer's queries and keys have.
 enum class LayerRope : std::uint8_t { usual, local, none };
 
 struct LlamaConfig {
   std::int64_t layers, hidden, heads, key_heads, head_size, intermediate, vocab_size, max_positions;
   double initializer_range = 0.02, attention_dropout = 0;
-  double residual_dropout = 0;  ///< drops what attention and MLP give
-  double score_scale = 1;       ///< factor of q k^T
-  bool query_bias = false;      ///< biases of q_proj, k_proj, v_proj
-  bool output_bias = false;     ///< bias of o_proj
+  Drops drops;
+  double score_scale = 1;    ///< factor of q k^T
+  bool query_bias = false;   ///< biases of q_proj, k_proj, v_proj
+  bool output_bias = false;  ///< bias of o_proj
   bool mlp_bias = false;
+  bool gated = true;  ///< false: the MLP is down(activation(up(x)))
   nn::GateKind gate = nn::GateKind::silu;
+  Activation activation = Activation::gelu_tanh;
+  Residual residual = Residual::serial;
   NormForm norms;
   Multipliers multipliers;
   SoftCaps caps;
@@ -70,14 +87,16 @@ struct LlamaConfig {
   bool norm_of_all_heads = false;  ///< over all heads at once instead (OLMoE)
   double clip_qkv = 0;             ///< bound of the absolute values of q, k and v; 0: none (OLMoE)
   bool tie_word_embeddings = false;
-  bool packed = false;                ///< one qkv_proj, one gate_up_proj (Phi-3)
+  bool packed = false;           ///< one qkv_proj, one gate_up_proj (Phi-3)
+  bool query_key_value = false;  ///< one matrix, in which each head has its q, k and v beside one another (GPT-NeoX)
+  bool interleaved = false;      ///< the two numbers of a rotated pair are neighbours (Cohere)
   std::vector<std::int64_t> windows;  ///< per layer: tokens that one sees; 0: all before it
   std::vector<LayerRope> rotations;   ///< per layer
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  ///< has the layers that are `local`
   std::optional<MoeConfig> moe;
   std::optional<LatentConfig> latent;
-  bool mixtral_names = false;  ///< the sparse layers' module is block_sparse_moe, not mlp
+  DecoderNames names;
 
   bool sparse(std::int64_t layer) const { return moe && moe->sparse[static_cast<std::size_t>(layer)]; }
   /// Numbers between the products of a layer's MLPs that a token meets.
@@ -101,6 +120,9 @@ LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults);
 
 /// The window of each layer by `types`, config.json's layer_types: `window` where it says sliding_attention.
 std::vector<std::int64_t> windows_of(const Value& types, std::int64_t layers, std::int64_t window);
+/// The same by config.json's layer_types where it has them; else every `period`-th layer sees all, the others `window`.
+std::vector<std::int64_t> windows_in_turn(const Value& json, std::int64_t layers, std::int64_t window,
+                                          std::int64_t period);
 
 /// Llama, Mistral, Qwen, OLMoE, DeepSeek: model_type (or architectures) says which; where they differ, see the source.
 /// Throws InputError "file:line:column: ..." on a missing key, a value out of range, heads that do not divide, or a

@@ -43,6 +43,11 @@ void add_attention(TensorPlan& plan, const LlamaConfig& c) {
     plan.push_back({"self_attn.o_proj", rowwise});
     return;
   }
+  if (c.query_key_value) {
+    plan.push_back({"attention.query_key_value", colwise, 1, c.heads});
+    plan.push_back({"attention.dense", rowwise});
+    return;
+  }
   const bool wide = c.norm_of_all_heads;  // then every rank needs all heads
   for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
     const std::int64_t heads = std::string_view(name) == "self_attn.q_proj" ? c.heads : c.key_heads;
@@ -69,20 +74,29 @@ layout::TensorPlan Llama::tensor_plan() const {
   add_attention(plan, config_);
   std::int64_t sparse = 0;
   for (std::int64_t i = 0; i < config_.layers; ++i) sparse += config_.sparse(i);
-  if (config_.packed) {
+  const LlamaConfig& c = config_;
+  const DecoderNames& names = c.names;
+  if (c.packed) {
     plan.push_back({.pattern = "mlp.gate_up_proj", .style = colwise, .blocks = 2});
     plan.push_back({"mlp.down_proj", rowwise});
-  } else if (sparse < config_.layers) {
-    add_gated(plan, "mlp", "gate_proj", "up_proj", "down_proj");
+  } else if (!c.gated) {
+    plan.push_back({concat(names.mlp, ".", names.up), colwise});
+    plan.push_back({concat(names.mlp, ".", names.down), rowwise});
+  } else if (sparse < c.layers) {
+    add_gated(plan, names.mlp, "gate_proj", "up_proj", "down_proj");
   }
-  if (sparse > 0) add_experts(plan, *config_.moe, config_.mixtral_names ? "block_sparse_moe" : "mlp");
-  plan.push_back({"model.embed_tokens", embedding_rowwise});
-  if (config_.norms.before) plan.push_back({"input_layernorm", sequence_parallel});
-  plan.push_back({"post_attention_layernorm", sequence_parallel});
-  if (config_.norms.before && config_.norms.after) plan.push_back({"pre_feedforward_layernorm", sequence_parallel});
-  if (config_.norms.after) plan.push_back({"post_feedforward_layernorm", sequence_parallel});
-  plan.push_back({"model.norm", sequence_parallel});
-  if (lm_head) plan.push_back({"lm_head", colwise_gather_output});
+  if (sparse > 0) add_experts(plan, *c.moe, names.mlp);
+  plan.push_back({concat(names.model, ".", names.embedding), embedding_rowwise});
+  if (c.norms.weight) {
+    const auto norm = [&](const std::string& name) { plan.push_back({name, sequence_parallel}); };
+    const bool mlp_norm = c.norms.before && c.residual != Residual::parallel_one;
+    if (c.norms.before) norm("input_layernorm");
+    if (c.norms.after || mlp_norm) norm("post_attention_layernorm");
+    if (mlp_norm && c.norms.after) norm("pre_feedforward_layernorm");
+    if (c.norms.after) norm("post_feedforward_layernorm");
+    norm(concat(names.model, ".", names.norm));
+  }
+  if (lm_head) plan.push_back({names.head, colwise_gather_output});
   return plan;
 }
 

@@ -1,13 +1,16 @@
 #pragma once
 /// \file
-/// What stands behind attention in a block of the Llama family: one gated MLP for all tokens, or (moe_mlp.h) experts.
+/// What stands behind attention in a block of the Llama family: one MLP for all tokens, with a gate or
+/// without, or (moe_mlp.h) experts.
 
+#include <tessera/models/activation.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/model_parts.h>
 #include <tessera/nn/swiglu.h>
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace tessera::models {
 
@@ -22,6 +25,17 @@ struct GatedMlp : Mlp {
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  ///< [I, C], [I, C], [C, I]
   nn::GateKind kind;
+};
+
+/// down(activation(up(x))).
+struct PlainMlp : Mlp {
+  /// `up_name`, `down_name`: of the two modules.
+  PlainMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias, Activation activation,
+           const std::string& up_name, const std::string& down_name);
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
+
+  std::shared_ptr<Linear> up, down;  ///< [I, C], [C, I]
+  Activation activation;
 };
 
 }  // namespace tessera::models

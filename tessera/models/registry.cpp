@@ -2,10 +2,14 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/bert/bert.h>
-#include <tessera/models/gemma.h>
+#include <tessera/models/decoders/cohere.h>
+#include <tessera/models/decoders/dense_decoders.h>
+#include <tessera/models/decoders/gemma.h>
+#include <tessera/models/decoders/gpt_neox.h>
+#include <tessera/models/decoders/olmo.h>
+#include <tessera/models/decoders/phi3.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
-#include <tessera/models/phi3.h>
 
 #include <algorithm>
 #include <iterator>
@@ -46,14 +50,38 @@ constexpr Architecture architectures[] = {
      "LlamaDecoderLayer"},
     {"deepseek_v3", "DeepseekV3ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight",
      "DeepseekV3DecoderLayer", "LlamaDecoderLayer"},
-    {"gemma", "GemmaForCausalLM", make_decoder<parse_gemma_config>, gemma_tensor_name, "model.embed_tokens.weight",
+    {"gemma", "GemmaForCausalLM", make_decoder<parse_gemma_config>, tied_tensor_name, "model.embed_tokens.weight",
      "GemmaDecoderLayer", "LlamaDecoderLayer"},
-    {"gemma2", "Gemma2ForCausalLM", make_decoder<parse_gemma2_config>, gemma_tensor_name, "model.embed_tokens.weight",
+    {"gemma2", "Gemma2ForCausalLM", make_decoder<parse_gemma2_config>, tied_tensor_name, "model.embed_tokens.weight",
      "Gemma2DecoderLayer", "LlamaDecoderLayer"},
-    {"gemma3_text", "Gemma3ForCausalLM", make_decoder<parse_gemma3_config>, gemma_tensor_name,
+    {"gemma3_text", "Gemma3ForCausalLM", make_decoder<parse_gemma3_config>, tied_tensor_name,
      "model.embed_tokens.weight", "Gemma3DecoderLayer", "LlamaDecoderLayer"},
     {"phi3", "Phi3ForCausalLM", make_decoder<parse_phi3_config>, llama_tensor_name, "model.embed_tokens.weight",
      "Phi3DecoderLayer", "LlamaDecoderLayer"},
+    {"olmo", "OlmoForCausalLM", make_decoder<parse_olmo_config>, llama_tensor_name, "model.embed_tokens.weight",
+     "OlmoDecoderLayer", "LlamaDecoderLayer"},
+    {"olmo2", "Olmo2ForCausalLM", make_decoder<parse_olmo2_config>, llama_tensor_name, "model.embed_tokens.weight",
+     "Olmo2DecoderLayer", "LlamaDecoderLayer"},
+    {"olmo3", "Olmo3ForCausalLM", make_decoder<parse_olmo3_config>, llama_tensor_name, "model.embed_tokens.weight",
+     "Olmo3DecoderLayer", "LlamaDecoderLayer"},
+    {"granite", "GraniteForCausalLM", make_decoder<parse_granite_config>, llama_tensor_name,
+     "model.embed_tokens.weight", "GraniteDecoderLayer", "LlamaDecoderLayer"},
+    {"smollm3", "SmolLM3ForCausalLM", make_decoder<parse_smollm3_config>, tied_tensor_name, "model.embed_tokens.weight",
+     "SmolLM3DecoderLayer", "LlamaDecoderLayer"},
+    {"arcee", "ArceeForCausalLM", make_decoder<parse_arcee_config>, llama_tensor_name, "model.embed_tokens.weight",
+     "ArceeDecoderLayer", "LlamaDecoderLayer"},
+    {"nemotron", "NemotronForCausalLM", make_decoder<parse_nemotron_config>, llama_tensor_name,
+     "model.embed_tokens.weight", "NemotronDecoderLayer", "LlamaDecoderLayer"},
+    {"stablelm", "StableLmForCausalLM", make_decoder<parse_stablelm_config>, llama_tensor_name,
+     "model.embed_tokens.weight", "StableLmDecoderLayer", "LlamaDecoderLayer"},
+    {"starcoder2", "Starcoder2ForCausalLM", make_decoder<parse_starcoder2_config>, tied_tensor_name,
+     "model.embed_tokens.weight", "Starcoder2DecoderLayer", "LlamaDecoderLayer"},
+    {"cohere", "CohereForCausalLM", make_decoder<parse_cohere_config>, tied_tensor_name, "model.embed_tokens.weight",
+     "CohereDecoderLayer", "LlamaDecoderLayer"},
+    {"cohere2", "Cohere2ForCausalLM", make_decoder<parse_cohere2_config>, tied_tensor_name, "model.embed_tokens.weight",
+     "Cohere2DecoderLayer", "LlamaDecoderLayer"},
+    {"gpt_neox", "GPTNeoXForCausalLM", make_decoder<parse_gpt_neox_config>, gpt_neox_tensor_name,
+     "gpt_neox.embed_in.weight", "GPTNeoXLayer", "LlamaDecoderLayer"},
     {"bert", "BertForMaskedLM", make<BertForMaskedLM>, bert_tensor_name, "bert.embeddings.word_embeddings.weight",
      "BertLayer", "BertLayer", Kind::masked_token, is_bert_head},
     {"bert", "BertForSequenceClassification", make<BertForSequenceClassification>, bert_tensor_name,

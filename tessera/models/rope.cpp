@@ -132,6 +132,28 @@ RopeConfig parse_rope(const Value& json, std::int64_t head_size, std::int64_t ma
   return c;
 }
 
+RopeConfig parse_rope(const Value& json, std::int64_t head_size, std::int64_t max_positions, const RopeKeys& keys) {
+  const Value* rope = given(json, "rope_parameters");
+  if (!rope) rope = given(json, "rope_scaling");
+  if (rope && !rope->is_object())
+    throw InputError(concat(rope->where().str(), ": rope parameters must be a JSON object"));
+  const bool inside = rope && given(*rope, "partial_rotary_factor");
+  const char* key = inside ? "partial_rotary_factor" : keys.part_key;
+  const Value& place = inside ? *rope : json;
+  return read_rope(json, rope,
+                   {.theta = positive_real(json, keys.theta_key, keys.theta),
+                    .dim = rotated_numbers(place, key, positive_real(place, key, keys.part), head_size),
+                    .max_positions = max_positions});
+}
+
+std::int64_t rotated_numbers(const Value& where, const char* key, double part, std::int64_t head_size) {
+  const auto turned = static_cast<std::int64_t>(static_cast<double>(head_size) * part);
+  if (turned > head_size || turned < 2 || turned % 2 != 0)
+    throw InputError(concat(where.where().str(), ": ", key, " ", part, " turns ", turned, " numbers of each head of ",
+                            head_size, ": it must be an even number of them"));
+  return turned;
+}
+
 RopeConfig read_rope(const Value& json, const Value* rope, RopeConfig c) {
   if (!rope) return c;
   if (!rope->is_object()) throw InputError(concat(rope->where().str(), ": rope parameters must be a JSON object"));

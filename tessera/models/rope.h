@@ -41,6 +41,19 @@ RopeConfig parse_rope(const Value& json, std::int64_t head_size, std::int64_t ma
 /// `json`: the whole configuration, which may hold original_max_position_embeddings.
 RopeConfig read_rope(const Value& json, const Value* rope, RopeConfig known);
 
+/// What the configurations of families differ in.
+struct RopeKeys {
+  double theta = 10000;                            ///< where none is given
+  double part = 1;                                 ///< how much of each head is rotated, where nothing is said
+  const char* theta_key = "rope_theta";            ///< beside the rope's parameters
+  const char* part_key = "partial_rotary_factor";  ///< there, or among them
+};
+/// parse_rope() of a family that rotates a part of each head, or has keys or defaults of its own.
+RopeConfig parse_rope(const Value& json, std::int64_t head_size, std::int64_t max_positions, const RopeKeys& keys);
+
+/// How many numbers of a head of `head_size` the share `part` is: even, or an InputError that names `key` at `where`.
+std::int64_t rotated_numbers(const Value& where, const char* key, double part, std::int64_t head_size);
+
 /// fp32 [D/2]. `sequence`: tokens of the longest sequence at hand; dynamic scaling and longrope look at it.
 at::Tensor inverse_frequencies(const RopeConfig& config, std::int64_t sequence);
 

@@ -44,6 +44,8 @@ inline const std::vector<Family>& families() {
       {"llama/gemma2", "LlamaDecoderLayer"},          // capped scores, windows in some layers
       {"llama/gemma3_text", "LlamaDecoderLayer"},     // two rotations
       {"llama/phi3_longrope", "LlamaDecoderLayer"},   // frequencies for long documents, a part of each head turns
+      {"llama/cohere2", "LlamaDecoderLayer"},         // a layer that is not rotated, pairs of neighbours
+      {"llama/gpt_neox", "LlamaDecoderLayer"},        // heads of one matrix, a part of each turns
       {"bert_tiny", "BertLayer", true},
       {"bert_classifier", "BertLayer"},
   };

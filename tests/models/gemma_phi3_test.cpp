@@ -4,11 +4,11 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/models/gemma.h>
+#include <tessera/models/decoders/gemma.h>
+#include <tessera/models/decoders/phi3.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
 #include <tessera/models/overrides.h>
-#include <tessera/models/phi3.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/tensor_plans.h>
 #include <tessera/parallel/deferred/deferred.h>

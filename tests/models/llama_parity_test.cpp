@@ -267,7 +267,9 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, LlamaParity,
                                            "yarn_rope", "mistral_window", "qwen2_windows", "qwen3", "mixtral",
                                            "qwen2_moe", "qwen3_moe", "qwen3_moe_sparse_step", "olmoe", "deepseek_v3",
                                            "deepseek_v3_yarn", "gemma", "gemma2", "gemma3_text", "phi3",
-                                           "phi3_longrope"),
+                                           "phi3_longrope", "granite", "smollm3", "arcee", "nemotron", "stablelm",
+                                           "stablelm_parallel", "starcoder2", "olmo", "olmo2", "olmo3", "cohere",
+                                           "cohere2", "gpt_neox", "gpt_neox_serial"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

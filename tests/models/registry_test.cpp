@@ -17,8 +17,9 @@ TEST(Registry, hugging_faces_classes_find_our_blocks) {
   tree.modules = {{.name = "", .type = "tessera::models::Llama", .parent = 0, .parameters = {}},
                   {.name = "layers.0", .type = "tessera::models::LlamaDecoderLayer", .parent = 0, .parameters = {0}}};
   tree.parameters = {{"layers.0.weight", {4}}};
-  for (const char* name : {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer",
-                           "Gemma2DecoderLayer", "Gemma3DecoderLayer", "Phi3DecoderLayer"}) {
+  for (const char* name :
+       {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer", "Gemma2DecoderLayer",
+        "Gemma3DecoderLayer", "Phi3DecoderLayer", "Olmo2DecoderLayer", "GPTNeoXLayer"}) {
     policy.classes = {name};
     EXPECT_EQ(layout::make_units(tree, policy).size(), 2u) << name;
   }

@@ -22,6 +22,7 @@ import copy, json, os, shutil, sys, tempfile
 
 import torch
 from safetensors.torch import save_file
+import transformers
 from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config,
                           Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM,
                           LlamaConfig,
@@ -30,20 +31,28 @@ from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForC
                           Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer, get_scheduler)
+from transformers.models.arcee.modeling_arcee import ArceeRMSNorm
+from transformers.models.cohere.modeling_cohere import CohereLayerNorm
+from transformers.models.cohere2.modeling_cohere2 import Cohere2LayerNorm
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+from transformers.models.granite.modeling_granite import GraniteRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm
+from transformers.models.olmo.modeling_olmo import OlmoLayerNorm
+from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
+from transformers.models.olmo3.modeling_olmo3 import Olmo3RMSNorm
 from transformers.models.olmoe.modeling_olmoe import OlmoeRMSNorm
 from transformers.models.phi3.modeling_phi3 import Phi3RMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm
+from transformers.models.smollm3.modeling_smollm3 import SmolLM3RMSNorm
 from transformers.utils.logging import disable_progress_bar
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -132,6 +141,38 @@ FIXTURES |= {
                                short_factor=[1.0, 1.05, 1.1, 1.2, 1.3, 1.4], long_factor=[1.0, 1.5, 2.0, 3.0, 4.0, 5.0]
                            ))),
 }
+NAMES = sorted(FIXTURES)  # what each is seeded by; later ones come behind them
+
+
+def add(name, kind, **arguments):
+    """A fixture of the class kindForCausalLM."""
+    NAMES.append(name)
+    FIXTURES[name] = (getattr(transformers, kind + "Config"), getattr(transformers, kind + "ForCausalLM"), arguments)
+
+
+four = dict(small, num_hidden_layers=4, intermediate_size=24)  # the last of four layers is another one
+no_pad = dict(small, pad_token_id=None)
+add("granite", "Granite", **small, embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.3,
+    logits_scaling=2.5, tie_word_embeddings=True, attention_bias=True)
+add("smollm3", "SmolLM3", **dict(four, pad_token_id=None), use_sliding_window=True, sliding_window=6)
+add("arcee", "Arcee", **small, mlp_bias=True)
+add("nemotron", "Nemotron", **no_pad, head_dim=16)
+add("stablelm", "StableLm", **dict(small, hidden_size=64), use_qkv_bias=True)
+add("stablelm_parallel", "StableLm", **dict(small, hidden_size=64, num_key_value_heads=4), use_parallel_residual=True,
+    partial_rotary_factor=0.5)
+add("starcoder2", "Starcoder2", **no_pad, sliding_window=6)
+add("olmo", "Olmo", **no_pad, clip_qkv=1.5)
+add("olmo2", "Olmo2", **no_pad)
+add("olmo3", "Olmo3", **dict(four, head_dim=8, pad_token_id=None, sliding_window=6, rope_parameters=dict(
+    full_attention=dict(rope_type="yarn", rope_theta=500000.0, factor=4.0, original_max_position_embeddings=16,
+                        beta_fast=8.0, beta_slow=1.0),
+    sliding_attention=dict(rope_type="default", rope_theta=500000.0))))
+add("cohere", "Cohere", **no_pad, logit_scale=0.3, attention_bias=True)
+add("cohere2", "Cohere2", **dict(four, pad_token_id=None), sliding_window=6, logit_scale=0.3)
+neox = {k: v for k, v in dict(small, hidden_size=64).items() if k != "num_key_value_heads"}
+add("gpt_neox", "GPTNeoX", **neox)
+add("gpt_neox_serial", "GPTNeoX", **neox, use_parallel_residual=False, rotary_pct=0.5, hidden_act="gelu_fast",
+    tie_word_embeddings=True)
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")  # model types
 SHARDED = {"llama": "60KB"}
 
@@ -160,6 +201,13 @@ def exact_gemma_norm(self, x):
     return (1 + self.weight) * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
+def exact_layer_norm(self, x):
+    if x.dtype != torch.float64:
+        return self.plain_forward(x)
+    weight = getattr(self, "weight", None)
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, None, getattr(self, "variance_epsilon", 1e-5))
+
+
 def exact_capped_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, softcap=None, **_):
     if query.dtype != torch.float64:
         return plain_capped_attention(module, query, key, value, attention_mask, dropout, scaling, softcap)
@@ -176,17 +224,21 @@ modeling_gemma2.eager_attention_forward = exact_capped_attention
 for kind in (GemmaRMSNorm, Gemma2RMSNorm, Gemma3RMSNorm):
     kind.plain_forward, kind.forward = kind.forward, exact_gemma_norm
 for kind in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm, MixtralRMSNorm, OlmoeRMSNorm, Qwen2MoeRMSNorm,
-             Qwen3MoeRMSNorm, DeepseekV3RMSNorm, Phi3RMSNorm):
+             Qwen3MoeRMSNorm, DeepseekV3RMSNorm, Phi3RMSNorm, ArceeRMSNorm, GraniteRMSNorm, Olmo2RMSNorm,
+             Olmo3RMSNorm, SmolLM3RMSNorm):
     kind.plain_forward, kind.forward = kind.forward, exact_norm
+for kind in (OlmoLayerNorm, CohereLayerNorm, Cohere2LayerNorm):
+    kind.plain_forward, kind.forward = kind.forward, exact_layer_norm
 
 
 def v4_spelling(config):
     """config.json as transformers 4 wrote it."""
     c = dict(config)
     rope = dict(c.pop("rope_parameters"))
-    if "sliding_attention" in rope:  # Gemma 3
-        c["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
-        c["sliding_window_pattern"] = 3
+    if "sliding_attention" in rope:  # Gemma 3, OLMo 3
+        if c["model_type"] == "gemma3_text":
+            c["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+            c["sliding_window_pattern"] = 3
         rope = dict(rope["full_attention"])
     if "partial_rotary_factor" in rope:
         c["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
@@ -199,6 +251,8 @@ def v4_spelling(config):
     else:
         rope = {"rope_type": kind, **rope}
     c["rope_scaling"] = None if kind == "default" else rope
+    if c["model_type"] == "gpt_neox":
+        c["rotary_emb_base"], c["rotary_pct"] = c.pop("rope_theta"), c.pop("partial_rotary_factor")
     c["torch_dtype"] = c.pop("dtype")
     c.pop("layer_types", None)
     c["transformers_version"] = "4.46.3"
@@ -207,7 +261,7 @@ def v4_spelling(config):
 
 def make(name):
     config_class, model_class, arguments = FIXTURES[name]
-    torch.manual_seed(sorted(FIXTURES).index(name) + 1)
+    torch.manual_seed(NAMES.index(name) + 1)
     model = model_class(config_class(use_cache=True, dtype="float32", **arguments))
     with torch.no_grad():  # away from the initial symmetry: biases and norms that matter, sharper attention and logits
         for parameter_name, p in model.named_parameters():
@@ -294,9 +348,9 @@ def packed_inputs(config, dtype):
     mask = as_mask(full)
     if getattr(config, "sliding_window", None):
         window = as_mask(full & (i[:, None] - i[None, :] < config.sliding_window))
-        one_window = config.model_type in ("mistral", "mixtral", "qwen3_moe", "phi3")
+        one_window = config.model_type in ("mistral", "mixtral", "qwen3_moe", "phi3", "starcoder2")
         mask = window if one_window else {"full_attention": mask, "sliding_attention": window}
-    elif config.model_type in ("qwen2", "qwen3"):
+    elif config.model_type in ("qwen2", "qwen3", "smollm3"):
         mask = {"full_attention": mask}
     return ids, labels, dict(attention_mask=mask, position_ids=position)
 

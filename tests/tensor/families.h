@@ -56,6 +56,14 @@ inline const std::vector<Family>& families() {
        R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 4,
            "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 37, "max_position_embeddings": 16,
            "partial_rotary_factor": 0.5, "sliding_window": 5})"},
+      {"olmo", "LlamaDecoderLayer",
+       R"({"model_type": "olmo", "clip_qkv": 0.05, )" + sizes + "}"},  // norms without weights
+      {"cohere2", "LlamaDecoderLayer",  // attention and MLP side by side, a layer that is not rotated
+       R"({"model_type": "cohere2", "sliding_window": 3, "sliding_window_pattern": 2, "num_key_value_heads": 2, )" +
+           sizes + "}"},
+      {"nemotron", "LlamaDecoderLayer",  // an MLP without a gate, biases
+       R"({"model_type": "nemotron", "attention_bias": true, "mlp_bias": true, )" + sizes + "}"},
+      {"gpt_neox", "LlamaDecoderLayer", R"({"model_type": "gpt_neox", )" + sizes + "}"},
       {"bert", "BertLayer", R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], )" + sizes + "}"},
   };
   return all;
@@ -70,7 +78,7 @@ inline const Family& family(const std::string& name) {
 inline std::shared_ptr<models::LanguageModel> make(const Family& family, at::ScalarType dtype, double dropout = 0) {
   Value config = parse_json(family.config, family.name);
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hidden_dropout_prob",
-                          "attention_probs_dropout_prob"})
+                          "hidden_dropout", "attention_probs_dropout_prob"})
     config.set(key, Value::of(dropout));
   auto model = models::architecture_of(config).make(config, 11);
   model->to(dtype);

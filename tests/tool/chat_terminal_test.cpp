@@ -90,8 +90,15 @@ class ChatTerminalTest : public ToolTest {
     EXPECT_EQ(made.exit_code, 0) << made.err;
   }
   Strings talking() const {
-    return {program, "chat", "--greedy", "--model_name_or_path", at("model"), "--chat_template", at("plain.jinja"),
-            "--max_new_tokens", "20000"};
+    return {program,
+            "chat",
+            "--greedy",
+            "--model_name_or_path",
+            at("model"),
+            "--chat_template",
+            at("plain.jinja"),
+            "--max_new_tokens",
+            "20000"};
   }
 };
 

@@ -14,21 +14,6 @@
 namespace tessera::models {
 namespace {
 
-/// activation(x + bias).
-at::Tensor activated(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
-  switch (activation) {
-    case Activation::gelu_tanh:
-      return nn::bias_gelu_tanh(x, bias);
-    case Activation::gelu_erf:
-      return at::gelu(x + bias);
-    case Activation::relu:
-      return at::relu(x + bias);
-    case Activation::silu:
-      break;
-  }
-  return at::silu(x + bias);
-}
-
 ModelPart part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".attention", ".intermediate"};
   return {kind, block, concat("bert.encoder.layer.", block, ends[static_cast<std::size_t>(kind)])};
@@ -122,7 +107,7 @@ BertIntermediate::BertIntermediate(const BertConfig& config) : activation(config
 }
 
 at::Tensor BertIntermediate::forward(const at::Tensor& x, const ForwardContext& context) {
-  return activated(dense->project(x, context.between_layers()), dense->bias, activation);
+  return activated(activation, dense->project(x, context.between_layers()), dense->bias);
 }
 
 BertLayer::BertLayer(const BertConfig& config, std::int64_t index) : index(index) {
@@ -208,7 +193,7 @@ BertLMPredictionHead::BertLMPredictionHead(const BertConfig& config) : activatio
 }
 
 at::Tensor BertLMPredictionHead::transform(const at::Tensor& h, const nn::RandomPlace& place) {
-  return nn::layer_norm(activated(dense->project(h, place), dense->bias, activation), norm->weight, norm->bias,
+  return nn::layer_norm(activated(activation, dense->project(h, place), dense->bias), norm->weight, norm->bias,
                         norm->eps);
 }
 

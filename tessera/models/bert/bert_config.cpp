@@ -8,17 +8,6 @@
 namespace tessera::models {
 namespace {
 
-Activation activation(const Value& json) {
-  const Value* name = given(json, "hidden_act");
-  if (!name || name->as_string() == "gelu" || name->as_string() == "gelu_python") return Activation::gelu_erf;
-  if (name->as_string() == "gelu_new" || name->as_string() == "gelu_pytorch_tanh" || name->as_string() == "gelu_fast")
-    return Activation::gelu_tanh;
-  if (name->as_string() == "relu") return Activation::relu;
-  if (name->as_string() == "silu" || name->as_string() == "swish") return Activation::silu;
-  throw InputError(concat(name->where().str(), ": hidden_act \"", name->as_string(),
-                          "\" is not supported; supported: gelu, gelu_new, relu, silu"));
-}
-
 void refuse_if_set(const Value& json, const char* key) {
   if (flag(json, key, false))
     throw InputError(concat(json.at(key).where().str(), ": ", key, " is not supported: BERT is an encoder here"));
@@ -42,7 +31,7 @@ BertConfig parse_bert_config(const Value& json) {
       throw InputError(
           concat(pad->where().str(), ": pad_token_id ", c.pad_token_id, " is outside [0, ", c.vocab_size, ")"));
   }
-  c.activation = activation(json);
+  c.activation = read_activation(json, "hidden_act", Activation::gelu_erf);
   c.hidden_dropout = probability(json, "hidden_dropout_prob", 0.1);
   c.attention_dropout = probability(json, "attention_probs_dropout_prob", 0.1);
   c.classifier_dropout = probability(json, "classifier_dropout", c.hidden_dropout);

@@ -3,7 +3,7 @@
 /// The members of BERT's config.json that the model uses (transformers/models/bert/configuration_bert.py).
 
 #include <tessera/base/value.h>
-#include <tessera/models/gpt2_config.h>
+#include <tessera/models/activation.h>
 
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-#include <tessera/models/gemma.h>
+#include <tessera/models/decoders/gemma.h>
 
 #include <tessera/base/error.h>
 #include <tessera/models/config_value.h>
@@ -14,7 +14,7 @@ LlamaConfig read_gemma(const Value& json) {
   if (flag(json, "use_bidirectional_attention", false))
     throw InputError(concat(json.at("use_bidirectional_attention").where().str(),
                             ": use_bidirectional_attention is not supported: this is a causal model"));
-  c.norms.from_one = true;
+  c.norms.from_one = c.norms.begins_at_zero = true;
   c.gate = nn::GateKind::gelu_tanh;
   c.query_bias = c.output_bias = flag(json, "attention_bias", false);
   c.multipliers.embedding = std::sqrt(static_cast<double>(c.hidden));
@@ -33,12 +33,7 @@ LlamaConfig read_gemma_with_windows(const Value& json, std::int64_t period) {
   refuse_other(json, "hidden_activation", {"gelu_pytorch_tanh"});
   c.norms.after = true;
   c.score_scale = 1 / std::sqrt(positive_real(json, "query_pre_attn_scalar", 256));
-  const std::int64_t window = positive_or(json, "sliding_window", 4096);
-  if (const Value* types = given(json, "layer_types"))
-    c.windows = windows_of(*types, c.layers, window);
-  else
-    for (std::int64_t i = 0; i < c.layers; ++i)
-      if ((i + 1) % period != 0) c.windows[static_cast<std::size_t>(i)] = window;
+  c.windows = windows_in_turn(json, c.layers, positive_or(json, "sliding_window", 4096), period);
   return c;
 }
 
@@ -81,12 +76,6 @@ LlamaConfig parse_gemma3_config(const Value& json) {
   for (std::size_t i = 0; i < c.windows.size(); ++i)
     if (c.windows[i] > 0) c.rotations[i] = LayerRope::local;
   return c;
-}
-
-std::string gemma_tensor_name(const std::string& name, const Value& hf_config) {
-  if (name.ends_with(".rotary_emb.inv_freq")) return {};
-  if (name == "lm_head.weight") return flag(hf_config, "tie_word_embeddings", true) ? std::string() : name;
-  return name;
 }
 
 }  // namespace tessera::models

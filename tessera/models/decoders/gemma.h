@@ -1,5 +1,6 @@
 #pragma once
 /// \file
+/// decoders/: families that are Llama's modules (llama.h) by other values, with what little is their own. This header:
 /// Gemma 1, 2 and 3, text (Gemma Team 2024, 2024, 2025), as transformers/models/{gemma,gemma2,gemma3}/modeling_*.py
 /// compute them: norms by 1 + weight, embeddings times sqrt(C), GELU gates; from 2 on norms on both sides, windows in
 /// some of the layers, soft-caps (2), norms of q and k and a rotation of their own for windows (3).
@@ -12,8 +13,5 @@ namespace tessera::models {
 LlamaConfig parse_gemma_config(const Value& json);
 LlamaConfig parse_gemma2_config(const Value& json);
 LlamaConfig parse_gemma3_config(const Value& json);
-
-/// As llama_tensor_name; heads are tied unless config.json says otherwise.
-std::string gemma_tensor_name(const std::string& name_in_file, const Value& hf_config);
 
 }  // namespace tessera::models

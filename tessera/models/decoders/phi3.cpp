@@ -1,4 +1,4 @@
-#include <tessera/models/phi3.h>
+#include <tessera/models/decoders/phi3.h>
 
 #include <ATen/ATen.h>
 
@@ -20,10 +20,7 @@ RopeConfig read_phi3_rope(const Value& json, const LlamaConfig& c) {
     throw InputError(concat(rope->where().str(), ": rope parameters must be a JSON object"));
   const double part =
       positive_real(rope && given(*rope, "partial_rotary_factor") ? *rope : json, "partial_rotary_factor", 1);
-  const auto turned = static_cast<std::int64_t>(static_cast<double>(c.head_size) * part);
-  if (turned > c.head_size || turned < 2 || turned % 2 != 0)
-    throw InputError(concat((rope ? *rope : json).where().str(), ": partial_rotary_factor ", part, " turns ", turned,
-                            " numbers of each head of ", c.head_size, ": it must be an even number of them"));
+  const std::int64_t turned = rotated_numbers(rope ? *rope : json, "partial_rotary_factor", part, c.head_size);
   Value named = rope ? *rope : Value();
   for (const char* key : {"type", "rope_type"})
     if (const Value* type = rope ? given(*rope, key) : nullptr; type && type->as_string() == "yarn")
@@ -40,7 +37,7 @@ LlamaConfig parse_phi3_config(const Value& json) {
   refuse_other(json, "hidden_act", {"silu"});
   c.norms.eps = positive_real(json, "rms_norm_eps", 1e-5);
   c.packed = true;
-  c.residual_dropout = probability(json, "resid_pdrop", 0);
+  c.drops.attention = c.drops.mlp = probability(json, "resid_pdrop", 0);
   if (given(json, "sliding_window")) std::ranges::fill(c.windows, positive(json, "sliding_window"));
   c.rope = read_phi3_rope(json, c);
   return c;

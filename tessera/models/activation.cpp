@@ -1,0 +1,35 @@
+#include <tessera/models/activation.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/models/config_value.h>
+#include <tessera/nn/gelu.h>
+
+#include <string>
+
+namespace tessera::models {
+
+Activation read_activation(const Value& json, const char* key, Activation otherwise) {
+  const Value* v = given(json, key);
+  if (!v) return otherwise;
+  const std::string& name = v->as_string();
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return Activation::gelu_tanh;
+  if (name == "gelu" || name == "gelu_python") return Activation::gelu_erf;
+  if (name == "relu") return Activation::relu;
+  if (name == "relu2") return Activation::relu_squared;
+  if (name == "silu" || name == "swish") return Activation::silu;
+  throw InputError(concat(v->where().str(), ": ", key, " \"", name,
+                          "\" is not supported; one of gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, silu is"));
+}
+
+at::Tensor activated(Activation activation, const at::Tensor& x, const at::Tensor& bias) {
+  if (activation == Activation::gelu_tanh) return nn::bias_gelu_tanh(x, bias);
+  const at::Tensor u = bias.defined() ? x + bias : x;
+  if (activation == Activation::gelu_erf) return at::gelu(u);
+  if (activation == Activation::silu) return at::silu(u);
+  const at::Tensor positive = at::relu(u);
+  return activation == Activation::relu ? positive : positive.square();
+}
+
+}  // namespace tessera::models
