@@ -8,6 +8,8 @@
 #   make test         builds and runs every test, the torch-free part under sanitizers too
 #   make build        build/tessera, libtessera.so, the examples, the tests
 #   make install      builds and installs program, libraries, headers, CMake files: PREFIX=/usr/local
+#   make wheel | deb  dist/tessera-VERSION-py3-none-manylinux_2_36_x86_64.whl, dist/tessera_VERSION_amd64.deb
+#   make packages-check  installs both in fresh Debian trees and trains there (root, network; about five minutes)
 #   make fuzz         builds the fuzzers of the torch-free readers (clang) and feeds each INPUTS=200000 inputs
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
 #   make build-times  CPU-seconds of a cold build by part, heaviest units, one changed file; budgets
@@ -21,7 +23,7 @@ PREFIX ?= /usr/local
 STAMP := .deps/torch/.installed
 export JOBS
 
-.PHONY: all deps build install sanitized train finetune test fuzz bench build-times gpu-check format tidy clean distclean
+.PHONY: all deps build install wheel deb packages-check sanitized train finetune test fuzz bench build-times gpu-check format tidy clean distclean
 all: build
 
 deps:
@@ -35,6 +37,15 @@ build: $(STAMP)
 
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX) > /dev/null && echo "installed in $(PREFIX): docs/install.md"
+
+wheel: build
+	@python3 tools/wheel.py $(BUILD)
+
+deb: build
+	@python3 tools/deb.py $(BUILD)
+
+packages-check: build
+	@tools/packages_check.sh $(BUILD)
 
 sanitized: $(STAMP)
 	@tools/build.sh asan build-asan

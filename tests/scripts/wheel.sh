@@ -1,0 +1,34 @@
+#!/bin/bash
+# The wheel of this build, installed where no path of the build is left: the same bytes twice, at most 30 MB, each file
+# as its RECORD says, a program that finds LibTorch beside itself and trains, and the place of its CMake files.
+#   tests/scripts/wheel.sh BUILD
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "wheel: $*" >&2; exit 1; }
+pip=(python3 -m pip); "${pip[@]}" --version > /dev/null 2>&1 || pip=(/usr/bin/python3 -m pip)
+
+for name in first second; do python3 "$root/tools/wheel.py" "$build" --output "$work/$name" > "$work/said"; done
+cmp "$work"/first/*.whl "$work"/second/*.whl || fail "two wheels of one build differ"
+size=$(stat -c %s "$work"/first/*.whl)
+[ "$size" -le 30000000 ] || fail "$size bytes"
+site=$work/site
+"${pip[@]}" install -q --no-index --no-deps --no-compile --disable-pip-version-check --root-user-action=ignore \
+  --target "$site" "$work"/first/*.whl || fail "pip does not install it"
+! grep -l "$root" "$site"/tessera/lib/*.so "$site/tessera/bin/tessera" 2> /dev/null |
+  xargs -r readelf -d | grep -E "PATH.*$root" || fail "a run path names the folder of the build"
+torch=$(dirname "$(readlink -f "$(ldd "$build/libtessera.so" | sed -n 's/.*libtorch_cpu.so => \([^ ]*\).*/\1/p')")")
+ln -s "$(dirname "$torch")" "$site/torch"
+ln -s "$(dirname "$(dirname "$torch")")/nvidia" "$site/nvidia"
+export OMP_NUM_THREADS=1 PYTHONPATH=$site
+cd "$work"
+python3 -m tessera env | grep -q "LibTorch 2.11.0" || fail "the program does not find LibTorch"
+[ "$(python3 -m tessera --cmake-prefix-path)" = "$site/tessera" ] || fail "--cmake-prefix-path"
+[ -f "$site/tessera/lib/cmake/Tessera/TesseraConfig.cmake" ] || fail "no TesseraConfig.cmake"
+python3 -m tessera --cpu-requirements | grep -q "^torch==2.11.0 nvidia-" || fail "--cpu-requirements"
+for i in $(seq 200); do echo "stone $((i % 7)) of row $i"; done > text.txt
+python3 -m tessera train --config_name gpt2-tiny --tokenizer_name byte --train_file text.txt --block_size 16 \
+  --max_steps 2 --per_device_train_batch_size 2 --num_processes 2 --save_strategy no --output_dir out > said 2>&1 ||
+  { cat said; fail "training"; }
