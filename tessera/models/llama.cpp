@@ -29,7 +29,7 @@ ModelPart neox_part(ModelPart::Kind kind, std::int64_t block) {
   return {kind, block, concat("gpt_neox.layers.", block, ends[static_cast<std::size_t>(kind)])};
 }
 /// What names the parts of a model with these names of modules.
-ModelPart (*part_of(const DecoderNames& names))(ModelPart::Kind kind, std::int64_t block) {
+ModelPart (*part_of(const layout::DecoderNames& names))(ModelPart::Kind kind, std::int64_t block) {
   if (names.model == std::string_view("gpt_neox")) return neox_part;
   return names.mlp == std::string_view("mlp") ? part : mixtral_part;
 }
@@ -301,7 +301,7 @@ std::vector<ModelPart> Llama::parts() const {
 }
 
 std::string Llama::tied_parameter() const {
-  const DecoderNames& names = config_.names;
+  const layout::DecoderNames& names = config_.names;
   return config_.tie_word_embeddings ? concat(names.model, ".", names.embedding, ".weight") : std::string();
 }
 

@@ -86,7 +86,7 @@ struct LlamaModel : torch::nn::Module {
   std::optional<RopeConfig> local_rope;
   Multipliers multipliers;
   double dropout;  ///< embeddings are dropped so
-  DecoderNames names;
+  layout::DecoderNames names;
 };
 
 class Llama : public CausalLm {

@@ -129,7 +129,7 @@ LlamaConfig parse_llama_config(const Value& json) {
         concat(slices->where().str(), ": pretraining_tp ", slices->as_int(), " is not supported (only 1 is)"));
   c.rope = parse_rope(json, c.head_size, c.max_positions);
   const bool mixtral = type == "mixtral";
-  if (mixtral) c.names.mlp = "block_sparse_moe";
+  if (mixtral) c.names = layout::mixtral_names;
   if (latent) c.latent = read_latent(json, c.rope);
   if (latent && c.key_heads != c.heads)
     throw InputError(concat(json.at("num_key_value_heads").where().str(), ": num_key_value_heads ", c.key_heads, " of ",

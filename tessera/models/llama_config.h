@@ -5,6 +5,7 @@
 /// its own (decoders/) and begins with read_sizes().
 
 #include <tessera/base/value.h>
+#include <tessera/layout/decoder_names.h>
 #include <tessera/models/activation.h>
 #include <tessera/models/moe_config.h>
 #include <tessera/models/norm.h>
@@ -58,13 +59,6 @@ struct Drops {
   double embedding = 0, attention = 0, mlp = 0;  ///< the embeddings, what attention and the MLP give
 };
 
-/// The names of modules, where they are not Llama's.
-struct DecoderNames {
-  const char *model = "model", *embedding = "embed_tokens", *norm = "norm", *head = "lm_head";
-  const char *attention = "self_attn", *mlp = "mlp";
-  const char *up = "up_proj", *down = "down_proj";  ///< the two of an MLP without a gate
-};
-
 /// Which rotation a layer's queries and keys have.
 enum class LayerRope : std::uint8_t { usual, local, none };
 
@@ -96,7 +90,7 @@ struct LlamaConfig {
   std::optional<RopeConfig> local_rope;  ///< has the layers that are `local`
   std::optional<MoeConfig> moe;
   std::optional<LatentConfig> latent;
-  DecoderNames names;
+  layout::DecoderNames names;
 
   bool sparse(std::int64_t layer) const { return moe && moe->sparse[static_cast<std::size_t>(layer)]; }
   /// Numbers between the products of a layer's MLPs that a token meets.

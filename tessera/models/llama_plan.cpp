@@ -75,7 +75,7 @@ layout::TensorPlan Llama::tensor_plan() const {
   std::int64_t sparse = 0;
   for (std::int64_t i = 0; i < config_.layers; ++i) sparse += config_.sparse(i);
   const LlamaConfig& c = config_;
-  const DecoderNames& names = c.names;
+  const layout::DecoderNames& names = c.names;
   if (c.packed) {
     plan.push_back({.pattern = "mlp.gate_up_proj", .style = colwise, .blocks = 2});
     plan.push_back({"mlp.down_proj", rowwise});

@@ -92,10 +92,13 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
 
   BlockActivations block;
   block.input = held(c * part * run.numerics.residual, run.on_cpu);
-  between.residual(c);  // the block's input
-  between.residual(c);  // the sum after attention
+  between.residual(c);                                          // the block's input
+  if (!m.parallel) between.residual(c);                         // the sum after attention
+  if (m.norms.after) between.residual(c), between.residual(c);  // what the norms behind attention and the MLP see
+  const bool itself = !m.norms.before;                          // what products take is what was kept above
   if (run.numerics.copies || !run.sequence_parallel) {
-    all.product(c, m.family == Family::gpt2 ? 1 : m.latent ? 2 : 3, false);
+    const bool one = m.family == Family::gpt2 || m.packing != Packing::none;
+    all.product(c, one ? 1 : m.latent ? 2 : 3, itself);
   } else {
     all.product(c, 1, false);  // gathered once
   }
@@ -122,7 +125,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
     moment = rows * tokens * (3 * inner + c) * b + 3 * matrix(inner) / t * real(e.count) / run.mesh.ep;
     block.kept = routed.bytes();
   } else {
-    all.product(c, m.gated ? 2 : 1, false);
+    all.product(c, m.gated && m.packing == Packing::none ? 2 : 1, itself || m.norms.shared);
     keep_mlp(all, m, w.inner);
     moment = tokens * (m.gated ? 2 : 1) * w.inner * b + matrix(w.inner);
   }

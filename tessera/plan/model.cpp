@@ -25,7 +25,7 @@ class List {
     add(concat(name, ".bias"), {out}, part, cut == 1 ? 0 : -1);
   }
   void norm(const std::string& name, std::int64_t width, bool bias, Part part = Part::norm) {
-    add(concat(name, ".weight"), {width}, part, -1);
+    if (m_.norms.weight) add(concat(name, ".weight"), {width}, part, -1);
     if (bias) add(concat(name, ".bias"), {width}, part, -1);
   }
   void gated(const std::string& name, std::int64_t inner, bool bias, Part part, const char* gate = "gate_proj",
@@ -36,7 +36,7 @@ class List {
   }
   void add(std::string name, std::vector<std::int64_t> shape, Part part, int cut, std::int64_t heads = 0,
            bool trained = true) {
-    all.push_back({std::move(name), std::move(shape), part, block, expert, cut, heads, trained});
+    all.push_back({std::move(name), std::move(shape), part, block, expert, cut, heads, trained, {}});
   }
 
   std::vector<Tensor> all;
@@ -85,6 +85,18 @@ void add_attention(List& list, const Model& m, const std::string& attn) {
   if (m.latent) return add_latent(list, m, attn);
   const bool wide = m.wide_head_norm;  // then every rank computes all heads, and outputs are gathered
   const std::int64_t q = m.query_width(), k = m.key_width();
+  const auto output = [&] {
+    list.linear(concat(attn, ".", m.names.output), m.hidden, q, m.output_bias, Part::attention, 1);
+  };
+  if (m.packing == Packing::heads) {
+    list.linear(attn + ".query_key_value", 3 * q, m.hidden, m.query_bias, Part::attention, 0, m.heads);
+    return output();
+  }
+  if (m.packing == Packing::blocks) {
+    list.linear(attn + ".qkv_proj", q + 2 * k, m.hidden, false, Part::attention, 0);
+    list.all.back().block_heads = {m.heads, m.key_heads, m.key_heads};
+    return output();
+  }
   const auto project = [&](const char* name, std::int64_t width, std::int64_t heads) {
     list.linear(attn + name, width, m.hidden, m.query_bias, Part::attention, 0, wide ? 0 : heads);
     if (wide && m.query_bias) list.all.back().cut = -1;
@@ -92,7 +104,7 @@ void add_attention(List& list, const Model& m, const std::string& attn) {
   project(".q_proj", q, m.heads);
   project(".k_proj", k, m.key_heads);
   project(".v_proj", k, m.key_heads);
-  list.linear(attn + ".o_proj", m.hidden, q, m.output_bias, Part::attention, 1);
+  output();
   if (!m.head_norm) return;
   list.norm(attn + ".q_norm", wide ? q : m.head_size, false, Part::attention);
   list.norm(attn + ".k_norm", wide ? k : m.head_size, false, Part::attention);
@@ -117,20 +129,41 @@ void add_experts(List& list, const Model& m, const std::string& mlp) {
   if (e.shared_gate) list.add(mlp + ".shared_expert_gate.weight", {1, m.hidden}, Part::router, -1);
 }
 
-void add_llama(List& list, const Model& m) {
-  list.add("model.embed_tokens.weight", {m.vocabulary, m.hidden}, Part::embedding, 0);
-  for (list.block = 0; list.block < m.layers; ++list.block) {
-    const std::string layer = concat("model.layers.", list.block);
-    add_attention(list, m, layer + ".self_attn");
-    if (m.is_sparse(list.block))
-      add_experts(list, m, layer + (m.type == "mixtral" ? ".block_sparse_moe" : ".mlp"));
-    else
-      list.gated(layer + ".mlp", m.inner, m.mlp_bias, Part::mlp);
-    list.norm(layer + ".input_layernorm", m.hidden, false);
-    list.norm(layer + ".post_attention_layernorm", m.hidden, false);
+void add_mlp(List& list, const Model& m, const std::string& layer) {
+  const std::string mlp = *m.names.mlp ? concat(layer, ".", m.names.mlp) : layer;
+  if (m.is_sparse(list.block)) {
+    add_experts(list, m, mlp);
+  } else if (m.packing == Packing::blocks) {
+    list.linear(mlp + ".gate_up_proj", 2 * m.inner, m.hidden, false, Part::mlp, 0);
+    list.linear(mlp + ".down_proj", m.hidden, m.inner, false, Part::mlp, 1);
+  } else if (m.gated) {
+    list.gated(mlp, m.inner, m.mlp_bias, Part::mlp);
+  } else {
+    list.linear(concat(mlp, ".", m.names.up), m.inner, m.hidden, m.mlp_bias, Part::mlp, 0);
+    list.linear(concat(mlp, ".", m.names.down), m.hidden, m.inner, m.mlp_bias, Part::mlp, 1);
   }
-  list.norm("model.norm", m.hidden, false);
-  if (!m.tied) list.add("lm_head.weight", {m.vocabulary, m.hidden}, Part::head, 0);
+}
+
+void add_llama(List& list, const Model& m) {
+  const layout::DecoderNames& names = m.names;
+  const std::string model = concat(names.model, ".");
+  const auto norm = [&](const std::string& name) { list.norm(name, m.hidden, m.norms.bias); };
+  list.add(concat(model, names.embedding, ".weight"), {m.vocabulary, m.hidden}, Part::embedding, 0);
+  if (m.position_rows > 0)
+    list.add(concat(model, names.positions, ".weight"), {m.position_rows, m.hidden}, Part::embedding, -1);
+  for (list.block = 0; list.block < m.layers; ++list.block) {
+    const std::string layer = concat(model, "layers.", list.block);
+    add_attention(list, m, concat(layer, ".", names.attention));
+    add_mlp(list, m, layer);
+    if (m.norms.before) norm(concat(layer, ".", names.before_attention));
+    if (m.norms.after) norm(layer + ".post_attention_layernorm");
+    if (m.norms.before && !m.norms.shared)
+      norm(concat(layer, ".", m.norms.after ? "pre_feedforward_layernorm" : names.before_mlp));
+    if (m.norms.after) norm(layer + ".post_feedforward_layernorm");
+  }
+  norm(concat(model, names.norm));
+  if (m.tied) return;
+  list.linear(names.head, m.vocabulary, m.hidden, m.head_bias, Part::head, 0);
 }
 
 void add_bert(List& list, const Model& m) {
@@ -188,6 +221,14 @@ std::vector<Tensor> tensors(const Model& model) {
 double elements_on_rank(const Tensor& tensor, int tp) {
   if (tensor.cut < 0 || tp == 1) return tensor.numel();
   const double along = static_cast<double>(tensor.shape[static_cast<std::size_t>(tensor.cut)]);
+  if (!tensor.block_heads.empty()) {
+    double all = 0, own = 0;  // heads
+    for (const std::int64_t heads : tensor.block_heads) {
+      all += real(heads);
+      own += std::ceil(real(heads) / static_cast<double>(std::min<std::int64_t>(tp, heads)));
+    }
+    return tensor.numel() / all * own;
+  }
   const double parts = tensor.heads > 0 ? static_cast<double>(std::min<std::int64_t>(tp, tensor.heads)) : tp;
   return tensor.numel() / along * std::ceil(along / parts);
 }

@@ -17,6 +17,7 @@
 /// those of tessera/models; a test of that layer compares the two, so that a plan cannot drift from a run.
 
 #include <tessera/base/value.h>
+#include <tessera/layout/decoder_names.h>
 
 #include <cstdint>
 #include <optional>
@@ -50,6 +51,20 @@ struct Latent {
   std::int64_t widest() const { return plain + rotated > value ? plain + rotated : value; }
 };
 
+/// Where a block of the Llama family has norms, and of what parameters.
+struct Norms {
+  bool before = true, after = false;  ///< attention and the MLP; on what they give
+  bool shared = false;                ///< attention and the MLP read the same one (Cohere, Phi)
+  bool weight = true, bias = false;
+};
+
+/// How the maps before attention, and those of a gated MLP, are stored.
+enum class Packing : unsigned char {
+  none,
+  blocks,  ///< one matrix of q, k and v, one of gate and up (Phi-3)
+  heads    ///< one in which each head has its q, k and v beside one another (GPT-NeoX)
+};
+
 enum class Family : unsigned char { gpt2, llama, bert };
 
 /// A transformer: embeddings, blocks, end (last norm, head, loss). Sizes in elements.
@@ -64,7 +79,12 @@ struct Model {
   bool gated = true;            ///< MLPs of three matrices (SwiGLU), else of two
   bool causal = true;
   bool tied = false;  ///< the head is the embedding
-  bool query_bias = false, output_bias = false, mlp_bias = false;
+  bool query_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
+  Norms norms;
+  bool parallel = false;  ///< attention and the MLP stand beside one another
+  Packing packing = Packing::none;
+  std::int64_t position_rows = 0;  ///< OPT: of its learned table of positions; 0: positions are rotated
+  layout::DecoderNames names;
   bool head_norm = false;             ///< norms of q and k (Qwen3)
   bool wide_head_norm = false;        ///< over all heads at once (OLMoE)
   bool erf_gelu = false;              ///< the exact GELU, which no kernel of ours fuses
@@ -81,9 +101,8 @@ struct Model {
   bool is_sparse(std::int64_t layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
 };
 
-/// config.json of gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v3 or bert. Throws
-/// InputError "file:line:column: ..." for a missing key, a value out of range, heads that do not divide, and another
-/// model_type (with those there are).
+/// Reads the config.json of any model that tessera/models has. Throws InputError "file:line:column: ..." for a missing
+/// key, a value out of range, heads that do not divide, and another model_type (with those there are).
 Model read_model(const Value& config);
 
 /// A parameter.
@@ -96,6 +115,7 @@ struct Tensor {
   int cut = -1;              ///< the dimension that tensor parallelism divides; -1: every rank has all of it
   std::int64_t heads = 0;    ///< > 0: divided between so many heads, which ranks share when there are fewer
   bool trained = true;
+  std::vector<std::int64_t> block_heads = {};  ///< several such matrices on one another, heads of the same size
 
   double numel() const;
 };

@@ -1,4 +1,4 @@
-#include <tessera/plan/model.h>
+#include <tessera/plan/model_config.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -7,47 +7,6 @@
 
 namespace tessera::plan {
 namespace {
-
-constexpr std::int64_t most = 1 << 24;  // products of two sizes and a small number stay far below 2^63
-
-const Value* given(const Value& json, const char* key) {
-  const Value* v = json.find(key);
-  return v && !v->is_null() ? v : nullptr;
-}
-
-std::int64_t positive_or(const Value& json, const char* key, std::int64_t otherwise) {
-  const Value* v = given(json, key);
-  if (!v) return otherwise;
-  const std::int64_t n = v->as_int();
-  if (n < 1 || n > most)
-    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", n, "; it must lie in [1, ", most, "]"));
-  return n;
-}
-
-std::int64_t positive(const Value& json, const char* key) {
-  json.at(key);
-  if (!given(json, key)) throw InputError(concat(json.at(key).where().str(), ": \"", key, "\" is null"));
-  return positive_or(json, key, 1);
-}
-
-bool flag(const Value& json, const char* key, bool otherwise) {
-  const Value* v = given(json, key);
-  return v ? v->as_bool() : otherwise;
-}
-
-double probability(const Value& json, const char* key, double otherwise) {
-  const Value* v = given(json, key);
-  const double p = v ? v->as_real() : otherwise;
-  if (!(p >= 0 && p < 1))
-    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must lie in [0, 1)"));
-  return p;
-}
-
-void check_divides(const Value& json, const char* whole, std::int64_t n, const char* by, std::int64_t d) {
-  if (n % d == 0) return;
-  throw InputError(concat((given(json, whole) ? *given(json, whole) : json).where().str(), ": ", whole, " ", n,
-                          " is not a multiple of ", by, " ", d));
-}
 
 void read_gpt2(const Value& json, Model& m) {
   m.family = Family::gpt2;
@@ -170,25 +129,19 @@ void read_windows(const Value& json, Model& m) {
 void read_llama(const Value& json, Model& m) {
   const bool mistral = m.type == "mistral" || m.type == "mixtral", qwen2 = m.type == "qwen2" || m.type == "qwen2_moe";
   const bool latent = m.type == "deepseek_v3";
-  m.layers = positive(json, "num_hidden_layers");
-  m.hidden = positive(json, "hidden_size");
-  m.heads = positive(json, "num_attention_heads");
-  m.key_heads = positive_or(json, "num_key_value_heads", mistral ? 8 : m.type == "qwen3_moe" ? 4 : m.heads);
-  m.inner = positive(json, "intermediate_size");
-  m.vocabulary = positive(json, "vocab_size");
-  m.positions = positive(json, "max_position_embeddings");
-  const Value* size = given(json, "head_dim");
-  if (!size && !latent && m.type != "qwen3")
-    check_divides(json, "hidden_size", m.hidden, "num_attention_heads", m.heads);
-  m.head_size = size ? positive(json, "head_dim") : m.type == "qwen3" ? 128 : m.hidden / m.heads;
-  check_divides(json, "num_attention_heads", m.heads, "num_key_value_heads", m.key_heads);
-  m.tied = flag(json, "tie_word_embeddings", false);
+  // A latent head has sizes of its own; that of hidden / heads is not looked at.
+  read_sizes(json, m,
+             {.key_heads = mistral                 ? 8
+                           : m.type == "qwen3_moe" ? 4
+                                                   : 0,
+              .head_size = m.type == "qwen3" || latent ? 128 : 0});
   const bool bias = !mistral && !qwen2 && flag(json, "attention_bias", false);
   m.query_bias = m.type == "qwen2" || (m.type == "qwen2_moe" && flag(json, "qkv_bias", true)) || bias;
   m.output_bias = bias;
   m.mlp_bias = m.type == "llama" && flag(json, "mlp_bias", false);
   m.wide_head_norm = m.type == "olmoe";
   m.head_norm = m.wide_head_norm || m.type == "qwen3" || m.type == "qwen3_moe";
+  if (m.type == "mixtral") m.names = layout::mixtral_names;
   if (latent) {
     Latent l;
     l.query_rank = given(json, "q_lora_rank") ? positive(json, "q_lora_rank") : 0;
@@ -218,6 +171,22 @@ constexpr Row rows[] = {{"gpt2", "GPT2LMHeadModel", read_gpt2},
                         {"qwen3_moe", "Qwen3MoeForCausalLM", read_llama},
                         {"olmoe", "OlmoeForCausalLM", read_llama},
                         {"deepseek_v3", "DeepseekV3ForCausalLM", read_llama},
+                        {"gemma", "GemmaForCausalLM", read_gemma},
+                        {"gemma2", "Gemma2ForCausalLM", read_gemma},
+                        {"gemma3_text", "Gemma3ForCausalLM", read_gemma},
+                        {"phi3", "Phi3ForCausalLM", read_phi3},
+                        {"olmo", "OlmoForCausalLM", read_olmo},
+                        {"olmo2", "Olmo2ForCausalLM", read_olmo},
+                        {"olmo3", "Olmo3ForCausalLM", read_olmo},
+                        {"granite", "GraniteForCausalLM", read_granite},
+                        {"smollm3", "SmolLM3ForCausalLM", read_smollm3},
+                        {"arcee", "ArceeForCausalLM", read_squared},
+                        {"nemotron", "NemotronForCausalLM", read_squared},
+                        {"stablelm", "StableLmForCausalLM", read_stablelm},
+                        {"starcoder2", "Starcoder2ForCausalLM", read_starcoder2},
+                        {"cohere", "CohereForCausalLM", read_cohere},
+                        {"cohere2", "Cohere2ForCausalLM", read_cohere},
+                        {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox},
                         {"bert", "BertForMaskedLM", read_bert}};
 
 const Row& row_of(const Value& json) {

@@ -54,8 +54,8 @@ std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
     all.push_back({tokens, c, real(m.heads * l.value) / t});
   } else {
     const double q = real(m.query_width()) / t, k = std::max(real(m.key_width()) / t, real(m.head_size));
-    if (m.family == Family::gpt2)
-      all.push_back({tokens, 3 * q, c});
+    if (m.family == Family::gpt2 || m.packing != Packing::none)
+      all.push_back({tokens, q + 2 * k, c});
     else
       all.push_back({tokens, q, c}), all.push_back({tokens, k, c, 2});
     all.push_back({tokens, c, q});

@@ -1,11 +1,13 @@
 // The planner's list of parameters against the models themselves: names, shapes, which are trained, and which part of
 // each a rank of tensor parallelism holds. A plan cannot drift from a run.
 
+#include <tessera/base/file.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/models/registry.h>
 #include <tessera/plan/model.h>
 
 #include <gtest/gtest.h>
+#include <tests/paths.h>
 
 #include <algorithm>
 #include <map>
@@ -52,10 +54,20 @@ const std::map<std::string, std::string>& configurations() {
   return all;
 }
 
+/// Those, and what transformers wrote of each family of decoders.
+std::map<std::string, Value> all_configurations() {
+  std::map<std::string, Value> all;
+  for (const auto& [what, members] : configurations()) all.emplace(what, parse_json("{" + members + "}", what));
+  const std::string folder = tessera::testing::source_path("tests/fixtures/llama");
+  for (const std::string& name : list_folder(folder))
+    all.emplace("fixture " + name, read_json(path_join(path_join(folder, name), "config.json")));
+  EXPECT_GT(all.size(), configurations().size() + 30);
+  return all;
+}
+
 TEST(PlanModel, ListsTheParametersThatTheModelsHave) {
-  for (const auto& [what, members] : configurations()) {
+  for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);
-    const Value config = parse_json("{" + members + "}", what);
     const auto model = architecture_of(config).make(config, std::nullopt);
     std::map<std::string, at::Tensor> real;
     for (const auto& item : model->named_parameters()) real.emplace(item.key(), item.value());
@@ -76,9 +88,8 @@ TEST(PlanModel, ListsTheParametersThatTheModelsHave) {
 }
 
 TEST(PlanModel, CutsParametersAsTensorParallelismDoes) {
-  for (const auto& [what, members] : configurations()) {
+  for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);
-    const Value config = parse_json("{" + members + "}", what);
     const layout::TensorPlan rules = architecture_of(config).make(config, std::nullopt)->tensor_plan();
     for (const plan::Tensor& tensor : plan::tensors(plan::read_model(config))) {
       const auto rule = std::find_if(rules.begin(), rules.end(), [&](const layout::TensorRule& candidate) {
@@ -101,9 +112,8 @@ TEST(PlanModel, CutsParametersAsTensorParallelismDoes) {
 
 // Arithmetic, too: what a run's MFU divides by.
 TEST(PlanModel, CountsTheFlopThatTheModelsSay) {
-  for (const auto& [what, members] : configurations()) {
+  for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);
-    const Value config = parse_json("{" + members + "}", what);
     const double said = architecture_of(config).make(config, std::nullopt)->flops_per_token(8);
     EXPECT_NEAR(plan::model_flops_per_token(plan::read_model(config), 8), said, 1e-9 * said);
   }

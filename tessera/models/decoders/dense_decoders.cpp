@@ -97,8 +97,7 @@ LlamaConfig parse_starcoder2_config(const Value& json) {
   c.initializer_range = positive_real(json, "initializer_range", 0.018042);
   const double residual = probability(json, "residual_dropout", 0);
   c.drops = {.embedding = probability(json, "embedding_dropout", 0), .attention = residual, .mlp = residual};
-  c.names.up = "c_fc";
-  c.names.down = "c_proj";
+  c.names = layout::starcoder2_names;
   if (given(json, "sliding_window")) std::ranges::fill(c.windows, positive(json, "sliding_window"));
   c.rope = parse_rope(json, c.head_size, c.max_positions);
   return c;

@@ -19,13 +19,7 @@ LlamaConfig parse_gpt_neox_config(const Value& json) {
   c.query_key_value = true;
   const double hidden = probability(json, "hidden_dropout", 0);
   c.drops = {.embedding = hidden, .attention = hidden, .mlp = hidden};
-  c.names = {.model = "gpt_neox",
-             .embedding = "embed_in",
-             .norm = "final_layer_norm",
-             .head = "embed_out",
-             .attention = "attention",
-             .up = "dense_h_to_4h",
-             .down = "dense_4h_to_h"};
+  c.names = layout::gpt_neox_names;
   c.rope = parse_rope(json, c.head_size, c.max_positions,
                       {.part = 0.25, .theta_key = "rotary_emb_base", .part_key = "rotary_pct"});
   if (c.key_heads != c.heads)

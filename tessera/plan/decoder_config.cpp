@@ -1,0 +1,181 @@
+#include <tessera/plan/model_config.h>
+
+#include <tessera/base/error.h>
+
+namespace tessera::plan {
+namespace {
+
+constexpr std::int64_t most = 1 << 24;
+
+/// The biases that `attention_bias` and `mlp_bias` say.
+void read_plain(const Value& json, Model& m, const SizeDefaults& defaults = {}) {
+  read_sizes(json, m, defaults);
+  m.query_bias = m.output_bias = flag(json, "attention_bias", false);
+  m.mlp_bias = flag(json, "mlp_bias", false);
+}
+
+/// `window` where layer_types says sliding_attention; without layer_types in all layers but every `period`-th.
+void read_turns(const Value& json, Model& m, std::int64_t window, std::int64_t period) {
+  const Value* types = given(json, "layer_types");
+  if (types && static_cast<std::int64_t>(types->items().size()) != m.layers)
+    throw InputError(concat(types->where().str(), ": layer_types has ", types->items().size(), " entries for ",
+                            m.layers, " layers"));
+  m.windows.assign(static_cast<std::size_t>(m.layers), 0);
+  for (std::size_t i = 0; i < m.windows.size(); ++i) {
+    const bool slides =
+        types ? types->items()[i].as_string() == "sliding_attention" : (static_cast<std::int64_t>(i) + 1) % period != 0;
+    if (slides) m.windows[i] = window;
+  }
+}
+
+void read_one_window(const Value& json, Model& m) {
+  if (given(json, "sliding_window"))
+    m.windows.assign(static_cast<std::size_t>(m.layers), positive(json, "sliding_window"));
+}
+
+}  // namespace
+
+const Value* given(const Value& json, const char* key) {
+  const Value* v = json.find(key);
+  return v && !v->is_null() ? v : nullptr;
+}
+
+std::int64_t positive_or(const Value& json, const char* key, std::int64_t otherwise) {
+  const Value* v = given(json, key);
+  if (!v) return otherwise;
+  const std::int64_t n = v->as_int();
+  if (n < 1 || n > most)
+    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", n, "; it must lie in [1, ", most, "]"));
+  return n;
+}
+
+std::int64_t positive(const Value& json, const char* key) {
+  json.at(key);
+  if (!given(json, key)) throw InputError(concat(json.at(key).where().str(), ": \"", key, "\" is null"));
+  return positive_or(json, key, 1);
+}
+
+bool flag(const Value& json, const char* key, bool otherwise) {
+  const Value* v = given(json, key);
+  return v ? v->as_bool() : otherwise;
+}
+
+double probability(const Value& json, const char* key, double otherwise) {
+  const Value* v = given(json, key);
+  const double p = v ? v->as_real() : otherwise;
+  if (!(p >= 0 && p < 1))
+    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must lie in [0, 1)"));
+  return p;
+}
+
+void check_divides(const Value& json, const char* whole, std::int64_t n, const char* by, std::int64_t d) {
+  if (n % d == 0) return;
+  throw InputError(concat((given(json, whole) ? *given(json, whole) : json).where().str(), ": ", whole, " ", n,
+                          " is not a multiple of ", by, " ", d));
+}
+
+void read_sizes(const Value& json, Model& m, const SizeDefaults& defaults) {
+  m.layers = positive(json, "num_hidden_layers");
+  m.hidden = positive(json, "hidden_size");
+  m.heads = positive(json, "num_attention_heads");
+  m.key_heads = positive_or(json, "num_key_value_heads", defaults.key_heads > 0 ? defaults.key_heads : m.heads);
+  m.inner = positive(json, "intermediate_size");
+  m.vocabulary = positive(json, "vocab_size");
+  m.positions = positive(json, "max_position_embeddings");
+  const Value* size = given(json, "head_dim");
+  if (!size && defaults.head_size == 0) check_divides(json, "hidden_size", m.hidden, "num_attention_heads", m.heads);
+  m.head_size = size ? positive(json, "head_dim") : defaults.head_size > 0 ? defaults.head_size : m.hidden / m.heads;
+  check_divides(json, "num_attention_heads", m.heads, "num_key_value_heads", m.key_heads);
+  m.tied = flag(json, "tie_word_embeddings", defaults.tied);
+}
+
+void read_gemma(const Value& json, Model& m) {
+  read_plain(json, m, {.head_size = 256, .tied = true});
+  m.mlp_bias = false;
+  if (m.type == "gemma") return;
+  m.norms.after = true;
+  m.head_norm = m.type == "gemma3_text";
+  const std::int64_t period = m.head_norm ? positive_or(json, "sliding_window_pattern", 6) : 2;
+  read_turns(json, m, positive_or(json, "sliding_window", 4096), period);
+}
+
+void read_phi3(const Value& json, Model& m) {
+  read_sizes(json, m, {});
+  m.packing = Packing::blocks;
+  m.dropout = probability(json, "resid_pdrop", 0);
+  read_one_window(json, m);
+}
+
+void read_olmo(const Value& json, Model& m) {
+  read_plain(json, m);
+  m.mlp_bias = false;
+  if (m.type == "olmo") {
+    m.norms.weight = false;
+    return;
+  }
+  m.norms.before = false;
+  m.norms.after = true;
+  m.head_norm = m.wide_head_norm = true;
+  if (m.type == "olmo3") read_turns(json, m, positive_or(json, "sliding_window", 4096), 4);
+}
+
+void read_granite(const Value& json, Model& m) { read_plain(json, m); }
+
+void read_smollm3(const Value& json, Model& m) {
+  read_plain(json, m, {.key_heads = 4, .tied = true});
+  const Value* rotated = given(json, "no_rope_layers");  // 1 where a layer is rotated
+  const std::int64_t interval = positive_or(json, "no_rope_layer_interval", 4);
+  if (given(json, "layer_types")) return read_turns(json, m, positive_or(json, "sliding_window", 4096), interval);
+  if (!flag(json, "use_sliding_window", false) || !given(json, "sliding_window")) return;
+  m.windows.assign(static_cast<std::size_t>(m.layers), 0);
+  for (std::size_t i = 0; i < m.windows.size(); ++i) {
+    const bool turns = rotated && i < rotated->items().size() ? rotated->items()[i].as_int() != 0
+                                                              : (static_cast<std::int64_t>(i) + 1) % interval != 0;
+    if (!turns) m.windows[i] = positive(json, "sliding_window");
+  }
+}
+
+void read_squared(const Value& json, Model& m) {  // arcee, nemotron
+  read_plain(json, m);
+  m.gated = false;
+  m.norms.bias = m.type == "nemotron";
+}
+
+void read_stablelm(const Value& json, Model& m) {
+  read_sizes(json, m, {});
+  m.query_bias = flag(json, "use_qkv_bias", false);
+  m.norms.bias = true;
+  m.parallel = m.norms.shared = flag(json, "use_parallel_residual", false);
+  m.dropout = probability(json, "hidden_dropout", 0);
+}
+
+void read_starcoder2(const Value& json, Model& m) {
+  read_sizes(json, m, {.key_heads = 2, .tied = true});
+  m.gated = false;
+  m.query_bias = m.output_bias = m.mlp_bias = flag(json, "use_bias", true);
+  m.norms.bias = true;
+  m.names = layout::starcoder2_names;
+  m.dropout = probability(json, "residual_dropout", 0);
+  read_one_window(json, m);
+}
+
+void read_cohere(const Value& json, Model& m) {
+  read_plain(json, m, {.tied = true});
+  m.mlp_bias = false;
+  m.parallel = m.norms.shared = true;
+  if (m.type == "cohere2")
+    read_turns(json, m, positive_or(json, "sliding_window", 4096), positive_or(json, "sliding_window_pattern", 4));
+}
+
+void read_gpt_neox(const Value& json, Model& m) {
+  read_sizes(json, m, {});
+  m.gated = false;
+  m.query_bias = m.output_bias = flag(json, "attention_bias", true);
+  m.mlp_bias = m.norms.bias = true;
+  m.parallel = flag(json, "use_parallel_residual", true);
+  m.packing = Packing::heads;
+  m.names = layout::gpt_neox_names;
+  m.dropout = probability(json, "hidden_dropout", 0);
+}
+
+}  // namespace tessera::plan

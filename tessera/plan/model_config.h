@@ -1,0 +1,43 @@
+#pragma once
+/// \file
+/// The parts of reading a config.json: members with their bounds, and what families have in common. All throw
+/// InputError "file:line:column: ...".
+
+#include <tessera/plan/model.h>
+
+#include <cstdint>
+
+namespace tessera::plan {
+
+/// A member that is there and not null; else null.
+const Value* given(const Value& json, const char* key);
+/// In [1, 2^24]: products of two sizes and a small number stay far below 2^63.
+std::int64_t positive(const Value& json, const char* key);
+std::int64_t positive_or(const Value& json, const char* key, std::int64_t otherwise);
+bool flag(const Value& json, const char* key, bool otherwise);
+double probability(const Value& json, const char* key, double otherwise);  ///< in [0, 1)
+/// `by` must divide `whole`; n and d are their values.
+void check_divides(const Value& json, const char* whole, std::int64_t n, const char* by, std::int64_t d);
+
+/// What a config.json may leave out, by family.
+struct SizeDefaults {
+  std::int64_t key_heads = 0;  ///< 0: as many as heads
+  std::int64_t head_size = 0;  ///< 0: hidden / heads
+  bool tied = false;
+};
+/// The sizes that decoders have under the same names.
+void read_sizes(const Value& json, Model& model, const SizeDefaults& defaults);
+
+/// decoder_config.cpp: the families of tessera/models/decoders, as their sources there read them.
+void read_gemma(const Value& json, Model& model);  ///< gemma, gemma2, gemma3_text
+void read_phi3(const Value& json, Model& model);
+void read_olmo(const Value& json, Model& model);  ///< olmo, olmo2, olmo3
+void read_granite(const Value& json, Model& model);
+void read_smollm3(const Value& json, Model& model);
+void read_squared(const Value& json, Model& model);  ///< arcee, nemotron
+void read_stablelm(const Value& json, Model& model);
+void read_starcoder2(const Value& json, Model& model);
+void read_cohere(const Value& json, Model& model);  ///< cohere, cohere2
+void read_gpt_neox(const Value& json, Model& model);
+
+}  // namespace tessera::plan
