@@ -11,7 +11,8 @@ python3 tools/wheel.py "$build" --output "$folder/dist"
 python3 tools/deb.py "$build" --output "$folder/dist"
 tree=$folder/debian
 if [ ! -e "$tree/.ready" ]; then
-  debootstrap --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv bookworm "$tree" > "$folder/log"
+  debootstrap --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv bookworm "$tree" \
+    > "$folder/log"
   touch "$tree/.ready"
 fi
 cp /etc/ssl/certs/ca-certificates.crt "$tree/etc/ssl/certs/"  # a network may be behind authorities of its own
@@ -27,8 +28,8 @@ mount -t proc proc "$tree/proc"
 mount -t tmpfs tmpfs "$tree/dev/shm"
 trap 'cleanup; [ -d "${2:-}" ] || rm -rf "$folder"' EXIT
 
-ten_steps='train --config_name gpt2-tiny --tokenizer_name byte --train_file /root/text.txt --block_size 64 --max_steps 10
-  --per_device_train_batch_size 2 --num_processes 2 --save_strategy no --logging_steps 10'
+ten_steps='train --config_name gpt2-tiny --tokenizer_name byte --train_file /root/text.txt --block_size 64
+  --max_steps 10 --per_device_train_batch_size 2 --num_processes 2 --save_strategy no --logging_steps 10'
 ten_steps=$(tr '\n' ' ' <<< "$ten_steps")
 loss_of() { grep -o "'train_loss': [0-9.]*" <<< "$1" || { echo "packages_check: no ten steps: $1" >&2; exit 1; }; }
 

@@ -131,7 +131,8 @@ def copy_licence(library, folder):
 
 
 def check_glibc(path):
-    newest = max((tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", output_of("objdump", "-T", path))),
+    versions = re.findall(r"GLIBC_([0-9.]+)", output_of("objdump", "-T", path))
+    newest = max((tuple(map(int, v.split("."))) for v in versions),
                  default=(0,))
     if newest > GLIBC:
         fail(f"{path} needs glibc {'.'.join(map(str, newest))}; {PLATFORM} has {'.'.join(map(str, GLIBC))}")
