@@ -6,8 +6,11 @@
 #include <regex>
 #include <set>
 
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/base/value.h>
 #include <tessera/train/reporting/prometheus.h>
+#include <tests/paths.h>
 
 namespace tessera::train {
 namespace {
@@ -51,6 +54,18 @@ TEST(Prometheus, EveryLineHasTheForm) {
   for (const char* part : {"tessera_steps_total{job=\"a \\\"b\\\"\\\\\\nc\"} 12\n", "tessera_step_seconds",
                            ",rank=\"1\"} 2097152\n", "tessera_evaluation_loss", "} NaN\n", ",phase=\"forward\"}"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+}
+
+TEST(Prometheus, TheDashboardAsksForWhatIsThere) {
+  const std::string dashboard = read_file(testing::source_path("docs/grafana.json")),
+                    text = prometheus_text(everything());
+  (void)parse_json(dashboard, "docs/grafana.json");
+  const std::regex metric("tessera_[a-z_]+");
+  std::set<std::string> asked;
+  for (auto at = std::sregex_iterator(dashboard.begin(), dashboard.end(), metric); at != std::sregex_iterator(); ++at)
+    asked.insert(at->str());
+  EXPECT_GE(asked.size(), 12u);
+  for (const std::string& name : asked) EXPECT_NE(text.find(concat("# TYPE ", name, " ")), std::string::npos) << name;
 }
 
 TEST(Prometheus, SaysNothingThatIsNotKnown) {

@@ -39,6 +39,10 @@ Journal::Journal(const Setup& setup, const comm::World& world)
       model_config_(setup.model->hf_config()),
       progress_(world.rank() != 0, setup.config.output.disable_tqdm) {
   exposition_.job = config_.run_name.empty() ? file_name_of(config_.output_dir) : config_.run_name;
+  if (config_.metrics_port > 0 && world.rank() == 0) {
+    server_.emplace(static_cast<int>(config_.metrics_port));
+    server_->show(prometheus_text(exposition_));
+  }
   if (setup.resume) log_history_ = setup.resume->log_history;
 }
 
@@ -129,8 +133,9 @@ void Journal::ended(const RunTotals& t) {
 }
 
 void Journal::expose() {
-  if (config_.metrics_file.empty()) return;
   exposition_.wall_time = unix_seconds();
+  if (server_) server_->show(prometheus_text(exposition_));
+  if (config_.metrics_file.empty()) return;
   try {
     write_file_atomically(config_.metrics_file, prometheus_text(exposition_));
   } catch (const Error& error) {  // a full disk of the collector ends no training

@@ -7,6 +7,7 @@
 #include <tessera/format/tensorboard.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/metrics.h>
+#include <tessera/train/reporting/metrics_server.h>
 #include <tessera/train/reporting/output.h>
 #include <tessera/train/reporting/progress.h>
 #include <tessera/train/reporting/prometheus.h>
@@ -20,6 +21,7 @@ namespace tessera::train {
 /// Every rank has one; that of the others than rank 0 writes nothing. Not thread-safe.
 class Journal {
  public:
+  /// Throws InputError when --metrics_port cannot be listened on.
   Journal(const Setup& setup, const comm::World& world);
 
   /// Rank 0, once, when it is time to write: from now on numbers go to metrics.jsonl of `output` and, with
@@ -44,7 +46,7 @@ class Journal {
   const std::vector<Value>& log_history() const { return log_history_; }
 
  private:
-  /// Brings --metrics_file up to date.
+  /// Brings --metrics_file and --metrics_port up to date.
   void expose();
   /// HF's names after a prefix: train/loss.
   void write_events(std::int64_t step, const std::string& prefix,
@@ -57,6 +59,7 @@ class Journal {
   OutputFolder* output_ = nullptr;
   Exposition exposition_;
   bool exposition_failed_ = false;  ///< which was said
+  std::optional<MetricsServer> server_;
   std::optional<format::EventFile> events_;
   std::vector<Value> log_history_;
 };
