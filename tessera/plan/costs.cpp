@@ -21,20 +21,52 @@ double ring_seconds(const Link& link, double ranks, double times, double bytes) 
   return times * ((ranks - 1) * link.latency + (ranks - 1) / ranks * bytes / (link.bandwidth * link.efficiency));
 }
 
+/// Measured work of this kind, else nullptr. bf16 that was not measured counts as fp32.
+const Curve* curve_of(const Device& d, Work fp32, double element) {
+  if (!d.measured) return nullptr;
+  const Curve& narrow = (*d.measured)[static_cast<Work>(static_cast<int>(fp32) + 2)];
+  return element > 2 || narrow.empty() ? &(*d.measured)[fp32] : &narrow;
+}
+
+const Curve* exchange_of(const Cluster& c, const char* op, int ranks, bool buffers) {
+  if (!c.device.measured) return nullptr;
+  if (buffers)
+    if (const Curve* shared = c.device.measured->exchange(std::string(op) + "_shared", ranks)) return shared;
+  return c.device.measured->exchange(op, ranks);
+}
+
 }  // namespace
 
 double product_seconds(const Device& d, double m, double n, double k, double element) {
   if (m <= 0 || n <= 0 || k <= 0) return 0;
+  if (const Curve* curve = curve_of(d, Work::product_fp32, element)) return curve->at(2 * m * n * k);
   const double arithmetic =
       2 * m * n * k * rounded_up(d, m, n) * (k + d.half_depth) / k / (peak_of(d, element) * d.products);
   const double memory = (m * n + m * k + k * n) * element / (d.bandwidth * d.passes);
   return std::max(arithmetic, memory) + d.launch;
 }
 
-double pass_seconds(const Device& d, double bytes) { return bytes / (d.bandwidth * d.passes) + d.launch; }
+double product_backward_seconds(const Device& d, double m, double n, double k, double element) {
+  if (m <= 0 || n <= 0 || k <= 0) return 0;
+  if (const Curve* curve = curve_of(d, Work::product_fp32_backward, element); curve && !curve->empty())
+    return curve->at(2 * m * n * k);
+  return product_seconds(d, m, k, n, element) + product_seconds(d, n, k, m, element);
+}
+
+double pass_seconds(const Device& d, double bytes) {
+  if (d.measured) return (*d.measured)[Work::norm].at(bytes);
+  return bytes / (d.bandwidth * d.passes) + d.launch;
+}
 
 double attention_seconds(const Device& d, double queries, double keys, double width, double element) {
+  if (const Curve* curve = curve_of(d, Work::attention_fp32, element)) return curve->at(4 * queries * keys * width);
   return 4 * queries * keys * width / (peak_of(d, element) * d.attention) + d.launch;
+}
+
+double attention_backward_seconds(const Device& d, double queries, double keys, double width, double element) {
+  if (const Curve* curve = curve_of(d, Work::attention_fp32_backward, element); curve && !curve->empty())
+    return curve->at(4 * queries * keys * width);
+  return 2.5 * attention_seconds(d, queries, keys, width, element);
 }
 
 Placed place(int ranks, int stride, int per_node) {
@@ -50,8 +82,12 @@ int stride_of(const layout::Mesh& mesh, layout::Axis axis) {
   return stride;
 }
 
-double collective_seconds(const Cluster& c, const Placed& group, Collective what, double bytes) {
+double collective_seconds(const Cluster& c, const Placed& group, Collective what, double bytes, bool buffers) {
   if (group.ranks <= 1 || bytes <= 0) return 0;
+  static constexpr const char* names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+  if (group.local == group.ranks)
+    if (const Curve* curve = exchange_of(c, names[static_cast<int>(what)], group.ranks, buffers))
+      return curve->at(bytes);
   const double n = group.ranks, g = group.local, q = n / g;
   if (what == Collective::all_to_all) {
     const double inside = g > 1 ? (g - 1) / n * bytes / (c.inside.bandwidth * c.inside.efficiency) : 0;
@@ -69,6 +105,8 @@ double collective_seconds(const Cluster& c, const Placed& group, Collective what
 }
 
 double message_seconds(const Cluster& c, int stride, double bytes) {
+  if (stride < c.per_node)
+    if (const Curve* curve = exchange_of(c, "send_recv", 2, false)) return curve->at(bytes);
   const Link& link = stride < c.per_node ? c.inside : c.across;
   return link.latency + bytes / (link.bandwidth * link.efficiency);
 }

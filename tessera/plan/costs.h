@@ -15,11 +15,16 @@ namespace tessera::plan {
 /// y [m, n] = a [m, k] b [k, n] with elements of so many bytes. Seconds.
 double product_seconds(const Device& device, double m, double n, double k, double element);
 
+/// Both products of its backward: gradients of a and of b. Seconds.
+double product_backward_seconds(const Device& device, double m, double n, double k, double element);
+
 /// A pass that reads and writes so many bytes. Seconds.
 double pass_seconds(const Device& device, double bytes);
 
 /// Attention's forward of `queries` tokens of `heads` heads that each see `keys` tokens on average. Seconds.
 double attention_seconds(const Device& device, double queries, double keys, double width, double element);
+/// Its backward; unless measured, 2.5 x the forward: scores are formed again (Dao et al. 2022).
+double attention_backward_seconds(const Device& device, double queries, double keys, double width, double element);
 
 /// Ranks that exchange something, and how they lie on nodes.
 struct Placed {
@@ -32,8 +37,10 @@ Placed place(int ranks, int stride, int per_node);
 int stride_of(const layout::Mesh& mesh, layout::Axis axis);
 
 enum class Collective { all_reduce, all_gather, reduce_scatter, all_to_all };
-/// Each rank has (all_gather: gets) so many bytes in all. Seconds; 0 for one rank.
-double collective_seconds(const Cluster& cluster, const Placed& group, Collective what, double bytes);
+/// Each rank has (all_gather: gets) so many bytes in all. `buffers`: of parameters or gradients, which processes of one
+/// host share. Seconds; 0 for one rank.
+double collective_seconds(const Cluster& cluster, const Placed& group, Collective what, double bytes,
+                          bool buffers = false);
 /// A message to a rank so many ranks away.
 double message_seconds(const Cluster& cluster, int stride, double bytes);
 

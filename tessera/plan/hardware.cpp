@@ -69,8 +69,8 @@ Link link_of(const LinkRow& row) { return {row.bandwidth, row.efficiency, row.la
 
 Cluster cluster_of(const Row& r) {
   Cluster c;
-  c.device = {r.name,  r.memory,    r.bf16,      r.fp32,   r.products, r.half_depth, r.tile,
-              r.units, r.attention, r.bandwidth, r.passes, r.launch,   r.process,    r.source};
+  c.device = {r.name,      r.memory,    r.bf16,   r.fp32,   r.products, r.half_depth, r.tile,         r.units,
+              r.attention, r.bandwidth, r.passes, r.launch, r.process,  r.source,     /*measured=*/{}};
   c.per_node = r.per_node;
   c.inside = link_of(r.inside);
   c.across = link_of(r.across);
@@ -122,7 +122,8 @@ std::vector<Member> members_of(Cluster& c) {
           {"network_bandwidth", &c.across.bandwidth, 1e3, 1e15},
           {"network_efficiency", &c.across.efficiency, 1e-3, 1},
           {"network_latency", &c.across.latency, 0, 1},
-          {"hours_between_failures", &c.hours_between_failures, 1, 1e9}};
+          {"hours_between_failures", &c.hours_between_failures, 1, 1e9},
+          {"host_memory", &c.host_memory, 0, 1e15}};
 }
 
 }  // namespace
@@ -142,6 +143,7 @@ Value hardware_value(const Cluster& given) {
                                     {"node_source", Value::of(cluster.inside.source)},
                                     {"network_source", Value::of(cluster.across.source)}};
   for (const Member& member : members_of(cluster)) all.emplace_back(member.key, Value::of(*member.number));
+  if (!cluster.measured.empty()) all.emplace_back("measured", speeds_value(cluster.measured));
   return Value::make_object(std::move(all));
 }
 
@@ -152,10 +154,12 @@ Cluster read_hardware(const Value& value) {
     if (!found) throw InputError(concat(based->where().str(), ": hardware \"", based->as_string(), "\" is not known"));
     c = *found;
   }
-  std::vector<std::string> keys = {"like", "name", "source", "cpu", "per_node", "node_source", "network_source"};
+  std::vector<std::string> keys = {"like",     "name",        "source",         "cpu",
+                                   "per_node", "node_source", "network_source", "measured"};
   for (const Member& m : members_of(c)) {
     keys.emplace_back(m.key);
     const Value* v = value.find(m.key);
+    if (!v && m.number == &c.host_memory) continue;
     if (!v && !value.find("like")) throw InputError(concat(value.where().str(), ": \"", m.key, "\" is missing"));
     if (!v) continue;
     *m.number = v->as_real();
@@ -176,6 +180,7 @@ Cluster read_hardware(const Value& value) {
   text("source", c.device.source);
   text("node_source", c.inside.source);
   text("network_source", c.across.source);
+  if (const Value* v = value.find("measured")) c.measured = read_speeds(*v);
   if (const Value* v = value.find("cpu")) c.on_cpu = v->as_bool();
   if (const Value* v = value.find("per_node")) {
     const std::int64_t n = v->as_int();
@@ -214,6 +219,12 @@ Cluster parse_cluster(const std::string& text) {
   Cluster cluster;
   if (const auto found = known(name)) {
     cluster = *found;
+  } else if (letters_of(name) == "thismachine" && !path_exists(name)) {
+    const std::string file = calibration_file();
+    if (!path_exists(file))
+      throw InputError(concat("hardware \"", name, "\": this machine has not been measured (there is no ", file,
+                              "): run `tessera plan calibrate`"));
+    cluster = read_hardware(read_json(file));
   } else if (path_exists(name) && !is_directory(name)) {
     cluster = read_hardware(read_json(name));
     if (cluster.device.name.empty()) cluster.device.name = name;
@@ -233,6 +244,8 @@ Cluster parse_cluster(const std::string& text) {
                             cluster.per_node, "; ", cluster.devices / cluster.per_node * cluster.per_node, " or ",
                             (cluster.devices / cluster.per_node + 1) * cluster.per_node,
                             " do, or say the devices of a node: ", text, "/", 1));
+  cluster.device.measured = speeds_for(cluster.measured, cluster.per_node);
+  if (cluster.host_memory > 0) cluster.device.memory = cluster.host_memory / cluster.per_node;
   return cluster;
 }
 

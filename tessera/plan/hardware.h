@@ -3,7 +3,7 @@
 /// Devices and links as numbers, each with its source: a table of well-known ones, and files of the user's own. SI
 /// units: bytes, seconds, FLOP; a link's bandwidth is that of one device in one direction.
 
-#include <tessera/base/value.h>
+#include <tessera/plan/measured.h>
 
 #include <cstdint>
 #include <string>
@@ -25,6 +25,7 @@ struct Device {
   double launch = 0;          ///< seconds before a kernel or product begins
   double process = 0;         ///< bytes of context and program, without communication
   std::string source;
+  std::shared_ptr<const Speeds> measured;  ///< curves that take the place of the numbers above; may be null
 };
 
 /// alpha-beta: a message of S bytes takes latency + S / (bandwidth x efficiency).
@@ -46,12 +47,15 @@ struct Cluster {
       50'000;  ///< for one device: Llama 3 (Grattafiori et al. 2024, table 5): 419 unexpected
                ///< interruptions of 16,384 GPUs in 54 days
   bool on_cpu = false;
+  double host_memory = 0;  ///< bytes that the processes of a node share; 0: each device has its own
+  std::vector<std::shared_ptr<const Speeds>> measured;  ///< by number of processes of a node
 };
 
 std::vector<std::string> hardware_names();
 
-/// "64xH100", "H100:64", "16384xH100/8" (devices per node), "2xmine.json": a name of the table, or a file with the
-/// members of Device and Link (see hardware_value()). Throws InputError: unknown hardware (with the nearest), a number
+/// "64xH100", "H100:64", "16384xH100/8" (devices per node), "2xmine.json": a name of the table, a file with the
+/// members of Device and Link (see hardware_value()), or "2xthis-machine": the file that `tessera plan calibrate` has
+/// written (calibration_file()). Throws InputError: unknown hardware (with the nearest), a number
 /// that is none or beyond 2^24, nodes that the devices do not fill.
 Cluster parse_cluster(const std::string& text);
 

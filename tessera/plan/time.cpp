@@ -95,6 +95,30 @@ double pass_bytes(const Model& m, const Plan& run, bool sparse) {
   return bytes + 4 * tokens * real(e.top_k) * real(m.hidden) * n.inside;  // into the experts' order and back
 }
 
+/// Norms, rotation, activations one by one, since what a byte costs depends on how many lie together in a cache.
+void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, const Speeds& speeds, bool sparse) {
+  const double t = run.tp(), tokens = run.tokens(), part = run.sequence_parallel ? tokens / t : tokens;
+  const Numerics& n = run.numerics;
+  const auto both = [&](Work work, Work backward, double bytes, double times) {
+    block.forward[TimeKind::passes] += times * speeds[work].at(bytes);
+    block.backward[TimeKind::passes] +=
+        times * (speeds[backward].empty() ? 2 * speeds[work].at(bytes) : speeds[backward].at(bytes));
+  };
+  both(Work::norm, Work::norm_backward, 4 * part * real(m.hidden) * n.residual, 2);
+  if (m.dropout > 0) both(Work::gate, Work::gate_backward, 2 * part * real(m.hidden) * n.residual, 2);
+  if (m.family == Family::llama) {
+    both(Work::norm, Work::norm_backward, 2 * real(m.query_width()) / t * tokens * n.inside, 1);
+    both(Work::norm, Work::norm_backward, 2 * real(m.key_width()) / t * tokens * n.inside, 1);
+  }
+  const double ways = m.gated ? 3 : 2;
+  if (!sparse) return both(Work::gate, Work::gate_backward, ways * tokens * real(m.inner) / t * n.inside, 1);
+  const Experts& e = *m.experts;
+  const double rows = tokens * real(e.top_k);
+  both(Work::gate, Work::gate_backward, ways * rows * real(e.inner) / t * n.inside, 1);
+  if (e.shared_inner > 0) both(Work::gate, Work::gate_backward, ways * tokens * real(e.shared_inner) / t * n.inside, 1);
+  both(Work::norm, Work::norm_backward, 2 * rows * real(m.hidden) * n.inside, 2);
+}
+
 }  // namespace
 
 BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bool sparse, double seen) {
@@ -104,15 +128,18 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
   StepTime &f = block.forward, &b = block.backward;
   for (const Product& p : products_of(m, run, sparse)) {
     f[TimeKind::products] += p.times * product_seconds(d, p.tokens, p.out, p.in, element);
-    b[TimeKind::products] += p.times * (product_seconds(d, p.tokens, p.in, p.out, element) +
-                                        product_seconds(d, p.out, p.in, p.tokens, element));
+    b[TimeKind::products] += p.times * product_backward_seconds(d, p.tokens, p.out, p.in, element);
   }
   const double width = m.latent ? real(m.heads * (m.latent->plain + m.latent->rotated + m.latent->value)) / 2
                                 : real(m.query_width()) / t;
   f[TimeKind::attention] = attention_seconds(d, tokens, seen, width, element);
-  b[TimeKind::attention] = 2.5 * f[TimeKind::attention];  // scores are formed again (Dao et al. 2022)
-  f[TimeKind::passes] = pass_seconds(d, pass_bytes(m, run, sparse)) + 5 * d.launch;
-  b[TimeKind::passes] = 2 * f[TimeKind::passes];
+  b[TimeKind::attention] = attention_backward_seconds(d, tokens, seen, width, element);
+  if (d.measured) {
+    add_measured_passes(block, m, run, *d.measured, sparse);
+  } else {
+    f[TimeKind::passes] = pass_seconds(d, pass_bytes(m, run, sparse)) + 5 * d.launch;
+    b[TimeKind::passes] = 2 * f[TimeKind::passes];
+  }
   if (t > 1) {
     const Placed group = place(run.tp(), 1, cluster.per_node);
     const double bytes = tokens * real(m.hidden) * run.numerics.inside;
@@ -166,8 +193,11 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   if (!part.end || words == 0) return;
   const double element = product_element(run);
   stage.forward[TimeKind::products] += product_seconds(d, tokens, words, c, element);
-  stage.backward[TimeKind::products] +=
-      product_seconds(d, tokens, c, words, element) + product_seconds(d, words, c, tokens, element);
+  stage.backward[TimeKind::products] += product_backward_seconds(d, tokens, words, c, element);
+  if (d.measured) {  // the loss turns logits into their gradients in one pass (nn/linear_cross_entropy.h)
+    stage.forward[TimeKind::passes] += (*d.measured)[Work::gate].at(2 * tokens * words * 4);
+    return;
+  }
   stage.forward[TimeKind::passes] += pass_seconds(d, tokens * words * run.numerics.logits);
   stage.backward[TimeKind::passes] += pass_seconds(d, tokens * words * run.numerics.logits);
 }
@@ -198,7 +228,9 @@ double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Clus
   const double own = divides ? all.shared / run.shard_ranks() + all.experts / run.expert_shard_ranks() : all.all();
   const Numerics& n = run.numerics;
   // The norm reads gradients, the update reads them again, reads and writes parameters and states.
-  return pass_seconds(cluster.device, own * (2 * n.gradient + 2 * n.shard + 2 * n.states));
+  const double bytes = own * (2 * n.gradient + 2 * n.shard + 2 * n.states);
+  if (const auto& measured = cluster.device.measured) return (*measured)[Work::update].at(bytes);
+  return pass_seconds(cluster.device, bytes);
 }
 
 double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
@@ -216,7 +248,7 @@ double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double 
                  both = place(shard * copy, apart, cluster.per_node);
     const double weights = elements * n.whole, gradients = elements * n.wire;
     const auto t = [&](const Placed& group, Collective what, double bytes) {
-      return collective_seconds(cluster, group, what, bytes);
+      return collective_seconds(cluster, group, what, bytes, /*buffers=*/true);
     };
     if (!row.shard_optimizer || shard == 1) return t(both, Collective::all_reduce, gradients);
     const double sums = copy > 1 ? t(outside, Collective::all_reduce, gradients / shard) : 0;

@@ -20,10 +20,11 @@ int checkpoint_command(const Arguments& arguments);  ///< tessera checkpoint con
 int config_command(const Arguments& arguments);      ///< tessera config show|check|convert ...
 int bench_command(const Arguments& arguments);       ///< tessera bench comm|scaling ...
 int plan_command(const Arguments& arguments);        ///< tessera plan groups: ranks of a mesh, without a job
-int plan_search_command(const Arguments& arguments);    ///< tessera plan --model M --gpus 64xH100: the best plans
-int plan_batch_command(const Arguments& arguments);     ///< tessera plan batch: what larger batches gain and cost
-int plan_check_command(const Arguments& arguments);     ///< tessera plan check: what a run will need
-int plan_hardware_command(const Arguments& arguments);  ///< tessera plan hardware: devices that are known
+int plan_search_command(const Arguments& arguments);     ///< tessera plan --model M --gpus 64xH100: the best plans
+int plan_batch_command(const Arguments& arguments);      ///< tessera plan batch: what larger batches gain and cost
+int plan_check_command(const Arguments& arguments);      ///< tessera plan check: what a run will need
+int plan_hardware_command(const Arguments& arguments);   ///< tessera plan hardware: devices that are known
+int plan_calibrate_command(const Arguments& arguments);  ///< tessera plan calibrate: measures this machine
 int plan_schedule_command(const Arguments& arguments);  ///< tessera plan schedule: a pipeline's order, proved and drawn
 int lr_find_command(const Arguments& arguments);        ///< tessera lr-find: a learning-rate range test
 int top_command(const Arguments& arguments);            ///< tessera top: watches running jobs
@@ -32,7 +33,7 @@ int top_command(const Arguments& arguments);            ///< tessera top: watche
 std::string own_program();
 
 /// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, chat, env, test,
-/// bench_comm) and returns its exit code. Throws Error when the library is missing or cannot be loaded.
+/// bench_comm, calibrate) and returns its exit code. Throws Error when the library is missing or cannot be loaded.
 int run_with_tensors(const std::string& name, const Arguments& arguments);
 
 }  // namespace tessera::tool

@@ -23,6 +23,7 @@ constexpr const char* help =
     "tessera plan check FILE --gpus 8xH100       what a run will need, and whether it fits\n"
     "tessera plan batch --run OUT                what larger and smaller batches gain and cost\n"
     "tessera plan hardware [NAME]                devices that are known\n"
+    "tessera plan calibrate                      measures this machine for --gpus 4xthis-machine\n"
     "tessera plan groups --mesh pp=2,dp=2,tp=2   which ranks work together on a mesh\n"
     "tessera plan schedule --schedule zbv --pp 4 --microbatches 8\n"
     "                                            who does what when in a pipeline\n\n"
@@ -174,11 +175,12 @@ int plan_command(const Arguments& arguments) {
   if (what == "schedule") return plan_schedule_command(rest);
   if (what == "batch") return plan_batch_command(rest);
   if (what == "check") return plan_check_command(rest);
+  if (what == "calibrate") return plan_calibrate_command(rest);
   if (what == "hardware") return plan_hardware_command(rest);
-  const auto near = nearest(what, Arguments{"groups", "schedule", "check", "batch", "hardware"});
+  const auto near = nearest(what, Arguments{"groups", "schedule", "check", "batch", "hardware", "calibrate"});
   throw InputError(concat("tessera plan: unknown '", what, "'; ",
                           near ? concat("did you mean ", *near, "?")
-                               : "there are check, batch, hardware, groups and schedule, or --model"));
+                               : "there are check, batch, hardware, calibrate, groups and schedule, or --model"));
 }
 
 }  // namespace tessera::tool

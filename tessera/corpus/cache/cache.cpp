@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/base/user_folders.h>
 #include <tessera/corpus/cache/build.h>
 #include <tessera/corpus/cache/entry.h>
 #include <tessera/format/manifest/manifest.h>
@@ -61,12 +61,7 @@ void put_aside(const std::string& folder, const std::string& why) {
 }  // namespace
 
 std::string default_cache_folder() {
-  const auto set = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (const std::string cache = set("XDG_CACHE_HOME"); !cache.empty()) return path_join(cache, "tessera/tokens");
-  if (const std::string home = set("HOME"); !home.empty()) return path_join(home, ".cache/tessera/tokens");
+  if (const auto folder = user_cache_folder()) return path_join(*folder, "tokens");
   throw InputError(
       "there is no folder for tokens: neither --data_cache_dir nor TESSERA_CACHE, XDG_CACHE_HOME or HOME is set");
 }

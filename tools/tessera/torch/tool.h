@@ -18,6 +18,7 @@ int embed(const Arguments& arguments);
 int env(const Arguments& arguments);
 int self_test(const Arguments& arguments);
 int bench_comm(const Arguments& arguments);  ///< one rank of `tessera bench comm`
+int calibrate(const Arguments& arguments);   ///< one rank of `tessera plan calibrate`
 
 using config::Flags;
 

@@ -1,0 +1,14 @@
+#pragma once
+/// \file
+/// Where a user's programs keep what they can make again.
+
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+/// $XDG_CACHE_HOME/tessera, else $HOME/.cache/tessera (XDG Base Directory Specification); nullopt when neither variable
+/// is set. Nothing is created.
+std::optional<std::string> user_cache_folder();
+
+}  // namespace tessera

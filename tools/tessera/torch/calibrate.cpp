@@ -1,0 +1,274 @@
+/// \file
+/// tessera plan calibrate, inside a rank: times the operations of training while all ranks do the same, turn by turn
+/// until the time is over, so that what else happens on the machine meets every figure alike. Rank 0 writes the lower
+/// quartile of every figure's turns, which bursts of others' work leave alone, and their spread.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+
+#include <tessera/base/clock.h>
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/value.h>
+#include <tessera/comm/world.h>
+#include <tessera/nn/attention.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/nn/linear.h>
+#include <tessera/nn/rms_norm.h>
+#include <tessera/nn/swiglu.h>
+#include <tessera/optim/optimizer.h>
+
+#include "bench_operation.h"
+#include "tool.h"
+
+namespace tessera::tool {
+namespace {
+
+struct Turn {
+  double forward = 0, backward = 0;  ///< seconds; backward 0: there is none
+};
+
+/// One figure, or two, of one size.
+struct Probe {
+  std::string forward, backward;  ///< members of the hardware file; exchanges: the collective's name
+  int ranks = 0;                  ///< in each group of an exchange; 0: no exchange
+  double size = 0;
+  std::function<Turn()> turn;
+  std::vector<double> forwards{}, backwards{};
+};
+
+at::Tensor numbers(at::IntArrayRef shape) { return at::randn(shape) * 0.1; }
+at::Tensor trained(at::IntArrayRef shape) { return numbers(shape).requires_grad_(true); }
+
+/// Times `make` and the backward of what it returns, so often that a turn takes about 2 ms.
+template <class Make>
+Turn timed_turn(const Make& make) {
+  Turn sum;
+  int times = 0;
+  while (times < 64 && (times == 0 || sum.forward + sum.backward < 0.002)) {
+    std::int64_t begin = monotonic_ns();
+    const at::Tensor y = make();
+    sum.forward += seconds_since(begin);
+    const at::Tensor gradient = at::ones_like(y);
+    begin = monotonic_ns();
+    y.backward(gradient);
+    sum.backward += seconds_since(begin);
+    ++times;
+  }
+  return {sum.forward / times, sum.backward / times};
+}
+
+/// Runs `body` as training does in that precision.
+template <class Body>
+at::Tensor computed(bool bf16, const Body& body) {
+  const nn::Autocast guard(bf16, c10::DeviceType::CPU);
+  return body();
+}
+
+void add_products(std::vector<Probe>& probes, bool bf16) {
+  // Tokens, inputs, outputs: a narrow block's, a wide one's, one cut by tensor parallelism, a head's.
+  static constexpr std::int64_t shapes[][3] = {{64, 128, 128},    {256, 128, 128},  {256, 256, 256},
+                                               {512, 384, 192},   {1024, 192, 384}, {512, 512, 512},
+                                               {1024, 384, 1024}, {1024, 768, 768}, {256, 512, 4096}};
+  for (const auto& [tokens, in, out] : shapes) {
+    const at::Tensor x = trained({tokens, in}), w = trained({out, in});
+    const std::string name = bf16 ? "product_bf16" : "product_fp32";
+    probes.push_back({name, name + "_backward", 0, 2.0 * static_cast<double>(tokens * in * out), [=] {
+                        const Turn turn = timed_turn([&] {
+                          return computed(bf16, [&] { return nn::linear(x, w, {}, nn::WeightLayout::out_in); });
+                        });
+                        x.mutable_grad().reset();
+                        w.mutable_grad().reset();
+                        return turn;
+                      }});
+  }
+}
+
+void add_attention(std::vector<Probe>& probes, bool bf16) {
+  static constexpr std::int64_t shapes[][3] = {{1, 64, 2}, {4, 128, 4}, {4, 256, 6}, {2, 512, 8}, {1, 1024, 8}};
+  for (const auto& [rows, tokens, heads] : shapes) {
+    const at::Tensor q = trained({rows, tokens, heads, 64}), k = trained({rows, tokens, heads, 64}),
+                     v = trained({rows, tokens, heads, 64});
+    const std::string name = bf16 ? "attention_bf16" : "attention_fp32";
+    const double seen = static_cast<double>(tokens) / 2;
+    const double flop = 4 * static_cast<double>(rows * tokens * heads) * 64 * seen;
+    probes.push_back({name, name + "_backward", 0, flop, [=] {
+                        const Turn turn = timed_turn([&] {
+                          return computed(bf16, [&] { return nn::attention(q, k, v, {}, {.scale = 0.125}); });
+                        });
+                        for (const at::Tensor& t : {q, k, v}) t.mutable_grad().reset();
+                        return turn;
+                      }});
+  }
+}
+
+void add_passes(std::vector<Probe>& probes) {
+  for (const std::int64_t tokens : {16, 128, 1024, 8192}) {
+    const std::int64_t width = 512;
+    const at::Tensor x = trained({tokens, width}), delta = trained({tokens, width}), weight = trained({width});
+    const double tensor = 4.0 * static_cast<double>(tokens * width);
+    probes.push_back({"norm", "norm_backward", 0, 4 * tensor, [=] {
+                        const Turn turn = timed_turn([&] {
+                          const nn::ResidualNorm both = nn::add_rms_norm(x, delta, weight, 1e-5);
+                          return both.normed;
+                        });
+                        for (const at::Tensor& t : {x, delta, weight}) t.mutable_grad().reset();
+                        return turn;
+                      }});
+    probes.push_back({"gate", "gate_backward", 0, 3 * tensor, [=] {
+                        const Turn turn = timed_turn([&] { return nn::swiglu(x, delta); });
+                        for (const at::Tensor& t : {x, delta}) t.mutable_grad().reset();
+                        return turn;
+                      }});
+  }
+  for (const std::int64_t elements : {std::int64_t{1} << 16, std::int64_t{1} << 20, std::int64_t{1} << 22}) {
+    const at::Tensor p = trained({elements});
+    p.mutable_grad() = numbers({elements});
+    std::shared_ptr<optim::Optimizer> optimizer = optim::make_adamw({{"p", p, 0.1, 1.0}}, {0.9, 0.95, 1e-8});
+    // As plan/time.cpp counts: the norm reads the gradient; the update reads it, and reads and writes the rest.
+    probes.push_back({"update", "", 0, 32.0 * static_cast<double>(elements), [=] {
+                        const std::int64_t begin = monotonic_ns();
+                        const at::Tensor norm = p.grad().norm();
+                        optimizer->step(1e-6);
+                        return Turn{seconds_since(begin), 0};
+                      }});
+  }
+}
+
+/// Collectives of all ranks, and of neighbours two and two, all pairs at once. "_shared": on tensors of the shared
+/// arena, as parameters and gradients are; activations are ordinary ones.
+void add_exchanges(std::vector<Probe>& probes, const std::vector<comm::Group>& groups) {
+  static constexpr std::pair<const char*, bool> operations[] = {
+      {"all_reduce", false}, {"all_gather", false}, {"reduce_scatter", false}, {"all_to_all", false},
+      {"send_recv", false},  {"all_reduce", true},  {"all_gather", true},      {"reduce_scatter", true}};
+  for (const comm::Group& group : groups) {
+    for (const auto& [op, shared] : operations) {
+      for (const std::int64_t bytes : {4 << 10, 64 << 10, 1 << 20, 8 << 20}) {
+        auto operation = std::make_shared<BenchOperation>(op, group, bytes, at::kFloat, shared);
+        probes.push_back({shared ? concat(op, "_shared") : op, "", group.size(), static_cast<double>(bytes),
+                          [operation, group, bytes] {
+                            const int times = bytes < (1 << 20) ? 8 : 1;
+                            const std::int64_t begin = monotonic_ns();
+                            for (int i = 0; i < times; ++i) operation->run(group);
+                            return Turn{seconds_since(begin) / times, 0};
+                          }});
+      }
+    }
+  }
+}
+
+/// Seconds of every probe, mean over the ranks: between two exchanges ranks wait for each other anyway.
+void average(const comm::Group& group, std::vector<double>& values) {
+  at::Tensor all = at::tensor(values, at::kDouble);
+  group.all_reduce(all, comm::Reduction::sum).wait();
+  const double* sums = all.const_data_ptr<double>();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = sums[i] / group.size();
+}
+
+double at_share(std::vector<double> sorted, double part) {
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[static_cast<std::size_t>(part * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+Value sample(const std::string& name, const Probe& probe, const std::vector<double>& seconds) {
+  const double median = at_share(seconds, 0.5), low = at_share(seconds, 0.25);
+  return Value::make_object({{"name", Value::of(name)},
+                             {"ranks", Value::of(probe.ranks)},
+                             {"size", Value::of(probe.size)},
+                             {"seconds", Value::of(low)},
+                             {"spread", Value::of((at_share(seconds, 0.75) - low) / 2 / median)},
+                             {"turns", Value::of(static_cast<std::int64_t>(seconds.size()))}});
+}
+
+class Line {
+ public:
+  Line(bool speaks, int ranks, double limit) : speaks_(speaks), ranks_(ranks), limit_(limit) {}
+  ~Line() {
+    if (drawn_) std::fputs("\r\x1b[K", stderr);
+  }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  void at(double seconds, std::int64_t turns) {
+    if (!speaks_ || isatty(STDERR_FILENO) == 0) return;
+    std::fprintf(stderr, "\r\x1b[K  %d %s: %.0f of %.0f s, turn %lld", ranks_, ranks_ == 1 ? "process" : "processes",
+                 seconds, limit_, static_cast<long long>(turns));
+    drawn_ = true;
+  }
+
+ private:
+  bool speaks_, drawn_ = false;
+  int ranks_;
+  double limit_;
+};
+
+}  // namespace
+
+int calibrate(const Arguments& given) {
+  Arguments arguments = given;
+  const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
+  const Flags flags("plan calibrate", arguments, {"file", "seconds"}, {});
+  const double limit = flags.real("seconds", 10);
+  const std::int64_t begin = monotonic_ns();
+  comm::World& world = init(environment, {});
+  std::vector<comm::Group> groups;
+  if (world.size() > 1) groups.push_back(world.group());
+  if (world.size() > 2 && world.size() % 2 == 0)
+    for (int first = 0; first < world.size(); first += 2) {
+      const comm::Group pair = world.new_group({first, first + 1}, concat("pair ", first / 2));
+      if (world.rank() == first || world.rank() == first + 1) groups.push_back(pair);
+    }
+  at::manual_seed(static_cast<std::uint64_t>(world.rank()) + 1);
+  std::vector<Probe> probes;
+  for (const bool bf16 : {false, true}) {
+    add_products(probes, bf16);
+    add_attention(probes, bf16);
+  }
+  add_passes(probes);
+  add_exchanges(probes, groups);
+
+  const bool speaks = world.rank() == 0;
+  Line line(speaks, world.size(), limit);
+  for (Probe& probe : probes) probe.turn();  // pages, kernels and plans that are made once
+  for (std::int64_t turn = 0;; ++turn) {
+    std::vector<double> values = {seconds_since(begin) < limit || turn < 2 ? 0.0 : 1.0};
+    for (Probe& probe : probes) {
+      world.group().barrier().wait();
+      const Turn seconds = probe.turn();
+      values.push_back(seconds.forward);
+      values.push_back(seconds.backward);
+    }
+    average(world.group(), values);
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      probes[i].forwards.push_back(values[1 + 2 * i]);
+      if (!probes[i].backward.empty()) probes[i].backwards.push_back(values[2 + 2 * i]);
+    }
+    line.at(seconds_since(begin), turn + 1);
+    if (values[0] > 0) break;
+  }
+  if (speaks) {
+    std::vector<Value> samples;
+    for (const Probe& probe : probes) {
+      samples.push_back(sample(probe.forward, probe, probe.forwards));
+      if (!probe.backward.empty()) samples.push_back(sample(probe.backward, probe, probe.backwards));
+    }
+    write_file_atomically(flags.required("file", "where the figures go"),
+                          dump_json(Value::make_object({{"processes", Value::of(world.size())},
+                                                        {"threads", Value::of(at::get_num_threads())},
+                                                        {"samples", Value::make_array(std::move(samples))}})));
+  }
+  probes.clear();
+  groups.clear();
+  shutdown();
+  return 0;
+}
+
+}  // namespace tessera::tool
