@@ -6,6 +6,7 @@
 #include <tessera/plan/from_config.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/config_command.h>
+#include <tools/tessera/memory_check.h>
 #include <tools/tessera/plan_output.h>
 
 #include <algorithm>
@@ -41,45 +42,6 @@ std::optional<std::string> taken(Arguments& arguments, const std::string& name) 
     return value;
   }
   return std::nullopt;
-}
-
-/// The smallest change that makes it fit, as a sentence; empty: there is none among those tried.
-std::string remedy(const Question& q, const Candidate& c) {
-  struct Try {
-    std::string text;
-    plan::Plan plan;
-  };
-  std::vector<Try> tries;
-  const auto change = [&](const std::string& text, auto&& apply) {
-    Try attempt{text, c.plan};
-    apply(attempt.plan);
-    attempt.plan.parts.clear();
-    tries.push_back(std::move(attempt));
-  };
-  if (c.plan.recompute != 1) change("--gradient_checkpointing", [](plan::Plan& p) { p.recompute = 1; });
-  const auto shard = [](plan::Plan& p) {
-    p.strategy = Strategy::full_shard;
-    p.mesh.sizes[2] *= p.mesh.sizes[1];
-    p.mesh.sizes[1] = 1;
-  };
-  if (c.plan.dp() * c.plan.cp() > 1 && !row_of(c.plan.strategy).reshard_after_forward)
-    change("--strategy full_shard", shard);
-  if (c.plan.rows > 1 && c.plan.rows % 2 == 0)
-    change(concat("--per_device_train_batch_size ", c.plan.rows / 2, " --gradient_accumulation_steps ",
-                  c.plan.micro_batches * 2),
-           [](plan::Plan& p) { p.rows /= 2, p.micro_batches *= 2; });
-  change("--gradient_checkpointing --strategy full_shard", [&](plan::Plan& p) { shard(p), p.recompute = 1; });
-  change(concat("--gradient_checkpointing --strategy full_shard --per_device_train_batch_size 1 "
-                "--gradient_accumulation_steps ",
-                c.plan.rows * c.plan.micro_batches),
-         [&](plan::Plan& p) { shard(p), p.recompute = 1, p.micro_batches *= p.rows, p.rows = 1; });
-  for (Try& attempt : tries) {
-    const Candidate other = evaluate(q, std::move(attempt.plan));
-    if (other.memory.total() <= q.memory_limit)
-      return concat("use ", attempt.text, ": ", gigabytes(other.memory.total()), ", ", format_real(other.seconds, 3),
-                    " s a step");
-  }
-  return "";
 }
 
 }  // namespace
@@ -132,12 +94,7 @@ int plan_check_command(const Arguments& given) {
     std::printf("fits: %s of %s\n", gigabytes(c.memory.total()).c_str(), gigabytes(q.memory_limit).c_str());
     return 0;
   }
-  const plan::MemoryKind kind = c.memory.largest();
-  const std::string advice = remedy(q, c);
-  std::printf("does not fit: %s needs %s of %s, %s %s%s%s\n",
-              c.plan.pp() > 1 ? concat("pp rank ", c.rank).c_str() : "every rank", gigabytes(c.memory.total()).c_str(),
-              gigabytes(q.memory_limit).c_str(), std::string(name_of(kind)).c_str(), gigabytes(c.memory[kind]).c_str(),
-              advice.empty() ? "" : ": ", advice.c_str());
+  std::printf("%s\n", does_not_fit(q, c).c_str());
   return 1;
 }
 

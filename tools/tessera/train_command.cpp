@@ -14,7 +14,9 @@
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
 #include <tools/tessera/commands.h>
+#include <tools/tessera/memory_check.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -99,6 +101,11 @@ int train_command(const Arguments& given) {
       launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken
   if (first_to_speak)
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
+  const int local_ranks = launched
+                              ? std::max(1, environment.local_world_size)
+                              : static_cast<int>(std::max<std::int64_t>(1, resolved.values.parallel.num_processes));
+  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)  // else our agent has looked
+    check_memory(resolved.values, launched ? environment.world_size : local_ranks, local_ranks, environment.rank == 0);
   return !launched && resolved.values.parallel.num_processes > 1
              ? launch_ranks(arguments, resolved)
              : run_with_tensors("train",

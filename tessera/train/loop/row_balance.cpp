@@ -1,51 +1,18 @@
 #include <tessera/train/loop/row_balance.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <limits>
-#include <string>
 #include <utility>
 
-#include <tessera/base/text.h>
-#include <tessera/launch/agent/oom.h>
+#include <tessera/launch/agent/available_memory.h>
 #include <tessera/train/reporting/metrics.h>
 
 namespace tessera::train {
 namespace {
 
-std::optional<std::int64_t> number_in(const std::string& path) {
-  std::ifstream in(path);
-  std::string word;
-  return in >> word ? parse_int(word) : std::nullopt;
-}
-
 constexpr double used_share =
     0.8;  // what is taken of the memory that is left; the rest is for what nobody has foreseen
 
 }  // namespace
-
-std::int64_t available_bytes() {
-  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
-  std::ifstream in("/proc/meminfo");
-  for (std::string name, unit; in >> name;) {
-    std::int64_t kibibytes = 0;
-    if (in >> kibibytes && name == "MemAvailable:") bytes = kibibytes * 1024;
-    std::getline(in, unit);
-  }
-  // "max" (v2) is no number, and v1 says "no limit" with a huge one.
-  const std::string counter = launch::oom_counter_file([] {
-    std::ifstream own("/proc/self/cgroup");
-    return std::string(std::istreambuf_iterator<char>(own), {});
-  }());
-  const std::string folder = counter.substr(0, counter.find_last_of('/') + 1);
-  for (const auto& [most, now] :
-       {std::pair("memory.max", "memory.current"), std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
-    const auto limit = number_in(folder + most), used = number_in(folder + now);
-    if (limit && used) bytes = std::min(bytes, std::max<std::int64_t>(0, *limit - *used));
-  }
-  return bytes;
-}
 
 const std::vector<std::int64_t>& RowBalance::begin_step(const RunPlan& plan, std::int64_t step) {
   if (first_bytes_ == 0) first_bytes_ = resident_bytes();
@@ -86,7 +53,7 @@ std::int64_t RowBalance::rows_that_fit() const {
   const std::int64_t grown = peak_resident_bytes() - first_bytes_;
   if (!measures_memory_ || grown <= 0 || largest_ < 1) return unbounded;
   const double per_row = static_cast<double>(grown) / static_cast<double>(largest_);
-  const double free = used_share * static_cast<double>(available_bytes()) / local_ranks_;
+  const double free = used_share * static_cast<double>(launch::available_bytes()) / local_ranks_;
   const double rows = static_cast<double>(largest_) + std::max(0.0, free / per_row);
   return std::min(unbounded, static_cast<std::int64_t>(rows) * micro_batches_);
 }

@@ -54,7 +54,4 @@ class RowBalance {
   std::int64_t largest_ = 0;      ///< rows of a micro-batch so far
 };
 
-/// Bytes that processes of this host may still take: what the kernel has left, and what the control group allows.
-std::int64_t available_bytes();
-
 }  // namespace tessera::train

@@ -2,8 +2,8 @@
 /// \file
 /// The newest numbers of a run at http://127.0.0.1:PORT/metrics, for a Prometheus that scrapes (--metrics_port).
 ///
-/// HTTP/1.0 with a single page: a client is answered by a thread of its own, one after another, within a second each, so
-/// that one which sends nothing or reads nothing delays the next scrape and no step. Only this host can connect.
+/// HTTP/1.0 with a single page. A thread of its own answers clients one after another, within a second each, so that
+/// one which sends nothing or reads nothing delays the next scrape and no step. Only this host can connect.
 
 #include <tessera/launch/agent/unique_fd.h>
 

@@ -1,0 +1,74 @@
+/// \file
+/// --memory_check: a run that cannot fit is told before anything of it is loaded or written.
+
+#include "program.h"
+
+namespace tessera::testing {
+namespace {
+
+class MemoryCheckTest : public ToolTest {
+ protected:
+  /// A model of `layers` layers of 805 million parameters each, which no machine of ours can train.
+  Strings huge(int layers, const Strings& more) const {
+    write_file_atomically(at("huge.json"),
+                          concat(R"({"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,
+                                   "num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 32000,
+                                   "max_position_embeddings": 4096, "num_hidden_layers": )",
+                                 layers, "}"));
+    return Strings{"train",
+                   "--config_name",
+                   at("huge.json"),
+                   "--tokenizer_name",
+                   "byte",
+                   "--train_file",
+                   at("text.txt"),
+                   "--block_size",
+                   "64",
+                   "--max_steps",
+                   "2",
+                   "--output_dir",
+                   at("huge")} +
+           more;
+  }
+};
+
+TEST_F(MemoryCheckTest, RefusesWhatCannotFit) {
+  for (const Strings& more : {Strings{}, Strings{"--num_processes", "2", "--fsdp", "full_shard"},
+                              Strings{"--auto_find_batch_size"}, Strings{"--bf16", "--gradient_checkpointing"}}) {
+    const auto run = tessera(huge(500, more));
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_TRUE(contains(run.err, "does not fit: every rank needs ")) << run.err;
+    EXPECT_TRUE(contains(run.err, "--memory_check warn starts it all the same")) << run.err;
+    EXPECT_FALSE(path_exists(at("huge")));
+  }
+}
+
+TEST_F(MemoryCheckTest, WarnsOrIsSilentWhenAsked) {
+  make_folders(at("nowhere"));  // a checkpoint that is none ends the run before the model is made
+  const Strings nowhere = {"--resume_from_checkpoint", at("nowhere")};
+  const auto warned = tessera(huge(500, nowhere + Strings{"--memory_check", "warn"}));
+  EXPECT_EQ(warned.exit_code, 2);
+  EXPECT_TRUE(contains(warned.err, "warning: this run may need more memory than there is: it does not fit"))
+      << warned.err;
+  EXPECT_TRUE(contains(warned.err, "nowhere")) << warned.err;
+  const auto silent = tessera(huge(500, nowhere + Strings{"--memory_check", "off"}));
+  EXPECT_EQ(silent.exit_code, 2);
+  EXPECT_FALSE(contains(silent.err, "does not fit")) << silent.err;
+}
+
+TEST_F(MemoryCheckTest, SaysWhatWouldFit) {
+  const auto checked = tessera(
+      {"plan", "check", "--config_name", "gpt2", "--block_size", "128", "--gpus", "8xCPU/8", "--memory", "3.9"});
+  EXPECT_EQ(checked.exit_code, 1) << checked.out << checked.err;
+  EXPECT_TRUE(contains(checked.out, "does not fit: every rank needs ")) << checked.out;
+  EXPECT_TRUE(contains(checked.out, ": use --")) << checked.out;
+}
+
+TEST_F(MemoryCheckTest, LetsThroughWhatFits) {
+  const auto run = tessera(training("out", batch(2, 1, 1)));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_FALSE(contains(run.err, "may need more memory")) << run.err;
+}
+
+}  // namespace
+}  // namespace tessera::testing
