@@ -1,6 +1,6 @@
-# The whole project in a few words. Only `deps`, `bench` and `finetune` touch the network (bench and finetune for what they
-# compare with and train); every other target runs `deps` if it has not run yet (`fuzz` needs none), does what it needs, and
-# nothing twice.
+# The whole project in a few words. Only `deps`, `bench`, `finetune`, `packages-check` and `aarch64` touch the network (bench
+# and finetune for what they compare with and train, aarch64 for a compiler and libraries); every other target runs `deps`
+# if it has not run yet (`fuzz` needs none), does what it needs, and nothing twice.
 #
 #   make train        builds, then trains a small GPT-2 on the King James Bible with two processes that share its states
 #                     (FULL_SHARD; about three minutes)
@@ -14,6 +14,8 @@
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
 #   make build-times  CPU-seconds of a cold build by part, heaviest units, one changed file; budgets
 #   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
+#   make aarch64      cross-compiles the torch-free part and the kernels for 64-bit ARM; aarch64-check runs their tests
+#                     under an emulator (about four minutes)
 #   make format | tidy | clean | distclean
 
 BUILD ?= build
@@ -23,7 +25,8 @@ PREFIX ?= /usr/local
 STAMP := .deps/torch/.installed
 export JOBS
 
-.PHONY: all deps build install wheel deb packages-check sanitized train finetune test fuzz bench build-times gpu-check format tidy clean distclean
+.PHONY: all deps build install wheel deb packages-check sanitized train finetune test fuzz bench build-times gpu-check \
+  aarch64 aarch64-check format tidy clean distclean
 all: build
 
 deps:
@@ -77,6 +80,13 @@ build-times: $(STAMP)
 gpu-check: $(STAMP)
 	@tools/gpu_check.sh
 
+aarch64:
+	@tools/deps_aarch64.sh
+	@tools/build.sh aarch64 build-aarch64
+
+aarch64-check: aarch64
+	@tools/aarch64_check.sh build-aarch64
+
 format: $(STAMP)
 	@tools/format.sh
 
@@ -84,7 +94,7 @@ tidy: build
 	@git ls-files 'tessera/*.cpp' 'tools/*.cpp' | xargs clang-tidy -p $(BUILD) --quiet
 
 clean:
-	@rm -rf build build-asan build-core build-clang build-fuzz build-fuzz-fast $(BUILD)
+	@rm -rf build build-asan build-core build-clang build-fuzz build-fuzz-fast build-aarch64 build-aarch64-torch $(BUILD)
 
 distclean: clean
 	@rm -rf .deps out

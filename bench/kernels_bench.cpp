@@ -203,8 +203,7 @@ void add_benchmarks(Isa isa) {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   benchmark::AddCustomContext("memcpy GB/s", std::to_string(memory_bandwidth() * 1e-9));
-  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512})
-    if (supported(isa)) add_benchmarks(isa);
+  for (const Isa isa : supported_isas()) add_benchmarks(isa);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

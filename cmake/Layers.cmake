@@ -8,6 +8,28 @@ if(TESSERA_WERROR)
 endif()
 target_include_directories(tessera_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(tessera_flags INTERFACE TESSERA_VERSION="${PROJECT_VERSION}")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(tessera_architecture arm64)
+  # g++ would join a product and a sum into one instruction that rounds once, where there is one: always here, never on
+  # x86-64 outside the kernels. Every number shall come out as there; kernels ask for it by name.
+  target_compile_options(tessera_flags INTERFACE -ffp-contract=off)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(tessera_architecture x86)
+else()
+  message(FATAL_ERROR "Tessera runs on x86-64 and on 64-bit ARM; this is ${CMAKE_SYSTEM_PROCESSOR}.")
+endif()
+# tessera_of_architecture(LIST): takes NAME_x86.cpp and NAME_arm64.cpp of other architectures out, and files for
+# instruction sets that this one does not have.
+function(tessera_of_architecture list)
+  set(sources ${${list}})
+  if(tessera_architecture STREQUAL x86)
+    list(FILTER sources EXCLUDE REGEX "_(arm64|neon)\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "_(x86|avx2|avx512)\\.cpp$")
+  endif()
+  set(${list} ${sources} PARENT_SCOPE)
+endfunction()
+
 set(tessera_core_optimization -O2)
 if(TESSERA_SANITIZE)
   target_compile_options(tessera_flags INTERFACE
@@ -85,6 +107,7 @@ function(tessera_core_layer folder)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_arrow\\.cpp$")  # of a plug-in: Arrow.cmake
+  tessera_of_architecture(sources)
   if(NOT sources)
     return()
   endif()
@@ -106,9 +129,11 @@ function(tessera_core_library)
 endfunction()
 
 # tessera_kernel_layer(FOLDER): raw-pointer kernels, no torch headers, -O3. NAME_avx2.cpp and NAME_avx512.cpp get the
-# instruction sets of their names and may only be entered behind a run-time check (kernels/cpu/dispatch.h).
+# instruction sets of their names and may only be entered behind a run-time check (kernels/cpu/dispatch.h); NEON, of
+# NAME_neon.cpp, is in every 64-bit ARM.
 function(tessera_kernel_layer folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  tessera_of_architecture(sources)
   if(NOT sources)
     return()
   endif()

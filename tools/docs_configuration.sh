@@ -149,7 +149,7 @@ cat <<'MD'
 | `TESSERA_BOARD_FD TESSERA_STORE TESSERA_SECRET_FD TESSERA_CONFIG_FD TESSERA_GENERATION TESSERA_JOB` | from our agent to its ranks ([launching](launching.md)); nothing to set by hand |
 | `TESSERA_SSH` | the ssh program of `tessera launch --hostfile` |
 | `TESSERA_LOG` | debug, info, warning, error |
-| `TESSERA_ISA` | lowers the instruction set of the CPU kernels: baseline, avx2, avx512 |
+| `TESSERA_ISA` | lowers the instruction set of the CPU kernels: baseline, avx2, avx512; on ARM baseline, neon |
 | `OMP_NUM_THREADS`, `OMP_WAIT_POLICY` | threads per rank when `--threads_per_process` is not given; how OpenMP waits (set, it is left alone) |
 
 ## tessera launch

@@ -14,7 +14,7 @@ namespace tessera::nn {
 
 bool multiplies_with_onednn() {
   static const bool chosen =
-      kernels::isa() == kernels::Isa::avx512 && !__builtin_cpu_is("intel") && at::globalContext().userEnabledMkldnn();
+      kernels::isa() == kernels::Isa::avx512 && !kernels::made_by_intel() && at::globalContext().userEnabledMkldnn();
   return chosen;
 }
 

@@ -66,8 +66,7 @@ TEST(Bf16State, special_numbers_survive) {
 TEST(Bf16State, kernels_round_as_the_operators_do) {
   // SGD without decay, momentum 1, from a state of zero: the new state is the gradient, rounded.
   const at::Tensor g = at::randn({1000}), expected = at::empty({1000}, at::kBFloat16);
-  for (const auto isa : {kernels::Isa::baseline, kernels::Isa::avx2, kernels::Isa::avx512}) {
-    if (!kernels::supported(isa)) continue;
+  for (const auto isa : kernels::supported_isas()) {
     for (const std::int64_t first : {std::int64_t{0}, std::int64_t{64}, (std::int64_t{1} << 32) - 64})
       for (const bool stochastic : {false, true}) {
         const kernels::Bf16Rounding rounding{.stochastic = stochastic, .key = 99, .first = first};

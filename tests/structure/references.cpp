@@ -130,7 +130,8 @@ void check_text(const Tree& tree, const std::string& where, const std::string& t
   const std::string make = "`make ";
   for (auto i = text.find(make); i != std::string::npos; i = text.find(make, i + 1)) {
     std::size_t end = i + make.size();
-    while (end < text.size() && (std::islower(static_cast<unsigned char>(text[end])) || text[end] == '-')) ++end;
+    const auto in_name = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '-'; };
+    while (end < text.size() && in_name(static_cast<unsigned char>(text[end]))) ++end;
     const std::string target = text.substr(i + make.size(), end - i - make.size());
     if (!target.empty() && !tree.has_target(target)) found.push_back(where + "make has no target " + target);
   }

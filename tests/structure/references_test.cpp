@@ -45,6 +45,7 @@ TEST_F(ReferenceRules, WhatIsNotThereIsNamed) {
   using Lines = std::vector<std::string>;
   EXPECT_EQ(of_document("`tessera/base/gone.h`"), Lines{"docs/other.md:1: tessera/base/gone.h is not there"});
   EXPECT_EQ(of_document("x\n`make gone`"), Lines{"docs/other.md:2: make has no target gone"});
+  EXPECT_EQ(of_document("`make gone64-now`"), Lines{"docs/other.md:1: make has no target gone64-now"});
   EXPECT_EQ(of_document("[x](gone.md)"), Lines{"docs/other.md:1: the link gone.md leads nowhere"});
   EXPECT_EQ(of_document("run gone_tests"), Lines{"docs/other.md:1: gone_tests: there is no folder of such tests"});
   EXPECT_EQ(of_document("DESIGN.md"), Lines{"docs/other.md:1: DESIGN.md: readers have docs/ only"});

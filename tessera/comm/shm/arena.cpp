@@ -15,7 +15,8 @@
 namespace tessera::comm::shm {
 namespace {
 
-constexpr std::size_t page = 4096;
+// 4 KB, but 16 or 64 KB on some ARM systems.
+const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 

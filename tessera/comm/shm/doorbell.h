@@ -24,10 +24,13 @@ struct alignas(64) Doorbell {
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // YIELD does nothing on most processors; this one waits for some cycles
 #endif
 }
 
-/// Non-temporal stores before it are visible before the release store that follows (which orders all others).
+/// Non-temporal stores before it are visible before the release store that follows (which orders all others). Only
+/// x86-64's are outside of that order; kernels have none for ARM (kernels/cpu/isa/stream_plain.h).
 inline void publish_stores() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();

@@ -80,10 +80,7 @@ constexpr std::array<std::uint32_t, 64> kZeroBytes = [] {
 
 std::vector<Crc32cKernels> find_kernels() {
   std::vector<Crc32cKernels> found = {{"tables", update_by_tables, copy_by_tables}};
-#if defined(__x86_64__)  // these exist for this architecture only; the run-time check decides on each machine
-  if (x86::has_instruction()) found.push_back({"instruction", x86::update_by_instruction, x86::copy_by_instruction});
-  if (x86::has_folding()) found.push_back({"folding", x86::update_by_folding, x86::copy_by_folding});
-#endif
+  add_machine_kernels(found);
   return found;
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace tessera::format {
 
@@ -17,8 +18,8 @@ struct Crc32cKernels {
   std::uint32_t (*copy)(std::byte* to, std::span<const std::byte> from, std::uint32_t raw);
 };
 
-/// Those that this processor can execute, the slowest first: "tables" (always), "instruction" (SSE 4.2 and PCLMUL),
-/// "folding" (AVX-512 and VPCLMULQDQ).
+/// Those that this processor can execute, the slowest first: "tables" (always), "instruction" (SSE 4.2 and PCLMUL, or
+/// CRC32CX and PMULL of ARM), "folding" (AVX-512 and VPCLMULQDQ).
 std::span<const Crc32cKernels> crc32c_kernels();
 
 /// x^exponent modulo the Castagnoli polynomial, bit-reflected (bit 31 is x^0): what moves a raw checksum over exponent
@@ -29,13 +30,8 @@ constexpr std::uint32_t crc32c_power(std::uint64_t exponent) {
   return power;
 }
 
-namespace x86 {
-bool has_instruction();
-bool has_folding();
-std::uint32_t update_by_instruction(std::span<const std::byte> bytes, std::uint32_t raw);
-std::uint32_t copy_by_instruction(std::byte* to, std::span<const std::byte> from, std::uint32_t raw);
-std::uint32_t update_by_folding(std::span<const std::byte> bytes, std::uint32_t raw);
-std::uint32_t copy_by_folding(std::byte* to, std::span<const std::byte> from, std::uint32_t raw);
-}  // namespace x86
+/// Appends the ways of this architecture that this processor can execute, the slowest first: crc32c_x86.cpp or
+/// crc32c_arm64.cpp.
+void add_machine_kernels(std::vector<Crc32cKernels>& kernels);
 
 }  // namespace tessera::format

@@ -1,22 +1,17 @@
-// CRC-32C with the instructions of x86-64 processors. Sources: Gopal et al., "Fast CRC Computation for iSCSI Polynomial
-// Using CRC32 Instruction" (Intel, 2011: three streams); Gopal et al., "Fast CRC Computation for Generic Polynomials
-// Using PCLMULQDQ Instruction" (Intel, 2009: folding).
+// CRC-32C with the instructions of x86-64 processors. Sources: crc32c_streams.h (three streams); Gopal et al., "Fast
+// CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009: folding).
 //
 // Notation: a word w of 64 bits stands for the polynomial W(x) whose coefficient of x^(63-i) is bit i (the first bit of
 // the message is the highest power). The carry-less product of w with a 32-bit constant that stands for K(x) (bit i:
 // x^(31-i)) is W(x) K(x) x^33 as a word of 128 bits. Hence the exponents below: each is the distance in bits, less 33,
 // plus 64 for the half that lies 64 bits earlier.
 
-#include <tessera/format/manifest/crc32c_kernels.h>
-
-#if defined(__x86_64__)
-
 #include <immintrin.h>
 
-#include <algorithm>
-#include <cstring>
+#include <tessera/format/manifest/crc32c_kernels.h>
+#include <tessera/format/manifest/crc32c_streams.h>
 
-namespace tessera::format::x86 {
+namespace tessera::format {
 namespace {
 
 std::uint64_t load_word(const std::byte* from) {
@@ -33,9 +28,8 @@ std::uint64_t load_word(const std::byte* from) {
   return raw;
 }
 
-// The instruction takes three cycles but one can begin in each: three streams of `Bytes` bytes side by side, of which
-// the first two are then moved over what follows them. crc32(0, w) is W(x) x^32 modulo the polynomial, which is why it
-// serves to reduce the products.
+// The first two of the three streams are moved over what follows them. crc32(0, w) is W(x) x^32 modulo the polynomial,
+// which is why it serves to reduce the products.
 template <std::size_t Bytes>
 [[gnu::target("sse4.2,pclmul")]] std::uint32_t three_streams(const std::byte* at, std::uint32_t raw) {
   constexpr std::uint32_t over_two = crc32c_power(16 * Bytes - 33), over_one = crc32c_power(8 * Bytes - 33);
@@ -107,32 +101,6 @@ template <Store How>
 
 constexpr std::size_t least_folded = 256, line_bytes = 64;
 
-}  // namespace
-
-bool has_instruction() { return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"); }
-bool has_folding() {
-  return has_instruction() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
-}
-
-std::uint32_t update_by_instruction(std::span<const std::byte> bytes, std::uint32_t raw) {
-  constexpr std::size_t large = 1024, small = 128;
-  for (; bytes.size() >= 3 * large; bytes = bytes.subspan(3 * large)) raw = three_streams<large>(bytes.data(), raw);
-  for (; bytes.size() >= 3 * small; bytes = bytes.subspan(3 * small)) raw = three_streams<small>(bytes.data(), raw);
-  return one_stream(bytes.data(), bytes.size(), raw);
-}
-
-std::uint32_t copy_by_instruction(std::byte* to, std::span<const std::byte> from, std::uint32_t raw) {
-  constexpr std::size_t block = 12 * 1024;  // in the first-level cache when the checksum reads it
-  while (!from.empty()) {
-    const auto part = from.first(std::min(from.size(), block));
-    std::memcpy(to, part.data(), part.size());
-    raw = update_by_instruction(part, raw);
-    to += part.size();
-    from = from.subspan(part.size());
-  }
-  return raw;
-}
-
 std::uint32_t update_by_folding(std::span<const std::byte> bytes, std::uint32_t raw) {
   if (bytes.size() < least_folded) return one_stream(bytes.data(), bytes.size(), raw);
   const std::size_t folded = bytes.size() / line_bytes * line_bytes;
@@ -162,6 +130,23 @@ std::uint32_t copy_by_folding(std::byte* to, std::span<const std::byte> from, st
   return raw;
 }
 
-}  // namespace tessera::format::x86
+struct Instruction {
+  static std::uint32_t one(const std::byte* at, std::size_t size, std::uint32_t raw) {
+    return one_stream(at, size, raw);
+  }
+  template <std::size_t Bytes>
+  static std::uint32_t three(const std::byte* at, std::uint32_t raw) {
+    return three_streams<Bytes>(at, raw);
+  }
+};
 
-#endif
+}  // namespace
+
+void add_machine_kernels(std::vector<Crc32cKernels>& kernels) {
+  if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul")) return;
+  kernels.push_back({"instruction", update_by_streams<Instruction>, copy_by_streams<Instruction>});
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
+    kernels.push_back({"folding", update_by_folding, copy_by_folding});
+}
+
+}  // namespace tessera::format

@@ -1,52 +1,76 @@
 #include <tessera/kernels/cpu/dispatch.h>
 
 #include <tessera/base/error.h>
+#include <tessera/kernels/cpu/isa/architecture.h>
+
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 namespace tessera::kernels {
 
-extern const Table table_baseline, table_avx2, table_avx512;
+namespace {
 
-bool supported(Isa isa) {
-  switch (isa) {
-    case Isa::baseline:
-      return true;
-    case Isa::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    case Isa::avx512:
-      return supported(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  }
-  return false;
+const IsaChoice* find(Isa isa) {
+  for (const IsaChoice& choice : isa_choices())
+    if (choice.isa == isa) return &choice;
+  return nullptr;
 }
 
-bool has_bf16_instructions() { return __builtin_cpu_supports("avx512bf16") || __builtin_cpu_supports("amx-bf16"); }
+// "baseline, avx2 or avx512"
+std::string known_names() {
+  const auto choices = isa_choices();
+  std::string text;
+  for (const IsaChoice& choice : choices) {
+    text += &choice == &choices.front() ? "" : &choice == &choices.back() ? " or " : ", ";
+    text += isa_name(choice.isa);
+  }
+  return text;
+}
 
-const char* isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
+}  // namespace
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> out;
+  for (const IsaChoice& choice : isa_choices())
+    if (choice.supported()) out.push_back(choice.isa);
+  return out;
+}
+
+const char* isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::baseline:
+      return "baseline";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::neon:
+      return "neon";
+  }
+  return "?";
+}
 
 Isa isa() {
   static const Isa chosen = [] {
-    Isa best = supported(Isa::avx512) ? Isa::avx512 : supported(Isa::avx2) ? Isa::avx2 : Isa::baseline;
-    if (const char* wish = std::getenv("TESSERA_ISA")) {
-      Isa wished = Isa::baseline;
-      if (wish == std::string_view("avx2"))
-        wished = Isa::avx2;
-      else if (wish == std::string_view("avx512"))
-        wished = Isa::avx512;
-      else if (wish != std::string_view("baseline"))
-        throw InputError(concat("TESSERA_ISA=", wish, ": expected baseline, avx2 or avx512"));
-      if (wished > best) throw InputError(concat("TESSERA_ISA=", wish, ": this machine has at most ", isa_name(best)));
-      best = wished;
+    const Isa best = supported_isas().back();
+    const char* wish = std::getenv("TESSERA_ISA");
+    if (wish == nullptr) return best;
+    for (const IsaChoice& choice : isa_choices()) {
+      if (wish != std::string_view(isa_name(choice.isa))) continue;
+      if (!choice.supported())
+        throw InputError(concat("TESSERA_ISA=", wish, ": this machine has at most ", isa_name(best)));
+      return choice.isa;
     }
-    return best;
+    throw InputError(concat("TESSERA_ISA=", wish, ": expected ", known_names()));
   }();
   return chosen;
 }
 
 const Table& table(Isa isa) {
-  TESSERA_CHECK(supported(isa), "this machine cannot run ", isa_name(isa));
-  return isa == Isa::avx512 ? table_avx512 : isa == Isa::avx2 ? table_avx2 : table_baseline;
+  const IsaChoice* choice = find(isa);
+  TESSERA_CHECK(choice != nullptr && choice->supported(), "this machine cannot run ", isa_name(isa));
+  return *choice->table;
 }
 
 namespace {

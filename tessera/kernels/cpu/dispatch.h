@@ -5,8 +5,9 @@
 /// against a plain reference (tests/kernels/reference.h) for every instruction set; bench/kernels_bench.cpp prints its
 /// share of the memory or arithmetic bound.
 ///
-/// This header: which instruction set runs. The loops are written once, over the small vector type of simd_*.h, and
-/// compiled three times (table_*.cpp). The choice is made once, from cpuid; TESSERA_ISA=baseline|avx2|avx512 lowers it.
+/// This header: which instruction set runs. The loops are written once, over the small vector type of isa/simd_*.h, and
+/// compiled once per set (isa/table_*.cpp): baseline, avx2 and avx512 on x86-64, baseline and neon on 64-bit ARM. The
+/// choice is made once, from what the processor says of itself; TESSERA_ISA=baseline|avx2|avx512|neon lowers it.
 
 #include <tessera/kernels/cpu/adafactor.h>
 #include <tessera/kernels/cpu/adagrad.h>
@@ -25,18 +26,22 @@
 #include <tessera/kernels/cpu/softmax_cross_entropy.h>
 #include <tessera/kernels/cpu/swiglu.h>
 
+#include <span>
+#include <vector>
+
 namespace tessera::kernels {
 
-enum class Isa { baseline, avx2, avx512 };
+enum class Isa { baseline, avx2, avx512, neon };
 
 /// The best instruction set of this machine (or the lower one that TESSERA_ISA names), decided at the first call.
 Isa isa();
 const char* isa_name(Isa isa);
-/// True when this machine can run it.
-bool supported(Isa isa);
-/// True when matrix products in bf16 have instructions of their own (AVX512-BF16, AMX). Without them they are about
-/// five times slower than in fp32.
+/// Those that this machine can run, the slowest first; `baseline` always.
+std::vector<Isa> supported_isas();
+/// True when matrix products in bf16 have instructions of their own (AVX512-BF16, AMX; FEAT_BF16 of ARM). Without them
+/// they are about five times slower than in fp32.
 bool has_bf16_instructions();
+bool made_by_intel();
 
 /// One compiled set of the loops. The free functions of the other headers call table(isa()).
 struct Table {

@@ -131,6 +131,7 @@ inline __attribute__((always_inline)) void fold_lines(const Reduce& what, std::i
 /// Fewer elements than a line, through padded copies.
 template <class In, class Out, class Op>
 void fold_rest(const Reduce& what, std::int64_t i, std::int64_t n, typename In::Computed divisor) {
+  if (what.input_count < 1) __builtin_unreachable();  // reduce() has checked it; g++ warns of empty `rows` otherwise
   using Stored = typename In::Stored;
   alignas(64) Stored rows[max_reduce_inputs][In::lanes];
   alignas(64) typename Out::Stored start[In::lanes] = {}, result[In::lanes];

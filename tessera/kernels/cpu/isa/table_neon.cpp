@@ -1,17 +1,18 @@
-#include <immintrin.h>
+#include <arm_neon.h>
 
 #include <tessera/kernels/cpu/binned_sums.h>
 #include <tessera/kernels/cpu/dispatch.h>
 
 namespace tessera::kernels {
 namespace {
-#include <tessera/kernels/cpu/simd_avx2.h>
+#include <tessera/kernels/cpu/isa/simd_neon.h>
+#include <tessera/kernels/cpu/isa/stream_plain.h>
 // The vector type comes first.
 
 #include <tessera/kernels/cpu/loops.h>
 }  // namespace
 
-extern const Table table_avx2;
-const Table table_avx2 = all_loops;
+extern const Table table_neon;
+const Table table_neon = all_loops;
 
 }  // namespace tessera::kernels

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The vector type of the portable loops: one lane. Included by table_baseline.cpp only, inside an anonymous namespace.
+/// The vector type of the portable loops: one lane. Included by table_baseline_*.cpp only, inside an anonymous
+/// namespace.
 
 struct F32 {
   static constexpr int width = 1;
@@ -137,11 +138,3 @@ inline void F32::to_fp16(void* p) const {
   const auto result = static_cast<std::uint16_t>(sign | half);
   __builtin_memcpy(p, &result, sizeof result);
 }
-
-/// Bytes past the cache; `to` is aligned to Bytes, a multiple of 16.
-template <int Bytes>
-inline void stream_store(void* to, const void* from) {
-  for (int i = 0; i < Bytes / 16; ++i)
-    _mm_stream_si128(static_cast<__m128i*>(to) + i, _mm_loadu_si128(static_cast<const __m128i*>(from) + i));
-}
-inline void stream_fence() { _mm_sfence(); }

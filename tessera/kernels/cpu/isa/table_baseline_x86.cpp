@@ -5,7 +5,8 @@
 
 namespace tessera::kernels {
 namespace {
-#include <tessera/kernels/cpu/simd_baseline.h>
+#include <tessera/kernels/cpu/isa/simd_baseline.h>
+#include <tessera/kernels/cpu/isa/stream_sse2.h>
 // The vector type comes first.
 
 #include <tessera/kernels/cpu/loops.h>

@@ -5,7 +5,7 @@
 
 namespace tessera::kernels {
 namespace {
-#include <tessera/kernels/cpu/simd_avx512.h>
+#include <tessera/kernels/cpu/isa/simd_avx512.h>
 // The vector type comes first.
 
 #include <tessera/kernels/cpu/loops.h>

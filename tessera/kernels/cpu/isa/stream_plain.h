@@ -1,0 +1,11 @@
+#pragma once
+/// \file
+/// Stores past the cache where there is no need to ask for them: 64-bit ARM processors see by themselves that whole
+/// lines are overwritten one after the other, and do not read them first. Included by tables inside an anonymous
+/// namespace.
+
+template <int Bytes>
+inline void stream_store(void* to, const void* from) {
+  __builtin_memcpy(to, from, Bytes);
+}
+inline void stream_fence() {}  // ordinary stores are ordered by the release store that publishes them

@@ -1,0 +1,17 @@
+#include <immintrin.h>
+
+#include <tessera/kernels/cpu/binned_sums.h>
+#include <tessera/kernels/cpu/dispatch.h>
+
+namespace tessera::kernels {
+namespace {
+#include <tessera/kernels/cpu/isa/simd_avx2.h>
+// The vector type comes first.
+
+#include <tessera/kernels/cpu/loops.h>
+}  // namespace
+
+extern const Table table_avx2;
+const Table table_avx2 = all_loops;
+
+}  // namespace tessera::kernels

@@ -1,0 +1,12 @@
+#!/bin/bash
+# Runs the tests of a build for 64-bit ARM under the emulator: tools/aarch64_check.sh BUILD [NAME,NAME]
+# (names as tests/run_tests.py has them; all of the torch-free part and the kernels otherwise).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build-aarch64}
+names=${2:-base,config,corpus,format,fuzz,kernels,launch,layout,plan,structure,text}
+# What an emulated process cannot show: how fast it is, its processor time in /proc, and the stacks of its threads.
+not_here=(Stages.LargeModelsAreCutForRanksQuickly ProcStatus.ABusyThreadCounts
+          Watch.ARankThatComputesForEverIsNamedWithStacks)
+export GTEST_FILTER=-$(IFS=:; echo "${not_here[*]}")
+exec tools/aarch64_run.sh python3 tests/run_tests.py "$build" --only "$names"

@@ -1,0 +1,68 @@
+#!/bin/bash
+# Installs what a build for 64-bit ARM needs on an x86-64 machine: Debian's cross compiler and emulator, and into
+# .deps/aarch64/sysroot Debian's arm64 packages of the libraries. They are unpacked, not installed: this system's own
+# packages, and what apt knows about its architecture, stay as they are.
+#
+#   tools/deps_aarch64.sh            the torch-free part and the kernels (8 MB)
+#   tools/deps_aarch64.sh --torch    LibTorch 2.11.0 for aarch64, too (0.42 GB)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+prefix=$PWD/.deps/aarch64
+packages=(g++-aarch64-linux-gnu qemu-user-static)
+missing=()
+for p in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing+=("$p")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing: ${missing[*]}"
+  sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+  $sudo apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
+fi
+
+libraries=(libyaml-cpp0.7 libyaml-cpp-dev libpcre2-8-0 libpcre2-posix3 libpcre2-dev zlib1g zlib1g-dev libzstd1
+           libzstd-dev liblzma5 liblzma-dev libgtest-dev libgmock-dev librapidcheck-dev)
+stamp=$prefix/sysroot/.installed
+if [ "$(cat "$stamp" 2>/dev/null)" != "${libraries[*]}" ]; then
+  echo "downloading the arm64 libraries (5 MB) into $prefix/sysroot"
+  work=$prefix/apt
+  rm -rf "$prefix/sysroot" "$work"
+  mkdir -p "$prefix/sysroot/usr/lib" "$work"/{lists,cache/archives,packages}/partial
+  touch "$work/status"
+  # An apt of its own: it knows arm64 only, and the sources of this machine.
+  apt=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User= -o Debug::NoLocking=1
+       -o Dir::State="$work" -o Dir::State::lists="$work/lists" -o Dir::State::status="$work/status"
+       -o Dir::Cache="$work/cache")
+  apt-get "${apt[@]}" update
+  (cd "$work/packages" && apt-get "${apt[@]}" download "${libraries[@]}")
+  ln -s usr/lib "$prefix/sysroot/lib"
+  for package in "$work"/packages/*.deb; do
+    dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$prefix/sysroot"
+  done
+  # A link to /lib/aarch64-linux-gnu/libz.so.1 would lead out of the folder.
+  find "$prefix/sysroot" -type l -lname '/*' | while IFS= read -r link; do
+    ln -sfr "$prefix/sysroot$(readlink "$link")" "$link"
+  done
+  rm -rf "$work"
+  echo "${libraries[*]}" > "$stamp"
+fi
+[ "${1:-}" = --torch ] || exit 0
+
+# As tools/deps.sh does for this machine's architecture. Of the wheels only headers and the libraries that
+# libtorch_cpu.so is linked to are kept (0.4 GB).
+wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+stamp=$prefix/torch/.installed
+if [ "$(cat "$stamp" 2>/dev/null)" != "${wheels[*]}" ]; then
+  echo "downloading LibTorch for aarch64 (0.42 GB) into $prefix/torch"
+  rm -rf "$prefix/torch" "$prefix/all"
+  pip=(python3 -m pip); "${pip[@]}" --version > /dev/null 2>&1 || pip=(/usr/bin/python3 -m pip)
+  "${pip[@]}" install -q --disable-pip-version-check --no-compile --no-deps --no-cache-dir --root-user-action=ignore \
+    --only-binary=:all: --python-version 3.11 --platform manylinux_2_28_aarch64 --platform manylinux_2_25_aarch64 \
+    --platform manylinux2014_aarch64 --target "$prefix/all" "${wheels[@]}"
+  mkdir -p "$prefix/torch/torch"
+  mv "$prefix"/all/nvidia "$prefix/torch"
+  mv "$prefix"/all/torch/{version.py,include,lib} "$prefix/torch/torch"
+  rm -rf "$prefix/all"
+  rm -f "$prefix"/torch/torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,torch_python,c10_cuda}.so
+  echo "${wheels[*]}" > "$stamp"
+fi
