@@ -150,6 +150,10 @@ class Searcher {
     for (std::int64_t rows = 1; rows <= per_rank && rows <= 64; rows *= 2)
       if (per_rank % rows == 0 && (q_.rows == 0 || rows == q_.rows)) all.push_back(rows);
     if (q_.rows > 0 && all.empty() && per_rank % q_.rows == 0) all.push_back(q_.rows);
+    if (q_.micro_batches > 0) std::erase_if(all, [&](std::int64_t r) { return per_rank / r != q_.micro_batches; });
+    // Rows that are no power of two, as the number of micro-batches asks for.
+    if (q_.micro_batches > 0 && q_.rows == 0 && all.empty() && per_rank % q_.micro_batches == 0)
+      all.push_back(per_rank / q_.micro_batches);
     return all;
   }
 

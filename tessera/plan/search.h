@@ -25,7 +25,7 @@ struct Question {
   std::size_t keep = 10;
   // Fixed by the user; 0 or nullopt: to be chosen.
   int tp = 0, pp = 0, cp = 0, ep = 0;
-  std::int64_t rows = 0;
+  std::int64_t rows = 0, micro_batches = 0;
   std::optional<std::int64_t> recompute;
   std::optional<Strategy> strategy;
   std::optional<std::string> schedule;

@@ -35,6 +35,22 @@ TEST(Sharding, NothingGivenIsDdp) {
   EXPECT_TRUE(resolved.notes.empty());
 }
 
+TEST(Sharding, TheWordAutoIsASettingOfItsOwn) {
+  const Resolved word = read({"--strategy", "AUTO"});
+  EXPECT_TRUE(word.values.sharding.auto_strategy);
+  EXPECT_EQ(word.values.sharding.strategy, Strategy::ddp);
+  EXPECT_EQ(word.origin("auto_strategy").str(), "--strategy");
+  EXPECT_TRUE(word.is_default("strategy"));
+  EXPECT_FALSE(read({"--strategy", "auto", "--strategy", "zero2"}).values.sharding.auto_strategy);
+  EXPECT_TRUE(read({"--strategy", "zero2", "--strategy", "auto"}).values.sharding.auto_strategy);
+  const Resolved both = read({"--auto_strategy", "--fsdp", "full_shard"});
+  EXPECT_TRUE(both.values.sharding.auto_strategy);
+  EXPECT_EQ(both.values.sharding.strategy, Strategy::full_shard);
+  EXPECT_EQ(problem_of({"--strategy", "auto", "--fsdp", "full_shard"}),
+            "--strategy auto, --fsdp full_shard: the planner chooses the strategy, or you do; keep one of them "
+            "(--auto_strategy beside a strategy: only the rest is chosen)");
+}
+
 TEST(Sharding, EveryNameOfAStrategy) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--fsdp", "full_shard"}, "full_shard"},

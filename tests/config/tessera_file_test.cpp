@@ -208,7 +208,7 @@ TEST_F(TesseraFile, WrongFiles) {
       {"strategy: fullshard",
        "a.yaml:1:11: strategy is 'fullshard'; it must be one of ddp, zero1, zero2, zero3, full_shard, shard_grad_op, "
        "hybrid_shard, "
-       "hybrid_shard_zero2 (did you mean full_shard?)"},
+       "hybrid_shard_zero2, auto (did you mean full_shard?)"},
       {"bf16: maybe", "a.yaml:1:7: bf16 is 'maybe'; it takes true or false"},
       {"seed: [1]", "a.yaml:1:7: seed is a list of something else than words; give one value, or words"},
       {"seed: {value: 3}", "a.yaml:1:7: seed is '{\"value\":3}'; it takes an integer"},

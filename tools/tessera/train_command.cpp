@@ -3,22 +3,28 @@
 /// ranks, or, in a rank or alone, the training itself.
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/handed.h>
+#include <tessera/config/core/mesh.h>
 #include <tessera/config/core/print.h>
 #include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_said.h>
+#include <tessera/launch/agent/available_memory.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/sealed_fd.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
+#include <tessera/plan/automatic.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/memory_check.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 
 namespace tessera::tool {
 namespace {
@@ -39,6 +45,35 @@ config::Resolved as_at_first(config::Resolved resolved, const launch::RankEnviro
   return resolved;
 }
 
+/// --strategy auto: the plan in the place of the settings that nobody gave. A run that goes on takes the plan that its
+/// output folder has.
+config::Resolved planned(const config::Resolved& resolved, const launch::RankEnvironment& environment) {
+  const bool launched = environment.launcher != "none";
+  const std::int64_t asked = std::max<std::int64_t>(1, resolved.values.parallel.num_processes);
+  const plan::Processes processes{.world_size = launched ? environment.world_size : static_cast<int>(asked),
+                                  .per_host = launched ? environment.local_world_size : static_cast<int>(asked),
+                                  .free_bytes = static_cast<double>(launch::available_bytes())};
+  const OutputConfig& output = resolved.values.output;
+  std::optional<plan::Chosen> chosen;
+  std::string note;
+  if (!output.resume_from_checkpoint.empty() || environment.generation > 0)
+    chosen = plan::chosen_before(resolved, path_join(output.output_dir, plan::chosen_file), processes.world_size, note);
+  if (!chosen)
+    chosen = plan::choose_plan(resolved, processes, [&](const config::Resolved& with) {
+      config::Resolved alone = as_at_first(with, environment);
+      alone.values.sharding.auto_strategy = false;  // what the strategy must be is asked now
+      config::Problems problems;
+      config::validate(alone, problems);
+      if (!problems.lines.empty()) return problems.lines.front();
+      return config::mesh_problem(with.values, processes.world_size, processes.per_host);
+    });
+  if (environment.rank == 0) {
+    if (!note.empty()) log::warning(note);
+    for (const std::string& line : chosen->lines) log::info(line);
+  }
+  return std::move(chosen->resolved);
+}
+
 config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEnvironment& environment) {
   const char* handed = std::getenv("TESSERA_CONFIG_FD");
   if (environment.launcher == "tessera" && handed != nullptr)  // the agent has resolved and checked it
@@ -57,7 +92,13 @@ config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEn
   if (!problems.lines.empty())  // they may say why something is missing
     for (const std::string& line : resolved.notes) log::warning(line);
   config::throw_if_any(problems);
-  return resolved;
+  if (!resolved.values.sharding.auto_strategy) return resolved;
+  try {
+    return planned(resolved, environment);
+  } catch (const InputError&) {
+    if (environment.rank > 0) throw Error("", ExitCode::bad_input);
+    throw;
+  }
 }
 
 int launch_ranks(const Arguments& arguments, const config::Resolved& resolved) {

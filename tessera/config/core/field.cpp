@@ -16,7 +16,7 @@ template <class T>
 Value value_of(const T& slot) {
   return Value::of(slot);
 }
-Value value_of(WordSlot slot) { return Value::of(slot.words->words[*slot.value]); }
+Value value_of(WordSlot slot) { return Value::of(slot.words->words.at(*slot.value)); }
 
 struct Setter {
   const Rule& rule;
@@ -48,9 +48,15 @@ struct Setter {
   }
 
   std::optional<std::string> operator()(WordSlot slot) const {
-    const auto value = slot.words->find(text);
-    if (!value) return unknown_word();
-    *slot.value = *value;
+    if (const auto value = slot.words->find(text)) {
+      *slot.value = *value;
+      return std::nullopt;
+    }
+    // A word of the rule that is no enumerator: resolving replaces it before anyone reads the value.
+    const auto& words = rule.words;
+    const auto found = std::find(words.begin(), words.end(), to_lower(text));
+    if (found == words.end()) return unknown_word();
+    *slot.value = static_cast<unsigned char>(found - words.begin());
     return std::nullopt;
   }
 
@@ -117,6 +123,9 @@ Value Field::get(const RunConfig& config) const {
   if (rule.steps_or_share) {
     const double value = std::get<double& (*)(RunConfig&)>(access)(copy);
     return std::trunc(value) == value ? Value::of(static_cast<std::int64_t>(value)) : Value::of(value);
+  }
+  if (const auto* word = std::get_if<WordSlot (*)(RunConfig&)>(&access)) {
+    return Value::of(rule.words[*(*word)(copy).value]);
   }
   return std::visit([&](auto place) { return value_of(place(copy)); }, access);
 }

@@ -81,9 +81,10 @@ Rule steps_or_share() {
   return rule;
 }
 template <Worded E>
-Rule words() {
+Rule words(const std::vector<std::string>& others = {}) {
   Rule rule;
   rule.words = words_of(E{}).words;
+  rule.words.insert(rule.words.end(), others.begin(), others.end());
   rule.synonyms = words_of(E{}).synonyms;
   return rule;
 }
@@ -379,9 +380,11 @@ const std::vector<Field>& table() {
       sharding<&S::zero_stage>("zero_stage", at_least(0, 3),
                                "DeepSpeed's stage: 1 divides optimizer states over the processes, 2 also gradients, "
                                "3 also parameters"),
-      sharding<&S::strategy>("strategy", words<Strategy>(), "the same in one word (zero3 is full_shard)"),
+      sharding<&S::strategy>("strategy", words<Strategy>({"auto"}),
+                             "the same in one word (zero3 is full_shard); auto: see auto_strategy"),
       sharding<&S::auto_strategy>("auto_strategy", anything(),
-                                  "strategy, mesh and recomputation are chosen by the planner; --strategy auto"),
+                                  "the planner chooses strategy, mesh, recomputation and rows of a micro-batch for the "
+                                  "same global batch, keeping what is given; --strategy auto"),
       sharding<&S::memory_check>("memory_check", words<MemoryCheck>(),
                                  "what becomes of a run whose predicted memory exceeds what there is"),
       sharding<&S::shard_group_size>("shard_group_size", at_least(1),

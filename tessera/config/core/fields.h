@@ -40,8 +40,10 @@ using Access = std::variant<std::string& (*)(RunConfig&), std::int64_t& (*)(RunC
 struct Rule {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
   bool above_least = false, below_most = false;  ///< the bound itself is excluded
-  bool steps_or_share = false;     ///< a real that is a whole number from 1 on, and below 1 a share of all steps
-  std::vector<std::string> words;  ///< the allowed words, in any case; empty: any text
+  bool steps_or_share = false;  ///< a real that is a whole number from 1 on, and below 1 a share of all steps
+  /// The allowed words, in any case; empty: any text. Those of an enumeration come first; what follows them is no
+  /// enumerator, and resolving turns it into another setting (--strategy auto).
+  std::vector<std::string> words;
   std::vector<Synonym> synonyms;   ///< another system's word -> ours
   std::string_view shown_as = {};  ///< "FILE" in --help; empty: by kind
 

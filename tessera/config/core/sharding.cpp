@@ -30,6 +30,7 @@ class Sharding {
   void resolve() {
     if (!config_is_off()) read_file();
     read_words();
+    const std::string automatic = take_automatic();
     if (!is_default("zero_stage"))
       strategies_.push_back(
           {zero_strategy(sharding_.zero_stage), concat(source("zero_stage"), " ", sharding_.zero_stage)});
@@ -38,6 +39,13 @@ class Sharding {
     if (!is_default("cpu_offload"))
       offloads_.push_back({sharding_.cpu_offload, concat(source("cpu_offload"), " ", sharding_.cpu_offload)});
 
+    if (!automatic.empty() && !strategies_.empty() && problems_.doubtful.insert("strategy").second) {
+      std::vector<std::string> sources = {automatic};
+      for (const Claim<Strategy>& claim : strategies_) sources.push_back(claim.source);
+      problems_.lines.push_back(concat(join(sources, ", "),
+                                       ": the planner chooses the strategy, or you do; keep one "
+                                       "of them (--auto_strategy beside a strategy: only the rest is chosen)"));
+    }
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
     settle("cpu_offload", sharding_.cpu_offload, offloads_, "places", std::equal_to{});
     if (strategies_.empty() && !sharding_.fsdp_config.empty() && !config_is_off_ && !doubtful("fsdp_config") &&
@@ -66,6 +74,18 @@ class Sharding {
   void derive(const char* name, T& place, T value, const std::string& why) {
     place = std::move(value);
     resolved_.origins[name] = Origin::derived(why);
+  }
+
+  /// The word `auto` becomes the setting auto_strategy. Returns where it stands, or "".
+  std::string take_automatic() {
+    if (is_default("strategy") || static_cast<std::size_t>(sharding_.strategy) < words_of(Strategy{}).words.size())
+      return "";
+    const std::string from = concat(source("strategy"), " auto");
+    sharding_.strategy = Strategy::ddp;
+    sharding_.auto_strategy = true;
+    resolved_.origins["auto_strategy"] = origin("strategy");
+    resolved_.origins.erase("strategy");
+    return from;
   }
 
   /// fsdp: false leaves fsdp_config without effect; and so does no fsdp at all where --compat asks for transformers'

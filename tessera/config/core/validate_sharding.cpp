@@ -34,7 +34,7 @@ class ShardingRules : RuleChecks {
   }
 
   void offload() {
-    if (offloads_parameters(s_.cpu_offload) && !row_of(s_.strategy).shard_parameters)
+    if (offloads_parameters(s_.cpu_offload) && !row_of(s_.strategy).shard_parameters && !s_.auto_strategy)
       problem({"cpu_offload", "strategy", "fsdp"}, said("cpu_offload"), " ", s_.cpu_offload,
               " needs a strategy that divides parameters (", "--fsdp full_shard, --zero_stage 3); ", strategy(),
               " keeps them whole. --cpu_offload optimizer goes with every strategy");

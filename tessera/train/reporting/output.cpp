@@ -9,7 +9,9 @@
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
+#include <tessera/config/core/mesh.h>
 #include <tessera/models/load.h>
+#include <tessera/plan/automatic.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/reporting/report.h>
 
@@ -30,10 +32,15 @@ std::string make_ready(const Setup& setup) {
     for (const auto& checkpoint : checkpoint::step_folders(output.output_dir)) remove_tree(checkpoint.path);
     if (this_restart().generation == 0)  // a restart that begins anew keeps what shows why
       for (const std::string& damaged : checkpoint::damaged_folders(output.output_dir)) remove_tree(damaged);
-    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json", kMerged})
+    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json", kMerged, plan::chosen_file})
       remove_tree(path_join(output.output_dir, name));
   }
   mark_output(output.output_dir, this_restart());
+  if (setup.config.sharding.auto_strategy) {
+    const std::int64_t processes = setup.plan.data_ranks * config::ranks_per_sample(setup.config.parallel);
+    write_file_atomically(path_join(output.output_dir, plan::chosen_file),
+                          plan::chosen_text(setup.config, static_cast<int>(processes)));
+  }
   return output.output_dir;
 }
 
