@@ -18,7 +18,7 @@
 #include <tessera/launch/cli/job_variables.h>
 #include <tessera/plan/automatic.h>
 #include <tools/tessera/commands.h>
-#include <tools/tessera/memory_check.h>
+#include <tools/tessera/tuning/memory_check.h>
 
 #include <algorithm>
 #include <cstdio>

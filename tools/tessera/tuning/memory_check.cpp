@@ -1,4 +1,4 @@
-#include <tools/tessera/memory_check.h>
+#include <tools/tessera/tuning/memory_check.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

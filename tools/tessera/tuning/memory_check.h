@@ -11,8 +11,8 @@
 
 namespace tessera::tool {
 
-/// "does not fit: every rank needs 83.1 GB of 75.2 GB, activations 41.0 GB: use --gradient_checkpointing: ...": with the
-/// smallest change that makes it fit, if there is one among those tried.
+/// "does not fit: every rank needs 83.1 GB of 75.2 GB, activations 41.0 GB: use --gradient_checkpointing: ...": with
+/// the smallest change that makes it fit, if there is one among those tried.
 std::string does_not_fit(const plan::Question& question, const plan::Candidate& candidate);
 
 /// What a run on CPUs would need of this host, before anything of it is loaded.
