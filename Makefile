@@ -1,6 +1,6 @@
-# The whole project in a few words. Only `deps`, `bench`, `finetune`, `packages-check` and `aarch64` touch the network (bench
-# and finetune for what they compare with and train, aarch64 for a compiler and libraries); every other target runs `deps`
-# if it has not run yet (`fuzz` needs none), does what it needs, and nothing twice.
+# The whole project in a few words. Only `deps`, `bench`, `finetune`, `docs`, `packages-check` and `aarch64` touch the
+# network (the others than `deps` for what they compare with, train and build with); every other target runs `deps` if
+# it has not run yet (`fuzz` needs none), does what it needs, and nothing twice.
 #
 #   make train        builds, then trains a small GPT-2 on the King James Bible with two processes that share its states
 #                     (FULL_SHARD; about three minutes)
@@ -16,6 +16,7 @@
 #   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
 #   make aarch64      cross-compiles the torch-free part and the kernels for 64-bit ARM; aarch64-check runs their tests
 #                     under an emulator (about four minutes)
+#   make docs         out/docs/html: the documentation as a site with search and the C++ API (Sphinx, into .deps/docs)
 #   make format | tidy | clean | distclean
 
 BUILD ?= build
@@ -26,7 +27,7 @@ STAMP := .deps/torch/.installed
 export JOBS
 
 .PHONY: all deps build install wheel deb packages-check sanitized train finetune test fuzz bench build-times gpu-check \
-  aarch64 aarch64-check format tidy clean distclean
+  docs aarch64 aarch64-check format tidy clean distclean
 all: build
 
 deps:
@@ -86,6 +87,9 @@ aarch64:
 
 aarch64-check: aarch64
 	@tools/aarch64_check.sh build-aarch64
+
+docs:
+	@tools/docs/make.sh
 
 format: $(STAMP)
 	@tools/format.sh

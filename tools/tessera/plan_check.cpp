@@ -6,8 +6,8 @@
 #include <tessera/plan/from_config.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/config_command.h>
-#include <tools/tessera/tuning/memory_check.h>
 #include <tools/tessera/plan_output.h>
+#include <tools/tessera/tuning/memory_check.h>
 
 #include <algorithm>
 #include <cstdio>
