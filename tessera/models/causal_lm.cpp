@@ -50,11 +50,12 @@ at::Tensor CausalLm::loss_of(const at::Tensor& hidden, const data::Batch& batch,
   return nn::linear_cross_entropy(hidden, head(), batch.part ? batch.part->targets : batch.labels, scale,
                                   {.label_smoothing = label_smoothing(),
                                    .place = batch.part ? nn::LabelPlace::own : nn::LabelPlace::next,
-                                   .softcap = logit_softcap()});
+                                   .softcap = logit_softcap()},
+                                  head_bias());
 }
 
 at::Tensor CausalLm::logits_of(const at::Tensor& hidden) const {
-  return nn::softcap(nn::linear(hidden, head(), {}, nn::WeightLayout::out_in).to(at::kFloat), logit_softcap());
+  return nn::softcap(nn::linear(hidden, head(), head_bias(), nn::WeightLayout::out_in).to(at::kFloat), logit_softcap());
 }
 
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {

@@ -45,6 +45,8 @@ class CausalLm : public LanguageModel {
   virtual at::Tensor hidden(const at::Tensor& ids, ForwardContext context) = 0;
   /// Weight of the head [V, C] (the embedding's when tied).
   virtual const at::Tensor& head() const = 0;
+  /// Bias of the head [V], or undefined.
+  virtual at::Tensor head_bias() const { return {}; }
   /// What the head's logits are soft-capped at (nn/softcap.h); 0: they are not.
   virtual double logit_softcap() const { return 0; }
 

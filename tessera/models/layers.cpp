@@ -53,8 +53,9 @@ LayerNorm::LayerNorm(std::int64_t size, double eps) : eps(eps) {
   bias = register_parameter("bias", at::empty({size}));
 }
 
-Table::Table(std::int64_t rows, std::int64_t columns) {
+Table::Table(std::int64_t rows, std::int64_t columns, bool with_bias) {
   weight = register_parameter("weight", at::empty({rows, columns}));
+  if (with_bias) bias = register_parameter("bias", at::empty({rows}));
 }
 
 at::Generator generator_by_name(std::uint64_t seed, const std::string& name) {

@@ -14,10 +14,10 @@
 
 namespace tessera::models {
 
-/// A table: weight [rows, columns].
+/// A table: weight [rows, columns]; a head may have a bias [rows] (Phi).
 struct Table : torch::nn::Module {
-  Table(std::int64_t rows, std::int64_t columns);
-  at::Tensor weight;
+  Table(std::int64_t rows, std::int64_t columns, bool with_bias = false);
+  at::Tensor weight, bias;
 };
 
 /// A linear map, optionally with a low-rank adapter beside it (LoRA, Hu et al. 2021):

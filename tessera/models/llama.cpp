@@ -28,9 +28,15 @@ ModelPart neox_part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".attention", ".mlp"};
   return {kind, block, concat("gpt_neox.layers.", block, ends[static_cast<std::size_t>(kind)])};
 }
+/// The MLP of OPT is two modules of the block; it is named by the first.
+ModelPart opt_part(ModelPart::Kind kind, std::int64_t block) {
+  static constexpr std::string_view ends[] = {"", ".self_attn", ".fc1"};
+  return {kind, block, concat("model.decoder.layers.", block, ends[static_cast<std::size_t>(kind)])};
+}
 /// What names the parts of a model with these names of modules.
 ModelPart (*part_of(const layout::DecoderNames& names))(ModelPart::Kind kind, std::int64_t block) {
   if (names.model == std::string_view("gpt_neox")) return neox_part;
+  if (names.model == std::string_view("model.decoder")) return opt_part;
   return names.mlp == std::string_view("mlp") ? part : mixtral_part;
 }
 
@@ -84,11 +90,11 @@ LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index) : heads
   q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, queries, c.query_bias));
   k_proj = register_module("k_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   v_proj = register_module("v_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
-  o_proj = register_module("o_proj", std::make_shared<Linear>(queries, c.hidden, c.output_bias));
+  o_proj = register_module(c.names.output, std::make_shared<Linear>(queries, c.hidden, c.output_bias));
   if (!c.query_key_norm) return;
   const bool wide = c.norm_of_all_heads;
-  q_norm = register_module("q_norm", make_norm(c.norms, wide ? queries : c.head_size));
-  k_norm = register_module("k_norm", make_norm(c.norms, wide ? keys : c.head_size));
+  q_norm = register_module(c.names.query_norm, make_norm(c.norms, wide ? queries : c.head_size));
+  k_norm = register_module(c.names.key_norm, make_norm(c.norms, wide ? keys : c.head_size));
 }
 
 at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& context) {
@@ -130,20 +136,29 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
   const auto transform = [&]<class Kind>(std::shared_ptr<Kind> made) {
     mlp = register_module(c.names.mlp, std::move(made));
   };
+  const auto plain = [&] {
+    const layout::DecoderNames& names = c.names;
+    const auto made =
+        std::make_shared<PlainMlp>(c.hidden, c.intermediate, c.mlp_bias, c.activation, names.up, names.down);
+    if (*names.mlp) return transform(made);
+    register_module(names.up, made->up);
+    register_module(names.down, made->down);
+    mlp = made;
+  };
   if (c.sparse(index))
     transform(std::make_shared<MoeMlp>(*c.moe, c.hidden, index));
   else if (c.packed)
     transform(std::make_shared<PackedMlp>(c.hidden, c.intermediate, c.gate));
   else if (!c.gated)
-    transform(std::make_shared<PlainMlp>(c.hidden, c.intermediate, c.mlp_bias, c.activation, c.names.up, c.names.down));
+    plain();
   else
     transform(std::make_shared<GatedMlp>(c.hidden, c.intermediate, c.mlp_bias, c.gate));
   const auto norm = [&](const char* name) { return register_module(name, make_norm(c.norms, c.hidden)); };
   const NormForm& form = c.norms;
-  if (form.before) before_attention = norm("input_layernorm");
+  if (form.before) before_attention = norm(c.names.before_attention);
   if (form.after) after_attention = norm("post_attention_layernorm");
   if (form.before && c.residual != Residual::parallel_one)
-    before_mlp = norm(form.after ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+    before_mlp = norm(form.after ? "pre_feedforward_layernorm" : c.names.before_mlp);
   if (form.after) after_mlp = norm("post_feedforward_layernorm");
 }
 
@@ -182,8 +197,16 @@ at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr
 }
 
 LlamaModel::LlamaModel(const LlamaConfig& c)
-    : rope(c.rope), local_rope(c.local_rope), multipliers(c.multipliers), dropout(c.drops.embedding), names(c.names) {
+    : rope(c.rope),
+      local_rope(c.local_rope),
+      multipliers(c.multipliers),
+      dropout(c.drops.embedding),
+      position_offset(c.position_offset),
+      names(c.names) {
   embed_tokens = register_module(names.embedding, std::make_shared<Table>(c.vocab_size, c.hidden));
+  if (c.learned_positions)
+    embed_positions =
+        register_module(names.positions, std::make_shared<Table>(c.position_offset + c.max_positions, c.hidden));
   const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
   for (std::int64_t i = 0; i < c.layers; ++i)
     layers.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaDecoderLayer>(c, i)));
@@ -212,7 +235,8 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   at::Tensor x = std::move(made->input);  // [B, T, C]
   if (made->begins()) {
     const at::Tensor& table = embed_tokens->weight;
-    x = nn::embed_tokens(table, ids);
+    x = embed_positions ? nn::embed_at(ids, table, embed_positions->weight, positions + position_offset)
+                        : nn::embed_tokens(table, ids);
     if (multipliers.embedding != 1)  // rounded to the weights' type first, as transformers does
       x = x * at::scalar_tensor(multipliers.embedding, table.options().device(at::kCPU));
     x = nn::own_tokens(table, made->embedded(x));
@@ -239,15 +263,22 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
 void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
   const KeptParts kept(parts);
   drop_blocks(*named_children()["layers"], layers, kept);
+  if (!kept.embeddings && embed_positions) drop(*this, names.positions, embed_positions);
   if (!kept.embeddings && !(tied && kept.end)) drop(*this, names.embedding, embed_tokens);
   if (!kept.end) drop(*this, names.norm, norm);
 }
 
 Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed)
     : hf_config_(hf_config), config_(read(hf_config)) {
-  model = register_module(config_.names.model, std::make_shared<LlamaModel>(config_));
+  const std::string path = config_.names.model;
+  torch::nn::Module* parent = this;
+  const std::size_t dot = path.find('.');
+  if (dot != std::string::npos)
+    parent = register_module(path.substr(0, dot), std::make_shared<torch::nn::Module>()).get();
+  model = parent->register_module(path.substr(dot + 1), std::make_shared<LlamaModel>(config_));
   if (!config_.tie_word_embeddings)
-    lm_head = register_module(config_.names.head, std::make_shared<Table>(config_.vocab_size, config_.hidden));
+    lm_head = register_module(config_.names.head,
+                              std::make_shared<Table>(config_.vocab_size, config_.hidden, config_.head_bias));
   if (config_.moe) set_balance(config_.moe->balance);
   if (seed) initialise(*seed);
 }

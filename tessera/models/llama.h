@@ -80,12 +80,14 @@ struct LlamaModel : torch::nn::Module {
   void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
 
   std::shared_ptr<Table> embed_tokens;                     ///< [V, C]
+  std::shared_ptr<Table> embed_positions;                  ///< [offset + P, C]; null: positions are rotated
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, and so is the rest: in another stage
   std::shared_ptr<Norm> norm;
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;
   Multipliers multipliers;
   double dropout;  ///< embeddings are dropped so
+  std::int64_t position_offset;
   layout::DecoderNames names;
 };
 
@@ -116,6 +118,7 @@ class Llama : public CausalLm {
   void drop_experts_but(std::int64_t first, std::int64_t count) override;
   at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
   const at::Tensor& head() const override { return lm_head ? lm_head->weight : model->embed_tokens->weight; }
+  at::Tensor head_bias() const override { return lm_head ? lm_head->bias : at::Tensor(); }
   double logit_softcap() const override { return config_.caps.logits; }
 
  private:

@@ -69,7 +69,7 @@ struct LlamaConfig {
   double score_scale = 1;    ///< factor of q k^T
   bool query_bias = false;   ///< biases of q_proj, k_proj, v_proj
   bool output_bias = false;  ///< bias of o_proj
-  bool mlp_bias = false;
+  bool mlp_bias = false, head_bias = false;
   bool gated = true;  ///< false: the MLP is down(activation(up(x)))
   nn::GateKind gate = nn::GateKind::silu;
   Activation activation = Activation::gelu_tanh;
@@ -84,6 +84,8 @@ struct LlamaConfig {
   bool packed = false;           ///< one qkv_proj, one gate_up_proj (Phi-3)
   bool query_key_value = false;  ///< one matrix, in which each head has its q, k and v beside one another (GPT-NeoX)
   bool interleaved = false;      ///< the two numbers of a rotated pair are neighbours (Cohere)
+  std::int64_t position_offset = 0;   ///< in the learned table of positions, rows before the first one's
+  bool learned_positions = false;     ///< a table of them is added to the embeddings (OPT)
   std::vector<std::int64_t> windows;  ///< per layer: tokens that one sees; 0: all before it
   std::vector<LayerRope> rotations;   ///< per layer
   RopeConfig rope;

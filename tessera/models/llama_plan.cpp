@@ -53,10 +53,10 @@ void add_attention(TensorPlan& plan, const LlamaConfig& c) {
     const std::int64_t heads = std::string_view(name) == "self_attn.q_proj" ? c.heads : c.key_heads;
     plan.push_back({name, wide ? colwise_gather_output : colwise, 1, wide ? 0 : heads});
   }
-  plan.push_back({"self_attn.o_proj", wide ? rowwise_split_input : rowwise});
+  plan.push_back({concat("self_attn.", c.names.output), wide ? rowwise_split_input : rowwise});
   if (!c.query_key_norm) return;
-  for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})  // norms of this rank's heads
-    plan.push_back({norm, wide ? replicated : replicated_with_grad_allreduce});
+  for (const char* norm : {c.names.query_norm, c.names.key_norm})  // norms of this rank's heads
+    plan.push_back({concat("self_attn.", norm), wide ? replicated : replicated_with_grad_allreduce});
 }
 
 void add_experts(TensorPlan& plan, const MoeConfig& c, const std::string& module) {
@@ -80,8 +80,9 @@ layout::TensorPlan Llama::tensor_plan() const {
     plan.push_back({.pattern = "mlp.gate_up_proj", .style = colwise, .blocks = 2});
     plan.push_back({"mlp.down_proj", rowwise});
   } else if (!c.gated) {
-    plan.push_back({concat(names.mlp, ".", names.up), colwise});
-    plan.push_back({concat(names.mlp, ".", names.down), rowwise});
+    const std::string mlp = *names.mlp ? concat(names.mlp, ".") : std::string();
+    plan.push_back({mlp + names.up, colwise});
+    plan.push_back({mlp + names.down, rowwise});
   } else if (sparse < c.layers) {
     add_gated(plan, names.mlp, "gate_proj", "up_proj", "down_proj");
   }
@@ -90,11 +91,13 @@ layout::TensorPlan Llama::tensor_plan() const {
   if (c.norms.weight) {
     const auto norm = [&](const std::string& name) { plan.push_back({name, sequence_parallel}); };
     const bool mlp_norm = c.norms.before && c.residual != Residual::parallel_one;
-    if (c.norms.before) norm("input_layernorm");
-    if (c.norms.after || mlp_norm) norm("post_attention_layernorm");
+    if (c.norms.before) norm(names.before_attention);
+    if (c.norms.after) norm("post_attention_layernorm");
+    if (mlp_norm && !c.norms.after) norm(names.before_mlp);
     if (mlp_norm && c.norms.after) norm("pre_feedforward_layernorm");
     if (c.norms.after) norm("post_feedforward_layernorm");
-    norm(concat(names.model, ".", names.norm));
+    // OPT's last norm has the name of one of its blocks', whose pattern it matches.
+    if (std::string_view(names.norm) != names.before_mlp) norm(concat(names.model, ".", names.norm));
   }
   if (lm_head) plan.push_back({names.head, colwise_gather_output});
   return plan;

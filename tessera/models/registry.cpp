@@ -7,6 +7,8 @@
 #include <tessera/models/decoders/gemma.h>
 #include <tessera/models/decoders/gpt_neox.h>
 #include <tessera/models/decoders/olmo.h>
+#include <tessera/models/decoders/opt.h>
+#include <tessera/models/decoders/phi.h>
 #include <tessera/models/decoders/phi3.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
@@ -82,6 +84,10 @@ constexpr Architecture architectures[] = {
      "Cohere2DecoderLayer", "LlamaDecoderLayer"},
     {"gpt_neox", "GPTNeoXForCausalLM", make_decoder<parse_gpt_neox_config>, gpt_neox_tensor_name,
      "gpt_neox.embed_in.weight", "GPTNeoXLayer", "LlamaDecoderLayer"},
+    {"phi", "PhiForCausalLM", make_decoder<parse_phi_config>, llama_tensor_name, "model.embed_tokens.weight",
+     "PhiDecoderLayer", "LlamaDecoderLayer"},
+    {"opt", "OPTForCausalLM", make_decoder<parse_opt_config>, opt_tensor_name, "model.decoder.embed_tokens.weight",
+     "OPTDecoderLayer", "LlamaDecoderLayer"},
     {"bert", "BertForMaskedLM", make<BertForMaskedLM>, bert_tensor_name, "bert.embeddings.word_embeddings.weight",
      "BertLayer", "BertLayer", Kind::masked_token, is_bert_head},
     {"bert", "BertForSequenceClassification", make<BertForSequenceClassification>, bert_tensor_name,

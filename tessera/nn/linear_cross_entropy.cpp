@@ -44,10 +44,11 @@ std::vector<std::int64_t> targets_of(const at::Tensor& labels, std::int64_t voca
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, double scale, const LossOptions& form, bool hidden_gradient,
-                            bool weight_gradient) {
+                            const std::optional<at::Tensor>& head_bias, const at::Tensor& labels, double scale,
+                            const LossOptions& form, bool hidden_gradient, bool weight_gradient, bool bias_gradient) {
     const double smoothing = form.label_smoothing;
-    const Materialized materialized({&hidden, &weight});
+    const at::Tensor bias = head_bias.value_or(at::Tensor());
+    const Materialized materialized({&hidden, &weight, &bias});
     const auto half = autocast_type(at::kCPU);
     const auto narrow = [&](const at::Tensor& t) { return half ? t.to(*half) : t; };
     const auto times = half ? multiply_half : multiply;
@@ -56,16 +57,18 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     const auto targets = targets_of(labels, v, form.place);
     const at::Tensor x = narrow(hidden.reshape({n, c})), w = narrow(weight);
     const auto options = hidden.options();
-    at::Tensor dx, dweight, buffer = at::empty({chunk, v}, options);
+    at::Tensor dx, dweight, dbias, buffer = at::empty({chunk, v}, options);
     if (hidden_gradient) dx = at::empty({n, c}, options);
     if (weight_gradient) dweight = at::empty({v, c}, options);
-    const bool gradient = hidden_gradient || weight_gradient;
+    if (bias_gradient) dbias = at::zeros({v}, options);
+    const bool gradient = hidden_gradient || weight_gradient || dbias.defined();
     double total = 0;
     for (std::int64_t first = 0; first < n; first += chunk) {
       const std::int64_t rows = std::min(chunk, n - first);
       const at::Tensor part = x.narrow(0, first, rows);
       const at::Tensor logits = buffer.narrow(0, 0, rows);
       times(logits, part, w.t(), /*accumulate=*/false);
+      if (bias.defined()) logits.add_(bias);
       softcap_(logits, form.softcap);
       const at::Tensor slope = form.softcap > 0 && gradient ? softcap_slope(logits, form.softcap) : at::Tensor();
       std::vector<double> losses(static_cast<std::size_t>(at::get_num_threads()), 0.0);
@@ -81,13 +84,15 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       for (const double loss : losses) total += loss;
       if (!gradient) continue;
       if (slope.defined()) logits.mul_(slope);
+      if (dbias.defined()) dbias.add_(logits.sum(0));
       const at::Tensor dlogits = narrow(logits);
       if (hidden_gradient) times(dx.narrow(0, first, rows), dlogits, w, /*accumulate=*/false);
       if (weight_gradient) times(dweight, dlogits.t(), part, /*accumulate=*/first > 0);
     }
     if (dx.defined()) dx = dx.view(hidden.sizes());
     ctx->saved_data["gradients"] =
-        std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0})};
+        std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0}),
+                                dbias.defined() ? dbias : at::empty({0})};
     return at::scalar_tensor(total * scale, options);
   }
 
@@ -105,31 +110,36 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       else if (factor != 1)
         g.mul_(factor);
     }
-    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {formed[0],    formed[1],    formed[2],    at::Tensor(), at::Tensor(),
+            at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                double scale, const LossOptions& options) {
+                                double scale, const LossOptions& options, const at::Tensor& bias) {
   const double label_smoothing = options.label_smoothing;
   TESSERA_CHECK(label_smoothing >= 0 && label_smoothing < 1, "label_smoothing is ", label_smoothing,
                 "; it must lie in [0, 1)");
   TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
                 "expected hidden [B, T, C], weight [V, C], labels [B, T]");
+  TESSERA_CHECK(!bias.defined() || (bias.dim() == 1 && bias.is_contiguous()), "expected bias [V]");
   if (const Redirect* cut = redirect_of(weight)) [[unlikely]]
-    return cut->linear_cross_entropy(hidden, weight, labels, scale, options);
+    return cut->linear_cross_entropy(hidden, weight, labels, scale, options, bias);
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
-  if (fusable({hidden, weight}) && weight.is_contiguous() && hidden.numel() > 0) {
+  const bool fuses = fusable({hidden, weight}) && (!bias.defined() || fusable({hidden, bias}));
+  if (fuses && weight.is_contiguous() && hidden.numel() > 0) {
     const bool gradient = at::GradMode::is_enabled();
-    return LinearCrossEntropy::apply(hidden, weight, labels, scale, options, gradient && hidden.requires_grad(),
-                                     gradient && weight.requires_grad());
+    return LinearCrossEntropy::apply(hidden, weight, bias.defined() ? std::optional(bias) : std::nullopt, labels, scale,
+                                     options, gradient && hidden.requires_grad(), gradient && weight.requires_grad(),
+                                     gradient && bias.defined() && bias.requires_grad());
   }
   const std::int64_t shift = options.place == LabelPlace::next ? 1 : 0;
   const at::Tensor rows = hidden.slice(1, 0, t - shift).reshape({-1, c});
   const at::Tensor targets = labels.slice(1, shift).reshape({-1});
-  const at::Tensor logits = at::mm(rows, weight.t());
+  at::Tensor logits = at::mm(rows, weight.t());
+  if (bias.defined()) logits = logits + bias;
   const auto wide = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return at::cross_entropy_loss(softcap(logits.to(wide), options.softcap), targets, {}, at::Reduction::Sum,
                                 ignored_label, label_smoothing) *

@@ -40,9 +40,9 @@ class Redirect : public c10::BackendMeta {
   virtual std::int64_t whole_numel() const = 0;
   /// The tokens of all ranks, for what every rank computes alike.
   virtual at::Tensor all_tokens(const at::Tensor& x) const = 0;
-  /// As nn::linear_cross_entropy.
+  /// As nn::linear_cross_entropy; `bias` is whole.
   virtual at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                          double scale, const LossOptions& options) const = 0;
+                                          double scale, const LossOptions& options, const at::Tensor& bias) const = 0;
 };
 
 /// Who says what operators on `parameter` mean; nullptr: nobody, or it is being asked right now.

@@ -178,4 +178,27 @@ void read_gpt_neox(const Value& json, Model& m) {
   m.dropout = probability(json, "hidden_dropout", 0);
 }
 
+void read_phi(const Value& json, Model& m) {
+  read_sizes(json, m, {});
+  m.gated = false;
+  m.query_bias = m.output_bias = m.mlp_bias = m.norms.bias = true;
+  m.head_bias = !m.tied;
+  m.head_norm = flag(json, "qk_layernorm", false);
+  m.parallel = m.norms.shared = true;
+  m.names = layout::phi_names;
+  m.dropout = probability(json, "resid_pdrop", 0);
+}
+
+void read_opt(const Value& json, Model& m) {
+  Value named = json;
+  named.set("intermediate_size", json.at("ffn_dim"));
+  read_sizes(named, m, {.tied = true});
+  m.gated = false;
+  m.query_bias = m.output_bias = m.mlp_bias = flag(json, "enable_bias", true);
+  m.norms.weight = m.norms.bias = flag(json, "layer_norm_elementwise_affine", true);
+  m.position_rows = m.positions + 2;
+  m.names = layout::opt_names;
+  m.dropout = probability(json, "dropout", 0.1);
+}
+
 }  // namespace tessera::plan

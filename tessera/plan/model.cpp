@@ -106,8 +106,8 @@ void add_attention(List& list, const Model& m, const std::string& attn) {
   project(".v_proj", k, m.key_heads);
   output();
   if (!m.head_norm) return;
-  list.norm(attn + ".q_norm", wide ? q : m.head_size, false, Part::attention);
-  list.norm(attn + ".k_norm", wide ? k : m.head_size, false, Part::attention);
+  list.norm(concat(attn, ".", m.names.query_norm), wide ? q : m.head_size, m.norms.bias, Part::attention);
+  list.norm(concat(attn, ".", m.names.key_norm), wide ? k : m.head_size, m.norms.bias, Part::attention);
 }
 
 void add_experts(List& list, const Model& m, const std::string& mlp) {
@@ -164,6 +164,7 @@ void add_llama(List& list, const Model& m) {
   norm(concat(model, names.norm));
   if (m.tied) return;
   list.linear(names.head, m.vocabulary, m.hidden, m.head_bias, Part::head, 0);
+  if (m.head_bias) list.all.back().cut = -1;  // every rank has it whole
 }
 
 void add_bert(List& list, const Model& m) {

@@ -187,6 +187,8 @@ constexpr Row rows[] = {{"gpt2", "GPT2LMHeadModel", read_gpt2},
                         {"cohere", "CohereForCausalLM", read_cohere},
                         {"cohere2", "Cohere2ForCausalLM", read_cohere},
                         {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox},
+                        {"phi", "PhiForCausalLM", read_phi},
+                        {"opt", "OPTForCausalLM", read_opt},
                         {"bert", "BertForMaskedLM", read_bert}};
 
 const Row& row_of(const Value& json) {

@@ -39,5 +39,7 @@ void read_stablelm(const Value& json, Model& model);
 void read_starcoder2(const Value& json, Model& model);
 void read_cohere(const Value& json, Model& model);  ///< cohere, cohere2
 void read_gpt_neox(const Value& json, Model& model);
+void read_phi(const Value& json, Model& model);
+void read_opt(const Value& json, Model& model);
 
 }  // namespace tessera::plan

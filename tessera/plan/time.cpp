@@ -86,7 +86,7 @@ double pass_bytes(const Model& m, const Plan& run, bool sparse) {
   // Two norms with the sum before them (x, delta; sum, normed), and a sum at the end.
   double bytes = (2 * 4 + 3 + drops) * part * real(m.hidden) * n.residual;
   const double q = real(m.query_width()) / t, k = real(m.key_width()) / t;
-  if (m.family == Family::llama) bytes += 2 * (q + k) * tokens * n.inside;  // rotation
+  if (m.family == Family::llama && m.position_rows == 0) bytes += 2 * (q + k) * tokens * n.inside;  // rotation
   if (n.copies) bytes += (m.gated ? 5 : 2) * 1.5 * tokens * real(m.hidden) * n.residual;
   const double ways = m.gated ? 3 : 2;
   if (!sparse) return bytes + ways * tokens * real(m.inner) / t * n.inside;

@@ -46,6 +46,8 @@ inline const std::vector<Family>& families() {
       {"llama/phi3_longrope", "LlamaDecoderLayer"},   // frequencies for long documents, a part of each head turns
       {"llama/cohere2", "LlamaDecoderLayer"},         // a layer that is not rotated, pairs of neighbours
       {"llama/gpt_neox", "LlamaDecoderLayer"},        // heads of one matrix, a part of each turns
+      {"llama/phi", "LlamaDecoderLayer"},             // a head with a bias
+      {"llama/opt", "LlamaDecoderLayer"},             // learned positions
       {"bert_tiny", "BertLayer", true},
       {"bert_classifier", "BertLayer"},
   };

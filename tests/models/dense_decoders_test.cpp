@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/models/decoders/gpt_neox.h>
+#include <tessera/models/decoders/opt.h>
 #include <tessera/models/load.h>
 #include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
@@ -54,10 +55,16 @@ TEST(DenseDecoders, published_models_have_their_sizes) {
       "num_attention_heads": 16, "num_key_value_heads": 4, "num_hidden_layers": 36, "vocab_size": 128256,
       "max_position_embeddings": 65536})"),
             3075098624);  // SmolLM3-3B
+  EXPECT_EQ(parameters_of(R"({"model_type": "phi", "hidden_size": 2560, "intermediate_size": 10240,
+      "num_attention_heads": 32, "num_hidden_layers": 32, "vocab_size": 51200, "max_position_embeddings": 2048})"),
+            2779683840);  // phi-2
+  EXPECT_EQ(parameters_of(R"({"model_type": "opt", "hidden_size": 768, "ffn_dim": 3072, "num_attention_heads": 12,
+      "num_hidden_layers": 12, "vocab_size": 50272, "max_position_embeddings": 2048})"),
+            125239296);  // opt-125m
 }
 
 TEST(DenseDecoders, from_scratch_by_the_rule_of_transformers) {
-  for (const char* name : {"granite", "nemotron", "stablelm", "starcoder2", "cohere", "gpt_neox"}) {
+  for (const char* name : {"granite", "nemotron", "stablelm", "starcoder2", "cohere", "gpt_neox", "phi", "opt"}) {
     const double deviation = std::string(name) == "starcoder2" ? 0.018042
                              : std::string(name) == "nemotron" ? 0.0134
                                                                : 0.02;
@@ -95,6 +102,13 @@ TEST(DenseDecoders, the_head_of_gpt_neox_has_two_names) {
   EXPECT_EQ(models::make_language_model(tied, 1)->tied_parameter(), "gpt_neox.embed_in.weight");
 }
 
+TEST(DenseDecoders, published_opt_leaves_out_the_outer_name) {
+  const Value config = fixture("opt");
+  EXPECT_EQ(models::opt_tensor_name("decoder.layers.0.fc1.weight", config), "model.decoder.layers.0.fc1.weight");
+  EXPECT_EQ(models::opt_tensor_name("model.decoder.layers.0.fc1.weight", config), "model.decoder.layers.0.fc1.weight");
+  EXPECT_EQ(models::opt_tensor_name("lm_head.weight", config), "");
+}
+
 TEST(DenseDecoders, every_dropout_acts) {
   const at::Tensor ids = at::arange(20, at::kLong).view({2, 10});
   const auto loss = [&](const char* name, const std::string& overrides) {
@@ -107,7 +121,8 @@ TEST(DenseDecoders, every_dropout_acts) {
   for (const auto& [name, key] :
        {std::pair("gpt_neox", "hidden_dropout"), std::pair("gpt_neox", "attention_dropout"),
         std::pair("stablelm", "hidden_dropout"), std::pair("starcoder2", "residual_dropout"),
-        std::pair("starcoder2", "embedding_dropout"), std::pair("olmo2", "attention_dropout")})
+        std::pair("starcoder2", "embedding_dropout"), std::pair("olmo2", "attention_dropout"),
+        std::pair("phi", "resid_pdrop"), std::pair("phi", "embd_pdrop"), std::pair("opt", "dropout")})
     EXPECT_NE(loss(name, concat(key, "=0.5")), loss(name, concat(key, "=0.0"))) << name << " " << key;
 }
 
@@ -116,6 +131,9 @@ TEST(DenseDecoders, what_they_do_not_have_is_refused_by_name) {
     return error_of([&] { (void)models::make_language_model(fixture(name, overrides), 1); });
   };
   EXPECT_NE(error("stablelm", "qk_layernorm=true").find("qk_layernorm"), std::string::npos);
+  EXPECT_NE(error("opt", "word_embed_proj_dim=16").find("word_embed_proj_dim"), std::string::npos);
+  EXPECT_NE(error("opt", "do_layer_norm_before=false").find("OPT-350m's"), std::string::npos);
+  EXPECT_NE(error("phi", "tie_word_embeddings=true").find("Phi's head has a bias"), std::string::npos);
   EXPECT_NE(error("cohere", "use_qk_norm=true").find("use_qk_norm"), std::string::npos);
   EXPECT_NE(error("nemotron", "hidden_act=mish").find("hidden_act \"mish\" is not supported"), std::string::npos);
   EXPECT_NE(error("granite", "hidden_act=relu").find("hidden_act \"relu\" is not supported"), std::string::npos);

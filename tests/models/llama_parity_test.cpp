@@ -186,9 +186,15 @@ TEST_P(LlamaParity, PackedDocumentsAreSeparateDocuments) {
     loss += part.item<double>();
   }
   expect_close(together.model->loss(data, scale).item<double>(), loss, "loss");
-  for (std::size_t i = 0; i < together.slots.size(); ++i)
-    EXPECT_LT(difference(together.slots[i].parameter.grad(), apart.slots[i].parameter.grad()), bound)
-        << together.slots[i].name;
+  for (std::size_t i = 0; i < together.slots.size(); ++i) {
+    const std::string& name = together.slots[i].name;
+    const at::Tensor ours = together.slots[i].parameter.grad(), theirs = apart.slots[i].parameter.grad();
+    if (std::string_view(GetParam()) == "opt" && name.ends_with("k_proj.bias"))
+      // Without rotation it moves all scores of a query alike: its gradient is 0 but for rounding.
+      EXPECT_LT(at::max(ours.abs().max(), theirs.abs().max()).item<double>(), 1e-6) << name;
+    else
+      EXPECT_LT(difference(ours, theirs), bound) << name;
+  }
 }
 
 class MixtureParity : public LlamaParity {};
@@ -269,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, LlamaParity,
                                            "deepseek_v3_yarn", "gemma", "gemma2", "gemma3_text", "phi3",
                                            "phi3_longrope", "granite", "smollm3", "arcee", "nemotron", "stablelm",
                                            "stablelm_parallel", "starcoder2", "olmo", "olmo2", "olmo3", "cohere",
-                                           "cohere2", "gpt_neox", "gpt_neox_serial"),
+                                           "cohere2", "gpt_neox", "gpt_neox_serial", "phi", "phi_norms", "opt"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -65,6 +65,15 @@ TEST_F(LinearCrossEntropy, GradientOfOneInputOnly) {
   });
 }
 
+TEST_F(LinearCrossEntropy, AHeadMayHaveABias) {
+  const at::Tensor labels = labels_of(4, 150, 50);
+  for (const double smoothing : {0.0, 0.1})
+    expect_same({at::randn({4, 150, 16}), at::randn({50, 16}), at::randn({50})}, [&](const Tensors& a) {
+      return Tensors{
+          nn::linear_cross_entropy(a[0], a[1], labels, 1.0 / 596, {.label_smoothing = smoothing, .softcap = 3}, a[2])};
+    });
+}
+
 TEST_F(LinearCrossEntropy, LabelsMayBeSmoothed) {
   at::Tensor labels = labels_of(4, 150, 50);
   labels[1][3] = nn::ignored_label;

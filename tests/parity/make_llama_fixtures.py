@@ -173,6 +173,10 @@ neox = {k: v for k, v in dict(small, hidden_size=64).items() if k != "num_key_va
 add("gpt_neox", "GPTNeoX", **neox)
 add("gpt_neox_serial", "GPTNeoX", **neox, use_parallel_residual=False, rotary_pct=0.5, hidden_act="gelu_fast",
     tie_word_embeddings=True)
+add("phi", "Phi", **no_pad)
+add("phi_norms", "Phi", **dict(no_pad, num_key_value_heads=4), qk_layernorm=True, hidden_act="gelu")
+opt = {k: v for k, v in no_pad.items() if k not in ("num_key_value_heads", "intermediate_size")}
+add("opt", "OPT", **opt, ffn_dim=56, dropout=0.0)
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")  # model types
 SHARDED = {"llama": "60KB"}
 
@@ -234,6 +238,8 @@ for kind in (OlmoLayerNorm, CohereLayerNorm, Cohere2LayerNorm):
 def v4_spelling(config):
     """config.json as transformers 4 wrote it."""
     c = dict(config)
+    if c["model_type"] == "opt":
+        return dict(c, torch_dtype=c.pop("dtype"), transformers_version="4.46.3")
     rope = dict(c.pop("rope_parameters"))
     if "sliding_attention" in rope:  # Gemma 3, OLMo 3
         if c["model_type"] == "gemma3_text":
@@ -379,7 +385,8 @@ def compute(folder, dtype):
     if config.model_type in MIXTURES:
         numbers["auxiliary"] = auxiliary(folder, dtype)
     tensors = {"logits": logits(folder, dtype, tokens(99)), "packed_logits": logits(folder, dtype, ids, **documents)}
-    if config.rope_parameters.get("rope_type", "linear") != "default":  # Gemma 3 has two
+    rope = getattr(config, "rope_parameters", {"rope_type": "default"})  # OPT has none
+    if rope.get("rope_type", "linear") != "default":  # Gemma 3 has two
         tensors["long_logits"] = logits(folder, dtype, tokens(98, 1, LONG))
     return numbers, tensors
 

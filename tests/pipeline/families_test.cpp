@@ -13,7 +13,7 @@ namespace schedule = layout::schedule;
 class PipelineFamilies : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Family, PipelineFamilies,
                          ::testing::Values("gpt2", "llama_tied", "llama_untied", "qwen3", "gemma2", "gemma3", "phi3",
-                                           "olmo", "cohere2", "gpt_neox", "bert"));
+                                           "olmo", "cohere2", "gpt_neox", "phi", "opt", "bert"));
 
 TEST_P(PipelineFamilies, gradients_in_double_precision) {
   const Family& mine = family(GetParam());

@@ -46,21 +46,25 @@ struct Vocabulary : torch::CustomClassHolder {
 };
 
 struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
-  /// hidden [n, C], targets int64 [n] of the whole vocabulary or ignored_label. Forms both gradients, too.
+  /// hidden [n, C], targets int64 [n] of the whole vocabulary or ignored_label; bias whole, or undefined. Forms the
+  /// gradients, too; the bias's is whole on every rank.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& targets, double scale, const nn::LossOptions& form, bool hidden_gradient,
-                            bool weight_gradient, c10::intrusive_ptr<Vocabulary> vocabulary) {
+                            const std::optional<at::Tensor>& head_bias, const at::Tensor& targets, double scale,
+                            const nn::LossOptions& form, bool hidden_gradient, bool weight_gradient, bool bias_gradient,
+                            c10::intrusive_ptr<Vocabulary> vocabulary) {
     const double smoothing = form.label_smoothing;
-    const nn::Materialized materialized({&hidden, &weight});
+    const at::Tensor bias = head_bias.value_or(at::Tensor());
+    const nn::Materialized materialized({&hidden, &weight, &bias});
     const comm::Tag tag("cross-entropy");
     const auto half = nn::autocast_type(at::kCPU);
     const std::int64_t n = hidden.size(0), c = hidden.size(1), own = vocabulary->end - vocabulary->begin;
     const std::int64_t chunk = std::min(n, std::max<std::int64_t>(c, 256));
     const auto options = hidden.options();
-    const bool gradient = hidden_gradient || weight_gradient;
-    at::Tensor dx, dweight;
+    const bool gradient = hidden_gradient || weight_gradient || bias_gradient;
+    at::Tensor dx, dweight, dbias;
     if (hidden_gradient) dx = at::empty({n, c}, options);
     if (weight_gradient) dweight = at::empty({own, c}, options);
+    if (bias_gradient) dbias = at::zeros({vocabulary->all}, options);
     const at::Tensor buffer = at::empty({chunk, own}, options);
     double total = 0;
     for (std::int64_t first = 0; first < n; first += chunk) {
@@ -68,6 +72,7 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
       const at::Tensor part = hidden.narrow(0, first, rows), goals = targets.narrow(0, first, rows);
       const at::Tensor logits = buffer.narrow(0, 0, rows);  // [rows, own]
       times(logits, part, weight.t(), half, false);
+      if (bias.defined()) logits.add_(bias.narrow(0, vocabulary->begin, own));
       nn::softcap_(logits, form.softcap);
       const at::Tensor slope = form.softcap > 0 && gradient ? nn::softcap_slope(logits, form.softcap) : at::Tensor();
       const at::Tensor greatest = logits.amax(1);  // [rows]
@@ -95,11 +100,14 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
       if (smoothing > 0) logits.sub_(smoothing * scale / static_cast<double>(vocabulary->all));
       logits.masked_fill_(scored.logical_not().unsqueeze(1), 0);
       if (slope.defined()) logits.mul_(slope);
+      if (bias_gradient) dbias.narrow(0, vocabulary->begin, own).add_(logits.sum(0));
       if (hidden_gradient) times(dx.narrow(0, first, rows), logits, weight, half, false);
       if (weight_gradient) times(dweight, logits.t(), part, half, first > 0);
     }
+    if (bias_gradient) vocabulary->group.all_reduce(dbias).wait();  // each rank has formed its words'
     ctx->saved_data["gradients"] =
-        std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0})};
+        std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0}),
+                                dbias.defined() ? dbias : at::empty({0})};
     return at::scalar_tensor(total * scale, options);
   }
 
@@ -116,14 +124,15 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
       else if (factor != 1)
         g.mul_(factor);
     }
-    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {formed[0],    formed[1],    formed[2],    at::Tensor(), at::Tensor(),
+            at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor Cut::linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                     double scale, const nn::LossOptions& options) const {
+                                     double scale, const nn::LossOptions& options, const at::Tensor& bias) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
   TESSERA_CHECK(part().dim == 0 && part().ranges.size() == 1, name_, ": a head is cut by rows of its vocabulary");
   const at::Tensor whole = enter_columns(hidden, group_, between());  // [B, T, C]
@@ -142,9 +151,11 @@ at::Tensor Cut::linear_cross_entropy(const at::Tensor& hidden, const at::Tensor&
                 nn::ignored_label);
   const bool gradient = at::GradMode::is_enabled();
   const auto [begin, end] = part().ranges.front();
-  const at::Tensor loss = CutCrossEntropy::apply(whole.reshape({-1, c}), weight, targets.reshape({-1}), scale, options,
-                                                 gradient && whole.requires_grad(), gradient && weight.requires_grad(),
-                                                 c10::make_intrusive<Vocabulary>(group_, begin, end, part().whole[0]));
+  const at::Tensor loss =
+      CutCrossEntropy::apply(whole.reshape({-1, c}), weight, bias.defined() ? std::optional(bias) : std::nullopt,
+                             targets.reshape({-1}), scale, options, gradient && whole.requires_grad(),
+                             gradient && weight.requires_grad(), gradient && bias.defined() && bias.requires_grad(),
+                             c10::make_intrusive<Vocabulary>(group_, begin, end, part().whole[0]));
   return loss;
 }
 

@@ -64,7 +64,7 @@ class Cut final : public nn::Redirect {
   std::int64_t whole_numel() const override;
   at::Tensor all_tokens(const at::Tensor& x) const override;
   at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                  double scale, const nn::LossOptions& options) const override;
+                                  double scale, const nn::LossOptions& options, const at::Tensor& bias) const override;
 
  private:
   std::vector<Ranges> ranges() const;
