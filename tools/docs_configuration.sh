@@ -134,7 +134,7 @@ weights of 4 bits. The other one is a command line that is an excerpt. The other
 reinforcement, or train T5, BERT, Mamba and models that see.
 
 ## tessera train
-```
+```text
 MD
 "$build/tessera" train --help
 cat <<'MD'
@@ -153,14 +153,14 @@ cat <<'MD'
 | `OMP_NUM_THREADS`, `OMP_WAIT_POLICY` | threads per rank when `--threads_per_process` is not given; how OpenMP waits (set, it is left alone) |
 
 ## tessera launch
-```
+```text
 MD
 "$build/tessera" launch --help
 cat <<'MD'
 ```
 
 ## tessera config
-```
+```text
 MD
 "$build/tessera" config --help
 echo '```'
