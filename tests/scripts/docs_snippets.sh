@@ -13,7 +13,8 @@ for language, text in (("sh", "tessera train --train_fill x"),
                        ("sh", "tessera launch --num_proceses 2 -- true"),
                        ("sh", "make nothing_of_that_name"), ("sh", "tessera train --max_steps many"),
                        ("console", "$ tessera plan groups --mesh dp=2 --rank 0\n3 ranks"),
-                       ("cpp", "tessera::Shrded x;"), ("python", "x = ("), ("yaml", "distributed_typ: FSDP"), ("", "tessera train")):
+                       ("cpp", "tessera::Shrded x;"), ("python", "x = ("), ("yaml", "distributed_typ: FSDP"),
+                       ("", "$ tessera train --train_fill x ..."), ("shell", "")):
     if not checker.check("page", 1, language, text):
         sys.exit(f"this was not seen to be wrong: {text}")
 PY

@@ -10,7 +10,8 @@ A block says what it is:
 - `cpp`: it is part of examples/ or of tests/faces/documentation.cpp, which the build compiles (comments and
   white space do not count).
 - `cmake`: part of a CMakeLists.txt of examples/. `python`: compiles. `json`, `yaml`: `tessera config check` takes it.
-- `text`: what somebody reads: drawings, messages, tables.
+- `text`: what somebody reads: drawings, messages, tables. A block that does not say what it is begins like one of
+  `console` or `sh`, or is such a text.
 Prints what is wrong as file:line; exit status 1 if there is anything.
 """
 import ast, glob, os, re, shlex, subprocess, sys, tempfile
@@ -22,7 +23,8 @@ FILES = {  # what transcripts speak of
     "accelerate.yaml": "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\n"
                        "downcast_bf16: 'no'\n"
                        "fsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
-                       "  fsdp_cpu_ram_efficient_loading: true\n  fsdp_forward_prefetch: false\n  fsdp_offload_params: false\n  fsdp_state_dict_type: "
+                       "  fsdp_cpu_ram_efficient_loading: true\n  fsdp_forward_prefetch: false\n"
+                       "  fsdp_offload_params: false\n  fsdp_state_dict_type: "
                        "SHARDED_STATE_DICT\n  fsdp_shardng_strategy: FULL_SHARD\nnum_processes: 2\n",
     "circle.csv": "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
     "ds.json": "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 2}}\n",
@@ -121,8 +123,10 @@ class Checker:
             code, said = self.run([*words, *([] if "--help" in words else ["--help"])])
             return [] if code == 0 else [f"tessera {' '.join(words)}: {said.strip()[:200]}"]
         code, said = self.run([*words, NONE])
-        fine = rf"{NONE}|no such|is missing|no model:|problems? in the conf|cannot open|^({'|'.join(FILES)}):"
-        wrong = [l.strip() for l in said.split("\n") if re.match(r"  \S|tessera:", l) and not re.search(fine, l.strip())]
+        fine = rf"{NONE}|no such|is missing|no model:|problems? in the conf|cannot open|no complete checkpoint"
+        fine += f"|^({'|'.join(FILES)}):"
+        problems = [line.strip() for line in said.split("\n") if re.match(r"  \S|tessera:", line)]
+        wrong = [line for line in problems if not re.search(fine, line)]
         if code != 2 or NONE not in said:
             wrong = [f"exit status {code}: {said.strip()[:300]}"]
         return [f"tessera {' '.join(words[:2])}: {l}" for l in wrong]
@@ -164,9 +168,13 @@ class Checker:
         return [] if code == 0 else [said]
 
     def check(self, page, line, language, text):
-        kinds = {"sh": self.of_sh, "console": self.of_console, "cpp": self.of_cpp, "cmake": self.of_cmake, "python": self.of_python,
+        kinds = {"sh": self.of_sh, "console": self.of_console, "cpp": self.of_cpp, "cmake": self.of_cmake,
+                 "python": self.of_python,
                  "json": lambda t: self.of_config(t, ".json"), "yaml": lambda t: self.of_config(t, ".yaml"),
                  "text": lambda t: []}
+        if not language:
+            commands = re.match(r"(\S*/)?tessera |make ", text)
+            language = "console" if text.startswith("$ ") else "sh" if commands else "text"
         if language not in kinds:
             return [f"{page}:{line}: the block does not say what it is: {', '.join(kinds)}"]
         return [f"{page}:{line}: {problem}" for problem in kinds[language](text)]
