@@ -128,8 +128,11 @@ void context_parallel(comm::World& world, std::shared_ptr<models::LanguageModel>
 void pipeline(const comm::MeshGroups& groups, std::vector<Rows> loader,
               at::Tensor (*cross_entropy)(const at::Tensor&, const at::Tensor&)) {
   torch::nn::Sequential net(Linear(784, 512), ReLU(), Linear(512, 512), ReLU(), Linear(512, 10));
-  auto pipe = tessera::pipeline(*net, {.group = groups.of(Axis::pp), .schedule = "zbv", .micro_batches = 8,
-                                       .cut = tessera::PipelineCut::by_parameters(), .loss = cross_entropy});
+  auto pipe = tessera::pipeline(*net, {.group = groups.of(Axis::pp),
+                                       .schedule = "zbv",
+                                       .micro_batches = 8,
+                                       .cut = tessera::PipelineCut::by_parameters(),
+                                       .loss = cross_entropy});
   torch::optim::AdamW optimizer(net->parameters(), 3e-4);
   for (auto& batch : loader) {
     optimizer.zero_grad();
