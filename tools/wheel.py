@@ -159,6 +159,7 @@ def make(build, output):
             shutil.copy(path, os.path.join(lib, name))
             check_glibc(path)
             copy_licence(path, os.path.join(info, "licenses"))
+        shutil.copy(os.path.join(ROOT, "LICENSE"), os.path.join(info, "licenses"))
         values = dict(version=version, torch=TORCH, arrow=ARROW, platform=PLATFORM, requirements=small_set())
         write(os.path.join(package, "__init__.py"), INIT.format(**values))
         write(os.path.join(package, "__main__.py"), MAIN.format(**values))
