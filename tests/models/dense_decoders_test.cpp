@@ -3,34 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/models/decoders/gpt_neox.h>
 #include <tessera/models/decoders/opt.h>
 #include <tessera/models/load.h>
-#include <tessera/models/overrides.h>
-#include <tessera/models/registry.h>
-#include <tessera/parallel/deferred/deferred.h>
 #include <tests/error_of.h>
-#include <tests/paths.h>
+#include <tests/models/decoder_fixture.h>
 
 namespace {
 
 using namespace tessera;
+using tessera::testing::decoder_fixture;
 using tessera::testing::error_of;
-
-Value fixture(const std::string& name, const std::string& overrides = "") {
-  const Value config = read_json(tessera::testing::source_path(concat("tests/fixtures/llama/", name, "/config.json")));
-  return overrides.empty() ? config : models::with_overrides(config, overrides);
-}
-
-/// Parameters of a model of `config`; none is given memory.
-std::int64_t parameters_of(const char* config) {
-  const parallel::DeferredScope scope;
-  std::int64_t count = 0;
-  const Value json = parse_json(config, "config.json");
-  for (const at::Tensor& p : models::architecture_of(json).make(json, std::nullopt)->parameters()) count += p.numel();
-  return count;
-}
+using tessera::testing::parameters_of;
 
 TEST(DenseDecoders, published_models_have_their_sizes) {
   EXPECT_EQ(parameters_of(R"({"model_type": "gpt_neox", "hidden_size": 2560, "intermediate_size": 10240,
@@ -68,7 +52,7 @@ TEST(DenseDecoders, from_scratch_by_the_rule_of_transformers) {
     const double deviation = std::string(name) == "starcoder2" ? 0.018042
                              : std::string(name) == "nemotron" ? 0.0134
                                                                : 0.02;
-    for (const auto& item : models::make_language_model(fixture(name), 3)->named_parameters()) {
+    for (const auto& item : models::make_language_model(decoder_fixture(name), 3)->named_parameters()) {
       if (item.value().dim() == 1) {
         const double all = item.key().ends_with("bias") ? 0 : 1;  // Nemotron's, too, whose factor is 1 + weight
         EXPECT_TRUE(item.value().eq(all).all().item<bool>()) << name << " " << item.key();
@@ -82,7 +66,7 @@ TEST(DenseDecoders, from_scratch_by_the_rule_of_transformers) {
 TEST(DenseDecoders, layers_take_turns) {
   using enum models::LayerRope;
   const auto config = [](const char* name) {
-    const auto model = std::dynamic_pointer_cast<models::Llama>(models::make_language_model(fixture(name), 1));
+    const auto model = std::dynamic_pointer_cast<models::Llama>(models::make_language_model(decoder_fixture(name), 1));
     std::vector<models::LayerRope> rotations;
     for (const auto& layer : model->model->layers)
       rotations.push_back(std::dynamic_pointer_cast<models::LlamaAttention>(layer->self_attn)->heads.rotation);
@@ -94,7 +78,7 @@ TEST(DenseDecoders, layers_take_turns) {
 }
 
 TEST(DenseDecoders, the_head_of_gpt_neox_has_two_names) {
-  const Value config = fixture("gpt_neox"), tied = fixture("gpt_neox_serial");
+  const Value config = decoder_fixture("gpt_neox"), tied = decoder_fixture("gpt_neox_serial");
   EXPECT_EQ(models::gpt_neox_tensor_name("lm_head.weight", config), "embed_out.weight");
   EXPECT_EQ(models::gpt_neox_tensor_name("embed_out.weight", config), "embed_out.weight");
   EXPECT_EQ(models::gpt_neox_tensor_name("embed_out.weight", tied), "");
@@ -103,7 +87,7 @@ TEST(DenseDecoders, the_head_of_gpt_neox_has_two_names) {
 }
 
 TEST(DenseDecoders, published_opt_leaves_out_the_outer_name) {
-  const Value config = fixture("opt");
+  const Value config = decoder_fixture("opt");
   EXPECT_EQ(models::opt_tensor_name("decoder.layers.0.fc1.weight", config), "model.decoder.layers.0.fc1.weight");
   EXPECT_EQ(models::opt_tensor_name("model.decoder.layers.0.fc1.weight", config), "model.decoder.layers.0.fc1.weight");
   EXPECT_EQ(models::opt_tensor_name("lm_head.weight", config), "");
@@ -112,7 +96,7 @@ TEST(DenseDecoders, published_opt_leaves_out_the_outer_name) {
 TEST(DenseDecoders, every_dropout_acts) {
   const at::Tensor ids = at::arange(20, at::kLong).view({2, 10});
   const auto loss = [&](const char* name, const std::string& overrides) {
-    const auto model = models::make_language_model(fixture(name, overrides), 1);
+    const auto model = models::make_language_model(decoder_fixture(name, overrides), 1);
     model->train();
     data::Batch batch;
     batch.ids = batch.labels = ids;
@@ -128,7 +112,7 @@ TEST(DenseDecoders, every_dropout_acts) {
 
 TEST(DenseDecoders, what_they_do_not_have_is_refused_by_name) {
   const auto error = [](const char* name, const char* overrides) {
-    return error_of([&] { (void)models::make_language_model(fixture(name, overrides), 1); });
+    return error_of([&] { (void)models::make_language_model(decoder_fixture(name, overrides), 1); });
   };
   EXPECT_NE(error("stablelm", "qk_layernorm=true").find("qk_layernorm"), std::string::npos);
   EXPECT_NE(error("opt", "word_embed_proj_dim=16").find("word_embed_proj_dim"), std::string::npos);
@@ -138,11 +122,11 @@ TEST(DenseDecoders, what_they_do_not_have_is_refused_by_name) {
   EXPECT_NE(error("nemotron", "hidden_act=mish").find("hidden_act \"mish\" is not supported"), std::string::npos);
   EXPECT_NE(error("granite", "hidden_act=relu").find("hidden_act \"relu\" is not supported"), std::string::npos);
   EXPECT_NE(error("granite", "logits_scaling=0").find("must be positive"), std::string::npos);
-  Value smol = fixture("smollm3");
+  Value smol = decoder_fixture("smollm3");
   smol.set("no_rope_layers", parse_json("[1]", "list"));
   EXPECT_NE(error_of([&] { (void)models::make_language_model(smol, 1); }).find("no_rope_layers has 1 entries for 4"),
             std::string::npos);
-  Value config = fixture("stablelm");
+  Value config = decoder_fixture("stablelm");
   config.set("rope_parameters", parse_json(R"({"rope_theta": 10000, "partial_rotary_factor": 0.2})", "rope"));
   EXPECT_NE(error_of([&] { (void)models::make_language_model(config, 1); }).find("turns 3 numbers of each head of 16"),
             std::string::npos);

@@ -3,36 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/models/decoders/gemma.h>
 #include <tessera/models/decoders/phi3.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
-#include <tessera/models/overrides.h>
-#include <tessera/models/registry.h>
 #include <tessera/models/tensor_plans.h>
-#include <tessera/parallel/deferred/deferred.h>
 #include <tests/error_of.h>
-#include <tests/paths.h>
+#include <tests/models/decoder_fixture.h>
 
 namespace {
 
 using namespace tessera;
+using tessera::testing::decoder_fixture;
 using tessera::testing::error_of;
-
-Value fixture(const std::string& name, const std::string& overrides = "") {
-  const Value config = read_json(tessera::testing::source_path(concat("tests/fixtures/llama/", name, "/config.json")));
-  return overrides.empty() ? config : models::with_overrides(config, overrides);
-}
-
-/// Parameters of a model of `config`; none is given memory.
-std::int64_t parameters_of(const char* config) {
-  const parallel::DeferredScope scope;
-  std::int64_t count = 0;
-  const Value json = parse_json(config, "config.json");
-  for (const at::Tensor& p : models::architecture_of(json).make(json, std::nullopt)->parameters()) count += p.numel();
-  return count;
-}
+using tessera::testing::parameters_of;
 
 TEST(GemmaPhi3, published_models_have_their_sizes) {
   EXPECT_EQ(parameters_of(R"({"model_type": "gemma", "hidden_size": 2048, "intermediate_size": 16384,
@@ -60,7 +44,7 @@ TEST(GemmaPhi3, published_models_have_their_sizes) {
 TEST(GemmaPhi3, from_scratch_by_the_rule_of_transformers) {
   for (const char* name : {"gemma", "gemma2", "gemma3_text", "phi3"}) {
     const double norm = std::string(name) == "phi3" ? 1 : 0;  // Gemma's factor is 1 + weight
-    for (const auto& item : models::make_language_model(fixture(name), 3)->named_parameters()) {
+    for (const auto& item : models::make_language_model(decoder_fixture(name), 3)->named_parameters()) {
       if (item.value().dim() == 1) {
         EXPECT_TRUE(item.value().eq(norm).all().item<bool>()) << name << " " << item.key();
       } else {
@@ -71,9 +55,9 @@ TEST(GemmaPhi3, from_scratch_by_the_rule_of_transformers) {
 }
 
 TEST(GemmaPhi3, layers_take_turns) {
-  const models::LlamaConfig two = models::parse_gemma2_config(fixture("gemma2"));
+  const models::LlamaConfig two = models::parse_gemma2_config(decoder_fixture("gemma2"));
   EXPECT_EQ(two.windows, (std::vector<std::int64_t>{6, 0, 6}));
-  models::LlamaConfig three = models::parse_gemma3_config(fixture("gemma3_text"));
+  models::LlamaConfig three = models::parse_gemma3_config(decoder_fixture("gemma3_text"));
   EXPECT_EQ(three.windows, (std::vector<std::int64_t>{6, 6, 0}));
   EXPECT_EQ(three.rotations,
             (std::vector{models::LayerRope::local, models::LayerRope::local, models::LayerRope::usual}));
@@ -85,7 +69,7 @@ TEST(GemmaPhi3, layers_take_turns) {
 }
 
 TEST(GemmaPhi3, adapters_of_packed_maps_are_cut_with_them) {
-  const auto model = models::make_language_model(fixture("phi3"), 1);
+  const auto model = models::make_language_model(decoder_fixture("phi3"), 1);
   EXPECT_EQ(model->default_lora_targets(), std::vector<std::string>{"qkv_proj"});
   checkpoint::LoraConfig config;
   config.r = 2;
@@ -101,7 +85,7 @@ TEST(GemmaPhi3, adapters_of_packed_maps_are_cut_with_them) {
 
 TEST(GemmaPhi3, what_they_do_not_have_is_refused_by_name) {
   const auto error = [](const char* name, const char* overrides) {
-    return error_of([&] { (void)models::make_language_model(fixture(name, overrides), 1); });
+    return error_of([&] { (void)models::make_language_model(decoder_fixture(name, overrides), 1); });
   };
   EXPECT_NE(error_of([] {
               (void)models::make_language_model(parse_json(R"({"model_type": "gemma3"})", "config.json"), 1);
@@ -113,7 +97,7 @@ TEST(GemmaPhi3, what_they_do_not_have_is_refused_by_name) {
             std::string::npos);
   EXPECT_NE(error("gemma2", "attn_logit_softcapping=-1").find("must be positive"), std::string::npos);
   const auto phi3 = [](const std::string& rope) {
-    Value config = fixture("phi3");
+    Value config = decoder_fixture("phi3");
     config.set("rope_parameters", parse_json(rope, "rope"));
     return error_of([&] { (void)models::make_language_model(config, 1); });
   };

@@ -1,0 +1,32 @@
+#pragma once
+/// \file
+/// Configurations of decoders for tests: those of tests/fixtures/llama, and how large a published one is.
+
+#include <tessera/base/file.h>
+#include <tessera/models/overrides.h>
+#include <tessera/models/registry.h>
+#include <tessera/parallel/deferred/deferred.h>
+#include <tests/paths.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tessera::testing {
+
+/// config.json of a fixture, changed by "key=value,...".
+inline Value decoder_fixture(const std::string& name, const std::string& overrides = "") {
+  const Value config = read_json(source_path(concat("tests/fixtures/llama/", name, "/config.json")));
+  return overrides.empty() ? config : models::with_overrides(config, overrides);
+}
+
+/// Parameters of a model of `config`; none is given memory.
+inline std::int64_t parameters_of(const char* config) {
+  const parallel::DeferredScope scope;
+  std::int64_t count = 0;
+  const Value json = parse_json(config, "config.json");
+  for (const at::Tensor& p : models::architecture_of(json).make(json, std::nullopt)->parameters()) count += p.numel();
+  return count;
+}
+
+}  // namespace tessera::testing
