@@ -1,12 +1,14 @@
 """Step time as `tessera plan check` predicts it from a calibration beside what `tessera train` measures.
 
-    tessera plan calibrate && bench/plan_time.py build [--only WORD] [--json FILE] [--repeat N] [--gpus FILE.json]
+    tessera plan calibrate && bench/plan_time.py build [--only WORD] [--json FILE] [--repeat N] [--threads N]
+                                                     [--gpus FILE.json] [--measured FILE]
 
 Nothing of these runs was used to make the prediction: it knows operations of many sizes (docs/planning.md). Every
 configuration is trained --repeat times in turns, so that a busy minute does not meet one of them only; measured is the
-lower quartile of all its steps after the first three (as calibration takes it), load the mean of /proc/loadavg. A sweep
+lower quartile of all its steps after the first two (as calibration takes it), load the mean of /proc/loadavg. A sweep
 is a family, a sequence and a global batch on the same processes: of each, the plan predicted fastest is compared with
-the fastest measured. With --gpus the hardware is another file, `{}` in it the number of processes."""
+the fastest measured. --threads is that of `plan calibrate --threads`: on a busy machine 1, since threads that wait for
+one another suffer most. With --gpus the hardware is another file, `{}` in it the number of processes."""
 import argparse, json, os, random, statistics, subprocess, sys, tempfile
 
 LLAMA = {"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
@@ -45,16 +47,19 @@ def configurations():
         yield sweep, model, f"{four} 4 --cp_size 2"
 
 
-def measured(build, folder, config, settings):
+def measured(build, folder, config, settings, threads):
     out = os.path.join(folder, "out")
     command = [f"{build}/tessera", "train", "--config_name", config, "--train_file", f"{folder}/text.txt",
-               "--output_dir", out, "--overwrite_output_dir", "--max_steps", "15", "--logging_steps", "1",
+               "--output_dir", out, "--overwrite_output_dir", "--max_steps", "8", "--logging_steps", "1",
                "--save_strategy", "no", "--report_to", "none", "--disable_tqdm", *settings.split()]
-    done = subprocess.run(command, capture_output=True, text=True)
+    if threads:
+        command += ["--threads_per_process", str(threads)]
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads)) if threads else None
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         return [], done.stderr[-400:]
     lines = [json.loads(line) for line in open(f"{out}/metrics.jsonl")]
-    return [line["step_time_ms"] for line in lines if "event" not in line][3:], ""
+    return [line["step_time_ms"] for line in lines if "event" not in line][2:], ""
 
 
 def predicted(build, gpus, config, settings):
@@ -69,12 +74,21 @@ def predicted(build, gpus, config, settings):
     return plan, ""
 
 
+def measure(options, folder, case, times, loads):
+    steps, problem = measured(options.build, folder, f"{folder}/{case[1]}.json", case[2], options.threads)
+    times[case] += steps
+    loads.append(float(open("/proc/loadavg").read().split()[0]))
+    if problem:
+        print(f"{case[1]} {case[2]}: {problem}", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--only", default="")
     parser.add_argument("--json")
     parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--gpus", default="{}xthis-machine")
     parser.add_argument("--measured", help="a file of --json: its measurements instead of new ones")
     options = parser.parse_args()
@@ -90,16 +104,13 @@ def main():
         for name, model in MODELS.items():
             with open(f"{folder}/{name}.json", "w") as file:
                 json.dump(model, file)
-        for turn in range(0 if options.measured else options.repeat):
+        rows, turns = [], 0 if options.measured else options.repeat
+        for turn in range(turns - 1):
             for case in wanted:
-                print(f"turn {turn + 1}: {case[1]} {case[2]}", file=sys.stderr)
-                steps, problem = measured(options.build, folder, f"{folder}/{case[1]}.json", case[2])
-                times[case] += steps
-                loads.append(float(open("/proc/loadavg").read().split()[0]))
-                if problem:
-                    print(f"{case[1]} {case[2]}: {problem}", file=sys.stderr)
-        rows = []
+                measure(options, folder, case, times, loads)
         for case in wanted:
+            if turns:
+                measure(options, folder, case, times, loads)
             plan, problem = predicted(options.build, options.gpus, f"{folder}/{case[1]}.json", case[2])
             if plan is None or not times[case]:
                 print(f"{case[1]} {case[2]}: {problem or 'not measured'}", file=sys.stderr)
@@ -110,7 +121,10 @@ def main():
                          "measured_ms": real, "predicted_ms": guess, "error": guess / real - 1, "time": plan["time"]})
             parts = "  ".join(f"{k} {1e3 * v:.0f}" for k, v in plan["time"].items() if v * 1e3 >= 1)
             print(f"{case[1]:6} {case[2][:88]:88} {real:7.1f} {guess:7.1f} ms {100 * (guess / real - 1):+6.1f} %  "
-                  f"{parts}")
+                  f"{parts}", flush=True)
+            if options.json:  # a run may be stopped
+                with open(options.json, "w") as file:
+                    json.dump(rows, file, indent=1)
     errors = [row["error"] for row in rows]
     if errors:
         print(f"{len(errors)} configurations: median error {100 * statistics.median(map(abs, errors)):.1f} %, "
@@ -121,9 +135,6 @@ def main():
         chosen, best = min(group, key=lambda r: r["predicted_ms"]), min(group, key=lambda r: r["measured_ms"])
         print(f"sweep {sweep}: chosen {chosen['settings'].split(' ', 6)[-1]}, "
               f"{100 * (chosen['measured_ms'] / best['measured_ms'] - 1):.1f} % behind the best")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
 
 
 main()

@@ -39,11 +39,16 @@ function(tessera_embed name namespace)
     DEPENDS ${files} ${tessera_embed_script} COMMENT "embedding ${name}" VERBATIM)
   add_library(tessera_embedded_${name} OBJECT ${generated})
   target_link_libraries(tessera_embedded_${name} PRIVATE tessera_flags)
-  set_property(GLOBAL APPEND PROPERTY tessera_torch_objects $<TARGET_OBJECTS:tessera_embedded_${name}>)
 endfunction()
 
 set(dygraphs /usr/share/javascript/dygraphs)
 set(report_assets ${PROJECT_SOURCE_DIR}/tessera/train/reporting/assets)
-tessera_embed(report_assets tessera::train::assets
-  dygraph_js=${dygraphs}/dygraph.min.js dygraph_css=${dygraphs}/dygraph.min.css
-  report_html=${report_assets}/report.html report_css=${report_assets}/report.css report_js=${report_assets}/report.js)
+if(TESSERA_TORCH)
+  tessera_embed(report_assets tessera::train::assets
+    dygraph_js=${dygraphs}/dygraph.min.js dygraph_css=${dygraphs}/dygraph.min.css
+    report_html=${report_assets}/report.html report_css=${report_assets}/report.css
+    report_js=${report_assets}/report.js)
+  set_property(GLOBAL APPEND PROPERTY tessera_torch_objects $<TARGET_OBJECTS:tessera_embedded_report_assets>)
+endif()
+# The planner's page looks like the report of a run.
+tessera_embed(page_style tessera::tool::assets report_css=${report_assets}/report.css)

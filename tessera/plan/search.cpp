@@ -336,13 +336,16 @@ Question completed(Question q) {
 
 }  // namespace
 
+std::vector<Memory> memory_of_ranks(const Question& q, const Plan& plan) {
+  return memory_by_rank(q.model, plan, q.cluster.device.process + links_bytes(q.cluster, plan));
+}
+
 Candidate evaluate(const Question& asked, Plan plan) {
   const Question q = completed(asked);
   if (plan.parts.empty()) cut_plan(q.model, plan);
   Candidate c;
   const Elements elements = elements_of(q.model, plan.tp(), plan.mesh.ep);
-  std::tie(c.memory, c.rank) =
-      largest(memory_by_rank(q.model, plan, q.cluster.device.process + links_bytes(q.cluster, plan)));
+  std::tie(c.memory, c.rank) = largest(memory_of_ranks(q, plan));
   c.time = step_time(q.model, plan, elements, q.cluster);
   c.seconds = c.time.total();
   c.tokens_per_second = plan.tokens_per_step() / c.seconds;

@@ -53,6 +53,9 @@ Answer search(const Question& question);
 /// One plan in full: exact memory of the fullest rank, simulated time.
 Candidate evaluate(const Question& question, Plan plan);
 
+/// Every rank along pp, as evaluate() counts the fullest.
+std::vector<Memory> memory_of_ranks(const Question& question, const Plan& plan);
+
 /// A change of one setting of the best plan, and what becomes of it.
 struct Neighbour {
   std::string change;   ///< "tp 4"

@@ -110,6 +110,10 @@ void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, cons
     both(Work::norm, Work::norm_backward, 2 * real(m.query_width()) / t * tokens * n.inside, 1);
     both(Work::norm, Work::norm_backward, 2 * real(m.key_width()) / t * tokens * n.inside, 1);
   }
+  if (m.head_norm) {
+    both(Work::norm, Work::norm_backward, 2 * real(m.query_width()) / t * tokens * n.inside, 1);
+    both(Work::norm, Work::norm_backward, 2 * real(m.key_width()) / t * tokens * n.inside, 1);
+  }
   const double ways = m.gated ? 3 : 2;
   if (!sparse) return both(Work::gate, Work::gate_backward, ways * tokens * real(m.inner) / t * n.inside, 1);
   const Experts& e = *m.experts;
@@ -273,10 +277,12 @@ double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double 
   return std::min(total, std::max(0.0, total - hides) + ends);
 }
 
-StepTime step_time(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
-                   const TimeOptions& options) {
+namespace {
+
+/// Every stage's share of one micro-batch.
+std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
+                                   const TimeOptions& options) {
   const std::size_t stages = run.parts.size();
-  const double micro_batches = real(run.micro_batches);
   // Blocks differ by experts and by what attention sees; few kinds, so they are timed once.
   std::vector<std::pair<std::pair<bool, double>, BlockTime>> kinds;
   const auto time_of = [&](std::int64_t layer) -> const BlockTime& {
@@ -309,6 +315,47 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
     }
     add_ends(stage, m, run, elements, cluster, part);
   }
+  return times;
+}
+
+/// What the stages cost a schedule.
+schedule::Costs costs_of(const std::vector<StageTime>& times, const Model& m, const Plan& run, const Cluster& cluster) {
+  const double message = run.tokens() / (run.sequence_parallel ? run.tp() : 1) * real(m.hidden) * run.numerics.inside;
+  const int stride = stride_of(run.mesh, Axis::pp);
+  schedule::Costs costs;
+  costs.stages.clear();
+  for (const StageTime& stage : times) {
+    const double backward = stage.backward.total() + stage.again.total();
+    const double weights = stage.backward[TimeKind::products] / 2;
+    costs.stages.push_back({.forward = stage.forward.total(),
+                            .input_gradient = backward - weights,
+                            .weight_gradient = weights,
+                            .output_bytes = message});
+  }
+  costs.latency = message_seconds(cluster, stride, 0);
+  costs.seconds_per_byte = message_seconds(cluster, stride, 1e9) / 1e9 - costs.latency / 1e9;
+  return costs;
+}
+
+PipelineTimes pipeline_of(const schedule::Costs& costs, const Plan& run) {
+  const schedule::Shape shape{run.pp(), static_cast<int>(run.stages_per_rank), representative_micro_batches(run)};
+  PipelineTimes times{schedule::make_schedule(run.schedule, shape), {}};
+  times.timing = schedule::time_schedule(times.schedule, costs);
+  return times;
+}
+
+}  // namespace
+
+PipelineTimes pipeline_times(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
+                             const TimeOptions& options) {
+  return pipeline_of(costs_of(stage_times(m, run, elements, cluster, options), m, run, cluster), run);
+}
+
+StepTime step_time(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
+                   const TimeOptions& options) {
+  const double micro_batches = real(run.micro_batches);
+  const std::vector<StageTime> times = stage_times(m, run, elements, cluster, options);
+  const std::size_t stages = times.size();
   // The rank that computes most sets the pace; what the others and the schedule lose is the bubble.
   const int p = run.pp();
   std::size_t busiest = 0;
@@ -338,22 +385,8 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
     const int stride = stride_of(run.mesh, Axis::pp);
     const schedule::Shape shape{p, static_cast<int>(run.stages_per_rank), static_cast<int>(run.micro_batches)};
     if (options.simulate) {
-      schedule::Costs costs;
-      costs.stages.clear();
-      for (const StageTime& stage : times) {
-        const double backward = stage.backward.total() + stage.again.total();
-        const double weights = stage.backward[TimeKind::products] / 2;
-        costs.stages.push_back({.forward = stage.forward.total(),
-                                .input_gradient = backward - weights,
-                                .weight_gradient = weights,
-                                .output_bytes = message});
-      }
-      costs.latency = message_seconds(cluster, stride, 0);
-      costs.seconds_per_byte = message_seconds(cluster, stride, 1e9) / 1e9 - costs.latency / 1e9;
-      const int shown = representative_micro_batches(run);
-      const schedule::Shape simulated{p, shape.stages_per_rank, shown};
-      const double total = time_schedule(schedule::make_schedule(run.schedule, simulated), costs).total;
-      step[TimeKind::bubble] = std::max(0.0, total - busy * shown / micro_batches);
+      const double total = pipeline_of(costs_of(times, m, run, cluster), run).timing.total;
+      step[TimeKind::bubble] = std::max(0.0, total - busy * representative_micro_batches(run) / micro_batches);
     } else {
       const schedule::ScheduleRow& row = schedule::schedule_of(run.schedule);
       const double one = 1 / micro_batches / real(run.stages_per_rank);

@@ -8,6 +8,7 @@
 /// (layout/schedule/timing.h); data parallelism: Rajbhandari et al. 2020, section 7 (volumes), overlapped with
 /// backward; goodput: Daly 2006, first order.
 
+#include <tessera/layout/schedule/timing.h>
 #include <tessera/plan/costs.h>
 #include <tessera/plan/memory.h>
 
@@ -55,6 +56,14 @@ struct TimeOptions {
 
 StepTime step_time(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
                    const TimeOptions& options = {});
+
+/// The pipeline's action lists with their times, of as few micro-batches as show what it does; pp > 1.
+struct PipelineTimes {
+  layout::schedule::Schedule schedule;
+  layout::schedule::Timing timing;
+};
+PipelineTimes pipeline_times(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
+                             const TimeOptions& options = {});
 
 /// Tokens that a query sees on average over the layers, as computed (of a causal half, half).
 double mean_seen_tokens(const Model& model, const Plan& run);

@@ -60,6 +60,26 @@ TEST(PlanCommand, what_is_wrong_is_said) {
   EXPECT_EQ(tessera({"plan", "groups", "--help"}).exit_code, 0);
 }
 
+TEST(PlanCommand, the_page_has_its_pictures) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "plan.html");
+  const Strings question = {"plan", "--model", "llama-3-70b", "--gpus", "64xH100", "--global_batch", "64"};
+  const auto run = tessera(question + Strings{"--html", path, "--pp", "4", "--price", "2.5", "--train_tokens", "1T"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const std::string page = read_file(path);
+  for (const char* part : {"<h1>llama-3-70b on 64xH100</h1>", "Memory by rank and kind", "pp rank 3",
+                           "Where a step goes", "<h2>Pipeline</h2>", "<rect", "Tokens per second over devices",
+                           "<polyline", "<h2>Cost</h2>", "dollars", "1.0 T tokens", "Why not another", "--pp_size 4"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  for (const char* outside : {"http://", "https://", "<script"}) {
+    const std::size_t found = page.find(outside);
+    EXPECT_TRUE(found == std::string::npos || page.compare(found, 18, "http://www.w3.org/") == 0) << outside;
+  }
+  EXPECT_EQ(std::count(page.begin(), page.end(), '{'), std::count(page.begin(), page.end(), '}'));
+  EXPECT_EQ(tessera(question + Strings{"--price", "2"}).exit_code, 2);
+  EXPECT_EQ(tessera(question + Strings{"--html", path, "--train_tokens", "1X"}).exit_code, 2);
+}
+
 TEST(PlanCommand, best_plans_of_a_cluster) {
   const Strings question = {"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "64"};
   const auto run = tessera(question + Strings{"--explain"});

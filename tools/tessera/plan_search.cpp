@@ -2,10 +2,12 @@
 /// tessera plan --model M --gpus 64xH100 ...: the best plans of a cluster, what limits each, why others lose.
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/config/core/command_flags.h>
 #include <tessera/plan/presets.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/plan_output.h>
+#include <tools/tessera/tuning/plan_page.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -47,6 +49,10 @@ constexpr const char* search_help =
     "  --explain            memory and time of the best by kind, and what changing one\n"
     "                       setting of it would do\n"
     "  --json               the same as JSON\n"
+    "  --html FILE          the same as a page: memory by rank and kind, the pipeline,\n"
+    "                       other numbers of devices, cost\n"
+    "  --train_tokens N     what the page prices: 300G, 1T [20 per parameter]\n"
+    "  --price DOLLARS      of a device and hour, for the page\n"
     "  --threads N          [as many as there are cores; no effect on the answer]\n";
 
 std::int64_t tokens_of(const std::string& text) {
@@ -62,12 +68,13 @@ std::int64_t tokens_of(const std::string& text) {
 class PlanSearch {
  public:
   explicit PlanSearch(const Arguments& arguments)
-      : flags_("plan", arguments,
-               {"model",        "layers",    "hidden",       "heads",        "key_heads", "inner",   "vocabulary",
-                "positions",    "experts",   "top_k",        "expert_inner", "gpus",      "cluster", "seq",
-                "global_batch", "precision", "batch_tokens", "memory",       "tp",        "pp",      "cp",
-                "ep",           "strategy",  "schedule",     "rows",         "recompute", "max",     "threads"},
-               {"explain", "json", "models", "gpt2"}) {}
+      : flags_(
+            "plan", arguments,
+            {"model",        "layers",    "hidden",       "heads",   "key_heads", "inner", "vocabulary",   "positions",
+             "experts",      "top_k",     "expert_inner", "gpus",    "cluster",   "seq",   "global_batch", "precision",
+             "batch_tokens", "memory",    "tp",           "pp",      "cp",        "ep",    "strategy",     "schedule",
+             "rows",         "recompute", "max",          "threads", "html",      "price", "train_tokens"},
+            {"explain", "json", "models", "gpt2"}) {}
 
   int run() {
     if (flags_.has("models")) {
@@ -77,7 +84,17 @@ class PlanSearch {
       return 0;
     }
     const Question question = asked();
+    const double price = flags_.real("price", 0), tokens = train_tokens();
+    if (!(price >= 0 && price <= 1e6)) throw InputError(concat("--price ", price, ": dollars of a device and hour"));
+    const auto page = flags_.text("html");
+    if (!page && (price > 0 || tokens > 0))
+      throw InputError("--price and --train_tokens are for the page: --html FILE");
     const Answer answer = search(question);
+    if (page && !answer.best.empty()) {
+      const std::string command = "tessera train " + join(train_arguments(question, answer.best.front().plan), " ");
+      write_file_atomically(*page, plan_page(question, answer, {.tokens = tokens, .price = price, .command = command}));
+      std::fprintf(stderr, "written: %s\n", page->c_str());
+    }
     if (flags_.has("json"))
       print_json(question, answer);
     else
@@ -91,6 +108,22 @@ class PlanSearch {
     if (flags_.text(name) && (n < least || n > most))
       throw InputError(concat("--", name, " ", n, ": a whole number from ", least, " to ", most));
     return n;
+  }
+
+  double train_tokens() const {
+    const auto text = flags_.text("train_tokens");
+    if (!text) return 0;
+    const std::size_t end = text->find_first_not_of("0123456789.");
+    const auto number = parse_real(text->substr(0, end));
+    const std::string unit = end == std::string::npos ? "" : to_lower(text->substr(end));
+    const double factor = unit.empty()                 ? 1
+                          : unit == "m"                ? 1e6
+                          : unit == "g" || unit == "b" ? 1e9
+                          : unit == "t"                ? 1e12
+                                                       : 0;
+    if (!number || !(*number * factor > 0 && *number * factor <= 1e18))
+      throw InputError(concat("--train_tokens ", *text, ": a number of tokens, as 300G or 1.5T"));
+    return *number * factor;
   }
 
   plan::Model model() const {

@@ -40,6 +40,7 @@ constexpr const char* calibrate_help =
     "says how sure it is. `--gpus 4xthis-machine` and `--strategy auto` read the file.\n\n"
     "  --output FILE       [hardware/HOST.json in the user's cache folder]\n"
     "  --processes N[,N]   [1,2,4,... up to the cores]\n"
+    "  --threads N         of each process, as --threads_per_process [cores / processes]\n"
     "  --seconds S         for all of it [40; at least 3 for each number of processes]\n"
     "  --json              print the file's content as well\n";
 
@@ -57,6 +58,8 @@ std::vector<int> numbers_of(const std::optional<std::string>& text, int cores) {
   }
   return all;
 }
+
+bool is_arithmetic(const std::string& name) { return name.starts_with("product") || name.starts_with("attention"); }
 
 /// Points of one curve: sizes that differ by less than a seventh are one, at their mean.
 Curve curve_of(std::vector<Curve::Point> points) {
@@ -77,6 +80,29 @@ Curve curve_of(std::vector<Curve::Point> points) {
   return curve;
 }
 
+/// Larger products are not slower per FLOP; where the figures say so, it is noise, and neighbours take the mean of
+/// their rates (isotonic regression by pooling adjacent violators, Ayer et al. 1955).
+void smooth_rates(Curve& curve) {
+  struct Pool {
+    double log_rate;  ///< sum
+    std::size_t points;
+    double mean() const { return log_rate / static_cast<double>(points); }
+  };
+  std::vector<Pool> pools;
+  for (const Curve::Point& p : curve.points) {
+    pools.push_back({std::log(p.size / p.seconds), 1});
+    while (pools.size() > 1 && pools[pools.size() - 2].mean() > pools.back().mean()) {
+      const Pool last = pools.back();
+      pools.pop_back();
+      pools.back() = {pools.back().log_rate + last.log_rate, pools.back().points + last.points};
+    }
+  }
+  std::size_t point = 0;
+  for (const Pool& pool : pools)
+    for (std::size_t i = 0; i < pool.points; ++i, ++point)
+      curve.points[point].seconds = curve.points[point].size / std::exp(pool.mean());
+}
+
 std::shared_ptr<const Speeds> speeds_of(const Value& file) {
   auto speeds = std::make_shared<Speeds>();
   speeds->processes = static_cast<int>(file.at("processes").as_int());
@@ -91,8 +117,11 @@ std::shared_ptr<const Speeds> speeds_of(const Value& file) {
       speeds->exchanges.push_back({name, ranks, curve_of(std::move(points))});
       continue;
     }
-    for (std::size_t work = 0; work < plan::works; ++work)
-      if (name_of(static_cast<Work>(work)) == name) speeds->curves[work] = curve_of(points);
+    for (std::size_t work = 0; work < plan::works; ++work) {
+      if (name_of(static_cast<Work>(work)) != name) continue;
+      speeds->curves[work] = curve_of(points);
+      if (is_arithmetic(name)) smooth_rates(speeds->curves[work]);
+    }
   }
   return speeds;
 }
@@ -164,8 +193,7 @@ void print_speeds(const Speeds& speeds) {
   };
   for (std::size_t i = 0; i < plan::works; ++i) {
     const std::string name(name_of(static_cast<Work>(i)));
-    const bool flop = name.starts_with("product") || name.starts_with("attention");
-    if (!speeds.curves[i].empty()) row(name, speeds.curves[i], flop ? "GFLOP/s" : "GB/s", 1e9);
+    if (!speeds.curves[i].empty()) row(name, speeds.curves[i], is_arithmetic(name) ? "GFLOP/s" : "GB/s", 1e9);
   }
   for (const Speeds::Exchange& e : speeds.exchanges) row(concat(e.op, " x", e.ranks), e.curve, "GB/s", 1e9);
 }
@@ -176,7 +204,8 @@ int plan_calibrate_command(const Arguments& given) {
   Arguments arguments = given;
   const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
   if (environment.launcher == "tessera") return run_with_tensors("calibrate", arguments);
-  const config::Flags flags("plan calibrate", arguments, {"output", "processes", "seconds"}, {"json", "help"});
+  const config::Flags flags("plan calibrate", arguments, {"output", "processes", "seconds", "threads"},
+                            {"json", "help"});
   if (flags.has("help")) {
     std::fputs(calibrate_help, stdout);
     return 0;
@@ -190,6 +219,9 @@ int plan_calibrate_command(const Arguments& given) {
   if (!(seconds >= 3.0 * static_cast<double>(numbers.size()) && seconds <= 3600))
     throw InputError(
         concat("--seconds ", seconds, ": from ", 3 * numbers.size(), " (3 for each number of processes) ", "to 3600"));
+  const std::int64_t threads = flags.integer("threads", 0);
+  if (flags.text("threads") && (threads < 1 || threads > 1024))
+    throw InputError(concat("--threads ", threads, ": from 1 to 1024"));
   const std::string output = flags.text("output").value_or("");
   const std::string path = output.empty() ? plan::calibration_file() : output;
   const std::string folder = path.find('/') == std::string::npos ? "." : path.substr(0, path.rfind('/'));
@@ -211,6 +243,7 @@ int plan_calibrate_command(const Arguments& given) {
     launch::LaunchOptions options;
     options.num_processes = n;
     options.prefix_rank0 = false;
+    options.threads_per_process = static_cast<int>(threads);
     options.hang_timeout = 60;
     options.job = concat("plan calibrate, ", n, " processes");
     const double share = seconds / static_cast<double>(numbers.size());
