@@ -27,3 +27,7 @@ draw tp2 2 "--tp_size 2" --tp_size 2
 draw tp2_sp 2 "--tp_size 2 --sequence_parallel" --tp_size 2 --sequence_parallel
 draw cp2 2 "--cp_size 2 (the ring)" --cp_size 2
 draw fsdp2_tp2 4 "--tp_size 2 --fsdp full_shard: 2 x 2" --tp_size 2 --fsdp "full_shard auto_wrap"
+draw fsdp2 2 "--fsdp full_shard" --fsdp "full_shard auto_wrap"
+draw pp2 2 "--pp_size 2 --gradient_accumulation_steps 4 (1f1b)" --pp_size 2 --gradient_accumulation_steps 4 \
+  --per_device_train_batch_size 1
+draw ep2 2 "--ep_size 2 (Mixtral, eight experts)" --ep_size 2 --config_name mixtral-tiny

@@ -29,6 +29,7 @@ html_theme = "furo"
 html_css_files = ["tessera.css"]
 html_static_path = ["static"]
 html_show_sphinx = False
+html_show_copyright = False
 smartquotes = False
 html_copy_source = False
 myst_heading_anchors = 5

@@ -1,0 +1,59 @@
+"""The Chinese pages say what the English ones say, as far as a program can tell.
+
+    python3 tools/docs/translations.py
+
+Of README and the tutorial: headings have the same levels, blocks of code the same commands and the same code (comments
+may be translated), and links lead to the same places, in the same sections. Prints what differs; exit status 1 then.
+"""
+import os, re, sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from snippets import ROOT, bare, blocks
+
+PAGES = [("README.md", "README.zh.md"), ("docs/tutorial.md", "docs/tutorial.zh.md")]
+
+
+def commands(language, text):
+    """A block without its comments."""
+    if language == "cpp":
+        return bare(text)
+    return "\n".join(filter(None, (" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in text.split("\n"))))
+
+
+def sections(path):
+    """Of each section: the level of its heading, the links in it, sorted."""
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
+    parts = re.split(r"^(#+) .*$", text, flags=re.M)
+    plain = [re.sub(r"\.zh\.md$", ".md", link) for link in re.findall(r"\]\(([^)]+)\)", parts[0])]
+    names = {os.path.basename(page) for pair in PAGES for page in pair}
+    found = [(0, sorted(link for link in plain if link not in names))]
+    for level, body in zip(parts[1::2], parts[2::2]):
+        links = [re.sub(r"\.zh\.md\b", ".md", link) for link in re.findall(r"\]\(([^)]+)\)", body)]
+        found.append((len(level), sorted(link for link in links if link not in names)))
+    return found
+
+
+def differences(english, chinese):
+    found = []
+    ours, theirs = list(blocks(english)), list(blocks(chinese))
+    if len(ours) != len(theirs):
+        found.append(f"{english} has {len(ours)} blocks of code, {chinese} {len(theirs)}")
+    for (line, language, text), (place, other, translated) in zip(ours, theirs):
+        if (language, commands(language, text)) != (other, commands(other, translated)):
+            found.append(f"{english}:{line} and {chinese}:{place} show different code")
+    ours, theirs = sections(english), sections(chinese)
+    if [level for level, _ in ours] != [level for level, _ in theirs]:
+        found.append(f"{english} and {chinese} have different headings")
+    for number, ((_, links), (_, others)) in enumerate(zip(ours, theirs)):
+        for link in sorted(set(links) ^ set(others)):
+            found.append(f"section {number} of {english if link in links else chinese} alone leads to {link}")
+    return found
+
+
+if __name__ == "__main__":
+    problems = [problem for pair in PAGES for problem in differences(*pair)]
+    for problem in problems:
+        print(problem)
+    print(f"{len(PAGES)} pages and their translations, {len(problems)} differences")
+    sys.exit(bool(problems))
