@@ -4,7 +4,7 @@
 # packages, and what apt knows about its architecture, stay as they are.
 #
 #   tools/deps_aarch64.sh            the torch-free part and the kernels (8 MB)
-#   tools/deps_aarch64.sh --torch    LibTorch 2.11.0 for aarch64, too (0.42 GB)
+#   tools/deps_aarch64.sh --torch    LibTorch 2.11.0 for aarch64, too (0.42 GB), for tools/aarch64_parity.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$PWD/.deps/aarch64
