@@ -1,15 +1,18 @@
 """What the public headers declare, and the comment on each declaration.
 
-    python3 tools/docs/headers.py            lists public symbols without a comment; exit status 1 if there are any
+    python3 tools/docs/headers.py [N]        lists public symbols without a comment; exit status 1 if they are more
+                                             than N (0)
 
 Public headers are those that cmake/Install.cmake installs: the closure of the umbrellas' and the examples' includes.
 The reader knows the style of this project (one declaration after another, `///` above or `///<` behind), not C++.
 A declaration that follows another without a blank line between them shares the comment of the first: a run of getters
 needs one. Nothing is asked of what says nothing new: special members that are defaulted or deleted, destructors,
-overrides, forward declarations, namespaces called detail, private members.
+overrides, forward declarations, namespaces called detail, private members, what stands in namespace std (a
+specialization means what the standard says of it), the types that an iterator must have.
 """
 import dataclasses, glob, os, re, sys
 
+ITERATOR = ("iterator_category", "value_type", "difference_type", "pointer", "reference")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -85,7 +88,8 @@ def name_of(text):
 
 def trivial(symbol, owner):
     """Whether a declaration needs no comment: it says nothing that its class does not say already."""
-    return (symbol.kind == "forward" or symbol.name.startswith("~") or symbol.name == "operator="
+    return (symbol.kind == "forward" or symbol.name.startswith("~") or symbol.name in ("operator=", *ITERATOR)
+            or symbol.name == "std" or "std" in symbol.scope.split("::")[:2]
             or bool(re.search(r"=\s*(default|delete)\s*;?$|\boverride\b", symbol.text))
             or (symbol.name == owner  # copied or moved
                 and bool(re.match(rf"(constexpr\s+|explicit\s+)*\w+\((const )?{owner}\s*&&?\s*\w*\)", symbol.text))))
@@ -270,4 +274,4 @@ if __name__ == "__main__":
     without, total = undocumented()
     print("\n".join(without))
     print(f"{total - len(without)} of {total} public symbols of {len(public_headers())} headers have a comment")
-    sys.exit(bool(without))
+    sys.exit(len(without) > int(sys.argv[1] if len(sys.argv) > 1 else 0))
