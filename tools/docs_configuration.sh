@@ -113,23 +113,23 @@ PyTorch's context parallelism calls a ring `alltoall`: it passes keys and values
 many are accepted, refused because they ask for what is not built (which the refusal names, with the place and what to
 do instead), or refused for any other reason; and it compares what accepted files mean with a reading of its own
 (learning rate, betas, decay, batch, accumulation, ZeRO stage, clipping, precision, warm-up, processes, mesh). On
-2026-11-23, with the newest snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL, alignment-handbook,
-FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory, and files of transformers' tests and documentation:
+2026-11-24, with the newest snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL, alignment-handbook,
+FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 
 | what | number | accepted | asks for what is not built | otherwise refused | accepted of what is built |
 |---|---|---|---|---|---|
-| DeepSpeed's JSON | 126 | 89 | 37 | 0 | 100 % |
+| DeepSpeed's JSON | 122 | 85 | 37 | 0 | 100 % |
 | accelerate's YAML | 56 | 52 | 4 | 0 | 100 % |
-| TRL's recipes | 25 | 5 | 20 | 0 | 100 % |
-| Megatron-LM's functional tests of pretrain_gpt.py | 220 | 118 | 102 | 0 | 100 % |
-| command lines | 47 | 24 | 22 | 1 | 96.0 % |
-| together | 474 | 288 | 185 | 1 | 99.7 % |
+| TRL's recipes | 25 | 12 | 13 | 0 | 100 % |
+| Megatron-LM's functional tests of pretrain_gpt.py | 220 | 130 | 90 | 0 | 100 % |
+| command lines | 40 | 17 | 22 | 1 | 94.4 % |
+| together | 463 | 296 | 166 | 1 | 99.7 % |
 | Megatron-LM's tests of other programs | 78 | 6 | 72 | 0 | |
 
 No accepted file of DeepSpeed, accelerate and Megatron-LM differed in meaning. Not built are, most frequent first:
-models between GPT-2 and Llama (Megatron's switches mix as one likes: experts that are no gated units, layers without
-biases beside learned positions), multi-token prediction, compression and quantization in training, the 1-bit variants
-of Lamb and ZeroOneAdam, models that see images, preference training (DPO, ORPO),
+models between GPT-2 and Llama (Megatron's switches mix as one likes: experts that are no gated units, gated units
+beside learned positions), other balancing of experts (Sinkhorn), multi-token prediction, compression and quantization
+in training, the 1-bit variants of Lamb and ZeroOneAdam, models that see images, preference training (DPO, ORPO),
 weights of 4 bits. The other one is a command line that is an excerpt. The other programs generate, learn by
 reinforcement, or train T5, BERT, Mamba and models that see.
 

@@ -34,7 +34,7 @@ DEEPSPEED_KEYS = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_op
 NOT_HERE = re.compile(r"no such (file|folder)")
 NOT_BUILT = re.compile(r"not built|not supported|no model here|is Llama's|is not read|are not read|not downloaded|"
                        r"are not delayed|not done here|not trained|not rewritten|not quantized|nothing is generated|"
-                       r"is not GPT-2's|of the models here|the model here that|DeepSeek-V3's")
+                       r"is not (GPT-2|OPT|StarCoder2)'s|of the models here|the model here that|DeepSeek-V3's")
 # What the projects themselves refuse: files of tests of refusals.
 REFUSED_THERE = {"accelerate/tests/test_configs/invalid_keys.yaml"}
 # `trl sft` and FastChat's kin name their data and models in words that only their authors' machines know.

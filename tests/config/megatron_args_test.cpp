@@ -283,16 +283,18 @@ TEST(MegatronArgs, Mistakes) {
       {concat(shape, "--swiglu"),
        {"--swiglu is Llama's, but --position-embedding-type rope, --normalization RMSNorm are missing: the models here "
         "are GPT-2's "
-        "(learned positions, LayerNorm, GELU, biases) and Llama's"}},
+        "(learned positions, LayerNorm, GELU), StarCoder2's (rope, LayerNorm, GELU) and Llama's"}},
       {concat(shape, "--swiglu --normalization RMSNorm --use-rotary-position-embeddings --disable-bias-linear"),
        {"--num-layers describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas do not have: "
         "give --hidden-dropout 0"}},
       {concat(shape, "--kv-channels 8"),
        {"--kv-channels 8: GPT-2's heads have hidden-size / num-attention-heads = 16 channels"}},
-      {concat(shape, "--disable-bias-linear"),
-       {"--disable-bias-linear is Llama's: GPT-2's layers have biases; leave it out, or describe a Llama (--swiglu "
-        "--normalization RMSNorm "
-        "--position-embedding-type rope)"}},
+      {concat(shape, "--disable-bias-linear --norm-epsilon 1e-6"),
+       {"--norm-epsilon 1e-06 is not OPT's, whose norms have 1e-5"}},
+      {concat(shape, "--disable-bias-linear --kv-channels 8"),
+       {"--kv-channels 8: OPT's heads have hidden-size / num-attention-heads = 16 channels"}},
+      {concat(shape, "--position-embedding-type rope --num-query-groups 2"),
+       {"--num-query-groups 2 needs --group-query-attention"}},
       {concat(llama, "--num-query-groups 2"), {"--num-query-groups 2 needs --group-query-attention"}},
       {concat(shape, "--hidden-dropout 2x"), {"--hidden-dropout is '2x'; it takes a number from 0"}},
   };

@@ -50,6 +50,28 @@ std::string text_of(const Value& config, std::initializer_list<const char*> keys
   return join(parts, " ");
 }
 
+TEST(MegatronModel, BetweenGpt2AndLlama) {
+  const std::string shape =
+      "--train-iters 5 --num-layers 4 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 128 ";
+  const std::string rope = shape + "--position-embedding-type rope ";
+  EXPECT_EQ(text_of(model_of(rope), {"model_type", "use_bias", "intermediate_size", "num_key_value_heads", "head_dim",
+                                     "residual_dropout", "embedding_dropout", "attention_dropout", "sliding_window"}),
+            R"(model_type="starcoder2" use_bias=true intermediate_size=256 num_key_value_heads=4 head_dim=16 )"
+            "residual_dropout=0.1 embedding_dropout=0.1 attention_dropout=0.1 sliding_window=null");
+  EXPECT_EQ(text_of(model_of(rope + "--disable-bias-linear --group-query-attention --num-query-groups 2 "
+                                    "--ffn-hidden-size 96 --hidden-dropout 0 --norm-epsilon 1e-6 --rotary-interleaved"),
+                    {"use_bias", "intermediate_size", "num_key_value_heads", "residual_dropout", "norm_epsilon"}),
+            "use_bias=false intermediate_size=96 num_key_value_heads=2 residual_dropout=0 norm_epsilon=1e-06");
+  EXPECT_EQ(text_of(model_of(shape + "--disable-bias-linear --hidden-dropout 0.2 --init-method-std 0.01"),
+                    {"model_type", "enable_bias", "activation_function", "ffn_dim", "dropout", "embedding_dropout",
+                     "attention_dropout", "init_std"}),
+            R"(model_type="opt" enable_bias=false activation_function="gelu_new" ffn_dim=256 dropout=0.2 )"
+            "embedding_dropout=0.2 attention_dropout=0.1 init_std=0.01");
+  EXPECT_EQ(read_line(rope + "--qk-layernorm").problems,
+            Words{"--qk-layernorm is not StarCoder2's: describe a model in Llama's manner, too (--swiglu "
+                  "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear)"});
+}
+
 TEST(MegatronModel, DenseFamilies) {
   EXPECT_EQ(text_of(model_of(llama), {"model_type", "mlp_bias"}), R"(model_type="llama" mlp_bias=false)");
   EXPECT_EQ(text_of(model_of(llama + "--qk-layernorm --kv-channels 32"), {"model_type", "head_dim", "attention_bias"}),

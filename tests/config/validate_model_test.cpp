@@ -52,7 +52,8 @@ TEST(ValidateModel, Overrides) {
             "config_overrides: n_layer=\"x\": n_layer takes an integer");
   EXPECT_EQ(problems_of("--config_name gpt3"),
             "config_name \"gpt3\" is neither a file nor a preset; presets: gpt2, gpt2-tiny, llama-tiny, qwen2-tiny, "
-            "qwen3-tiny, mixtral-tiny, qwen2-moe-tiny, qwen3-moe-tiny, deepseek-v3-tiny");
+            "qwen3-tiny, mixtral-tiny, qwen2-moe-tiny, qwen3-moe-tiny, deepseek-v3-tiny, "
+            "starcoder2-tiny, opt-tiny");
 }
 
 TEST(ValidateModel, WhatTensorParallelismCuts) {

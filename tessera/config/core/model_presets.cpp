@@ -72,6 +72,36 @@ Value decoder(const char* type, const char* architecture, const std::vector<std:
   return Value::make_object({members.begin(), members.end()});
 }
 
+Value opt() {
+  constexpr std::int64_t width = 256, vocabulary = 8192;
+  const auto end_of_text = Value::of(vocabulary - 1);
+  return Value::make_object({
+      {"activation_function", Value::of("relu")},
+      {"architectures", Value::make_array({Value::of("OPTForCausalLM")})},
+      {"attention_dropout", Value::of(0.0)},
+      {"bos_token_id", end_of_text},
+      {"do_layer_norm_before", Value::of(true)},
+      {"dropout", Value::of(0.0)},
+      {"embedding_dropout", Value::of(0.0)},
+      {"enable_bias", Value::of(true)},
+      {"eos_token_id", end_of_text},
+      {"ffn_dim", Value::of(4 * width)},
+      {"hidden_size", Value::of(width)},
+      {"init_std", Value::of(0.02)},
+      {"layer_norm_elementwise_affine", Value::of(true)},
+      {"max_position_embeddings", Value::of(1024)},
+      {"model_type", Value::of("opt")},
+      {"num_attention_heads", Value::of(4)},
+      {"num_hidden_layers", Value::of(4)},
+      {"pad_token_id", Value()},
+      {"tie_word_embeddings", Value::of(true)},
+      {"torch_dtype", Value::of("float32")},
+      {"use_cache", Value::of(true)},
+      {"vocab_size", Value::of(vocabulary)},
+      {"word_embed_proj_dim", Value()},
+  });
+}
+
 Value llama() {
   return decoder(
       "llama", "LlamaForCausalLM",
@@ -141,6 +171,18 @@ const Preset presets[] = {
     {"qwen3-moe-tiny",
      [] { return qwen_experts("qwen3_moe", "Qwen3MoeForCausalLM", {{"attention_bias", Value::of(false)}}); }},
     {"deepseek-v3-tiny", deepseek},
+    {"starcoder2-tiny",
+     [] {
+       return decoder("starcoder2", "Starcoder2ForCausalLM",
+                      {{"embedding_dropout", Value::of(0.0)},
+                       {"hidden_act", Value::of("gelu_pytorch_tanh")},
+                       {"intermediate_size", Value::of(1024)},
+                       {"norm_epsilon", Value::of(1e-5)},
+                       {"residual_dropout", Value::of(0.0)},
+                       {"sliding_window", Value()},
+                       {"use_bias", Value::of(true)}});
+     }},
+    {"opt-tiny", opt},
 };
 
 }  // namespace

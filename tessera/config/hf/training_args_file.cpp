@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint64_t kMostBytes =
     256 << 10;  // no file of settings is longer; a hostile one is refused before it is parsed
-constexpr std::size_t kMostProblems = 20;  // one file has no more told
-constexpr std::size_t kMostText = 4096;    // bytes of a value that is no object
+constexpr std::size_t kMostProblems = 20;    // one file has no more told
+constexpr std::size_t kMostText = 64 << 10;  // bytes of a value that is no object; chat templates have thousands
 
 using Strings = std::vector<std::string>;
 

@@ -102,17 +102,18 @@ constexpr std::array rows{
     elsewhere("max_position_embeddings", "config_overrides", shape),
     elsewhere("vocab_size", "config_overrides", "in config_overrides; the last id is the end of text"),
     without_effect("make_vocab_size_divisible_by", "the vocabulary is not padded"),
-    elsewhere("position_embedding_type", "config_overrides", "learned_absolute: GPT-2; rope: Llama"),
-    standing("use_rotary_position_embeddings", "config_overrides", "Llama"),
+    elsewhere("position_embedding_type", "config_overrides", "learned_absolute: GPT-2; rope: Llama or StarCoder2"),
+    standing("use_rotary_position_embeddings", "config_overrides", "Llama or StarCoder2"),
     standing("no_position_embedding", "", "with rope, which needs none; else refused"),
     elsewhere("rotary_base", "config_overrides", shape),
     only("rotary_percent", "1; partly rotated heads are not built"),
-    elsewhere("normalization", "config_overrides", "LayerNorm: GPT-2; RMSNorm: Llama"),
+    elsewhere("normalization", "config_overrides", "LayerNorm: GPT-2, with rope StarCoder2; RMSNorm: Llama"),
     elsewhere("norm_epsilon", "config_overrides", shape),
     elsewhere("layernorm_epsilon", "config_overrides", shape),
     standing("swiglu", "config_overrides", "Llama"),
     not_built("squared_relu", "no model here has it; leave it out"),
-    standing("disable_bias_linear", "config_overrides", "Llama; without it a Llama's layers have biases"),
+    standing("disable_bias_linear", "config_overrides",
+             "without it a Llama's and StarCoder2's layers have biases; GPT-2 becomes OPT"),
     standing("add_qkv_bias", "config_overrides", "Qwen2, with moe_shared_expert_gate Qwen2-MoE"),
     standing("qk_layernorm", "config_overrides", "Qwen3, with num_experts Qwen3-MoE or DeepSeek-V3"),
     standing("untie_embeddings_and_output_weights", "config_overrides", shape),
@@ -339,6 +340,7 @@ constexpr Family families[] = {
      "tiktoken_* tokenizer_* no_tokenizer_* legacy_tokenizer vocab_extra_ids null_tokenizer_* padded_vocab_size "
      "no_pad_vocab_size trust_remote_code allow_ambiguous_pad_tokens use_gigatoken"},
     {ignored, "what is not finite stops the run", "check_for_spiky_loss check_for_large_grads"},
+    {ignored, "begun here it is the same model, with the rows of q and k in another order", "rotary_interleaved"},
     {ignored, "there is no garbage collector", "manual_gc_interval no_manual_gc_eval"},
     {ignored, "all of the validation data is evaluated", "full_validation validation_set_names"},
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
@@ -346,7 +348,7 @@ constexpr Family families[] = {
      "apply_layernorm_1p apply_residual_connection_post_layernorm attention_output_gate activation_func_clamp_value "
      "experimental_attention_variant dsa_* glu_linear_offset heterogeneous_* linear_* mla_* qk_clip* qk_l2_norm "
      "cache_mla_latents mtp_* "
-     "mrope_section no_rope_freq openai_gelu quick_geglu relative_* rotary_interleaved "
+     "mrope_section no_rope_freq openai_gelu quick_geglu relative_* "
      "rotary_seq_len_interpolation_factor rope_* use_rope_scaling yarn_* "
      "no_yarn_correction_range_round_to_int window_* softmax_type spec mamba_* hybrid_* is_hybrid_model vision_* "
      "dino_* "

@@ -36,13 +36,22 @@ class Model {
       if (!a_.has(name))
         return a_.problem(first, concat("describes a model that has no --", dashed(name), ": add it"),
                           {"config_overrides", "config_name"});
-    llama_ = is_llama();
+    kind_ = kind();
     if (!consistent()) return;
-    const char* preset = llama_ ? megatron_llama_family(a_) : "gpt2";
+    const char* preset = kind_ == Kind::llama        ? megatron_llama_family(a_)
+                         : kind_ == Kind::starcoder2 ? "starcoder2-tiny"
+                         : kind_ == Kind::opt        ? "opt-tiny"
+                                                     : "gpt2";
     if (preset == nullptr) return;
     a_.give(first, "config_name", preset);  // every member that counts is overridden
-    llama_ ? llama() : gpt2();
-    if (llama_) translate_megatron_family(a_, preset, members_);
+    if (kind_ == Kind::llama) {
+      llama();
+      translate_megatron_family(a_, preset, members_);
+    } else if (kind_ == Kind::starcoder2) {
+      starcoder2();
+    } else {
+      kind_ == Kind::opt ? opt() : gpt2();
+    }
     a_.give(first, "config_overrides", as_text(members_));
   }
 
@@ -84,16 +93,25 @@ class Model {
     return name;
   }
 
-  bool is_llama() {
+  enum class Kind : unsigned char {
+    gpt2,
+    opt,         ///< GPT-2 without biases
+    starcoder2,  ///< GPT-2 with rotary positions, grouped queries too
+    llama
+  };
+
+  Kind kind() {
     position_ = a_.word("position_embedding_type", {"learned_absolute", "rope"})
                     .value_or(a_.has("use_rotary_position_embeddings") ? "rope" : "learned_absolute");
     norm_ = a_.word("normalization", {"layernorm", "rmsnorm"}).value_or("layernorm");
-    return position_ == "rope" || norm_ == "rmsnorm" || a_.has("swiglu") || a_.has("num_query_groups");
+    if (position_ == "rope" && norm_ == "layernorm" && !a_.has("swiglu")) return Kind::starcoder2;
+    if (position_ == "rope" || norm_ == "rmsnorm" || a_.has("swiglu") || a_.has("num_query_groups")) return Kind::llama;
+    return a_.has("disable_bias_linear") ? Kind::opt : Kind::gpt2;
   }
 
-  /// Between GPT-2 and Llama there is no model here.
+  /// Other mixtures of GPT-2 and Llama are no model here.
   bool consistent() {
-    if (!llama_) return gpt2_has_all();
+    if (kind_ != Kind::llama) return has_all();
     std::vector<std::string> missing;
     if (position_ != "rope") missing.push_back("--position-embedding-type rope");
     if (norm_ != "rmsnorm") missing.push_back("--normalization RMSNorm");
@@ -106,17 +124,21 @@ class Model {
                                             : "num_query_groups";
     a_.problem(sign,
                concat("is Llama's, but ", join(missing), missing.size() == 1 ? " is" : " are",
-                      " missing: the models here are GPT-2's (learned positions, LayerNorm, GELU, biases) and Llama's"),
+                      " missing: the models here are GPT-2's (learned positions, LayerNorm, GELU), StarCoder2's (rope, "
+                      "LayerNorm, GELU) "
+                      "and Llama's"),
                {"config_overrides", "config_name"});
     return false;
   }
 
-  bool gpt2_has_all() {
+  bool has_all() {
+    const char* owner = kind_ == Kind::gpt2 ? "GPT-2's" : kind_ == Kind::opt ? "OPT's" : "StarCoder2's";
     for (const char* name : {"num_experts", "multi_latent_attention", "qk_layernorm", "add_qkv_bias"})
       if (a_.has(name)) {
         a_.problem(name,
-                   "is not GPT-2's: describe a model in Llama's manner, too (--swiglu --normalization RMSNorm "
-                   "--position-embedding-type rope --disable-bias-linear)",
+                   concat("is not ", owner,
+                          ": describe a model in Llama's manner, too (--swiglu --normalization RMSNorm "
+                          "--position-embedding-type rope --disable-bias-linear)"),
                    {"config_overrides", "config_name"});
         return false;
       }
@@ -136,15 +158,15 @@ class Model {
   }
 
   void common(const char* layers, const char* hidden, const char* heads, const char* inner, const char* positions,
-              const char* epsilon) {
+              const char* epsilon, const char* range = "initializer_range") {
     whole("num_layers", layers);
     whole("hidden_size", hidden);
     whole("num_attention_heads", heads);
     whole("ffn_hidden_size", inner);
     const char* length = a_.has("max_position_embeddings") ? "max_position_embeddings" : "seq_length";
     whole(length, positions);
-    real(a_.has("norm_epsilon") ? "norm_epsilon" : "layernorm_epsilon", epsilon);
-    real("init_method_std", "initializer_range");
+    if (*epsilon) real(epsilon_argument(), epsilon);
+    real("init_method_std", range);
     if (const auto size = a_.whole("vocab_size", 1)) {
       set("vocab_size", *size);
       set("bos_token_id", *size - 1);
@@ -153,21 +175,66 @@ class Model {
     set("tie_word_embeddings", a_.has("untie_embeddings_and_output_weights") ? "false" : "true");
   }
 
-  void gpt2() {
-    common("n_layer", "n_embd", "n_head", "n_inner", "n_positions", "layer_norm_epsilon");
+  const char* epsilon_argument() const { return a_.has("norm_epsilon") ? "norm_epsilon" : "layernorm_epsilon"; }
+
+  /// Heads have no size of their own.
+  void check_channels(const char* owner) {
     const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1),
                channels = a_.whole("kv_channels", 1);
     if (channels && hidden && heads && *channels * *heads != *hidden)
-      a_.problem(
-          "kv_channels",
-          concat(*channels, ": GPT-2's heads have hidden-size / num-attention-heads = ", *hidden / *heads, " channels"),
-          {"config_overrides"});
-    if (a_.has("disable_bias_linear"))
-      a_.problem(
-          "disable_bias_linear",
-          "is Llama's: GPT-2's layers have biases; leave it out, or describe a Llama (--swiglu --normalization RMSNorm "
-          "--position-embedding-type rope)",
-          {"config_overrides"});
+      a_.problem("kv_channels",
+                 concat(*channels, ": ", owner, " heads have hidden-size / num-attention-heads = ", *hidden / *heads,
+                        " channels"),
+                 {"config_overrides"});
+  }
+
+  std::string dropout(const char* name) { return format_real(a_.real(name, 0).value_or(0.1)); }
+
+  /// What ungated MLPs have where --ffn-hidden-size does not say it.
+  void default_inner(const char* key) {
+    const auto hidden = a_.whole("hidden_size", 1);
+    if (!a_.has("ffn_hidden_size") && hidden) set(key, *hidden * 4);
+  }
+
+  void grouped_queries() {
+    const auto heads = a_.whole("num_attention_heads", 1), groups = a_.whole("num_query_groups", 1);
+    if (groups && !a_.has("group_query_attention"))
+      a_.problem("num_query_groups", concat(*groups, " needs --group-query-attention"), {"config_overrides"});
+    if (heads) set("num_key_value_heads", groups.value_or(*heads));
+    const auto hidden = a_.whole("hidden_size", 1), channels = a_.whole("kv_channels", 1);
+    if (heads && hidden) set("head_dim", channels.value_or(*hidden / std::max<std::int64_t>(*heads, 1)));
+    set("rope_theta", format_real(a_.real("rotary_base", 1).value_or(10000)));
+  }
+
+  void starcoder2() {
+    common("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+           "norm_epsilon");
+    default_inner("intermediate_size");
+    grouped_queries();
+    set("use_bias", a_.has("disable_bias_linear") ? "false" : "true");
+    set("attention_dropout", dropout("attention_dropout"));
+    set("residual_dropout", dropout("hidden_dropout"));
+    set("embedding_dropout", dropout("hidden_dropout"));
+  }
+
+  void opt() {
+    common("num_hidden_layers", "hidden_size", "num_attention_heads", "ffn_dim", "max_position_embeddings", "",
+           "init_std");
+    default_inner("ffn_dim");
+    check_channels("OPT's");
+    const char* const epsilon = epsilon_argument();
+    if (const auto given = a_.real(epsilon, 0); given && *given != 1e-5)
+      a_.problem(epsilon, concat(format_real(*given), " is not OPT's, whose norms have 1e-5"), {"config_overrides"});
+    set("activation_function", "gelu_new");
+    set("enable_bias", "false");
+    set("attention_dropout", dropout("attention_dropout"));
+    set("dropout", dropout("hidden_dropout"));
+    set("embedding_dropout", dropout("hidden_dropout"));
+  }
+
+  void gpt2() {
+    common("n_layer", "n_embd", "n_head", "n_inner", "n_positions", "layer_norm_epsilon");
+    check_channels("GPT-2's");
     real("attention_dropout", "attn_pdrop");
     real("hidden_dropout", "resid_pdrop");
     real("hidden_dropout", "embd_pdrop");
@@ -176,20 +243,14 @@ class Model {
   void llama() {
     common("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
            "rms_norm_eps");
-    const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1);
+    const auto hidden = a_.whole("hidden_size", 1);
     if (!a_.has("ffn_hidden_size") && hidden)
       set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);  // Megatron's rule for --swiglu
     if (!a_.has("norm_epsilon") && !a_.has("layernorm_epsilon")) set("rms_norm_eps", "1e-05");
     if (!a_.has("disable_bias_linear"))  // then it is a plain Llama
       for (const char* bias : {"attention_bias", "mlp_bias"}) set(bias, "true");
-    const auto groups = a_.whole("num_query_groups", 1);
-    if (groups && !a_.has("group_query_attention"))
-      a_.problem("num_query_groups", concat(*groups, " needs --group-query-attention"), {"config_overrides"});
-    if (heads) set("num_key_value_heads", groups.value_or(*heads));
-    const auto channels = a_.whole("kv_channels", 1);
-    if (heads && hidden) set("head_dim", channels.value_or(*hidden / std::max<std::int64_t>(*heads, 1)));
-    set("rope_theta", format_real(a_.real("rotary_base", 1).value_or(10000)));
-    set("attention_dropout", format_real(a_.real("attention_dropout", 0).value_or(0.1)));
+    grouped_queries();
+    set("attention_dropout", dropout("attention_dropout"));
     if (a_.real("hidden_dropout", 0).value_or(0.1) != 0)
       a_.problem(a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
                  "describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas "
@@ -198,7 +259,7 @@ class Model {
   }
 
   MegatronArguments& a_;
-  bool llama_ = false;
+  Kind kind_ = Kind::gpt2;
   std::string position_, norm_;
   MegatronMembers members_;
 };

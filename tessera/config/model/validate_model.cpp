@@ -39,7 +39,7 @@ layout::ModelSizes sizes_of(const Value& json) {
   sizes.vocabulary = number(json, {"vocab_size"});
   // Experts are cut by rules of their own.
   if (member(json, {"num_experts", "num_local_experts", "n_routed_experts"}) == nullptr) {
-    sizes.intermediate = number(json, {"intermediate_size", "n_inner"});
+    sizes.intermediate = number(json, {"intermediate_size", "n_inner", "ffn_dim"});
     if (sizes.intermediate == 0) sizes.intermediate = 4 * number(json, {"n_embd"});
   }
   return sizes;

@@ -28,6 +28,7 @@ LlamaConfig parse_opt_config(const Value& json) {
   c.activation = read_activation(json, "activation_function", Activation::relu);
   c.query_bias = c.output_bias = c.mlp_bias = flag(json, "enable_bias", true);
   c.drops.attention = c.drops.mlp = probability(json, "dropout", 0.1);
+  c.drops.embedding = probability(json, "embedding_dropout", 0);
   c.initializer_range = positive_real(json, "init_std", 0.02);
   c.names = layout::opt_names;
   c.learned_positions = true;

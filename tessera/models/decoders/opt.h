@@ -10,7 +10,7 @@
 namespace tessera::models {
 
 /// Throws InputError as parse_llama_config does; so do OPT-350m's embeddings of another width and norms behind the
-/// residual sums.
+/// residual sums. `embedding_dropout` is a member of ours, for models begun here: transformers drops no embeddings.
 LlamaConfig parse_opt_config(const Value& json);
 
 /// See llama_tensor_name; the published files leave out "model.".
