@@ -1,14 +1,15 @@
 """Step time as `tessera plan check` predicts it from a calibration beside what `tessera train` measures.
 
     tessera plan calibrate && bench/plan_time.py build [--only WORD] [--json FILE] [--repeat N] [--threads N]
-                                                     [--gpus FILE.json] [--measured FILE]
+                                                     [--gpus FILE.json] [--measured FILE] [--paired S]
 
 Nothing of these runs was used to make the prediction: it knows operations of many sizes (docs/planning.md). Every
 configuration is trained --repeat times in turns, so that a busy minute does not meet one of them only; measured is the
 lower quartile of all its steps after the first two (as calibration takes it), load the mean of /proc/loadavg. A sweep
 is a family, a sequence and a global batch on the same processes: of each, the plan predicted fastest is compared with
 the fastest measured. --threads is that of `plan calibrate --threads`: on a busy machine 1, since threads that wait for
-one another suffer most. With --gpus the hardware is another file, `{}` in it the number of processes."""
+one another suffer most. --paired S calibrates for S seconds before each configuration, for machines whose load changes
+from minute to minute. With --gpus the hardware is another file, `{}` in it the number of processes."""
 import argparse, json, os, random, statistics, subprocess, sys, tempfile
 
 LLAMA = {"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
@@ -63,15 +64,29 @@ def measured(build, folder, config, settings, threads):
 
 
 def predicted(build, gpus, config, settings):
-    words = settings.split()
-    count = int(words[words.index("--num_processes") + 1]) if "--num_processes" in words else 1
-    command = [f"{build}/tessera", "plan", "check", "--json", "--gpus", gpus.replace("{}", str(count)),
-               "--config_name", config, *words]
+    command = [f"{build}/tessera", "plan", "check", "--json", "--gpus",
+               gpus.replace("{}", str(processes_of(settings))), "--config_name", config, *settings.split()]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1) or not done.stdout:
         return None, done.stderr[-400:]
     plan = json.loads(done.stdout)
     return plan, ""
+
+
+def processes_of(settings):
+    words = settings.split()
+    return int(words[words.index("--num_processes") + 1]) if "--num_processes" in words else 1
+
+
+def calibrated(options, folder, settings):
+    """The hardware as it is now, for so many processes."""
+    count = processes_of(settings)
+    command = [f"{options.build}/tessera", "plan", "calibrate", "--output", f"{folder}/now.json", "--processes",
+               str(count), "--seconds", str(options.paired)]
+    if options.threads:
+        command += ["--threads", str(options.threads)]
+    subprocess.run(command, capture_output=True, check=True)
+    return f"{{}}x{folder}/now.json"
 
 
 def measure(options, folder, case, times, loads):
@@ -88,6 +103,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--json")
     parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--paired", type=float, default=0)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--gpus", default="{}xthis-machine")
     parser.add_argument("--measured", help="a file of --json: its measurements instead of new ones")
@@ -109,9 +125,12 @@ def main():
             for case in wanted:
                 measure(options, folder, case, times, loads)
         for case in wanted:
+            gpus = options.gpus
             if turns:
+                if options.paired:
+                    gpus = calibrated(options, folder, case[2])
                 measure(options, folder, case, times, loads)
-            plan, problem = predicted(options.build, options.gpus, f"{folder}/{case[1]}.json", case[2])
+            plan, problem = predicted(options.build, gpus, f"{folder}/{case[1]}.json", case[2])
             if plan is None or not times[case]:
                 print(f"{case[1]} {case[2]}: {problem or 'not measured'}", file=sys.stderr)
                 continue
