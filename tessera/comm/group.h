@@ -20,6 +20,7 @@ namespace tessera::comm {
 
 using layout::Capabilities;
 
+/// How the ranks' values are combined, element by element; mean: the sum, divided once by the number of ranks.
 enum class Reduction { sum, mean, min, max, product };
 
 class Backend;  // one implementation per transport: backend.h

@@ -13,6 +13,7 @@
 
 namespace tessera {
 
+/// How a process joins its job, where its environment does not say it.
 struct InitOptions {
   /// auto | local | shm | hier | gloo | c10d_gloo | nccl. auto: local for one rank, nccl on CUDA; on the CPU shm when
   /// all ranks share a host, hier when several hosts have several ranks, else gloo. TESSERA_BACKEND overrides auto.
@@ -28,6 +29,7 @@ struct InitOptions {
 
 namespace comm {
 
+/// The job of this process: its ranks and their groups. Made once by tessera::init(), ended by tessera::shutdown().
 class World {
  public:
   int rank() const;

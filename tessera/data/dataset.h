@@ -73,6 +73,7 @@ using ReadProgress = std::function<void(const std::string& path, std::uint64_t d
 /// Logs "FILE: 12.0 MiB of 40.0 MiB tokenized (30%)" every five seconds; short work stays silent.
 ReadProgress logged_progress();
 
+/// What a run trains on, and what it is evaluated on.
 struct Datasets {
   std::shared_ptr<const Dataset> train, validation;  ///< validation may be empty (nullptr)
   std::shared_ptr<RowStream> stream;         ///< --streaming: what `train` reads, to be started first; else nullptr

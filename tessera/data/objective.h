@@ -11,6 +11,7 @@
 
 namespace tessera::data {
 
+/// What of a batch is scored, and how it is made from the rows as they are.
 struct Objective {
   enum class Kind {
     next_token,    ///< labels[t] is predicted from what stands before t

@@ -44,6 +44,7 @@
 
 namespace tessera {
 
+/// The arguments of Accelerate's Accelerator, by their names there.
 struct AcceleratorOptions {
   std::int64_t gradient_accumulation_steps = 0;  ///< 0: as configured (1)
   std::string mixed_precision = {};              ///< no | fp16 | bf16; empty: as configured
@@ -84,6 +85,7 @@ class Stateful {
   virtual void load_state(const Value& state) = 0;
 };
 
+/// Accelerate's face: prepares a module, optimizers and loaders for the ranks of the job; the loop stays yours.
 class Accelerator {
  public:
   /// Joins the job unless tessera::init() was called. Throws InputError for settings that do not hold, and for those

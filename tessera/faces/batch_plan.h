@@ -8,6 +8,7 @@
 
 namespace tessera::faces {
 
+/// How many rows and steps an epoch has, counted once for all faces.
 struct BatchPlan {
   std::int64_t rows = 0;        ///< how many the data set has
   std::int64_t batch_size = 1;  ///< rows of one rank; with split_batches: those of all ranks together

@@ -49,6 +49,7 @@ ConfigArguments add_config_arguments(std::vector<std::string>& arguments);
 /// calls it, too. Throws what tessera::init() does. Collective.
 comm::World& init_distributed(const InitOptions& options = {});
 
+/// The arguments of deepspeed.initialize(), by their names there.
 struct InitializeOptions {
   /// DeepSpeed's JSON: a file, or the object itself as text. Empty: `arguments` say it all.
   std::string config = {};
@@ -84,6 +85,7 @@ class EngineHandle {
   std::weak_ptr<Training> training_;
 };
 
+/// The optimizer that initialize() gives back: it is asked and zeroed, the engine steps it.
 class EngineOptimizer : public EngineHandle {
  public:
   explicit EngineOptimizer(std::weak_ptr<Training> training) : EngineHandle(std::move(training)) {}
@@ -93,6 +95,7 @@ class EngineOptimizer : public EngineHandle {
   void zero_grad() { training().zero_grad(); }
 };
 
+/// The schedule of the learning rate that initialize() gives back: the engine steps it.
 class EngineScheduler : public EngineHandle {
  public:
   EngineScheduler(std::weak_ptr<Training> training, bool exists) : EngineHandle(std::move(training)), exists_(exists) {}

@@ -27,6 +27,7 @@ struct RowSource {
 /// Tensors in memory, [rows, ...] each. Throws InputError when their rows differ.
 RowSource tensor_rows(std::vector<at::Tensor> tensors);
 
+/// The arguments of torch.utils.data.DataLoader, by their names there.
 struct LoaderOptions {
   std::int64_t batch_size = 8;
   bool shuffle = false;  ///< another permutation each epoch, keyed by (seed, epoch): the same on every rank
@@ -74,6 +75,7 @@ class DataLoader {
   /// Lets go of the data: an empty loader (Accelerator::free_memory).
   void release();
 
+  /// Goes once through the batches of an epoch: an input iterator.
   class Iterator {
    public:
     using iterator_category = std::input_iterator_tag;

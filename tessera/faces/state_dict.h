@@ -11,6 +11,7 @@
 
 namespace tessera {
 
+/// Tensors by the names of parameters and buffers, as torch's state_dict() has them.
 using StateDict = std::map<std::string, at::Tensor>;
 
 namespace faces {

@@ -48,6 +48,7 @@ struct TrainingArguments : config::Resolved {
 };
 
 using TensorBatch = std::vector<at::Tensor>;  ///< what a RowSource reads, on the device
+/// Figures by name: "loss", "eval_accuracy".
 using Metrics = std::map<std::string, double>;
 
 /// The mean loss of the batch, one element; called in the precision of the arguments, from several threads under
@@ -61,6 +62,7 @@ auto loss_of(Function function) {
   };
 }
 
+/// Where a training is, as callbacks see it (transformers' TrainerState).
 struct TrainerState {
   std::int64_t global_step = 0, max_steps = 0;
   double epoch = 0, num_train_epochs = 0;
@@ -93,6 +95,7 @@ class TrainerCallback {
   virtual void on_train_end(const TrainerState&, TrainerControl&) {}
 };
 
+/// What a Trainer needs, by the names of transformers' arguments.
 struct TrainerOptions {
   std::shared_ptr<torch::nn::Module> model;
   TrainingArguments arguments = TrainingArguments();
@@ -113,11 +116,13 @@ struct TrainerOptions {
   std::optional<DataParallelOptions> data_parallel = {};
 };
 
+/// What train() gives back.
 struct TrainOutput {
   std::int64_t global_step = 0;
   double training_loss = 0;  ///< mean over the steps of this call
   Metrics metrics;           ///< train_runtime, train_samples_per_second, train_steps_per_second, train_loss, epoch
 };
+/// What predict() gives back.
 struct PredictionOutput {
   at::Tensor predictions;  ///< [rows, ...], on every rank
   Metrics metrics;         ///< test_loss and those of compute_metrics

@@ -44,6 +44,7 @@ struct Placement {
   bool shares_device = false;  ///< two ranks use one accelerator
 };
 
+/// What is known of a backend without a tensor: its name, its reach, what it can do.
 struct BackendRow {
   /// Which groups it can serve.
   enum class Reach { one_rank, one_host, anywhere };
@@ -60,6 +61,7 @@ struct BackendRow {
 
 // The rows, in the order in which `auto` looks at them. To add one: CONTRIBUTING.md, "Add a backend".
 
+/// A world of one rank: nothing moves.
 struct Local {
   static constexpr BackendRow row{.name = "local",
                                   .device = Device::automatic,
@@ -70,6 +72,7 @@ struct Local {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/local.cpp
 };
 
+/// CPU tensors between processes of one host, through shared memory.
 struct Shm {
   static constexpr BackendRow row{
       .name = "shm",
@@ -81,6 +84,7 @@ struct Shm {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/shm/backend.cpp
 };
 
+/// Shared memory inside each host, another backend across.
 struct Hier {
   static constexpr BackendRow row{.name = "hier",
                                   .device = Device::cpu,
@@ -90,6 +94,7 @@ struct Hier {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/hier/backend.cpp
 };
 
+/// CPU tensors over TCP.
 struct Gloo {
   static constexpr BackendRow row{.name = "gloo",
                                   .device = Device::cpu,
@@ -109,6 +114,7 @@ struct C10dGloo {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/gloo.cpp
 };
 
+/// CUDA tensors, in the plug-in.
 struct Nccl {
   static constexpr BackendRow row{.name = "nccl",
                                   .device = Device::cuda,
@@ -119,6 +125,7 @@ struct Nccl {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/nccl.cpp
 };
 
+/// All rows, in the order in which `auto` looks at them.
 using Backends = std::tuple<Local, Shm, Hier, Gloo, C10dGloo, Nccl>;
 
 /// The rows of Backends.

@@ -44,6 +44,7 @@ enum class BackwardPrefetch : unsigned char {
 /// FSDP's words: backward_pre, backward_post, no_prefetch.
 const WordTable& words_of(BackwardPrefetch);
 
+/// When units come and go.
 struct ResidencyOptions {
   bool forward_prefetch = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
@@ -51,6 +52,7 @@ struct ResidencyOptions {
   int prefetch_depth = 1;
 };
 
+/// What is to be done with a unit now.
 struct ResidencyAction {
   enum class Kind {
     gather,  ///< start the all-gather
@@ -62,9 +64,12 @@ struct ResidencyAction {
   friend bool operator==(const ResidencyAction&, const ResidencyAction&) = default;
 };
 
+/// The state machine of the units: which are present, which are to be gathered or dropped. No tensors.
 class Residency {
  public:
+  /// Where a unit's whole parameters are.
   enum class State { absent, gathering, present };
+  /// In the order in which they are to be done.
   using Actions = std::vector<ResidencyAction>;
 
   /// All units are absent.

@@ -25,6 +25,7 @@ namespace tessera::layout {
 /// or, when that is 0, the smallest divisor of c above 1. Throws InputError where c has no two such levels.
 int head_ranks_of(ContextMethod method, int ranks, int wanted = 0);
 
+/// How the tokens of a row lie on the ranks of cp.
 struct SequenceCut {
   std::int64_t length = 0;  ///< tokens T of a row
   int ranks = 1;            ///< c

@@ -25,6 +25,7 @@ struct StateBytesOptions {
   bool accumulates = false;          ///< several micro-batches a step
 };
 
+/// Bytes of a model's states on one rank, by what they are for.
 struct StateBytes {
   std::int64_t parameters = 0;  ///< that stay on this rank
   std::int64_t gradients = 0;   ///< likewise, after backward

@@ -11,6 +11,7 @@
 
 namespace tessera::models {
 
+/// A model that predicts the next token.
 class CausalLm : public LanguageModel {
  public:
   data::Objective::Kind objective() const final { return data::Objective::Kind::next_token; }

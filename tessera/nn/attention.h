@@ -9,6 +9,7 @@
 
 namespace tessera::nn {
 
+/// What attention computes, beside its queries, keys and values.
 struct AttentionOptions {
   double scale = 1;         ///< factor of q k^T
   double softcap = 0;       ///< scores are soft-capped at this before the mask (softcap.h); 0: they are not

@@ -13,6 +13,7 @@
 
 namespace tessera::nn {
 
+/// One call of attention: what is asked of it, beside its tensors.
 struct AttentionCall {
   std::int64_t length = 0;                 ///< tokens T of a whole row
   DocumentStarts documents = {};           ///< starts in whole rows

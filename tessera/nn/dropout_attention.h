@@ -16,6 +16,7 @@
 
 namespace tessera::nn {
 
+/// Dropout of attention weights, by place.
 struct WeightDropout {
   double p = 0;            ///< 0: nothing is dropped
   RandomPlace place = {};  ///< where the queries lie: their first row and head; column has no meaning
@@ -41,6 +42,7 @@ struct RectanglePlace {
 std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& a, const WeightDropout& dropout,
                                                       const RectanglePlace& place);
 
+/// The gradients of one rectangle of queries and keys.
 struct RectangleGradients {
   at::Tensor dq, dk, dv;
 };

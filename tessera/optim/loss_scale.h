@@ -15,6 +15,7 @@
 
 namespace tessera::optim {
 
+/// How the scale of an fp16 loss begins, grows and falls.
 struct LossScaleOptions {
   bool dynamic = true;     ///< false: the scale stays; steps with bad gradients are still skipped
   double initial = 65536;  ///< GradScaler's init_scale
@@ -30,8 +31,10 @@ struct LossScaleOptions {
   bool first_good_step_counts = true;
 };
 
+/// What a checkpoint keeps of it.
 using LossScaleState = checkpoint::LossScaleState;
 
+/// The factor of an fp16 loss, so that small gradients do not become zero.
 class LossScale {
  public:
   /// Throws InputError for numbers that make no sense.

@@ -42,6 +42,7 @@ using StateAllocator = std::function<at::Tensor(at::IntArrayRef sizes, at::Tenso
 /// the same points with as many values. Empty: this rank holds whole parameters.
 using SumOverShards = std::function<void(std::vector<double>& values)>;
 
+/// An optimizer over flat buffers, one fused pass each.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -81,6 +82,7 @@ struct CommonOptions {
 /// All factories throw InputError for numbers out of range (naming them and the rule), for a parameter that is not
 /// contiguous float32 or float64, or not of one dtype and device with the others, and for a piece outside its shape.
 
+/// AdamW (Loshchilov and Hutter 2019).
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   bool bias_correction = true;  ///< false: the moments count as they are from the first step (BERT's Adam)
@@ -93,6 +95,7 @@ std::unique_ptr<Optimizer> make_adamw(std::vector<Slot> slots, const AdamWOption
 std::unique_ptr<Optimizer> make_adam(std::vector<Slot> slots, const AdamWOptions& options,
                                      const CommonOptions& common = {});
 
+/// Stochastic gradient descent, with momentum if it is wanted.
 struct SgdOptions {
   double momentum = 0;
   bool nesterov = false;
@@ -101,6 +104,7 @@ struct SgdOptions {
 std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& options,
                                     const CommonOptions& common = {});
 
+/// Adagrad (Duchi et al. 2011).
 struct AdagradOptions {
   double epsilon = 1e-10, learning_rate_decay = 0, initial_accumulator_value = 0;
 };
@@ -108,6 +112,7 @@ struct AdagradOptions {
 std::unique_ptr<Optimizer> make_adagrad(std::vector<Slot> slots, const AdagradOptions& options,
                                         const CommonOptions& common = {});
 
+/// Lion (Chen et al. 2023).
 struct LionOptions {
   double beta1 = 0.9, beta2 = 0.99;
 };
@@ -132,6 +137,7 @@ struct AdafactorOptions {
 std::unique_ptr<Optimizer> make_adafactor(std::vector<Slot> slots, const AdafactorOptions& options,
                                           const CommonOptions& common = {});
 
+/// LAMB (You et al. 2020).
 struct LambOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
   bool bias_correction = true;
@@ -143,6 +149,7 @@ struct LambOptions {
 std::unique_ptr<Optimizer> make_lamb(std::vector<Slot> slots, const LambOptions& options,
                                      const CommonOptions& common = {});
 
+/// LARS (You et al. 2017).
 struct LarsOptions {
   double momentum = 0.9;
   bool nesterov = false;

@@ -14,6 +14,7 @@
 
 namespace tessera {
 
+/// The arguments of DistributedDataParallel that have a meaning here.
 struct DdpOptions {
   comm::Group group = {};      ///< empty: all ranks of world()
   double first_bucket_mb = 1;  ///< MiB; small, so that communication starts early

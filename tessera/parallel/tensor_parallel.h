@@ -28,6 +28,7 @@ namespace tessera {
 using layout::TensorPlan;
 using layout::TensorStyle;
 
+/// How a module is cut over the ranks of tp.
 struct TensorParallelOptions {
   comm::Group group = {};  ///< the ranks of tp; empty: all of world()
   TensorPlan plan = {};    ///< what no rule names stays whole on every rank
@@ -48,6 +49,7 @@ struct TensorParallelParameter {
   layout::TensorPart part;
 };
 
+/// A module whose parameters are cut over the ranks of tp, from now until restore().
 class TensorParallel {
  public:
   /// Cuts the parameters: each rank keeps its part of the values it has, so all must have the same (a seed, a file).

@@ -10,6 +10,7 @@
 
 namespace tessera::config {
 
+/// Where the value of a setting comes from, to be shown to the user.
 struct Origin {
   enum class Kind : unsigned char { by_default, flag, environment, file, derived, program };
 

@@ -17,11 +17,13 @@ namespace tessera::format {
 
 inline constexpr const char* kManifestName = "manifest.json";
 
+/// One file of a checkpoint: its name, size and checksum.
 struct ManifestFile {
   std::string name;  ///< plain file name inside the folder
   Digest digest;
 };
 
+/// The files that make a checkpoint whole, with their checksums.
 struct Manifest {
   std::int64_t step = 0;  ///< optimizer steps done
   std::vector<ManifestFile> files;

@@ -22,6 +22,7 @@
 
 namespace tessera::format {
 
+/// A part of one tensor, as one file holds it.
 struct StoredPiece {
   std::string file;       ///< plain name inside the folder
   std::string key;        ///< the tensor's name in that file
@@ -29,6 +30,7 @@ struct StoredPiece {
   bool operator==(const StoredPiece&) const = default;
 };
 
+/// A whole tensor and the pieces in which it is stored.
 struct StoredTensor {
   std::string name;
   DType dtype = DType::f32;
@@ -37,6 +39,7 @@ struct StoredTensor {
   bool operator==(const StoredTensor&) const = default;
 };
 
+/// Which pieces in which files hold each tensor of a checkpoint.
 struct StateIndex {
   std::vector<StoredTensor> tensors;  ///< names differ; sorted by name
   bool operator==(const StateIndex&) const = default;

@@ -20,12 +20,14 @@
 
 namespace tessera::format {
 
+/// Types of elements that the format has and that are read here.
 enum class DType { boolean, u8, i8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64 };
 std::size_t dtype_size(DType dtype);  ///< bytes per element
 const char* dtype_name(DType dtype);  ///< "F32", the format's own words
 std::optional<DType> parse_dtype(
     std::string_view name);  ///< nullopt: a word of the format that we do not read, or none at all
 
+/// What a file's header says of one tensor.
 struct TensorInfo {
   std::string name;
   DType dtype = DType::f32;

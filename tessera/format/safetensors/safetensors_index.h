@@ -19,6 +19,7 @@ namespace tessera::format {
 
 /// What an index says; no shard has been opened.
 struct SafetensorsIndex {
+  /// Where one tensor is.
   struct Entry {
     std::string tensor;
     std::size_t file = 0;  ///< position in `files`

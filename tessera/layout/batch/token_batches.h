@@ -18,6 +18,7 @@
 
 namespace tessera::layout {
 
+/// How many tokens a micro-batch may have.
 struct TokenBudget {
   std::int64_t tokens = 0;         ///< N of a micro-batch, padding counted
   std::int64_t micro_batches = 1;  ///< M of a step, over all ranks

@@ -10,6 +10,7 @@
 
 namespace tessera::layout::schedule {
 
+/// How many ranks, stages and micro-batches a schedule is made for.
 struct Shape {
   int ranks = 1;            ///< p
   int stages_per_rank = 1;  ///< v

@@ -45,6 +45,7 @@ bool is_message(Kind kind);       ///< sends and receives
 bool is_send(Kind kind);          ///< SEND_F, SEND_B
 bool has_micro_batch(Kind kind);  ///< computations and messages; the others concern a stage as a whole
 
+/// One thing that a rank does: a kind, a stage, a micro-batch.
 struct Action {
   Kind kind = Kind::forward;
   /// This computation and the next of the list, a forward and a backward, are done as one, so that each hides what the
@@ -58,6 +59,7 @@ struct Action {
 /// "2F3", "2SEND_F3", "2GATHER".
 std::string text_of(const Action& action);
 
+/// What every rank of a pipeline does in a step, in its order.
 struct Schedule {
   std::string name;  ///< what it was made by; "" when read from a file without a name
   int micro_batches = 0;

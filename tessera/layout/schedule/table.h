@@ -17,6 +17,7 @@ struct StageTime {
   double forward = 1, input_gradient = 1, weight_gradient = 1;
 };
 
+/// A schedule that can be named: its names, its formulas, its generator.
 struct ScheduleRow {
   std::string_view name;
   std::vector<std::string_view> others;  ///< other systems' names, and spellings

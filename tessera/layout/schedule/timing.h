@@ -25,6 +25,7 @@ struct StageCosts {
   double whole_backward() const { return backward < 0 ? input_gradient + weight_gradient : backward; }
 };
 
+/// What actions and messages take.
 struct Costs {
   std::vector<StageCosts> stages = std::vector<StageCosts>(1);  ///< one per stage, or one for all
   double latency = 0;                                           ///< per message
@@ -38,6 +39,7 @@ struct Costs {
   }
 };
 
+/// An action with its begin and end.
 struct TimedAction {
   Action action;
   double start = 0, end = 0;
@@ -52,6 +54,7 @@ struct RankTiming {
   double idle_inside() const { return last - first - busy; }
 };
 
+/// A schedule as it would run with given costs.
 struct Timing {
   double total = 0;  ///< from 0 to the last end, reductions included
   std::vector<RankTiming> ranks;

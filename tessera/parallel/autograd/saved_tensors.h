@@ -41,6 +41,7 @@ struct SavedBytes {
   std::int64_t packed_peak = 0;  ///< the most
 };
 
+/// What becomes of the tensors that autograd saves for backward.
 class SavedTensorPolicy {
  public:
   virtual ~SavedTensorPolicy() = default;
@@ -89,6 +90,7 @@ class Versioned {
 
 namespace tessera {
 
+/// Which saved tensors go to the host.
 struct OffloadOptions {
   /// A folder: one unlinked file in it, gone with the last tensor. "host": tensors of devices go to host memory
   /// (pinned), those of the CPU stay.
@@ -113,11 +115,13 @@ class OffloadActivations {
   std::unique_ptr<parallel::SavedTensors> scope_;
 };
 
+/// How saved tensors are stored meanwhile.
 enum class ActivationFormat {
   bf16,  ///< relative error of an element at most 2^-9
   int8,  ///< blocks of 128 elements with one fp32 scale: error of an element at most 1/254 of its block's largest
 };
 
+/// Which saved tensors are stored in fewer bits.
 struct CompressOptions {
   ActivationFormat to = ActivationFormat::bf16;
   std::int64_t min_bytes = 64 << 10;  ///< smaller tensors stay

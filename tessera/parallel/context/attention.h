@@ -18,6 +18,7 @@
 
 namespace tessera {
 
+/// What attention computes, beside its queries, keys and values.
 struct ContextAttentionOptions {
   double scale = 0;    ///< factor of q k^T; 0: 1 / sqrt(D)
   double softcap = 0;  ///< scores are soft-capped at this before the mask (nn/softcap.h); 0: they are not

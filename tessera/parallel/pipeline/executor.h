@@ -17,6 +17,7 @@
 
 namespace tessera::parallel {
 
+/// The functions of one stage.
 struct PipelineStage {
   /// F of a micro-batch. `input` is undefined for stage 0; else it is a leaf, which requires grad under grad mode
   /// unless nothing in the stages before is trained. Returns the output (any dense tensor on the group's device, at
@@ -25,6 +26,7 @@ struct PipelineStage {
   std::function<at::Tensor(int micro_batch, const at::Tensor& input)> forward;
 };
 
+/// How a pipeline's messages travel.
 struct PipelineOptions {
   /// Rank r of it is rank r of schedules. Empty: this process has all stages.
   comm::Group group = {};

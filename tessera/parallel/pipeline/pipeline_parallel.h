@@ -60,6 +60,7 @@ struct PipelineCut {
   }
 };
 
+/// How a module becomes a pipeline.
 struct PipelineParallelOptions {
   comm::Group group = {};  ///< the ranks of the pipeline; empty: all of world()
   /// A second group of the same ranks, where messages between two ranks are done in the order in which both start them

@@ -30,6 +30,7 @@
 
 namespace tessera {
 
+/// How a part that is computed again in backward is treated.
 struct CheckpointOptions {
   std::string name = "checkpointed region";  ///< for messages
   bool preserve_random = true;  ///< false: dropout of the recomputation draws anew (wrong unless nothing draws)

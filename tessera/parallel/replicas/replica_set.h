@@ -16,6 +16,7 @@
 
 namespace tessera::parallel {
 
+/// How many replicas of a module, and where.
 struct DataParallelOptions {
   /// 0: one per device; on the CPU as many as LibTorch has intra-op threads (at::get_num_threads()). 1: the module
   /// itself on the calling thread, as if it were called directly.
@@ -39,6 +40,7 @@ std::vector<std::int64_t> chunk_rows(std::int64_t rows, int parts);
 /// `per_replica` [R] is what a call with `rows` rows on `replicas` replicas returns. Throws Error when R does not fit.
 at::Tensor mean_over_rows(const at::Tensor& per_replica, std::int64_t rows, int replicas);
 
+/// Replicas of one module in one process.
 class ReplicaSet {
  public:
   ReplicaSet(std::shared_ptr<torch::nn::Module> module, DataParallelOptions options);

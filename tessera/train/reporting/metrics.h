@@ -65,6 +65,7 @@ struct StepMetrics {
   std::int64_t peak_memory_bytes() const;    ///< the maximum over the ranks
 };
 
+/// The figures of one evaluation.
 struct EvalMetrics {
   std::int64_t step = 0;
   double epoch = 0;
@@ -75,6 +76,7 @@ struct EvalMetrics {
   double seconds = 0;
 };
 
+/// The figures of a whole run.
 struct RunTotals {
   std::int64_t steps = 0;  ///< done, counting those before a resume
   double epoch = 0;

@@ -49,6 +49,7 @@ struct SaveOutcome {
   std::int64_t own_bytes = 0;  ///< those of this rank's files
 };
 
+/// Where checkpoints are written, and whether the training goes on meanwhile.
 struct SaverOptions {
   std::string output_dir;  ///< where checkpoint-STEP is made; empty: every save names its folder
   bool in_memory =
