@@ -161,23 +161,30 @@ TEST(MoeExperts, GradientsOfWeightsMayComeLater) {
   }
 }
 
+// Groups of every size, which the rounded path pads with zeros.
 TEST(MoeExperts, Autocast) {
-  const Choice choice = choices()[1];
-  const Tensors narrow = leaves(choice, at::kFloat), wide = leaves(choice, at::kDouble);
-  {
-    const nn::Autocast autocast(true, at::kCPU);
-    const at::Tensor y = by_experts(narrow, choice);
-    EXPECT_EQ(y.scalar_type(), at::kFloat);
-    loss_of(y).backward();
+  for (const Choice& choice : choices()) {
+    if (choice.ids.numel() == 0 || choice.ids.max().item<std::int64_t>() < 0) continue;
+    const Tensors narrow = leaves(choice, at::kFloat), wide = leaves(choice, at::kDouble);
+    {
+      const nn::Autocast autocast(true, at::kCPU);
+      const at::Tensor y = by_experts(narrow, choice);
+      EXPECT_EQ(y.scalar_type(), at::kFloat);
+      loss_of(y).backward();
+    }
+    loss_of(by_experts(wide, choice)).backward();
+    double difference = 0;
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      EXPECT_EQ(narrow[i].grad().scalar_type(), at::kFloat);
+      if (wide[i].grad().norm().item<double>() == 0) {
+        EXPECT_EQ(narrow[i].grad().norm().item<double>(), 0) << choice.name << " " << i;
+        continue;
+      }
+      EXPECT_LT(compare::error(narrow[i].grad(), wide[i].grad()), 0.02) << choice.name << " " << i;
+      difference = std::max(difference, compare::error(narrow[i].grad(), wide[i].grad()));
+    }
+    EXPECT_GT(difference, 1e-5) << choice.name;  // it did run in bf16
   }
-  loss_of(by_experts(wide, choice)).backward();
-  double difference = 0;
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    EXPECT_EQ(narrow[i].grad().scalar_type(), at::kFloat);
-    EXPECT_LT(compare::error(narrow[i].grad(), wide[i].grad()), 0.02) << i;
-    difference = std::max(difference, compare::error(narrow[i].grad(), wide[i].grad()));
-  }
-  EXPECT_GT(difference, 1e-5);  // it did run in bf16
 }
 
 TEST(MoeExperts, WhatIsElsewhereIsRefused) {

@@ -12,6 +12,8 @@
 #include <tessera/nn/moe/grouped_products.h>
 #include <tessera/nn/weight_gradients.h>
 
+#include <algorithm>
+#include <bit>
 #include <optional>
 #include <utility>
 
@@ -31,8 +33,28 @@ std::vector<std::int64_t> starts_of(const at::Tensor& counts) {
   return starts;
 }
 
+/// `rows` rounded up to one of few numbers, an eighth of a power of two apart and 16 at least.
+std::int64_t padded_rows(std::int64_t rows) {
+  const std::int64_t step =
+      std::max<std::int64_t>(16, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows)) / 8));
+  return (rows + step - 1) / step * step;
+}
+
+/// x [rows, columns] with zeros behind its rows.
+at::Tensor padded(const at::Tensor& x, std::int64_t rows) {
+  if (x.size(0) == rows) return x;
+  const at::Tensor all = at::empty({rows, x.size(1)}, x.options());
+  all.narrow(0, 0, x.size(0)).copy_(x);
+  all.narrow(0, x.size(0), rows - x.size(0)).zero_();
+  return all;
+}
+
 /// Products of groups of rows. fp32 on the CPU: all at once (multiply_all), or, with `half`, of numbers rounded to
 /// that type. Anything else: by at::mm, one after the other.
+///
+/// For rounded numbers oneDNN makes a kernel of its own for every number of rows, and keeps about a thousand of them:
+/// routers would have it make hundreds in each step, a third of a gigabyte. So there groups are padded to few numbers
+/// of rows; zeros change no sum.
 class Groups {
  public:
   Groups(std::vector<std::int64_t> starts, Half half) : starts_(std::move(starts)), half_(half) {}
@@ -61,8 +83,18 @@ class Groups {
     }
     for (std::size_t e = 0; e < weights.size(); ++e) {
       if (starts_[e] == starts_[e + 1]) continue;
-      const at::Tensor w = half_ ? weights[e].to(*half_) : weights[e];
-      one(of(x, e), out_in ? w.t() : w, of(out, e), accumulate);
+      if (half_) {
+        const at::Tensor w = weights[e].to(*half_), here = of(out, e), in = padded(of(x, e), few(e));
+        const at::Tensor rounded = at::mm(in, out_in ? w.t() : w).narrow(0, 0, here.size(0));
+        accumulate ? here.add_(rounded) : here.copy_(rounded);
+        continue;
+      }
+      const at::Tensor w = out_in ? weights[e].t() : weights[e];
+      at::Tensor here = of(out, e);
+      if (accumulate)
+        here.addmm_(of(x, e), w);
+      else
+        at::mm_out(here, of(x, e), w);
     }
   }
 
@@ -91,22 +123,17 @@ class Groups {
     for (std::size_t e = 0; e < gradients.size(); ++e)
       if (starts_[e] == starts_[e + 1])
         gradients[e].zero_();
+      else if (half_)
+        multiply_half(gradients[e], padded(of(dy, e), few(e)).t(), padded(of(x, e), few(e)), false);
       else
-        one(of(dy, e).t(), of(x, e), gradients[e], false);
+        at::mm_out(gradients[e], of(dy, e).t(), of(x, e));
     return gradients;
   }
 
  private:
   bool all_at_once(const at::Tensor& x) const { return !half_ && fusable({x}); }
   at::Tensor of(const at::Tensor& x, std::size_t e) const { return x.slice(0, starts_[e], starts_[e + 1]); }
-  void one(const at::Tensor& a, const at::Tensor& b, at::Tensor out, bool accumulate) const {
-    if (half_)
-      multiply_half(out, a, b, accumulate);
-    else if (accumulate)
-      out.addmm_(a, b);
-    else
-      at::mm_out(out, a, b);
-  }
+  std::int64_t few(std::size_t e) const { return padded_rows(starts_[e + 1] - starts_[e]); }
 
   std::vector<std::int64_t> starts_;
   Half half_;
