@@ -15,7 +15,14 @@ GPT2 = {"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6, "n_posit
         "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0}
 MOE = dict(LLAMA, model_type="mixtral", num_local_experts=8, num_experts_per_tok=2, intermediate_size=512)
 QWEN = dict(LLAMA, model_type="qwen3", head_dim=64)
-DENSE = {"llama": LLAMA, "gpt2": GPT2, "qwen3": QWEN}
+GEMMA = dict(LLAMA, model_type="gemma", head_dim=64)
+GEMMA2 = dict(GEMMA, model_type="gemma2", sliding_window=128)
+PHI3 = dict(LLAMA, model_type="phi3", num_key_value_heads=6)
+NEOX = dict(LLAMA, model_type="gpt_neox", num_key_value_heads=6)
+QWEN_MOE = dict(LLAMA, model_type="qwen3_moe", head_dim=64, num_experts=8, num_experts_per_tok=2,
+                moe_intermediate_size=512)
+FAMILIES = {"llama": LLAMA, "gpt2": GPT2, "qwen3": QWEN, "mixtral": MOE, "gemma": GEMMA, "gemma2": GEMMA2, "phi3": PHI3,
+            "gpt_neox": NEOX, "qwen3_moe": QWEN_MOE}
 
 
 def configurations():
@@ -37,6 +44,11 @@ def configurations():
             yield family, base + " --num_processes 2 --tp_size 2 --sequence_parallel"
         else:
             yield family, base + " --num_processes 2 --ep_size 2"
+    for family in ("gemma", "gemma2", "phi3", "gpt_neox", "qwen3_moe"):
+        yield family, base
+        yield family, base + " --bf16"
+        yield family, base + " --num_processes 2 --strategy ddp"
+        yield family, base + " --num_processes 2 --strategy full_shard"
     for family in ("llama", "gpt2"):
         yield family, base + " --num_processes 2 --pp_size 2 --gradient_accumulation_steps 4 --pipeline_schedule zbv"
         yield family, base + " --num_processes 2 --strategy full_shard --gradient_accumulation_steps 2"
@@ -83,7 +95,7 @@ def main():
                 continue
             config = f"{folder}/{family}.json"
             with open(config, "w") as file:
-                json.dump(MOE if family == "mixtral" else DENSE[family], file)
+                json.dump(FAMILIES[family], file)
             if options.measured and (family, settings) not in known:
                 continue
             real, problem = known.get((family, settings)), ""

@@ -64,7 +64,9 @@ void keep_attention(Kept& kept, const Model& m, const Widths& w) {
   if (m.family == Family::gpt2) {
     kept.inside(3 * w.q);  // one tensor
   } else {
-    kept.inside(w.q), kept.inside(w.k), kept.inside(w.k);
+    kept.inside(w.q), kept.inside(w.k);  // as rotation gives them
+    // Values are a view of what their product gives, and keep all of it where one product gives all three.
+    kept.inside(m.packing == Packing::none ? w.k : w.q + 2 * w.k);
   }
   kept.inside(w.q);            // what attention gives
   kept.add(w.heads, 4);        // log-sums
@@ -75,6 +77,7 @@ void keep_attention(Kept& kept, const Model& m, const Widths& w) {
 void keep_mlp(Kept& kept, const Model& m, double inner) {
   kept.inside(inner);
   if (m.gated) kept.inside(inner);
+  if (m.gelu_gate) kept.inside(inner);  // what the GELU gives is a factor of a product
   kept.product(inner, 1, false);
 }
 
@@ -109,7 +112,9 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
   const auto matrix = [&](double inner) { return 4 * c * inner; };  // a weight's gradient before it is added
   // Attention's backward: keys and values for each query head, gradients as the kernel gives them and in order.
   const double attention =
-      (m.family == Family::gpt2 ? 6 * w.q : 8 * w.q) * tokens * b + 4 * c * part * run.numerics.residual;
+      (m.family == Family::gpt2 ? 6 * w.q : 8 * w.q) * tokens * b + 4 * c * part * run.numerics.residual +
+      // The gradient of a part of a tensor is one of the whole tensor's size, and the next is added to it.
+      (m.packing == Packing::none ? 0 : 2 * (w.q + 2 * w.k) * tokens * b);
   if (sparse) {
     const Experts& e = *m.experts;
     const double rows = real(e.top_k), inner = real(e.inner);
@@ -127,7 +132,11 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
   } else {
     all.product(c, m.gated && m.packing == Packing::none ? 2 : 1, itself || m.norms.shared);
     keep_mlp(all, m, w.inner);
-    moment = tokens * (m.gated ? 2 : 1) * w.inner * b + matrix(w.inner);
+    const double wide = m.gated ? 2 : 1;
+    moment = tokens * wide * w.inner * b + matrix(w.inner);
+    if (m.gelu_gate) moment += tokens * w.inner * b;
+    if (m.packing == Packing::blocks)
+      moment += 2 * tokens * wide * w.inner * b + matrix(w.inner);  // gradients of parts
   }
   block.kept += between.bytes() + all.bytes();
   moment += 2 * c * part * run.numerics.residual;

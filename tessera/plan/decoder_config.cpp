@@ -92,6 +92,7 @@ void read_sizes(const Value& json, Model& m, const SizeDefaults& defaults) {
 void read_gemma(const Value& json, Model& m) {
   read_plain(json, m, {.head_size = 256, .tied = true});
   m.mlp_bias = false;
+  m.gelu_gate = true;
   if (m.type == "gemma") return;
   m.norms.after = true;
   m.head_norm = m.type == "gemma3_text";

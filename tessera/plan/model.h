@@ -77,6 +77,7 @@ struct Model {
   std::int64_t vocabulary = 0;  ///< rows of the embedding
   std::int64_t positions = 0;   ///< the longest sequence
   bool gated = true;            ///< MLPs of three matrices (SwiGLU), else of two
+  bool gelu_gate = false;       ///< whose gate passes a GELU, an operation apart from the product with `up`
   bool causal = true;
   bool tied = false;  ///< the head is the embedding
   bool query_bias = false, output_bias = false, mlp_bias = false, head_bias = false;

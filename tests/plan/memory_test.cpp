@@ -93,6 +93,15 @@ TEST(PlanMemory, ABlockKeepsWhatItsOperationsSave) {
   run.on_cpu = false;
   const double h = 2048, kv = 512, inner = 8192;
   EXPECT_NEAR(block_activations(llama, run, false).kept, 4 * tokens * (4 * h + 2 * h + 2 * kv + 3 * inner + 32), 8192);
+
+  // A gate's GELU keeps its input and is a factor of a product, which keeps both; values that are a part of one
+  // tensor of queries, keys and values keep the whole of it.
+  Model gelu = llama, packed = llama;
+  gelu.gelu_gate = true;
+  packed.packing = Packing::blocks;
+  const double kept = block_activations(llama, run, false).kept;
+  EXPECT_NEAR(block_activations(gelu, run, false).kept, kept + 4 * tokens * inner, 8192);
+  EXPECT_NEAR(block_activations(packed, run, false).kept, kept + 4 * tokens * (h + kv), 8192);
 }
 
 // Tensor parallelism with sequence parallelism divides what a block keeps but for the inputs of products, which are
