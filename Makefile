@@ -15,7 +15,7 @@
 #   make build-times  CPU-seconds of a cold build by part, heaviest units, one changed file; budgets
 #   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
 #   make aarch64      cross-compiles the torch-free part and the kernels for 64-bit ARM; aarch64-check runs their tests
-#                     under an emulator (about four minutes)
+#                     under an emulator (some minutes)
 #   make docs         out/docs/html: the documentation as a site with search and the C++ API (Sphinx, into .deps/docs)
 #   make format | tidy | clean | distclean
 
