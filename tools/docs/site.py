@@ -39,6 +39,7 @@ CSS = '''
 table { display: block; overflow-x: auto; }                 /* a wide table scrolls, the page does not */
 code.literal { overflow-wrap: anywhere; }
 article pre { font-size: 0.8rem; }
+h2 code.literal, h3 code.literal { font-size: 0.75em; background: none; border: 0; }
 .sidebar-brand-text { font-size: 1.6rem; }
 article img { background: #fff; }                           /* drawings have dark strokes on no ground */
 @media (max-width: 46em) { article pre { font-size: 0.7rem; } }
