@@ -14,6 +14,7 @@
 #include <tessera/checkpoint/folder.h>
 #include <tessera/comm/agree.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/mesh.h>
 #include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>
@@ -65,7 +66,9 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
     config_.optimization.fp16 = precision == "fp16";
     config_.optimization.bf16 = precision == "bf16";
   }
-  const comm::World& ranks = faces::ensure_world(config_);
+  ranks_ = faces::make_training_ranks(config_, options_.tp_plan);
+  const comm::World& ranks = world();
+  rows_of_ = {ranks_.data.rank(), ranks_.data.size()};
   process_ = {ranks.rank(), ranks.local_rank(), ranks.size(), ranks.device()};
   train::set_threads(config_.parallel.threads_per_process, ranks.local_size());
   if (is_main_process())
@@ -74,7 +77,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
                                                            : config_.optimization.gradient_accumulation_steps;
   state_->sync_with_dataloader = options_.sync_with_dataloader;
   state_->step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer;
-  state_->scheduler_steps = options_.split_batches ? 1 : num_processes();
+  state_->scheduler_steps = options_.split_batches ? 1 : rows_of_.size;
 }
 
 std::string Accelerator::mixed_precision() const {
@@ -101,7 +104,7 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
   std::vector<std::shared_ptr<faces::PreparedTraining>> made;
   for (std::size_t i = 0; i < models; ++i) {
     made.push_back(std::make_shared<faces::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
-                                                             given.updates[i]));
+                                                             given.updates[i], ranks_));
     made.back()->training.zero_grad();
   }
   Prepared prepared;
@@ -113,11 +116,18 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
   return prepared;
 }
 
+const comm::Group& Accelerator::rows_group() const {
+  world();  // throws when the job has been left
+  return ranks_.data;
+}
+
 void Accelerator::take(Given& given, const OptimizerSettings& settings) const {
   RunConfig named = config_;
   OptimizationConfig& config = named.optimization;
   if (const auto wrong = config::find_field("optim")->set(named, settings.name))
     throw InputError(concat("OptimizerSettings: name ", *wrong));
+  if (const std::string wrong = config::problem_of_optimizer(config.optim, config_.parallel); !wrong.empty())
+    throw InputError("OptimizerSettings: " + wrong);
   config.learning_rate = settings.lr;
   config.optim_args = settings.arguments;
   given.updates.push_back(train::configured_update(config, train::decay_everything(settings.weight_decay)));
@@ -128,11 +138,11 @@ DataLoader Accelerator::prepare_one(const DataLoader& loader) {
   state_->loaders.emplace_back(loader.source(), options,
                                faces::BatchPlan{.rows = loader.rows(),
                                                 .batch_size = options.batch_size,
-                                                .ranks = num_processes(),
+                                                .ranks = rows_of_.size,
                                                 .drop_last = options.drop_last,
                                                 .even_batches = options_.even_batches,
                                                 .split_batches = options_.split_batches},
-                               process_index(), device(), state_->loader_group);
+                               rows_of_.rank, device(), state_->loader_group);
   return state_->loaders.back();
 }
 
@@ -256,7 +266,7 @@ void Accelerator::forget() {
   state_->sync_gradients = state_->expects_step = true;
 }
 
-at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return faces::gather_rows(world().group(), tensor); }
+at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return faces::gather_rows(rows_group(), tensor); }
 
 std::vector<at::Tensor> Accelerator::gather(const std::vector<at::Tensor>& tensors) const {
   std::vector<at::Tensor> all;
@@ -266,7 +276,7 @@ std::vector<at::Tensor> Accelerator::gather(const std::vector<at::Tensor>& tenso
 
 std::vector<Value> Accelerator::gather_object(const std::vector<Value>& objects) const {
   std::vector<Value> all;
-  for (const std::string& text : comm::all_gather_text(world().group(), dump_json(Value::make_array(objects)))) {
+  for (const std::string& text : comm::all_gather_text(rows_group(), dump_json(Value::make_array(objects)))) {
     const Value of_rank = parse_json(text, "gather_object");
     all.insert(all.end(), of_rank.items().begin(), of_rank.items().end());
   }
@@ -300,7 +310,7 @@ at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int6
   if (dim >= tensor.dim() || dim < -tensor.dim()) return tensor;
   if (dim < 0) dim += tensor.dim();
   const at::Tensor longest = at::full({1}, tensor.size(dim), at::TensorOptions().dtype(at::kLong).device(device()));
-  world().group().all_reduce(longest, comm::Reduction::max).wait();
+  rows_group().all_reduce(longest, comm::Reduction::max).wait();
   auto sizes = tensor.sizes().vec();
   sizes.at(static_cast<std::size_t>(dim)) = longest.item<std::int64_t>() - tensor.size(dim);
   const at::Tensor padding = at::full(sizes, pad_index, tensor.options());
@@ -315,7 +325,7 @@ at::Tensor Accelerator::broadcast(const at::Tensor& tensor, int from_process) co
 
 at::Tensor Accelerator::reduce(const at::Tensor& tensor, comm::Reduction op, double scale) const {
   const at::Tensor own = tensor.detach().to(device()).clone().contiguous();
-  world().group().all_reduce(own, op).wait();
+  rows_group().all_reduce(own, op).wait();
   return scale == 1 ? own : own * scale;
 }
 
@@ -444,7 +454,7 @@ Accelerator::Scope Accelerator::goes_first(bool first) const {
 }
 
 std::pair<std::int64_t, std::int64_t> Accelerator::share(std::int64_t items) const {
-  const std::int64_t each = items / num_processes(), extras = items % num_processes(), rank = process_index();
+  const std::int64_t each = items / rows_of_.size, extras = items % rows_of_.size, rank = rows_of_.rank;
   const std::int64_t begin = rank * each + std::min(rank, extras);
   return {begin, begin + each + (rank < extras ? 1 : 0)};
 }

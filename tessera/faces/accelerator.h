@@ -59,6 +59,9 @@ struct AcceleratorOptions {
   std::vector<std::string> log_with = {};  ///< tensorboard | jsonl: where log() writes, see init_trackers()
   std::vector<std::shared_ptr<Tracker>> trackers = {};  ///< your own, besides
   std::string logging_dir = {};                         ///< where log_with writes; empty: project_dir
+  /// How a module of your own is cut with --tp_size (parallel/tensor_parallel.h); our models know it themselves. It
+  /// counts for every model that is prepared.
+  layout::TensorPlan tp_plan = {};
   std::vector<std::string> arguments =
       {};  ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
 };
@@ -188,8 +191,8 @@ class Accelerator {
   /// The last step of one of the optimizers was left out, since fp16 gradients overflowed.
   bool optimizer_step_was_skipped() const;
 
-  /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector.
-  /// Collective.
+  /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector. With
+  /// --tp_size of one rank of each tp group, here and in the next four: the others have the same rows. Collective.
   at::Tensor gather(const at::Tensor& tensor) const;
   std::vector<at::Tensor> gather(const std::vector<at::Tensor>& tensors) const;
   /// Lists of all ranks in one, in the order of the ranks (accelerate.utils.gather_object): what JSON holds, or texts.
@@ -379,11 +382,12 @@ class Accelerator {
   DataLoader prepare_one(const DataLoader& loader);
   static void save_weights(faces::Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 
+  const comm::Group& rows_group() const;
   Scope expecting(bool step);
   Scope goes_first(bool first) const;
   void forget();
   std::pair<std::int64_t, std::int64_t> share(std::int64_t items) const;
-  std::int64_t longest_share(std::int64_t items) const { return (items + num_processes() - 1) / num_processes(); }
+  std::int64_t longest_share(std::int64_t items) const { return (items + rows_of_.size - 1) / rows_of_.size; }
   static void print_line(const std::string& line);
   std::string checkpoints_folder() const;
 
@@ -395,6 +399,11 @@ class Accelerator {
     c10::Device device = c10::Device(c10::DeviceType::CPU);
   };
   Process process_;
+  struct Place {
+    int rank = 0, size = 1;
+  };
+  faces::TrainingRanks ranks_;
+  Place rows_of_;  // among the ranks that have other rows
   std::shared_ptr<faces::AcceleratorState> state_ = std::make_shared<faces::AcceleratorState>();
   std::vector<Stateful*> objects_;
   std::vector<std::shared_ptr<Tracker>> trackers_;  // between init_trackers() and end_training(), on the main process

@@ -119,7 +119,8 @@ std::shared_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
   const config::Resolved resolved = resolve(options, ranks_of(options));
   RunConfig config = resolved.values;
   if (makes_weights_bf16(config)) config.sharding.param_dtype = FloatType::bf16;
-  const comm::World& ranks = ensure_world(config);
+  TrainingRanks groups = make_training_ranks(config, options.tp_plan, options.group);
+  const comm::World& ranks = world();
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   if (ranks.rank() == 0)
     for (const std::string& note : resolved.notes) log::warning(note);
@@ -128,7 +129,7 @@ std::shared_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
           ? train::torch_update(*options.optimizer)
           : train::configured_update(config.optimization, train::decay_everything(config.optimization.weight_decay));
   auto training = std::make_shared<Training>(std::move(module), config, config.optimization.gradient_accumulation_steps,
-                                             update, options.group);
+                                             update, std::move(groups));
   train::RateSchedule schedule = schedule_of(options, resolved);
   scheduled = schedule.rate != nullptr;
   training->set_schedule(std::move(schedule));
@@ -205,7 +206,7 @@ DeepSpeedEngine::NoSync::~NoSync() {
 }
 
 void DeepSpeedEngine::destroy() {
-  training().sharded().restore();
+  training().restore();
   training_.reset();
   loader_ = no_loader();
 }
@@ -245,12 +246,12 @@ DataLoader DeepSpeedEngine::deepspeed_io(RowSource source, bool shuffle, bool dr
 std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const std::string& tag,
                                              const Value& client_state) {
   const std::string name = tag.empty() ? concat("global_step", global_steps_) : tag;
-  comm::require_equal(training().group(), "save_checkpoint: the tag", name, "all ranks must give the same");
+  comm::require_equal(training().all(), "save_checkpoint: the tag", name, "all ranks must give the same");
   const std::string path = path_join(folder, name);
   save_training({training_.get()}, path, training().saves_whole(),
                 {.step = global_steps_, .client_state = client_state});
-  comm::agree(training().group(), [&] {
-    if (training().group().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
+  comm::agree(training().all(), [&] {
+    if (training().all().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
   });
   return path;
 }
@@ -260,9 +261,9 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
                                                                         const LoadOptions& options) {
   const std::string latest = path_join(folder, kLatest);
   const std::string name = !tag.empty() ? tag : path_exists(latest) ? trim(read_file(latest)) : "";
-  comm::require_equal(training().group(), "load_checkpoint: the tag", name, "all ranks must give the same");
+  comm::require_equal(training().all(), "load_checkpoint: the tag", name, "all ranks must give the same");
   if (name.empty()) {
-    if (training().group().rank() == 0)
+    if (training().all().rank() == 0)
       log::warning("load_checkpoint: ", latest,
                    " does not exist, so nothing was loaded; name a tag if there is a checkpoint");
     return std::nullopt;

@@ -62,7 +62,10 @@ struct InitializeOptions {
   std::function<double(std::int64_t steps)> lr_lambda = {};
   /// Rows of which the engine makes this rank's loader (deepspeed_io), shuffled.
   std::optional<RowSource> training_data = {};
-  comm::Group group = {};  ///< the data-parallel ranks; empty: all
+  comm::Group group = {};  ///< the data-parallel ranks; empty: all, or with tensor_parallel those that have other rows
+  /// How a module of your own is cut with tensor_parallel.autotp_size in the JSON, or --tp_size among the arguments
+  /// (parallel/tensor_parallel.h); our models know it themselves.
+  layout::TensorPlan tp_plan = {};
 };
 
 namespace faces {
@@ -161,8 +164,8 @@ class DeepSpeedEngine {
   double gradient_clipping() const { return training().config().optimization.max_grad_norm; }
   int zero_optimization_stage() const;  ///< 0 to 3
   int local_rank() const { return world().local_rank(); }
-  int global_rank() const { return training().group().rank(); }
-  int world_size() const { return training().group().size(); }
+  int global_rank() const { return training().all().rank(); }
+  int world_size() const { return training().all().size(); }
   c10::Device device() const { return training().group().device(); }
   int dp_world_size() const { return training().group().size(); }
   bool fp16_enabled() const { return training().config().optimization.fp16; }

@@ -105,7 +105,7 @@ std::vector<train::SavedModel> saved_models(const std::vector<Training*>& traini
 
 std::vector<train::SavedModel> fill(train::SaveContents& contents, const std::vector<Training*>& trainings,
                                     checkpoint::RunState state, const JsonFiles& files) {
-  const comm::Group& group = trainings.at(0)->group();
+  const comm::Group& group = trainings.at(0)->all();
   checkpoint::NamedTensors random = random_states(group);
   if (group.rank() == 0)
     contents.small_files = [random = std::move(random), state = complete(std::move(state), trainings),
@@ -126,13 +126,13 @@ void save_training(const std::vector<Training*>& trainings, const std::string& f
       .step = first.state().optimizer_steps, .form = {.full = full}, .folder = folder_name(folder)};
   state.trainer_state = false;
   std::vector<train::SavedModel> models = fill(contents, trainings, std::move(state), files);
-  train::save_now(first.group(), std::move(models), std::move(contents));
+  train::save_now(first.all(), std::move(models), std::move(contents));
 }
 
 checkpoint::RunState load_training(const std::vector<Training*>& trainings, const std::string& folder,
                                    bool with_optimizer, bool with_random, bool verified) {
   checkpoint::RunState state;
-  const comm::Group& group = trainings.at(0)->group();
+  const comm::Group& group = trainings.at(0)->all();
   comm::agree(group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
     if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
     if (!verified) {
@@ -167,7 +167,7 @@ void save_weights(Training& training, const std::string& folder, std::int64_t ma
   if (max_shard_bytes < 1)
     throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes, must be at least 1"));
   const std::string target = folder_name(folder);
-  train::save_now(training.group(), {{.sharded = &training.sharded(), .untrained = untrained_of(training)}},
+  train::save_now(training.all(), {{.sharded = &training.sharded(), .untrained = untrained_of(training)}},
                   {.step = training.update().steps(),
                    .form = {.optimizer = false, .full = true, .max_file_bytes = max_shard_bytes, .finite = false},
                    .folder = target,

@@ -52,7 +52,7 @@ void faces::AcceleratorState::check_uneven(std::int64_t accumulation) const {
       (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
     return;
   throw InputError(
-      concat("Accelerator: this is batch ", last->batches, " of rank ", training.group().rank(),
+      concat("Accelerator: this is batch ", last->batches, " of rank ", training.all().rank(),
              ", but there are ranks that have ", last->common,
              " batches only, and would be waited for: even_batches is false, and the rows do not divide. "
              "Train inside the scope of join_uneven_inputs(), leave even_batches true, or, in a loop that deals out "

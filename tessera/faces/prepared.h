@@ -22,8 +22,8 @@ namespace faces {
 /// A model, its optimizer, its schedule.
 struct PreparedTraining {
   PreparedTraining(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
-                   const train::MakeUpdate& make_update)
-      : training(std::move(module), config, accumulation, make_update) {}
+                   const train::MakeUpdate& make_update, const TrainingRanks& ranks)
+      : training(std::move(module), config, accumulation, make_update, ranks) {}
 
   Training training;
   bool scheduled = false;  ///< a schedule has been prepared with it, of either kind

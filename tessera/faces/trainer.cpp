@@ -86,7 +86,8 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
     throw InputError(
         "Trainer: --label_smoothing_factor needs TrainerOptions::outputs: a function of the module and a batch that "
         "returns the scores of the classes");
-  const comm::World& ranks = faces::ensure_world(config);
+  faces::TrainingRanks groups = faces::make_training_ranks(config, options_.tp_plan);
+  const comm::World& ranks = world();
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   state_.is_world_process_zero = ranks.rank() == 0;
   if (state_.is_world_process_zero) {
@@ -102,7 +103,7 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   const auto replicas = replicas_of(options_, ranks);
   if (replicas) options_.model->to(ranks.device());
   training_ = std::make_unique<faces::Training>(options_.model, config, config.optimization.gradient_accumulation_steps,
-                                                update);
+                                                update, std::move(groups));
   if (replicas) data_parallel_.emplace(options_.model, *replicas);
 }
 
@@ -151,9 +152,9 @@ TrainOutput Trainer::train() {
   if (checkpoints_) checkpoints_->finish();  // an exception has ended a former call
   check_evaluations();
   const std::string folder =
-      train::checkpoint_to_resume(config.output, training_->group(), {.why_not = faces::why_not_resumable});
+      train::checkpoint_to_resume(config.output, training_->all(), {.why_not = faces::why_not_resumable});
   checkpoint::RunState from;
-  comm::agree(training_->group(), [&] {
+  comm::agree(training_->all(), [&] {
     if (!folder.empty()) from = checkpoint::read_run_state(folder);
   });
   const train::RunPlan plan = train::make_run_plan(config, training_->group().size(), rows.rows,
@@ -161,7 +162,7 @@ TrainOutput Trainer::train() {
   training_->set_schedule(
       train::make_schedule(train::with_learning_rate_rule(config.optimization, plan.rows_per_step()), plan));
   if (!folder.empty()) faces::load_training({training_.get()}, folder, true, true, /*verified=*/true);
-  checkpoints_.emplace(training_->group(), options_.arguments.values.output, &from,
+  checkpoints_.emplace(training_->all(), options_.arguments.values.output, &from,
                        [this](const train::SaveOutcome& outcome) { saved(outcome); });
   note_best();
   const data::Sampler sampler(config.data.train_sampling_strategy == SamplingStrategy::sequential
@@ -181,7 +182,7 @@ TrainOutput Trainer::train() {
   call(&TrainerCallback::on_train_begin);
   if (config.output.eval_on_start && options_.eval_dataset) evaluate();
   while (state_.global_step < plan.total_steps && !control_.should_training_stop) {
-    if (checkpoints_->busy() && !comm::any_rank(training_->group(), !checkpoints_->ended())) checkpoints_->advance();
+    if (checkpoints_->busy() && !comm::any_rank(training_->all(), !checkpoints_->ended())) checkpoints_->advance();
     call(&TrainerCallback::on_step_begin);
     const double rate = training_->update().learning_rates().front();
     const double loss = train_step(sampler, plan);
@@ -208,7 +209,7 @@ TrainOutput Trainer::train() {
       save(plan);
   }
   checkpoints_->close();
-  if (const std::string best = checkpoints_->best().checkpoint_to_load(training_->group().rank()); !best.empty())
+  if (const std::string best = checkpoints_->best().checkpoint_to_load(training_->all().rank()); !best.empty())
     faces::load_training({training_.get()}, best, /*with_optimizer=*/false, /*with_random=*/false);
   call(&TrainerCallback::on_train_end);
 
@@ -324,7 +325,7 @@ bool Trainer::evaluate_step() {
   // compute_metrics runs on every rank: what follows from it is to be the same on all
   const at::Tensor value =
       at::full({1}, found->second, at::TensorOptions().dtype(at::kDouble).device(training_->group().device()));
-  training_->group().broadcast(value, 0).wait();
+  training_->all().broadcast(value, 0).wait();
   training_->evaluated(value.item<double>());
   const bool is_best = checkpoints_->best().update(value.item<double>(), state_.global_step);
   note_best();

@@ -110,6 +110,8 @@ struct TrainerOptions {
   /// Computes metrics of all outputs and all rows of the evaluated data; their names get the prefix "eval_".
   std::function<Metrics(const at::Tensor& outputs, const TensorBatch& rows)> compute_metrics = {};
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
+  /// How a module of your own is cut with --tp_size (parallel/tensor_parallel.h); our models know it themselves.
+  layout::TensorPlan tp_plan = {};
   torch::optim::Optimizer* optimizer = nullptr;  ///< your own; empty: --optim, which decays all but biases and norms
   /// One process with several devices (or, on the CPU, replicas > 1): their replicas share the batch,
   /// per_device_train_batch_size rows each. Without it CUDA takes all devices, as Hugging Face's does; the CPU one.

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/faces/training_ranks.h>
 
 #include <algorithm>
 #include <array>
@@ -25,7 +26,7 @@ std::span<const std::string_view> trainer_settings() {
        "gradient_checkpointing",  // a warning says what to call instead
                                   // processes
        "num_processes", "backend", "device", "threads_per_process", "ddp_bucket_cap_mb", "ddp_find_unused_parameters",
-       "ddp_broadcast_buffers", "ddp_timeout", "deterministic_reduce", "logical_shards",
+       "ddp_broadcast_buffers", "ddp_timeout", "deterministic_reduce", "logical_shards", "tp_size", "sequence_parallel",
        // sharding
        "fsdp", "fsdp_config", "zero_stage", "strategy", "shard_group_size", "cpu_offload", "offload_folder",
        "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "ignored_modules",
@@ -41,13 +42,15 @@ std::span<const std::string_view> trainer_settings() {
 }
 
 std::span<const std::string_view> refused_by_trainer() {
-  static constexpr auto names = std::to_array<std::string_view>({"tokens_per_batch", "batch_size_schedule"});
+  static constexpr auto names = std::to_array<std::string_view>(
+      {"tokens_per_batch", "batch_size_schedule", "pp_size", "cp_size", "ep_size", "etp_size"});
   return names;
 }
 
 void check_trainer_settings(const RunConfig& config) {
+  check_axes(config.parallel);
   const RunConfig defaults;
-  for (const std::string_view name : refused_by_trainer()) {
+  for (const std::string_view name : {"tokens_per_batch", "batch_size_schedule"}) {
     const config::Field& field = *config::find_field(name);
     if (dump_json(field.get(config)) != dump_json(field.get(defaults)))
       throw InputError(concat("Trainer: --", name,

@@ -6,31 +6,42 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/comm/world.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/sharding.h>
 
 namespace tessera::faces {
 
 Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
-                   const train::MakeUpdate& make_update, comm::Group group)
-    : config_(std::move(config)), group_(group ? std::move(group) : world().group()), accumulation_(accumulation) {
+                   const train::MakeUpdate& make_update, TrainingRanks ranks)
+    : config_(std::move(config)), ranks_(std::move(ranks)), accumulation_(accumulation) {
   const auto loss_scale = train::make_loss_scale(config_.optimization);
   if (!module) throw InputError("the module to train is a null pointer");
   if (accumulation_ < 1)
     throw InputError(concat("gradient_accumulation_steps is ", accumulation_, ", must be at least 1"));
-  if (config_.optimization.gradient_checkpointing && group_.rank() == 0)
+  if (config_.optimization.gradient_checkpointing && ranks_.all.rank() == 0)
     log::warning(
         "gradient_checkpointing has no effect on a module of your own: call tessera::checkpointed() in its forward");
   ParallelConfig& parallel = config_.parallel;
   if (parallel.deterministic_reduce && parallel.logical_shards == 0)
-    parallel.logical_shards = group_.size() * accumulation_;
-  module->to(group_.device());
-  ShardingOptions options = train::sharding_options(config_, *module, group_);
+    parallel.logical_shards = ranks_.data.size() * accumulation_;
+  module->to(ranks_.all.device());
+  if (ranks_.tensor) {
+    layout::TensorPlan plan = plan_of(ranks_, *module);
+    if (config_.sharding.sync_module_states) share_values(*module, ranks_.tensor);
+    tensor_.emplace(
+        *module, TensorParallelOptions{
+                     .group = ranks_.tensor, .plan = std::move(plan), .sequence_parallel = parallel.sequence_parallel});
+  }
+  ShardingOptions options = train::sharding_options(config_, *module, ranks_.data);
   options.reduction = comm::Reduction::mean;  // the caller's loss is the mean of its own rows
-  options.gradient_predivide_factor = group_.size() > 1 ? config_.optimization.gradient_predivide_factor : 1;
+  options.gradient_predivide_factor = ranks_.data.size() > 1 ? config_.optimization.gradient_predivide_factor : 1;
   divide(module, std::move(options), loss_scale);
   set_update(make_update(*module, sharded()));
+}
+
+void Training::restore() {
+  sharded().restore();
+  if (tensor_) tensor_->restore();
 }
 
 at::Tensor Training::widen(const at::Tensor& output) {
@@ -61,16 +72,6 @@ void Training::backward(const at::Tensor& loss) {
   const double scale =
       (config_.parallel.deterministic_reduce ? 1.0 : 1.0 / static_cast<double>(accumulation_)) * loss_factor();
   StepCore::backward(scale == 1 ? loss : widen(loss) * scale);
-}
-
-comm::World& ensure_world(const RunConfig& config) {
-  train::require_data_parallel(config);
-  if (initialized()) return world();
-  InitOptions options;
-  options.backend = config.parallel.backend;
-  options.device = config.device;
-  options.timeout_seconds = config.parallel.ddp_timeout;
-  return init(options);
 }
 
 }  // namespace tessera::faces

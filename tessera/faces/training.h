@@ -6,12 +6,15 @@
 
 #include <tessera/comm/world.h>
 #include <tessera/config/core/run_config.h>
+#include <tessera/faces/training_ranks.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/parallel/tensor_parallel.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/core/step.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -20,13 +23,16 @@ namespace tessera::faces {
 /// Collective where Sharded's functions are. Not thread-safe.
 class Training : public train::StepCore {
  public:
-  /// Moves the module to the world's device and divides it over the ranks of `group` (empty: all) as the configuration
-  /// says; gradients are means over ranks. `accumulation`: micro-batches of a step.
+  /// Moves the module to the world's device, cuts it over the ranks of tp, and divides what is left over those that have
+  /// other rows, as the configuration says; gradients are means over these. `accumulation`: micro-batches of a step.
   Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
-           const train::MakeUpdate& make_update, comm::Group group = {});
+           const train::MakeUpdate& make_update, TrainingRanks ranks);
 
   const RunConfig& config() const { return config_; }
-  const comm::Group& group() const { return group_; }
+  const comm::Group& group() const { return ranks_.data; }  ///< the ranks that have other rows
+  const comm::Group& all() const { return ranks_.all; }     ///< all that train the module together
+  /// Gives the module its whole parameters back (Sharded::restore, TensorParallel::restore). Collective.
+  void restore();
   std::int64_t accumulation() const { return accumulation_; }
   /// Between steps. Throws InputError with deterministic_reduce, whose order depends on the number, and below 1.
   void set_accumulation(std::int64_t micro_batches);
@@ -35,11 +41,11 @@ class Training : public train::StepCore {
 
   /// Belongs around the forward pass (train/core/precision.h).
   [[nodiscard]] nn::Autocast autocast() const {
-    return nn::Autocast(train::training_precision(config_), group_.device().type());
+    return nn::Autocast(train::training_precision(config_), ranks_.all.device().type());
   }
   /// Around a forward pass that evaluates.
   [[nodiscard]] nn::Autocast evaluation_autocast() const {
-    return nn::Autocast(train::evaluation_precision(config_), group_.device().type());
+    return nn::Autocast(train::evaluation_precision(config_), ranks_.all.device().type());
   }
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
@@ -71,11 +77,9 @@ class Training : public train::StepCore {
 
  private:
   RunConfig config_;
-  comm::Group group_;
+  TrainingRanks ranks_;
   std::int64_t accumulation_;
+  std::optional<TensorParallel> tensor_;
 };
-
-/// Joins the job unless the program has done so (tessera::init).
-comm::World& ensure_world(const RunConfig& config);
 
 }  // namespace tessera::faces

@@ -102,23 +102,25 @@ class MeshRules : RuleChecks {
             "): its order is that of whole micro-batches; leave it out, or use data-parallel processes only");
   }
 
-  /// Their updates mix numbers of a whole matrix, of which a process has a part.
   void optimizer() {
-    using Kind = OptimizerKind;
-    const Kind optim = c_.optimization.optim;
-    const char* why = optim == Kind::adafactor                     ? "sums over rows and columns of whole matrices"
-                      : optim == Kind::lamb || optim == Kind::lars ? "norms of whole matrices"
-                                                                   : nullptr;
-    if (why != nullptr)
-      problem({"optim", "tp_size"}, said("optim"), " ", optim, " needs ", why, ", of which a process has 1/",
-              p_.tp_size, " (tp_size ", p_.tp_size,
-              "); that is not built: use adamw, adam, sgd, lion or adagrad, or --tp_size 1");
+    const std::string wrong = problem_of_optimizer(c_.optimization.optim, p_, said("optim"));
+    if (!wrong.empty()) problem({"optim", "tp_size"}, wrong);
   }
 
   const ParallelConfig& p_;
 };
 
 }  // namespace
+
+std::string problem_of_optimizer(OptimizerKind optim, const ParallelConfig& parallel, const std::string& said) {
+  using Kind = OptimizerKind;
+  const char* why = optim == Kind::adafactor                     ? "sums over rows and columns of whole matrices"
+                    : optim == Kind::lamb || optim == Kind::lars ? "norms of whole matrices"
+                                                                 : nullptr;
+  if (why == nullptr || parallel.tp_size == 1) return "";
+  return concat(said, " ", optim, " needs ", why, ", of which a process has 1/", parallel.tp_size, " (tp_size ",
+                parallel.tp_size, "); that is not built: use adamw, adam, sgd, lion or adagrad, or --tp_size 1");
+}
 
 void validate_mesh(const Resolved& resolved, Problems& problems) { MeshRules(resolved, problems).check(); }
 

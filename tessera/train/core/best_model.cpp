@@ -95,15 +95,16 @@ std::int64_t take_weights(torch::nn::Module& module, Sharded& sharded, const for
     return checkpoint::read_tensor(weights.files()[stored.file], stored.info);
   };
   auto names = static_cast<std::int64_t>(module.named_buffers().size());
-  std::map<std::string, const ShardedParameter*> trained;
+  std::map<std::string, at::Tensor> local;
+  for (const ShardedParameter& parameter : sharded.frozen_parameters()) local[parameter.name] = parameter.local;
   for (const ShardedParameter& parameter : sharded.named_parameters()) {
     check(parameter.name, saved_shape(parameter));
-    trained[parameter.name] = &parameter;
+    local[parameter.name] = parameter.local;
   }
   sharded.load_parameters([&](const std::string& name) {
     if (!is_of_earlier_stage(sharded, name)) ++names;
-    const auto parameter = trained.find(name);
-    return parameter != trained.end() ? own_tensor_part(parameter->second->local, read(name)) : read(name);
+    const auto parameter = local.find(name);
+    return parameter != local.end() ? own_tensor_part(parameter->second, read(name)) : read(name);
   });
   const at::NoGradGuard no_grad;
   for (const auto& item : module.named_buffers()) {

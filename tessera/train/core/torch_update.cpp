@@ -17,6 +17,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/train/saving/stage_parts.h>
+#include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
 namespace {
@@ -144,10 +145,10 @@ class TorchUpdate final : public Update {
       for (const auto& [field, tensor] : kind_.fields(*state)) {
         const format::StoredTensor* stored = file.find(concat(field, ".", parameter.name));
         if (stored == nullptr) continue;
-        if (stored->shape != parameter.shape)
+        if (stored->shape != saved_shape(parameter))
           throw InputError(concat(folder, ": optimizer state ", stored->name, " has another shape than this model's"));
         *tensor = at::zeros_like(parameter.local.detach());
-        if (tensor->numel() > 0) file.read(stored->name, parameter.begin, *tensor);
+        if (tensor->numel() > 0) read_held(parameter, file, stored->name, *tensor);
         any = true;
         if (!is_of_earlier_stage(sharded, parameter.name)) ++restored;
       }

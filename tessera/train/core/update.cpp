@@ -58,15 +58,7 @@ class OwnUpdate final : public Update {
       if (parameter == nullptr) {
         if (own.numel() > 0) stored.read(name, 0, own.detach());
       } else {
-        for (const auto& [box, place] : held_boxes(*parameter, parameter->begin, own.numel())) {
-          if (box.numel() == own.numel()) {
-            stored.read(name, box, own.detach());
-            continue;
-          }
-          const at::Tensor elements = at::empty({box.numel()}, own.options());
-          stored.read(name, box, elements);
-          put_box(*parameter, own.detach(), place, elements);
-        }
+        read_held(*parameter, stored, name, own.detach());
       }
       counts[0] += counted;
     }

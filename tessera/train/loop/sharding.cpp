@@ -90,14 +90,6 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Langua
 
 }  // namespace
 
-void require_data_parallel(const RunConfig& config) {
-  const ParallelConfig& p = config.parallel;
-  if (p.tp_size * p.cp_size > 1)
-    throw InputError(concat("tensor and context parallelism (tp_size ", p.tp_size, ", cp_size ", p.cp_size,
-                            ") are for `tessera train`, or TensorParallel and context_attention around the module: "
-                            "leave them at 1 here; --fsdp full_shard divides the model"));
-}
-
 // A setting that the strategy has no use for is left out: the configuration has told the user so, and Sharded refuses
 // it.
 ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group) {

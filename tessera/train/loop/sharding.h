@@ -13,9 +13,6 @@
 
 namespace tessera::train {
 
-/// Throws InputError when the settings ask for tensor or context parallelism.
-void require_data_parallel(const RunConfig& config);
-
 /// `group`: the data-parallel ranks. The loss is scaled by the count of all ranks' tokens, so gradients are summed.
 /// Throws InputError for wrong patterns and compression methods; class names are checked by the engine.
 ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group);

@@ -10,6 +10,7 @@
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/comm/agree.h>
 #include <tessera/layout/owners.h>
+#include <tessera/parallel/tensor_parallel.h>
 #include <tessera/train/saving/stage_parts.h>
 #include <tessera/train/saving/tensor_parts.h>
 
@@ -257,8 +258,10 @@ std::vector<UntrainedTensor> frozen_tensors(const Sharded& sharded) {
   std::vector<UntrainedTensor> tensors;
   for (ShardedParameter& frozen : sharded.frozen_parameters()) {
     if (is_of_earlier_stage(sharded, frozen.name)) continue;
-    UntrainedTensor& added = tensors.emplace_back(frozen.name, frozen.local.scalar_type(), frozen.shape);
-    added.whole = [&sharded, frozen = std::move(frozen)] { return sharded.gather_like(frozen, frozen.local.detach()); };
+    UntrainedTensor& added = tensors.emplace_back(frozen.name, frozen.local.scalar_type(), saved_shape(frozen));
+    added.whole = [&sharded, frozen = std::move(frozen)] {
+      return gather_tensor_parts(frozen.local, sharded.gather_like(frozen, frozen.local.detach()));
+    };
   }
   return tensors;
 }

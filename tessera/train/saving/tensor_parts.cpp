@@ -82,4 +82,17 @@ void put_box(const ShardedParameter& parameter, const at::Tensor& held, const la
   });
 }
 
+void read_held(const ShardedParameter& parameter, const checkpoint::StoredState& stored, const std::string& name,
+               const at::Tensor& held) {
+  for (const auto& [box, place] : held_boxes(parameter, parameter.begin, held.numel())) {
+    if (box.numel() == held.numel()) {
+      stored.read(name, box, held);
+      continue;
+    }
+    const at::Tensor elements = at::empty({box.numel()}, held.options());
+    stored.read(name, box, elements);
+    put_box(parameter, held, place, elements);
+  }
+}
+
 }  // namespace tessera::train

@@ -5,12 +5,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/checkpoint/stored_state.h>
 #include <tessera/comm/group.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/parallel/fully_shard.h>
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace tessera::train {
@@ -39,5 +41,10 @@ at::Tensor take_box(const ShardedParameter& parameter, const at::Tensor& held, c
 /// Puts them there.
 void put_box(const ShardedParameter& parameter, const at::Tensor& held, const layout::Region& box,
              const at::Tensor& elements);
+
+/// Fills `held`, a tensor laid out like this rank's part of the parameter (a state), from the whole one of that name.
+/// Throws what StoredState::read does.
+void read_held(const ShardedParameter& parameter, const checkpoint::StoredState& stored, const std::string& name,
+               const at::Tensor& held);
 
 }  // namespace tessera::train

@@ -1,0 +1,103 @@
+#include <tessera/faces/training_ranks.h>
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/world.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/models/language_model.h>
+#include <tessera/models/tensor_plans.h>
+#include <tessera/train/loop/run_groups.h>
+
+namespace tessera::faces {
+namespace {
+
+comm::World& joined_world(const RunConfig& config) {
+  if (initialized()) return world();
+  InitOptions options;
+  options.backend = config.parallel.backend;
+  options.device = config.device;
+  options.timeout_seconds = config.parallel.ddp_timeout;
+  return init(options);
+}
+
+}  // namespace
+
+std::span<const RefusedAxis> refused_axes() {
+  static constexpr auto axes = std::to_array<RefusedAxis>(
+      {{"pp_size",
+        "a pipeline runs the loop of its micro-batches itself: `tessera train --pp_size`, or tessera::PipelineParallel around "
+        "the stages of your module (examples/pipeline.cpp)"},
+       {"cp_size",
+        "rows, their positions and their labels must be cut before your forward and your loss see them: `tessera train "
+        "--cp_size`, or context_attention in your module's forward (docs/parallelism.md)"},
+       {"ep_size",
+        "your module says where its experts lie: `tessera train --ep_size`, or a tessera::Experts layer in your module "
+        "(docs/parallelism.md)"},
+       {"etp_size", "it divides the experts of a mixture: `tessera train --etp_size`"}});
+  return axes;
+}
+
+void check_axes(const ParallelConfig& parallel) {
+  RunConfig given;
+  given.parallel = parallel;
+  const RunConfig defaults;
+  for (const auto& [setting, remedy] : refused_axes()) {
+    const config::Field& field = *config::find_field(setting);
+    const std::string value = dump_json(field.get(given));
+    if (value != dump_json(field.get(defaults)))
+      throw InputError(concat(setting, " ", value,
+                              " is not for tessera's Accelerator, DeepSpeed engine and Trainer, which follow tp_size, "
+                              "sequence_parallel and all strategies: ",
+                              remedy));
+  }
+}
+
+TrainingRanks make_training_ranks(const RunConfig& config, layout::TensorPlan plan, comm::Group given) {
+  const ParallelConfig& parallel = config.parallel;
+  check_axes(parallel);
+  if (given && parallel.tp_size > 1)
+    throw InputError(
+        concat("tp_size ", parallel.tp_size,
+               " makes the group of data-parallel ranks itself: leave out the group that is given here, or leave tp_size "
+               "at 1 and put TensorParallel around the module (parallel/tensor_parallel.h)"));
+  if (!plan.empty() && parallel.tp_size == 1)
+    throw InputError("a tp_plan is given, but tp_size is 1, so that nothing is cut: give --tp_size, or leave it out");
+  comm::World& ranks = joined_world(config);
+  if (parallel.tp_size == 1) {
+    const comm::Group all = given ? given : ranks.group();
+    return {.all = all, .data = all, .tensor = {}};
+  }
+  const train::RunGroups groups = train::make_run_groups(config, ranks);
+  return {.all = ranks.group(), .data = groups.data, .tensor = groups.tensor, .plan = std::move(plan)};
+}
+
+layout::TensorPlan plan_of(const TrainingRanks& ranks, const torch::nn::Module& module) {
+  const auto* const model = dynamic_cast<const models::LanguageModel*>(&module);
+  if (model != nullptr && model->balance().experts > 0)
+    throw InputError(
+        concat("tp_size ", ranks.tensor.size(), " around a mixture of experts: its routers and experts lie on a grid "
+               "of their own, which `tessera train --tp_size` makes; here leave tp_size at 1 and divide it by --fsdp "
+               "full_shard"));
+  if (!ranks.plan.empty()) return ranks.plan;
+  if (model != nullptr) return models::tensor_plan(*model);
+  throw InputError(concat("tp_size ", ranks.tensor.size(), ": nothing says how the module ", module.name(),
+                          " is cut: give tp_plan among the options, {{\"query\", TensorStyle::colwise}, ...} "
+                          "(docs/parallelism.md), or leave tp_size at 1 and divide it by --fsdp full_shard"));
+}
+
+void share_values(const torch::nn::Module& module, const comm::Group& group) {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& parameter = item.value();
+    if (!parameter.has_storage() || parameter.storage().nbytes() == 0 || parameter.numel() == 0) continue;
+    const at::Tensor values = parameter.detach().contiguous();
+    group.broadcast(values, 0).wait();
+    if (!parameter.is_contiguous()) parameter.detach().copy_(values);
+  }
+}
+
+}  // namespace tessera::faces
