@@ -206,7 +206,7 @@ DeepSpeedEngine::NoSync::~NoSync() {
 }
 
 void DeepSpeedEngine::destroy() {
-  training().restore();
+  training().make_whole();
   training_.reset();
   loader_ = no_loader();
 }

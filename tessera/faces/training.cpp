@@ -39,7 +39,7 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
   set_update(make_update(*module, sharded()));
 }
 
-void Training::restore() {
+void Training::make_whole() {
   sharded().restore();
   if (tensor_) tensor_->restore();
 }

@@ -32,7 +32,7 @@ class Training : public train::StepCore {
   const comm::Group& group() const { return ranks_.data; }  ///< the ranks that have other rows
   const comm::Group& all() const { return ranks_.all; }     ///< all that train the module together
   /// Gives the module its whole parameters back (Sharded::restore, TensorParallel::restore). Collective.
-  void restore();
+  void make_whole();
   std::int64_t accumulation() const { return accumulation_; }
   /// Between steps. Throws InputError with deterministic_reduce, whose order depends on the number, and below 1.
   void set_accumulation(std::int64_t micro_batches);

@@ -29,7 +29,8 @@ comm::World& joined_world(const RunConfig& config) {
 std::span<const RefusedAxis> refused_axes() {
   static constexpr auto axes = std::to_array<RefusedAxis>(
       {{"pp_size",
-        "a pipeline runs the loop of its micro-batches itself: `tessera train --pp_size`, or tessera::PipelineParallel around "
+        "a pipeline runs the loop of its micro-batches itself: `tessera train --pp_size`, or tessera::PipelineParallel "
+        "around "
         "the stages of your module (examples/pipeline.cpp)"},
        {"cp_size",
         "rows, their positions and their labels must be cut before your forward and your loss see them: `tessera train "
@@ -60,10 +61,10 @@ TrainingRanks make_training_ranks(const RunConfig& config, layout::TensorPlan pl
   const ParallelConfig& parallel = config.parallel;
   check_axes(parallel);
   if (given && parallel.tp_size > 1)
-    throw InputError(
-        concat("tp_size ", parallel.tp_size,
-               " makes the group of data-parallel ranks itself: leave out the group that is given here, or leave tp_size "
-               "at 1 and put TensorParallel around the module (parallel/tensor_parallel.h)"));
+    throw InputError(concat(
+        "tp_size ", parallel.tp_size,
+        " makes the group of data-parallel ranks itself: leave out the group that is given here, or leave tp_size "
+        "at 1 and put TensorParallel around the module (parallel/tensor_parallel.h)"));
   if (!plan.empty() && parallel.tp_size == 1)
     throw InputError("a tp_plan is given, but tp_size is 1, so that nothing is cut: give --tp_size, or leave it out");
   comm::World& ranks = joined_world(config);
@@ -79,7 +80,8 @@ layout::TensorPlan plan_of(const TrainingRanks& ranks, const torch::nn::Module& 
   const auto* const model = dynamic_cast<const models::LanguageModel*>(&module);
   if (model != nullptr && model->balance().experts > 0)
     throw InputError(
-        concat("tp_size ", ranks.tensor.size(), " around a mixture of experts: its routers and experts lie on a grid "
+        concat("tp_size ", ranks.tensor.size(),
+               " around a mixture of experts: its routers and experts lie on a grid "
                "of their own, which `tessera train --tp_size` makes; here leave tp_size at 1 and divide it by --fsdp "
                "full_shard"));
   if (!ranks.plan.empty()) return ranks.plan;

@@ -19,6 +19,11 @@ using namespace tessera::testing;
 
 constexpr int kSteps = 4;
 constexpr double kRate = 0.01;
+/// Adam's epsilon: large, since the gradient of the key bias is rounding noise only, which Adam's default would turn into
+/// whole steps.
+constexpr double kEpsilon = 1e-3;
+torch::optim::AdamWOptions adam_options() { return torch::optim::AdamWOptions(kRate).weight_decay(0.01).eps(kEpsilon); }
+OptimizerSettings own_adam() { return {.lr = kRate, .weight_decay = 0.01, .arguments = concat("eps=", kEpsilon)}; }
 
 /// ids int64 [rows of all ranks, tokens + 1] of a step.
 at::Tensor step_ids(int step) {
@@ -48,7 +53,7 @@ std::shared_ptr<models::LanguageModel> our_model(const char* preset) {
 /// One process, the whole batch, AdamW; clipped to norm 1.
 template <class M>
 Weights train_alone(const std::shared_ptr<M>& net, int steps = kSteps) {
-  torch::optim::AdamW adam(net->parameters(), torch::optim::AdamWOptions(kRate).weight_decay(0.01));
+  torch::optim::AdamW adam(net->parameters(), adam_options());
   for (int step = 0; step < steps; ++step) {
     net->zero_grad();
     loss_on(net->forward(inputs(step_ids(step))), step_ids(step)).backward();
@@ -107,7 +112,7 @@ TEST(FacesTensorParallel, accelerator_equals_one_process_for_a_users_module) {
     run_ranks(mesh.ranks, [&](comm::World& world) {
       Accelerator accelerator({.tp_plan = heads_plan(), .arguments = mesh.flags});
       auto net = user_net(world.rank() == 0 ? 21 : 99);  // rank 0's weights are everyone's
-      torch::optim::AdamW adam(net->parameters(), torch::optim::AdamWOptions(kRate).weight_decay(0.01));
+      torch::optim::AdamW adam(net->parameters(), adam_options());
       auto [model, optimizer] = accelerator.prepare(net, adam);
       loop(accelerator, model, optimizer, 0, kSteps);
       EXPECT_EQ(accelerator.num_processes(), mesh.ranks);
@@ -123,8 +128,7 @@ TEST(FacesTensorParallel, accelerator_equals_one_process_for_our_models) {
     for (const Mesh& mesh : meshes())
       run_ranks(mesh.ranks, [&](comm::World& world) {
         Accelerator accelerator({.arguments = mesh.flags});
-        auto [model, optimizer] =
-            accelerator.prepare(our_model(preset), OptimizerSettings{.lr = kRate, .weight_decay = 0.01});
+        auto [model, optimizer] = accelerator.prepare(our_model(preset), own_adam());
         model.eval();
         loop(accelerator, model, optimizer, 0, kSteps);
         const StateDict whole = accelerator.get_state_dict(model);
@@ -143,7 +147,7 @@ TEST(FacesTensorParallel, a_state_of_one_mesh_continues_on_any_other) {
       const bool cut = !flags.empty();
       Accelerator accelerator({.tp_plan = cut ? heads_plan() : TensorPlan(), .arguments = flags});
       auto net = user_net();
-      torch::optim::AdamW adam(net->parameters(), torch::optim::AdamWOptions(kRate).weight_decay(0.01));
+      torch::optim::AdamW adam(net->parameters(), adam_options());
       const auto train = [&](auto prepared) {
         auto& [model, optimizer] = prepared;
         if (from > 0) accelerator.load_state(saved);
@@ -152,8 +156,7 @@ TEST(FacesTensorParallel, a_state_of_one_mesh_continues_on_any_other) {
         return accelerator.get_state_dict(model);
       };
       const StateDict whole =
-          torchs ? train(accelerator.prepare(net, adam))
-                 : train(accelerator.prepare(net, OptimizerSettings{.lr = kRate, .weight_decay = 0.01}));
+          torchs ? train(accelerator.prepare(net, adam)) : train(accelerator.prepare(net, own_adam()));
       if (!saves && accelerator.is_main_process()) expect_whole(whole, want, concat(saved, " ", join(flags)));
     };
     run_ranks(4, [&](comm::World&) { go({"--tp_size=2", "--strategy=full_shard"}, 0, 2, true); });
@@ -175,7 +178,8 @@ TEST(FacesTensorParallel, a_saved_model_is_whole) {
     auto [model, optimizer] = accelerator.prepare(user_net(), OptimizerSettings{});
     accelerator.save_model(path_join(folder.path(), "cut"));
   });
-  EXPECT_EQ(read_file(path_join(folder.path(), "alone/model.safetensors")), read_file(path_join(folder.path(), "cut/model.safetensors")));
+  EXPECT_EQ(read_file(path_join(folder.path(), "alone/model.safetensors")),
+            read_file(path_join(folder.path(), "cut/model.safetensors")));
 }
 
 TEST(FacesTensorParallel, loaders_and_gather_are_over_the_ranks_with_other_rows) {
@@ -196,9 +200,10 @@ TEST(FacesTensorParallel, the_deepspeed_engine_follows_autotp_size) {
   for (const int ranks : {2, 4})
     run_ranks(ranks, [&](comm::World& world) {
       const std::string json = concat(R"({"train_micro_batch_size_per_gpu": )", net_rows * 2 / ranks, R"(,
-          "gradient_clipping": 1.0, "zero_optimization": {"stage": )", ranks == 2 ? 0 : 3, R"(},
+          "gradient_clipping": 1.0, "zero_optimization": {"stage": )",
+                                      ranks == 2 ? 0 : 3, R"(},
           "tensor_parallel": {"autotp_size": 2},
-          "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.01}}})");
+          "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.01, "eps": 1e-3}}})");
       auto engine = initialize(user_net(), {.config = json, .tp_plan = heads_plan()});
       EXPECT_EQ(engine.world_size(), ranks);
       EXPECT_EQ(engine.dp_world_size(), ranks / 2);
@@ -225,19 +230,18 @@ TEST(FacesTensorParallel, the_trainer_equals_one_process_and_resumes) {
     TrainerOptions given;
     given.model = user_net();
     given.arguments = TrainingArguments(
-        more, {"--learning_rate=0.01", "--weight_decay=0.01", "--lr_scheduler_type=constant",
+        more, {"--learning_rate=0.01", "--weight_decay=0.01", "--adam_epsilon=1e-3", "--lr_scheduler_type=constant",
                "--train_sampling_strategy=sequential", "--num_train_epochs=1", "--disable_tqdm", "--save_steps=2",
                "--max_grad_norm=1", "--logging_steps=1"});
-    given.loss = loss_of<HeadsNetImpl>([](HeadsNetImpl& net, const TensorBatch& batch) {
-      return loss_on(net.forward(inputs(batch[0])), batch[0]);
-    });
+    given.loss = loss_of<HeadsNetImpl>(
+        [](HeadsNetImpl& net, const TensorBatch& batch) { return loss_on(net.forward(inputs(batch[0])), batch[0]); });
     given.train_dataset = given.eval_dataset = tensor_rows({at::cat(rows)});
     return given;
   };
   const auto losses = [](const Trainer& trainer) {
     std::vector<double> all;
     for (const Value& entry : trainer.state().log_history)
-      if (const Value* loss = entry.find("loss")) all.push_back(loss->as_double());
+      if (const Value* loss = entry.find("loss")) all.push_back(loss->as_real());
     return all;
   };
   std::vector<double> want(kSteps + 1);
@@ -261,8 +265,8 @@ TEST(FacesTensorParallel, the_trainer_equals_one_process_and_resumes) {
   };
   const std::string cut = path_join(folder.path(), "cut");
   run_ranks(4, [&](comm::World&) {
-    TrainerOptions given = options(
-        {"--per_device_train_batch_size=2", "--tp_size=2", "--strategy=full_shard", "--output_dir=" + cut});
+    TrainerOptions given =
+        options({"--per_device_train_batch_size=2", "--tp_size=2", "--strategy=full_shard", "--output_dir=" + cut});
     given.tp_plan = heads_plan();
     Trainer trainer(std::move(given));
     trainer.train();
@@ -281,12 +285,14 @@ TEST(FacesTensorParallel, the_trainer_equals_one_process_and_resumes) {
 
 /// What a face says instead of training something else.
 TEST(FacesTensorParallel, what_cannot_work_is_refused_with_its_remedy) {
-  run_ranks(2, [](comm::World& world) {
+  run_ranks(2, [](comm::World& all) {
     const auto refuses = [](const std::function<void()>& call, const std::vector<std::string>& parts) {
       try {
         call();
         ADD_FAILURE() << "was accepted: " << join(parts);
-      } catch (const InputError& error) {
+      } catch (const std::exception& error) {
+        if (parts.front() == "tp_size 3" && world().rank() > 0) return;  // agreed upon: rank 0 says why
+        EXPECT_NE(dynamic_cast<const InputError*>(&error), nullptr) << error.what();
         for (const std::string& part : parts)
           EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
       }
@@ -301,9 +307,7 @@ TEST(FacesTensorParallel, what_cannot_work_is_refused_with_its_remedy) {
     refuses([&] { accelerator.prepare(user_net(), OptimizerSettings{.name = "lamb"}); }, {"lamb", "tp_size 2"});
     refuses([&] { accelerator.prepare(our_model("mixtral-tiny"), OptimizerSettings{}); }, {"mixture of experts"});
     refuses(
-        [&] {
-          initialize(user_net(), {.arguments = {"--tp_size=2"}, .group = world.group(), .tp_plan = heads_plan()});
-        },
+        [&] { initialize(user_net(), {.arguments = {"--tp_size=2"}, .group = all.group(), .tp_plan = heads_plan()}); },
         {"tp_size 2", "group"});
   });
 }

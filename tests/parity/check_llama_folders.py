@@ -1,8 +1,11 @@
 """Python transformers reads the folders that Tessera writes: every fixture of tests/fixtures/llama goes through one
 step of `tessera train` with learning rate 0, and what comes out must hold the same weights, bit for bit, and give the
-same logits.
+same logits: Llama and its kin, Gemma 1 to 3, Phi-3, mixtures of experts.
 
     python tests/parity/check_llama_folders.py build/tessera        (needs torch, transformers, safetensors)
+    python tests/parity/check_llama_folders.py build/tessera --only mixtral,phi3 --num_processes 2 --tp_size 2
+
+Flags after the program are those of `tessera train`: the mesh that writes the folder. --only: these fixtures.
 """
 import os, subprocess, sys, tempfile
 
@@ -19,10 +22,13 @@ from make_llama_fixtures import tokens
 from runs import write_rows
 
 
-def main(program):
+def main(program, flags):
     disable_progress_bar()
     wrong = 0
-    for name in sorted(os.listdir(FIXTURES)):
+    names = sorted(os.listdir(FIXTURES))
+    if flags[:1] == ["--only"]:
+        names, flags = flags[1].split(","), flags[2:]
+    for name in names:
         before = os.path.join(FIXTURES, name)
         with tempfile.TemporaryDirectory() as folder:
             write_rows(f"{folder}/rows", tokens(1).tolist())
@@ -30,7 +36,7 @@ def main(program):
                 [program, "train", "--model_name_or_path", before, "--train_file", f"{folder}/rows.bin",
                  "--block_size", "12", "--validation_split_percentage", "0", "--output_dir", f"{folder}/out",
                  "--max_steps", "1", "--per_device_train_batch_size", "2", "--learning_rate", "0",
-                 "--num_processes", "1"], capture_output=True, text=True)
+                 *(flags or ["--num_processes", "1"])], capture_output=True, text=True)
             if done.returncode:
                 print(f"{name}: {done.stderr[-2000:]}")
                 wrong += 1
@@ -53,4 +59,4 @@ def main(program):
     sys.exit(wrong > 0)
 
 
-main(sys.argv[1])
+main(sys.argv[1], sys.argv[2:])
