@@ -23,7 +23,7 @@ namespace tessera::faces {
 /// Collective where Sharded's functions are. Not thread-safe.
 class Training : public train::StepCore {
  public:
-  /// Moves the module to the world's device, cuts it over the ranks of tp, and divides what is left over those that have
+  /// Moves the module to the world's device, cuts it over the ranks of tp, and divides what is left over those with
   /// other rows, as the configuration says; gradients are means over these. `accumulation`: micro-batches of a step.
   Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
            const train::MakeUpdate& make_update, TrainingRanks ranks);

@@ -19,7 +19,7 @@ using namespace tessera::testing;
 
 constexpr int kSteps = 4;
 constexpr double kRate = 0.01;
-/// Adam's epsilon: large, since the gradient of the key bias is rounding noise only, which Adam's default would turn into
+/// Adam's epsilon: large, since gradients of key biases are mere rounding noise, which Adam's default would turn into
 /// whole steps.
 constexpr double kEpsilon = 1e-3;
 torch::optim::AdamWOptions adam_options() { return torch::optim::AdamWOptions(kRate).weight_decay(0.01).eps(kEpsilon); }

@@ -37,7 +37,7 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
 /// where dp = world_size / (pp x tp x cp), and dp_replicate = dp / dp_shard. Throws InputError with mesh_problem().
 layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_host);
 
-/// What is wrong with this optimizer beside tp_size: its updates mix numbers of a whole matrix, of which a process has a
+/// What is wrong with an optimizer beside tp_size: its updates mix numbers of whole matrices, of which a process has a
 /// part; empty: nothing. `said`: how the user has given it.
 std::string problem_of_optimizer(OptimizerKind optim, const ParallelConfig& parallel,
                                  const std::string& said = "optim");
