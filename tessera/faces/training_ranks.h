@@ -16,7 +16,8 @@ namespace tessera::faces {
 
 /// A setting of the mesh that the faces do not follow, and what serves instead.
 struct RefusedAxis {
-  std::string_view setting, remedy;
+  std::string_view setting;  ///< its name
+  std::string_view remedy;   ///< a clause that ends the message
 };
 /// pp_size, cp_size, ep_size, etp_size: each asks for more than a module and a loss that the caller computes.
 std::span<const RefusedAxis> refused_axes();
