@@ -28,6 +28,7 @@ int plan_calibrate_command(const Arguments& arguments);  ///< tessera plan calib
 int plan_schedule_command(const Arguments& arguments);  ///< tessera plan schedule: a pipeline's order, proved and drawn
 int lr_find_command(const Arguments& arguments);        ///< tessera lr-find: a learning-rate range test
 int top_command(const Arguments& arguments);            ///< tessera top: watches running jobs
+int doctor_command(const Arguments& arguments);         ///< tessera doctor: checks this machine before a job
 
 /// The path of the running program.
 std::string own_program();

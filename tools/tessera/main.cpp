@@ -44,6 +44,7 @@ const std::vector<Row>& commands() {
        "say which ranks work together, and in which order a pipeline works, without starting a job"},
       {"lr-find", lr_find_command, "find a learning rate: a short training whose rate grows"},
       {"top", top_command, "watch the running jobs of this host: speed, memory, communication, who hangs"},
+      {"doctor", doctor_command, "check this machine before a job: limits, memory, disk, clock; each with its remedy"},
       {"env", env_command, "print versions, processor features and backends, for issue reports"},
       {"test", test_command, "check in a few seconds that several processes work together here"},
   };
