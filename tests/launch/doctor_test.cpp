@@ -157,7 +157,7 @@ TEST(Doctor, ReadsAMachineFromItsFiles) {
 }
 
 TEST(Doctor, ReadsRealLimits) {
-  struct rlimit before {};
+  struct rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   struct rlimit low = before;
   low.rlim_cur = 200;
@@ -169,9 +169,7 @@ TEST(Doctor, ReadsRealLimits) {
   EXPECT_EQ(worst(diagnose(r)), Health::failure);
 }
 
-TEST(Doctor, RefusesAFolderThatIsMissing) {
-  EXPECT_THROW(read_machine("/nowhere/at/all", 1), InputError);
-}
+TEST(Doctor, RefusesAFolderThatIsMissing) { EXPECT_THROW(read_machine("/nowhere/at/all", 1), InputError); }
 
 }  // namespace
 }  // namespace tessera::launch

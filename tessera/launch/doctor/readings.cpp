@@ -49,7 +49,7 @@ std::int64_t memory_row(const std::string& root, const std::string& key) {
 }
 
 std::int64_t limit_of(int resource) {
-  struct rlimit limit {};
+  struct rlimit limit{};
   if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
   return static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<std::int64_t>::max()));
 }
@@ -100,8 +100,8 @@ double seconds_of_work() {
     volatile std::uint64_t sum = 1;
     for (int i = 0; i < 2'000'000; ++i) sum = sum * 6364136223846793005U + 1442695040888963407U;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-    best = std::min(best, static_cast<double>(end.tv_sec - begin.tv_sec) +
-                              1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec));
+    best = std::min(
+        best, static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec));
   }
   return best;
 }
@@ -124,7 +124,7 @@ std::vector<double> time_cores() {
 }
 
 void read_disk(Readings& out) {
-  struct statvfs disk {};
+  struct statvfs disk{};
   if (statvfs(out.folder.c_str(), &disk) == 0) {
     out.folder_bytes = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
     if (disk.f_files > 0) out.folder_files = static_cast<std::int64_t>(disk.f_favail);  // some have no inodes
@@ -196,7 +196,7 @@ Readings read_machine(const std::string& folder, int ranks, const std::string& r
   out.address_space = limit_of(RLIMIT_AS);
   out.group_tasks = group_tasks(root);
   const std::string shared = root + "/dev/shm";
-  struct statvfs disk {};
+  struct statvfs disk{};
   if (statvfs(shared.c_str(), &disk) == 0 && access(shared.c_str(), W_OK) == 0)
     out.shared_memory = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
   read_disk(out);

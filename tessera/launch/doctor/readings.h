@@ -27,17 +27,17 @@ struct Readings {
   std::int64_t reserved_huge_pages = 0;     ///< bytes set aside for huge pages and unused
   std::optional<std::int64_t> zone_reclaim;
   std::optional<std::int64_t> overcommit;
-  std::optional<std::int64_t> ports;        ///< in the range of ports that the kernel gives out
+  std::optional<std::int64_t> ports;  ///< in the range of ports that the kernel gives out
   std::int64_t open_files = -1, processes = -1, locked_memory = -1, file_bytes = -1,
-               address_space = -1;          ///< soft limits (ulimit), -1: none
-  std::optional<std::int64_t> group_tasks;  ///< further tasks that the control group allows
+               address_space = -1;            ///< soft limits (ulimit), -1: none
+  std::optional<std::int64_t> group_tasks;    ///< further tasks that the control group allows
   std::optional<std::int64_t> shared_memory;  ///< bytes free in /dev/shm; none: there is no such folder
   std::string folder;                         ///< where the run will write
   bool folder_writable = true;
-  std::int64_t folder_bytes = 0;              ///< free there
-  std::optional<std::int64_t> folder_files;   ///< further files it takes
+  std::int64_t folder_bytes = 0;                 ///< free there
+  std::optional<std::int64_t> folder_files;      ///< further files it takes
   std::optional<double> write_bytes_per_second;  ///< 32 MiB written and synced there
-  bool temporary_writable = true;             ///< TMPDIR, else /tmp
+  bool temporary_writable = true;                ///< TMPDIR, else /tmp
 };
 
 /// Reads this machine in about a second; writes 32 MiB into `folder` and removes them. `root`: where /proc,
