@@ -73,7 +73,10 @@ def fail(why):
 
 
 def output_of(*command):
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        fail(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout
 
 
 def small_set():
