@@ -25,8 +25,8 @@ enum class ExitCode : int {
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ExitCode code = ExitCode::failed)
-      : std::runtime_error(message), code_(code) {}
-  ExitCode exit_code() const noexcept { return code_; }
+      : std::runtime_error(message), code_(code) {}  ///< `message`: as the user reads it; `code`: what main() returns
+  ExitCode exit_code() const noexcept { return code_; }  ///< what the program is to exit with
 
  private:
   ExitCode code_;
@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
 /// The user's configuration, file or argument is at fault: exit code 2, nothing written.
 class InputError : public Error {
  public:
-  explicit InputError(const std::string& message) : Error(message, ExitCode::bad_input) {}
+  explicit InputError(const std::string& message) : Error(message, ExitCode::bad_input) {}  ///< `message` as Error's
 };
 
 namespace detail {

@@ -13,10 +13,10 @@
 
 namespace tessera {
 
-bool path_exists(const std::string& path);
-bool is_directory(const std::string& path);
-std::string path_join(std::string_view folder, std::string_view name);
-std::string absolute_path(const std::string& path);
+bool path_exists(const std::string& path);   ///< also a folder; false as well when it may not be looked at
+bool is_directory(const std::string& path);  ///< follows symbolic links; false when there is none
+std::string path_join(std::string_view folder, std::string_view name);  ///< "a/b"; `name` alone if it begins with /
+std::string absolute_path(const std::string& path);  ///< from the current folder, without "." and ".."; need not exist
 /// The names in a folder, sorted, without "." and "..".
 std::vector<std::string> list_folder(const std::string& path);
 void make_folders(const std::string& path);  ///< mkdir -p
@@ -35,12 +35,12 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& path
 class MappedFile {
  public:
   MappedFile() = default;
-  explicit MappedFile(const std::string& path);
+  explicit MappedFile(const std::string& path);  ///< throws InputError unless a regular file can be mapped there
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
-  std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
-  const std::string& path() const noexcept { return path_; }
+  std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }  ///< live as long as the mapping
+  const std::string& path() const noexcept { return path_; }                    ///< as it was given
 
  private:
   std::string path_;
@@ -51,11 +51,11 @@ class MappedFile {
 /// mkdtemp under TMPDIR; removed with its contents on destruction.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::string& prefix = "tessera");
+  explicit TemporaryFolder(const std::string& prefix = "tessera");  ///< PREFIX.xxxxxx; throws Error when it fails
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const noexcept { return path_; }
+  const std::string& path() const noexcept { return path_; }  ///< without a slash at its end
 
  private:
   std::string path_;

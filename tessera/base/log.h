@@ -8,7 +8,7 @@
 
 namespace tessera::log {
 
-enum class Level { debug, info, warning, error };
+enum class Level { debug, info, warning, error };  ///< in ascending order of importance
 
 /// The prefix of this process's lines. Called once by tessera::init().
 void set_rank(int rank, int world_size);
@@ -19,7 +19,7 @@ void write(Level level, const std::string& text);
 /// While it lives, lines below `level` are dropped: for what every rank does alike and one of them reports.
 class Quiet {
  public:
-  explicit Quiet(Level level);
+  explicit Quiet(Level level);  ///< of the whole process, all threads; a stricter level that holds already stays
   ~Quiet();
   Quiet(const Quiet&) = delete;
   Quiet& operator=(const Quiet&) = delete;
@@ -31,18 +31,18 @@ class Quiet {
 template <class... Parts>
 void debug(const Parts&... parts) {
   write(Level::debug, concat(parts...));
-}
+}  ///< the parts as one line, joined by concat(); here and below
 template <class... Parts>
 void info(const Parts&... parts) {
   write(Level::info, concat(parts...));
-}
+}  ///< the same
 template <class... Parts>
 void warning(const Parts&... parts) {
   write(Level::warning, concat(parts...));
-}
+}  ///< the same
 template <class... Parts>
 void error(const Parts&... parts) {
   write(Level::error, concat(parts...));
-}
+}  ///< the same
 
 }  // namespace tessera::log

@@ -15,13 +15,13 @@ namespace tessera {
 /// Where something was written. line and column count from 1, columns in bytes; line 0 = the file as a whole, < 0: see
 /// file_part.h; no file = made by the program. What came from no file has its variable's or flag's name instead.
 struct SourcePos {
-  enum class Kind : unsigned char { file, environment, flag };
+  enum class Kind : unsigned char { file, environment, flag };  ///< what the name in `file` is the name of
 
-  std::shared_ptr<const std::string> file;
-  int line = 0;
-  int column = 0;
-  Kind kind = Kind::file;
-  std::string str() const;  ///< "ds.json:14:3", "environment NAME", "--flag"
+  std::shared_ptr<const std::string> file;  ///< the file's name as messages print it, shared by all values of the file
+  int line = 0;                             ///< see above
+  int column = 0;                           ///< see above; 0: the line as a whole
+  Kind kind = Kind::file;                   ///< not a file: str() shows no line
+  std::string str() const;                  ///< "ds.json:14:3", "environment NAME", "--flag"
 };
 
 /// Immutable in use: parse it, or build it with the static makers and dump it.
@@ -29,27 +29,27 @@ struct SourcePos {
 /// already, so parsed values may be read by several threads.
 class Value {
  public:
-  enum class Kind { null, boolean, integer, real, string, array, object };
-  using Member = std::pair<std::string, Value>;
+  enum class Kind { null, boolean, integer, real, string, array, object };  ///< real: no int64, or written so
+  using Member = std::pair<std::string, Value>;                             ///< name and value
 
   Value() = default;
-  static Value of(bool v);
-  static Value of(std::int64_t v);
-  static Value of(int v) { return of(static_cast<std::int64_t>(v)); }
-  static Value of(double v);
-  static Value of(std::string v);
-  static Value of(const char* v) { return of(std::string(v)); }
-  static Value make_array(std::vector<Value> items = {});
-  static Value make_object(std::vector<Member> members = {});
+  static Value of(bool v);                                             ///< true or false
+  static Value of(std::int64_t v);                                     ///< a number that is dumped without a point
+  static Value of(int v) { return of(static_cast<std::int64_t>(v)); }  ///< the same
+  static Value of(double v);                                           ///< a real number, also when it has no fraction
+  static Value of(std::string v);                                      ///< UTF-8 text
+  static Value of(const char* v) { return of(std::string(v)); }        ///< the same
+  static Value make_array(std::vector<Value> items = {});              ///< in this order; more by push_back()
+  static Value make_object(std::vector<Member> members = {});          ///< in this order; the names must differ
 
-  Kind kind() const noexcept { return kind_; }
-  const SourcePos& where() const noexcept { return pos_; }
-  void set_where(SourcePos pos) { pos_ = std::move(pos); }
-  bool is_null() const noexcept { return kind_ == Kind::null; }
-  bool is_number() const noexcept { return kind_ == Kind::integer || kind_ == Kind::real; }
-  bool is_string() const noexcept { return kind_ == Kind::string; }
-  bool is_array() const noexcept { return kind_ == Kind::array; }
-  bool is_object() const noexcept { return kind_ == Kind::object; }
+  Kind kind() const noexcept { return kind_; }                   ///< which of the typed accessors below will do
+  const SourcePos& where() const noexcept { return pos_; }       ///< of its first character, for messages
+  void set_where(SourcePos pos) { pos_ = std::move(pos); }       ///< for values that the program made of others
+  bool is_null() const noexcept { return kind_ == Kind::null; }  ///< also a Value() that was never set
+  bool is_number() const noexcept { return kind_ == Kind::integer || kind_ == Kind::real; }  ///< integer or real
+  bool is_string() const noexcept { return kind_ == Kind::string; }                          ///< as_string() will do
+  bool is_array() const noexcept { return kind_ == Kind::array; }                            ///< items() will do
+  bool is_object() const noexcept { return kind_ == Kind::object; }  ///< members(), find(), at() will do
 
   /// Typed access; another kind throws InputError "file:line:column: expected an integer, found a string".
   bool as_bool() const;

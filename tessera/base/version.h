@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-inline constexpr int version_major = 0;
-inline constexpr int version_minor = 1;
-inline constexpr int version_patch = 0;
+inline constexpr int version_major = 0;  ///< before 1.0: 0
+inline constexpr int version_minor = 1;  ///< changes with every public name, until 1.0
+inline constexpr int version_patch = 0;  ///< changes when no public name does
 
 }  // namespace tessera

@@ -22,13 +22,13 @@ namespace tessera {
 
 /// Another system's word for one of ours.
 struct Synonym {
-  std::string_view theirs, ours;
+  std::string_view theirs, ours;  ///< `theirs` in lower case; `ours` is in the table of words
 };
 
 /// The words of one enumeration: words[i] is what people write for the enumerator of value i.
 struct WordTable {
-  std::vector<std::string> words;
-  std::vector<Synonym> synonyms = {};
+  std::vector<std::string> words;      ///< by value, in lower case; messages and help list them
+  std::vector<Synonym> synonyms = {};  ///< read like words, never printed
 
   /// The value of a word or synonym, in any case (accelerate writes FULL_SHARD, Hugging Face full_shard).
   std::optional<unsigned char> find(std::string_view text) const;
@@ -37,22 +37,22 @@ struct WordTable {
 template <class E>
 concept Worded = std::is_enum_v<E> && sizeof(E) == 1 && requires(E value) {
   { words_of(value) } -> std::same_as<const WordTable&>;
-};
+};  ///< an enumeration of one byte, its values 0, 1, 2 ..., for which words_of() has the table
 
 template <Worded E>
 const std::string& word_of(E value) {
   return words_of(value).words[static_cast<std::size_t>(value)];
-}
+}  ///< the word that stands for it; `value` must be an enumerator
 
 template <Worded E>
 std::optional<E> parse_word(std::string_view text) {
   const auto value = words_of(E{}).find(text);
   return value ? std::optional(static_cast<E>(*value)) : std::nullopt;
-}
+}  ///< empty for an unknown word; synonyms and any case are read
 
 template <Worded E>
 std::ostream& operator<<(std::ostream& out, E value) {
   return out << word_of(value);
-}
+}  ///< prints word_of(value)
 
 }  // namespace tessera

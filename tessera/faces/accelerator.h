@@ -68,9 +68,9 @@ struct AcceleratorOptions {
 
 /// One of this library's optimizers (optim/by_name.h), fused over shards.
 struct OptimizerSettings {
-  std::string name = "adamw";
-  double lr = 1e-3, weight_decay = 0;
-  std::string arguments = {};  ///< "beta2=0.95,eps=1e-6"
+  std::string name = "adamw";          ///< a word of --optim
+  double lr = 1e-3, weight_decay = 0;  ///< the decay is that of all parameters, biases and norms included
+  std::string arguments = {};          ///< "beta2=0.95,eps=1e-6"
 };
 
 /// accelerate.utils.set_seed: seeds LibTorch's generators of all devices; device_specific: each process another one,
@@ -84,8 +84,8 @@ enum class DistributedType { no, multi_cpu, multi_gpu, fsdp, deepspeed };
 class Stateful {
  public:
   virtual ~Stateful() = default;
-  virtual Value state() const = 0;
-  virtual void load_state(const Value& state) = 0;
+  virtual Value state() const = 0;                  ///< called on every rank by save_state(); rank 0's is written
+  virtual void load_state(const Value& state) = 0;  ///< what state() gave, read from the folder; called on every rank
 };
 
 /// Accelerate's face: prepares a module, optimizers and loaders for the ranks of the job; the loop stays yours.

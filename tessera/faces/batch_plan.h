@@ -12,8 +12,8 @@ namespace tessera::faces {
 struct BatchPlan {
   std::int64_t rows = 0;        ///< how many the data set has
   std::int64_t batch_size = 1;  ///< rows of one rank; with split_batches: those of all ranks together
-  std::int64_t ranks = 1;
-  bool drop_last = false;  ///< rows that do not fill a batch on every rank are left out
+  std::int64_t ranks = 1;       ///< that share the rows
+  bool drop_last = false;       ///< rows that do not fill a batch on every rank are left out
   bool even_batches =
       true;  ///< every rank gets as many full batches: the last round is filled up from the start of the pass
   bool split_batches = false;  ///< a batch is cut in `ranks` equal parts (ranks must divide batch_size), instead of

@@ -91,16 +91,18 @@ class EngineHandle {
 /// The optimizer that initialize() gives back: it is asked and zeroed, the engine steps it.
 class EngineOptimizer : public EngineHandle {
  public:
+  /// The engine makes it, and is not kept alive by it.
   explicit EngineOptimizer(std::weak_ptr<Training> training) : EngineHandle(std::move(training)) {}
   std::vector<double> learning_rates() const { return training().update().learning_rates(); }  ///< one for each group
   std::int64_t steps() const { return training().update().steps(); }  ///< steps that were taken, not skipped
-  double loss_scale() const { return training().loss_factor(); }
-  void zero_grad() { training().zero_grad(); }
+  double loss_scale() const { return training().loss_factor(); }  ///< with fp16: losses are multiplied by it; else 1
+  void zero_grad() { training().zero_grad(); }                    ///< as DeepSpeedEngine::zero_grad()
 };
 
 /// The schedule of the learning rate that initialize() gives back: the engine steps it.
 class EngineScheduler : public EngineHandle {
  public:
+  /// The engine makes it, and is not kept alive by it. `exists`: the configuration or the options name a schedule.
   EngineScheduler(std::weak_ptr<Training> training, bool exists) : EngineHandle(std::move(training)), exists_(exists) {}
   /// False: neither JSON nor options name a schedule (None in Python).
   explicit operator bool() const { return exists_; }
@@ -114,6 +116,7 @@ class EngineScheduler : public EngineHandle {
 /// All of an engine but the module's type. Methods have DeepSpeed's names and meaning. Collective where Sharded's are.
 class DeepSpeedEngine {
  public:
+  /// What initialize() does, for a module whose type is not known here.
   DeepSpeedEngine(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options);
   DeepSpeedEngine(DeepSpeedEngine&&) = default;
   DeepSpeedEngine& operator=(DeepSpeedEngine&&) = default;
@@ -144,7 +147,7 @@ class DeepSpeedEngine {
   /// gradients at once, and for a second one inside; step() throws while one lives.
   class NoSync {
    public:
-    explicit NoSync(DeepSpeedEngine& engine);
+    explicit NoSync(DeepSpeedEngine& engine);  ///< throws as said above
     ~NoSync();
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
@@ -154,29 +157,33 @@ class DeepSpeedEngine {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
+  /// Rows of a step, over all ranks.
   std::int64_t train_batch_size() const {
     return train_micro_batch_size_per_gpu() * gradient_accumulation_steps() * dp_world_size();
   }
+  /// Rows of a micro-batch of one rank.
   std::int64_t train_micro_batch_size_per_gpu() const {
     return training().config().optimization.per_device_train_batch_size;
   }
-  std::int64_t gradient_accumulation_steps() const { return training().accumulation(); }
-  double gradient_clipping() const { return training().config().optimization.max_grad_norm; }
-  int zero_optimization_stage() const;  ///< 0 to 3
-  int local_rank() const { return world().local_rank(); }
-  int global_rank() const { return training().all().rank(); }
-  int world_size() const { return training().all().size(); }
-  c10::Device device() const { return training().group().device(); }
-  int dp_world_size() const { return training().group().size(); }
-  bool fp16_enabled() const { return training().config().optimization.fp16; }
-  bool bfloat16_enabled() const { return training().config().optimization.bf16; }
+  std::int64_t gradient_accumulation_steps() const { return training().accumulation(); }  ///< micro-batches of a step
+  double gradient_clipping() const { return training().config().optimization.max_grad_norm; }  ///< 0: no clipping
+  int zero_optimization_stage() const;                                                         ///< 0 to 3
+  int local_rank() const { return world().local_rank(); }             ///< among the ranks of this host
+  int global_rank() const { return training().all().rank(); }         ///< among those that train the module together
+  int world_size() const { return training().all().size(); }          ///< all that train the module together
+  c10::Device device() const { return training().group().device(); }  ///< where the module is
+  int dp_world_size() const { return training().group().size(); }     ///< ranks that have other rows
+  bool fp16_enabled() const { return training().config().optimization.fp16; }      ///< float16, with a loss scale
+  bool bfloat16_enabled() const { return training().config().optimization.bf16; }  ///< bfloat16
 
   std::int64_t global_steps() const { return global_steps_; }  ///< steps done, the skipped ones included
+  /// fp16 gradients overflowed; of all steps
   std::int64_t skipped_steps() const { return training().skipped_steps(); }
   std::int64_t micro_steps() const { return micro_steps_; }  ///< calls of step()
   bool was_step_applied() const { return applied_; }  ///< by the last step(): false off the boundary and on overflow
   std::vector<double> get_lr() const { return training().update().learning_rates(); }  ///< one for each parameter group
   double get_global_grad_norm() const { return grad_norm_; }  ///< the norm of the last step, before clipping
+  /// What losses are multiplied by in fp16; else 1.
   double loss_scale() const { return training().loss_scale() ? training().loss_scale()->scale() : 1; }
 
   /// This rank's share of the data: micro-batches of train_micro_batch_size_per_gpu() rows, as many on every rank.
@@ -187,14 +194,14 @@ class DeepSpeedEngine {
   std::string save_checkpoint(const std::string& folder, const std::string& tag = "",
                               const Value& client_state = Value::make_object());
   struct Loaded {
-    std::string path;
-    Value client_state;
+    std::string path;    ///< the folder that was read
+    Value client_state;  ///< what save_checkpoint() was given
   };
   /// TAG empty: what FOLDER/latest names; there is none: nullopt, with a warning. The number of ranks and the ZeRO
   /// stage may differ from those that saved. All ranks call it.
   struct LoadOptions {
     bool load_optimizer_states = true;  ///< and schedule, loss scale, counts of steps
-    bool load_random_states = true;
+    bool load_random_states = true;     ///< continues with those of the checkpoint
   };
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag, const LoadOptions& options);
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag = "") {
@@ -239,6 +246,7 @@ class DeepSpeedEngine {
 template <class M>
 class Engine : public faces::DeepSpeedEngine {
  public:
+  /// initialize() makes it; throws what it throws. Collective.
   Engine(std::shared_ptr<M> module, const InitializeOptions& options)
       : DeepSpeedEngine(module, options), module_(std::move(module)) {}
 

@@ -20,7 +20,7 @@ namespace tessera {
 
 /// Rows that can be asked for by number: a map-style data set.
 struct RowSource {
-  std::int64_t rows = 0;
+  std::int64_t rows = 0;  ///< how many there are
   /// Tensors of a batch, the rows along dimension 0, in the order asked for; numbers in [0, rows).
   std::function<std::vector<at::Tensor>(const std::vector<std::int64_t>& rows)> read;
 };
@@ -29,10 +29,10 @@ RowSource tensor_rows(std::vector<at::Tensor> tensors);
 
 /// The arguments of torch.utils.data.DataLoader, by their names there.
 struct LoaderOptions {
-  std::int64_t batch_size = 8;
-  bool shuffle = false;  ///< another permutation each epoch, keyed by (seed, epoch): the same on every rank
-  std::uint64_t seed = 42;
-  bool drop_last = false;
+  std::int64_t batch_size = 8;  ///< rows of one rank; with split_batches of all ranks together
+  bool shuffle = false;         ///< another permutation each epoch, keyed by (seed, epoch): the same on every rank
+  std::uint64_t seed = 42;      ///< of the permutations of `shuffle`
+  bool drop_last = false;       ///< leaves out the rows at the end that do not fill a batch on every rank
 };
 
 namespace faces {
@@ -65,7 +65,7 @@ class DataLoader {
              std::shared_ptr<faces::LoaderGroup> group = {});
 
   std::int64_t size() const { return batches(plan()) - skip_; }  ///< batches of a pass, on this rank
-  std::int64_t rows() const { return source_.rows; }
+  std::int64_t rows() const { return source_.rows; }             ///< of the data, over all ranks
   /// The order of the next pass.
   void set_epoch(std::int64_t epoch) { state_->epoch = epoch; }
   const faces::LoaderState& state() const { return *state_; }
@@ -85,10 +85,11 @@ class DataLoader {
     using reference = const value_type&;
 
     Iterator() = default;
-    reference operator*() const { return batch_; }
-    pointer operator->() const { return &batch_; }
-    Iterator& operator++();
-    void operator++(int) { ++*this; }
+    reference operator*() const { return batch_; }  ///< the tensors of this rank's batch, on its device
+    pointer operator->() const { return &batch_; }  ///< the same
+    Iterator& operator++();                         ///< reads the next batch; throws what RowSource::read throws
+    void operator++(int) { ++*this; }               ///< the same, and gives no copy back
+    /// Both are at the end, or both go through one loader.
     bool operator==(const Iterator& other) const { return loader_ == other.loader_; }
 
    private:
@@ -105,8 +106,8 @@ class DataLoader {
   Iterator begin() { return Iterator(this); }
   Iterator end() { return {}; }
 
-  const RowSource& source() const { return source_; }
-  const LoaderOptions& options() const { return options_; }
+  const RowSource& source() const { return source_; }        ///< the data as given, before they are divided over ranks
+  const LoaderOptions& options() const { return options_; }  ///< as given to the constructor
 
  private:
   faces::BatchPlan plan() const;  // for a pass that begins now

@@ -64,9 +64,9 @@ auto loss_of(Function function) {
 
 /// Where a training is, as callbacks see it (transformers' TrainerState).
 struct TrainerState {
-  std::int64_t global_step = 0, max_steps = 0;
-  double epoch = 0, num_train_epochs = 0;
-  std::vector<Value> log_history;  ///< as in trainer_state.json
+  std::int64_t global_step = 0, max_steps = 0;  ///< optimizer steps done, and at the end of the run
+  double epoch = 0, num_train_epochs = 0;       ///< passes over the data done (a fraction), and at the end of the run
+  std::vector<Value> log_history;               ///< as in trainer_state.json
   // Of the evaluations so far, when a best model is asked for:
   std::optional<double> best_metric = {};
   std::int64_t best_global_step = -1;
@@ -76,6 +76,7 @@ struct TrainerState {
 
 /// What callbacks may ask for, on every rank alike; the Trainer clears it when it has done so.
 struct TrainerControl {
+  /// Training ends after this step; or what the plan may not want yet is done after it.
   bool should_training_stop = false, should_log = false, should_evaluate = false, should_save = false;
 };
 
@@ -83,11 +84,12 @@ struct TrainerControl {
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
-  virtual void on_train_begin(const TrainerState&, TrainerControl&) {}
-  virtual void on_step_begin(const TrainerState&, TrainerControl&) {}
-  virtual void on_step_end(const TrainerState&, TrainerControl&) {}
-  virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}
-  virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}
+  virtual void on_train_begin(const TrainerState&, TrainerControl&) {}  ///< when a checkpoint to resume is read
+  virtual void on_step_begin(const TrainerState&, TrainerControl&) {}   ///< before its first forward pass
+  virtual void on_step_end(const TrainerState&, TrainerControl&) {}   ///< after the update: global_step counts the step
+  virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}  ///< after on_step_end() of a pass's last step
+  virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}  ///< of the log line, "epoch" too
+  /// what evaluate() returns
   virtual void on_evaluate(const TrainerState&, TrainerControl&, const Metrics& metrics) {}
   /// The checkpoint is there. With --async_save that is some steps after it was due: global_step and epoch are the
   /// checkpoint's.
@@ -97,9 +99,9 @@ class TrainerCallback {
 
 /// What a Trainer needs, by the names of transformers' arguments.
 struct TrainerOptions {
-  std::shared_ptr<torch::nn::Module> model;
-  TrainingArguments arguments = TrainingArguments();
-  LossFunction loss;
+  std::shared_ptr<torch::nn::Module> model;           ///< must be given; is trained in place
+  TrainingArguments arguments = TrainingArguments();  ///< the default: what the environment says
+  LossFunction loss;                                  ///< must be given, also where `labels` and `outputs` replace it
   /// [rows, ...] of a batch, for predict(), compute_metrics and label_smoothing_factor.
   std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)> outputs = {};
   /// With --label_smoothing_factor the smoothed cross-entropy of `outputs` [..., classes] and these labels [...] takes
@@ -120,9 +122,9 @@ struct TrainerOptions {
 
 /// What train() gives back.
 struct TrainOutput {
-  std::int64_t global_step = 0;
-  double training_loss = 0;  ///< mean over the steps of this call
-  Metrics metrics;           ///< train_runtime, train_samples_per_second, train_steps_per_second, train_loss, epoch
+  std::int64_t global_step = 0;  ///< of the whole run, steps before a resume included
+  double training_loss = 0;      ///< mean over the steps of this call
+  Metrics metrics;               ///< train_runtime, train_samples_per_second, train_steps_per_second, train_loss, epoch
 };
 /// What predict() gives back.
 struct PredictionOutput {
@@ -151,10 +153,11 @@ class Trainer {
   /// FOLDER/model.safetensors with whole weights; empty: --output_dir.
   void save_model(const std::string& folder = "");
 
+  /// It is called after those that are there already.
   void add_callback(std::shared_ptr<TrainerCallback> callback) { options_.callbacks.push_back(std::move(callback)); }
   bool is_fsdp_enabled() const;       ///< by --fsdp or the strategies that it names
   bool is_deepspeed_enabled() const;  ///< by --deepspeed or --zero_stage
-  bool is_world_process_zero() const { return state_.is_world_process_zero; }
+  bool is_world_process_zero() const { return state_.is_world_process_zero; }  ///< rank 0, which writes the log
   /// Sets the setting save_state_dict_type: FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT, or its own words
   /// (full, sharded, local). Throws InputError for others. Checkpoints from now on: with full, rank 0 writes whole
   /// tensors as the others send their parts, and the step goes on when it has; otherwise (the default) every rank

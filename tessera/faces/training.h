@@ -28,7 +28,7 @@ class Training : public train::StepCore {
   Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
            const train::MakeUpdate& make_update, TrainingRanks ranks);
 
-  const RunConfig& config() const { return config_; }
+  const RunConfig& config() const { return config_; }       ///< as given, with logical_shards filled in
   const comm::Group& group() const { return ranks_.data; }  ///< the ranks that have other rows
   const comm::Group& all() const { return ranks_.all; }     ///< all that train the module together
   /// Gives the module its whole parameters back (Sharded::restore, TensorParallel::restore). Collective.

@@ -64,7 +64,7 @@ class Ddp {
   /// sum.
   class NoSync {
    public:
-    explicit NoSync(Ddp& ddp);
+    explicit NoSync(Ddp& ddp);  ///< throws InputError with logical_shards
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 

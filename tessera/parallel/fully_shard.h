@@ -60,8 +60,8 @@ struct ShardingOptions {
   /// that names the unit.
   bool data_dependent = false;
 
-  bool forward_prefetch = true;
-  layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;
+  bool forward_prefetch = true;  ///< the next unit is gathered while this one computes (order: the last forward's)
+  layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;  ///< when backward gathers the next one
   bool limit_all_gathers = true;  ///< at most one unit is gathered ahead; false: three
   std::optional<bool> reshard_after_forward =
       {};                                      ///< empty: the strategy's; (an int in other systems: shard_group_size)
@@ -70,9 +70,9 @@ struct ShardingOptions {
   std::int64_t persistence_threshold = 0;      ///< parameters of at most so many elements stay whole between steps
   double first_bucket_mb = 1, bucket_mb = 25;  ///< MiB; DDP, ZeRO-1, ZeRO-2
 
-  bool sync_module_states = true;  ///< rank 0's parameters and buffers for everyone, at construction
-  bool broadcast_buffers = true;   ///< rank 0's buffers for everyone after each reduction (as Ddp)
-  Offload offload = Offload::none;
+  bool sync_module_states = true;   ///< rank 0's parameters and buffers for everyone, at construction
+  bool broadcast_buffers = true;    ///< rank 0's buffers for everyone after each reduction (as Ddp)
+  Offload offload = Offload::none;  ///< what lies in files (on the CPU) instead of memory
   std::string offload_folder = {};  ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
   std::shared_ptr<parallel::Compression> compression = {};  ///< for gradients on the wire; nullptr: none
   bool check_finite =
@@ -98,7 +98,7 @@ struct ShardingOptions {
   /// backward runs, by its own messages only: take a World::split() that nobody else sends over. The reduction must be
   /// a sum (of losses that are divided by the number of all ranks), neither compressed nor in fixed order.
   struct SharedBeyond {
-    comm::Group ranks = {};
+    comm::Group ranks = {};                                 ///< may be empty: nothing is shared beyond
     std::function<bool(const std::string& name)> has = {};  ///< is asked for every parameter of the module
   };
   SharedBeyond shared_beyond = {};
@@ -106,16 +106,18 @@ struct ShardingOptions {
   bool reshard_alone = false;  ///< do everything also on one rank (to measure it)
 };
 
+/// For ShardingOptions::wrap: modules of these classes, by C++ or Hugging Face's names, become units.
 inline layout::WrapPolicy by_class(std::vector<std::string> classes) {
   return {.kind = layout::WrapPolicy::Kind::by_class, .classes = std::move(classes)};
 }
+/// For ShardingOptions::wrap: a module becomes one that holds so many elements which no unit inside it took.
 inline layout::WrapPolicy by_size(std::int64_t min_num_params) {
   return {.kind = layout::WrapPolicy::Kind::by_size, .min_num_params = min_num_params};
 }
 
 /// This rank's part of one parameter.
 struct ShardedParameter {
-  std::string name;
+  std::string name;                 ///< as the module's named_parameters() has it
   std::vector<std::int64_t> shape;  ///< shape of the whole parameter
   std::int64_t begin = 0;           ///< the part is elements [begin, begin + local.numel()) of the flattened parameter
   at::Tensor local;                 ///< 1-D leaf (the module's own parameter where nothing is sharded); grad(): reduced
@@ -124,27 +126,28 @@ struct ShardedParameter {
 
 /// Bytes on this rank, by what they are for.
 struct ShardingMemory {
-  std::int64_t shards = 0;     ///< parameters that stay
-  std::int64_t gradients = 0;  ///< gradient shards (or whole gradients that stay)
-  std::int64_t whole = 0;      ///< gathered parameters now
-  std::int64_t whole_peak = 0;
-  std::int64_t flat_gradients = 0;  ///< gradients on their way now
-  std::int64_t flat_gradients_peak = 0;
-  std::int64_t pool = 0;  ///< buffers kept for reuse
-  std::int64_t offloaded = 0;
+  std::int64_t shards = 0;               ///< parameters that stay
+  std::int64_t gradients = 0;            ///< gradient shards (or whole gradients that stay)
+  std::int64_t whole = 0;                ///< gathered parameters now
+  std::int64_t whole_peak = 0;           ///< the most that was gathered at one time, so far
+  std::int64_t flat_gradients = 0;       ///< gradients on their way now
+  std::int64_t flat_gradients_peak = 0;  ///< the most that was on its way at one time, so far
+  std::int64_t pool = 0;                 ///< buffers kept for reuse
+  std::int64_t offloaded = 0;            ///< put into files so far: shards, optimizer states (Offload)
 };
 
 /// One row of the table at start.
 struct ShardingUnit {
-  std::string name;
-  std::vector<std::string> parameters = {};
-  std::int64_t numel = 0;          ///< without padding
-  std::int64_t padded = 0;         ///< with
-  std::int64_t shard_bytes = 0;    ///< that stay on this rank
-  std::int64_t present_bytes = 0;  ///< whole
-  std::string prefetch = {};       ///< the unit gathered while this one computes; "" when not known yet
+  std::string name;  ///< path of the module, "root" or "small parameters"; of ZeRO-1 and ZeRO-2 "bucket N"
+  std::vector<std::string> parameters = {};  ///< names, in the order in which they lie in the unit
+  std::int64_t numel = 0;                    ///< without padding
+  std::int64_t padded = 0;                   ///< with
+  std::int64_t shard_bytes = 0;              ///< that stay on this rank
+  std::int64_t present_bytes = 0;            ///< whole
+  std::string prefetch = {};                 ///< the unit gathered while this one computes; "" when not known yet
 };
 
+/// The engine around one module, from construction to restore(). One backward at a time.
 class Sharded {
  public:
   /// Collective. Throws Error when ranks' modules differ; InputError for options that do not fit. The module must
@@ -168,12 +171,12 @@ class Sharded {
   /// Sums over the ranks that hold different parts: for optimizers with per-parameter norms.
   optim::SumOverShards sum_over_shards() const;
 
-  void zero_grad();
+  void zero_grad();  ///< makes every gradient undefined, those kept by paused backwards, too
   /// While the guard lives, DDP and ZeRO-1 accumulate locally; ZeRO-2, ZeRO-3 and FSDP reduce every backward into the
   /// shards' sums anyway (no rank holds whole gradients), so it does nothing for them.
   class NoSync {
    public:
-    explicit NoSync(Sharded& sharded);
+    explicit NoSync(Sharded& sharded);  ///< throws InputError with logical_shards
     ~NoSync();
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
@@ -187,7 +190,7 @@ class Sharded {
   /// ones meanwhile), and one may reach any part of the module: the passes of a pipeline's batch. reduce() after it.
   class WholeBatch {
    public:
-    explicit WholeBatch(Sharded& sharded);
+    explicit WholeBatch(Sharded& sharded);  ///< throws InputError with logical_shards
     ~WholeBatch();
     WholeBatch(const WholeBatch&) = delete;
     WholeBatch& operator=(const WholeBatch&) = delete;
@@ -213,11 +216,11 @@ class Sharded {
   /// all ranks make the same change, each keeps its own part. Collective at both ends.
   struct UnshardedOptions {
     std::vector<std::string> names = {};  ///< the parameters to read; empty: all
-    bool write_back = false;
+    bool write_back = false;              ///< changes go into the shards at the end; false: changing them throws
   };
   class Unsharded {
    public:
-    Unsharded(Sharded& sharded, const UnshardedOptions& options);
+    Unsharded(Sharded& sharded, const UnshardedOptions& options);  ///< throws InputError for unknown names
     ~Unsharded();
     Unsharded(const Unsharded&) = delete;
     Unsharded& operator=(const Unsharded&) = delete;
@@ -263,7 +266,7 @@ class Sharded {
   /// Throws Error naming the first parameter and rank whose bits differ between copies. Collective.
   void check_replicas() const;
 
-  std::vector<ShardingUnit> units() const;
+  std::vector<ShardingUnit> units() const;  ///< the root's first; empty where nothing is divided (DDP, one rank)
   /// Names of the parameters that are reduced together, in the order of reduction (it follows the first backward).
   std::vector<std::vector<std::string>> buckets() const;
   ShardingMemory memory() const;

@@ -44,9 +44,9 @@ struct TensorParallelOptions {
 
 /// A parameter of which this rank holds a part.
 struct TensorParallelParameter {
-  std::string name;
-  at::Tensor parameter;  ///< the module's own, with the part as its value
-  layout::TensorPart part;
+  std::string name;         ///< as the module's named_parameters() has it
+  at::Tensor parameter;     ///< the module's own, with the part as its value
+  layout::TensorPart part;  ///< which elements of the whole parameter it is
 };
 
 /// A module whose parameters are cut over the ranks of tp, from now until restore().
@@ -60,7 +60,7 @@ class TensorParallel {
   TensorParallel(TensorParallel&&) noexcept;
   ~TensorParallel();  ///< the parameters stay cut
 
-  const TensorParallelOptions& options() const;
+  const TensorParallelOptions& options() const;  ///< as given to the constructor
   /// In the order of registration, tied ones once; whole ones are left out.
   const std::vector<TensorParallelParameter>& parameters() const;
   /// Gives the module its whole parameters back, without gradients. Collective; after a sharding engine has given back
