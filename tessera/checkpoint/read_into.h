@@ -25,7 +25,7 @@ format::SafetensorsFolder open_hf_weights(const std::string& folder);
 class PieceReader {
  public:
   explicit PieceReader(const format::SafetensorsFile& file, std::shared_ptr<format::ReadSums> sums = {})
-      : PieceReader(file.path(), file.data_begin(), std::move(sums)) {}
+      : PieceReader(file.path(), file.data_begin(), std::move(sums)) {}  ///< reads the header's checked file again
   /// A safetensors file whose header was checked. Throws Error when it cannot be opened again.
   PieceReader(const std::string& path, std::uint64_t data_begin, std::shared_ptr<format::ReadSums> sums = {});
 
@@ -41,8 +41,8 @@ class PieceReader {
 
 /// One tensor of a folder and where it goes: a contiguous CPU tensor of the same shape, or a view that is contiguous.
 struct Placement {
-  const format::SafetensorsFolder::Stored* stored;
-  at::Tensor target;
+  const format::SafetensorsFolder::Stored* stored;  ///< one of the folder's tensors
+  at::Tensor target;                                ///< is filled in place, converted to its type
 };
 
 /// Reads them all, in pieces of 4 MiB on as many threads as LibTorch uses. Where the file's type is the target's, bytes

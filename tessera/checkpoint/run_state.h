@@ -14,7 +14,7 @@ namespace tessera::checkpoint {
 
 /// State of fp16's loss scale (optim/loss_scale.h).
 struct LossScaleState {
-  double scale = 0;
+  double scale = 0;                ///< what losses are multiplied by
   std::int64_t good_steps = 0;     ///< since the last bad one, or (GradScaler's way) since the scale last changed
   std::int64_t skipped_steps = 0;  ///< counted over the whole run
   std::int64_t hysteresis = 0;     ///< what is left of it; 0: all
@@ -22,25 +22,25 @@ struct LossScaleState {
 
 /// Where the optimizer of one model stands.
 struct ModelState {
-  std::int64_t optimizer_steps = 0;
-  std::int64_t schedule_steps = 0;  ///< how many steps the learning rate's schedule has taken
-  Value schedule = {};              ///< the state of a schedule that has one (reduce_lr_on_plateau), else null
-  std::optional<LossScaleState> loss_scale = {};
+  std::int64_t optimizer_steps = 0;  ///< updates made; those that were skipped do not count
+  std::int64_t schedule_steps = 0;   ///< how many steps the learning rate's schedule has taken
+  Value schedule = {};               ///< the state of a schedule that has one (reduce_lr_on_plateau), else null
+  std::optional<LossScaleState> loss_scale = {};  ///< empty: not in fp16
   std::int64_t torch_scheduler_steps = 0;  ///< those of a scheduler of torch::optim, which has no state of its own
 };
 
 /// The ranks that trained, for people and tools; any number of ranks and any strategy resumes.
 struct Mesh {
-  std::int64_t ranks = 1;
-  std::string strategy = {};  ///< a word of layout/strategy.h
-  std::int64_t shard_ranks = 1, replicate_ranks = 1;
+  std::int64_t ranks = 1;                             ///< all that trained together
+  std::string strategy = {};                          ///< a word of layout/strategy.h
+  std::int64_t shard_ranks = 1, replicate_ranks = 1;  ///< S and R: those that divide a copy, and copies
 };
 
 /// What resumes a run besides the weights and the optimizer's tensors.
 struct RunState {
   std::int64_t step = 0;     ///< optimizer steps done
   std::int64_t samples = 0;  ///< blocks consumed: the data position
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;    ///< the run's --seed, on which all random numbers depend
   Value stream = {};  ///< where the stream of --streaming goes on (data/stream/row_stream.h); null: there was none
   std::vector<ModelState> models = {ModelState()};  ///< at least one; Accelerator may have several
   bool model_only = false;  ///< only what a model user needs is written; such a checkpoint cannot be resumed

@@ -18,15 +18,16 @@ namespace tessera::checkpoint {
 
 /// How long the parts of writing took, in seconds.
 struct WriteTimes {
-  double write = 0;  ///< write and fsync
-  double read_back = 0;
+  double write = 0;      ///< write and fsync
+  double read_back = 0;  ///< reading back and comparing
 };
 
+/// The file from its list of tensors to checked bytes on the disk. One thread at a time.
 class ShardFile {
  public:
   /// Tensors [begin, end) of the file.
   struct Tensors {
-    std::size_t begin = 0, end = 0;
+    std::size_t begin = 0, end = 0;  ///< indices into tensors()
   };
 
   /// Bytes that the image of such a file takes in memory (a multiple of io_alignment).
@@ -51,11 +52,11 @@ class ShardFile {
   /// infinities or NaN in `finite` (naming the first that holds any).
   format::ManifestFile write(const std::string& folder, Tensors finite, const std::atomic<bool>& cancelled);
 
-  const std::string& name() const { return name_; }
-  std::size_t bytes() const { return size_; }  ///< size of the whole file
-  bool full() const { return filled_ == size_; }
-  const std::vector<format::TensorSpec>& tensors() const { return tensors_; }
-  const WriteTimes& times() const { return times_; }
+  const std::string& name() const { return name_; }                            ///< inside the folder
+  std::size_t bytes() const { return size_; }                                  ///< size of the whole file
+  bool full() const { return filled_ == size_; }                               ///< all elements have been appended
+  const std::vector<format::TensorSpec>& tensors() const { return tensors_; }  ///< in the order of the file
+  const WriteTimes& times() const { return times_; }                           ///< what write() took
 
  private:
   void begin(const std::string& front);

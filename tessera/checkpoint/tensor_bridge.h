@@ -14,7 +14,7 @@
 
 namespace tessera::checkpoint {
 
-at::ScalarType scalar_type(format::DType dtype);
+at::ScalarType scalar_type(format::DType dtype);  ///< throws Error where LibTorch has none
 /// Throws Error naming the type when safetensors (or our reader of it) has none for it, e.g. complex or quantised ones.
 format::DType dtype_of(at::ScalarType type);
 

@@ -29,8 +29,8 @@ class Pending;  // what a backend returns for a started collective: backend.h
 /// A started collective. Copyable handle; the tensors it works on are kept alive until it is done.
 class Work {
  public:
-  Work() = default;  ///< already done
-  explicit Work(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}
+  Work() = default;                                                                  ///< already done
+  explicit Work(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}  ///< nullptr: already done
   /// Blocks until the result is in the output tensor. A failure (peer died, timeout, mismatch) throws tessera::Error
   /// that names the collective, the group and the rank. Waiting twice is fine. CUDA: the result is ordered on the
   /// current stream.
@@ -53,19 +53,19 @@ class Work {
 class Group {
  public:
   Group() = default;
-  explicit Group(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit Group(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}  ///< nullptr: the empty Group
 
   /// Uses a process group that the caller already has (LibTorch applications); its accelerator backend if it has one.
   /// It is kept alive by the Group, and the caller must not start collectives on it in another order than other ranks.
   static Group adopt(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::string& name = "adopted");
 
-  explicit operator bool() const { return backend_ != nullptr; }
-  int rank() const;
-  int size() const;
-  const std::string& name() const;
-  const std::string& backend() const;  ///< its name, to be shown: what it can do is asked of capabilities()
-  const Capabilities& capabilities() const;
-  c10::Device device() const;
+  explicit operator bool() const { return backend_ != nullptr; }  ///< false: the empty Group; using it throws
+  int rank() const;                                               ///< this process's place in it, from 0
+  int size() const;                                               ///< R, the number of ranks
+  const std::string& name() const;                                ///< what errors and the record call it
+  const std::string& backend() const;        ///< its name, to be shown: what it can do is asked of capabilities()
+  const Capabilities& capabilities() const;  ///< what its backend can do
+  c10::Device device() const;                ///< where tensors must be
 
   /// [n] in place.
   [[nodiscard]] Work broadcast(at::Tensor tensor, int root) const;

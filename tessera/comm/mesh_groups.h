@@ -28,7 +28,7 @@ class MeshGroups {
   /// Not collective. Throws InputError when the mesh is not of the world's size.
   MeshGroups(World& world, const layout::Mesh& mesh);
 
-  const layout::Mesh& mesh() const { return mesh_; }
+  const layout::Mesh& mesh() const { return mesh_; }  ///< as given to the constructor
   /// The group along `axis` that this rank is in.
   Group of(layout::Axis axis) const { return over(std::span(&axis, 1)); }
   /// The group over several axes of one view, in any order. Throws InputError for axes of two views.

@@ -32,11 +32,11 @@ namespace comm {
 /// The job of this process: its ranks and their groups. Made once by tessera::init(), ended by tessera::shutdown().
 class World {
  public:
-  int rank() const;
-  int size() const;
-  int local_rank() const;
-  int local_size() const;
-  c10::Device device() const;
+  int rank() const;            ///< of this process, from 0
+  int size() const;            ///< ranks of the job
+  int local_rank() const;      ///< place among the ranks of this host, from 0
+  int local_size() const;      ///< ranks of this host
+  c10::Device device() const;  ///< where this process's tensors are
   /// All ranks.
   const Group& group() const;
   /// A group of the given ranks (ascending). Collective over the whole world: every rank calls it with the same list,
@@ -52,7 +52,7 @@ class World {
   Group split(const std::vector<std::vector<int>>& lists, const std::string& name);
 
   struct Impl;
-  explicit World(std::unique_ptr<Impl> impl);
+  explicit World(std::unique_ptr<Impl> impl);  ///< init() makes it
   ~World();
 
  private:

@@ -29,8 +29,8 @@ inline constexpr std::int64_t not_scored = -100;
 /// document_starts: positions within the row, ascending, the first 0 (one document: {0}). types: token types of a pair
 /// of texts, of the same length; empty: all 0.
 struct Row {
-  std::vector<std::int64_t> ids, labels, document_starts;
-  std::vector<std::int64_t> types = {};
+  std::vector<std::int64_t> ids, labels, document_starts;  ///< as said above
+  std::vector<std::int64_t> types = {};                    ///< as said above
 };
 
 class Blend;      // blend.h
@@ -43,8 +43,8 @@ class Dataset {
   virtual std::int64_t size() const = 0;                    ///< rows
   virtual std::int64_t max_length() const = 0;              ///< tokens that a row may have at most
   virtual std::int64_t length(std::int64_t row) const = 0;  ///< tokens of a row; row in [0, size())
-  virtual Row read(std::int64_t row) const = 0;
-  virtual std::int64_t tokens() const;  ///< in all rows; O(size())
+  virtual Row read(std::int64_t row) const = 0;  ///< row as in length(); throws InputError for bad ids of a file
+  virtual std::int64_t tokens() const;           ///< in all rows; O(size())
   /// For a blend: in which order its rows are taken, by weights. size() is then the samples of an epoch, and rows are
   /// in [0, Blend::rows()). Else null.
   virtual const Blend* blend() const { return nullptr; }
@@ -145,7 +145,7 @@ struct SequencePart {
 /// A micro-batch. ids and labels int64 [rows, T], separate memory. A position t >= 1 is scored (predicted from the
 /// tokens before it) when labels[b, t] != -100. Not scored: padding, prompts, the first token of each document.
 struct Batch {
-  at::Tensor ids, labels;
+  at::Tensor ids, labels;                   ///< as said above
   nn::DocumentStarts document_starts = {};  ///< for packed rows; empty: one document per row
   std::int64_t scored_tokens = 0;           ///< number of scored positions
   std::int64_t tokens = 0;                  ///< tokens of the data, without padding

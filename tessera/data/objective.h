@@ -17,8 +17,8 @@ struct Objective {
     next_token,    ///< labels[t] is predicted from what stands before t
     masked_token,  ///< labels[t] is predicted at t from the whole row; -100 where nothing was hidden
     row_class      ///< labels[0] is the row's class; the others are -100
-  };
-  Kind kind = Kind::next_token;
+  };  ///< which positions are scored
+  Kind kind = Kind::next_token;  ///< what decides how labels are made
 
   // masked_token
   double probability = 0.15;    ///< share of the tokens that are hidden, special ones never

@@ -39,7 +39,7 @@ struct Capabilities {
 
 /// Where the ranks of one group are.
 struct Placement {
-  int ranks = 1;
+  int ranks = 1;               ///< in the group
   int hosts = 1;               ///< ranks of one host can share memory
   bool shares_device = false;  ///< two ranks use one accelerator
 };
@@ -49,17 +49,17 @@ struct BackendRow {
   /// Which groups it can serve.
   enum class Reach { one_rank, one_host, anywhere };
 
-  std::string_view name;
-  Device device;  ///< where its tensors are; automatic: anywhere
-  Reach reach = Reach::anywhere;
+  std::string_view name;            ///< the word of --backend, and what messages call it
+  Device device;                    ///< where its tensors are; automatic: anywhere
+  Reach reach = Reach::anywhere;    ///< larger groups are refused
   std::string_view rule;            ///< when `auto` takes it, in words
   bool (*suits)(const Placement&);  ///< `auto` takes the first row, of the device, that suits
-  Capabilities capabilities = {};
-  bool in_pytorch = false;      ///< torch.distributed has one of that name
-  bool for_comparison = false;  ///< only measured: not among the words of --backend
+  Capabilities capabilities = {};   ///< of every group that it serves
+  bool in_pytorch = false;          ///< torch.distributed has one of that name
+  bool for_comparison = false;      ///< only measured: not among the words of --backend
 };
 
-// The rows, in the order in which `auto` looks at them. To add one: CONTRIBUTING.md, "Add a backend".
+// The rows, in the order in which `auto` looks at them. To add one: CONTRIBUTING.md, "Walk: a backend".
 
 /// A world of one rank: nothing moves.
 struct Local {
@@ -68,8 +68,8 @@ struct Local {
                                   .reach = BackendRow::Reach::one_rank,
                                   .rule = "one rank",
                                   .suits = [](const Placement& p) { return p.ranks == 1; },
-                                  .capabilities = {.reduces_halves = true}};
-  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/local.cpp
+                                  .capabilities = {.reduces_halves = true}};  ///< of the table
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);    ///< in comm/local.cpp
 };
 
 /// CPU tensors between processes of one host, through shared memory.
@@ -80,8 +80,8 @@ struct Shm {
       .reach = BackendRow::Reach::one_host,
       .rule = "all ranks share a host",
       .suits = [](const Placement& p) { return p.hosts == 1; },
-      .capabilities = {.reads_peers_in_place = true, .reduces_halves = true, .names_causes = true}};
-  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/shm/backend.cpp
+      .capabilities = {.reads_peers_in_place = true, .reduces_halves = true, .names_causes = true}};  ///< of the table
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/shm/backend.cpp
 };
 
 /// Shared memory inside each host, another backend across.
@@ -90,8 +90,8 @@ struct Hier {
                                   .device = Device::cpu,
                                   .rule = "several hosts have several ranks",
                                   .suits = [](const Placement& p) { return p.hosts > 1 && p.hosts < p.ranks; },
-                                  .capabilities = {.reads_peers_in_place = true}};
-  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/hier/backend.cpp
+                                  .capabilities = {.reads_peers_in_place = true}};  ///< of the table
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);          ///< in comm/hier/backend.cpp
 };
 
 /// CPU tensors over TCP.
@@ -100,8 +100,8 @@ struct Gloo {
                                   .device = Device::cpu,
                                   .rule = "else, on the CPU",
                                   .suits = [](const Placement&) { return true; },
-                                  .in_pytorch = true};
-  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/gloo.cpp
+                                  .in_pytorch = true};                      ///< of the table
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/gloo.cpp
 };
 
 /// LibTorch's Gloo with its own collectives, to compare with.
@@ -110,8 +110,8 @@ struct C10dGloo {
                                   .device = Device::cpu,
                                   .rule = "never",
                                   .suits = [](const Placement&) { return false; },
-                                  .for_comparison = true};
-  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/gloo.cpp
+                                  .for_comparison = true};                  ///< of the table
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/gloo.cpp
 };
 
 /// CUDA tensors, in the plug-in.
@@ -121,8 +121,8 @@ struct Nccl {
                                   .rule = "on CUDA, one rank per GPU",
                                   .suits = [](const Placement& p) { return !p.shares_device; },
                                   .capabilities = {.reduces_halves = true, .ordered_messages = true},
-                                  .in_pytorch = true};
-  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/nccl.cpp
+                                  .in_pytorch = true};                      ///< of the table
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/nccl.cpp
 };
 
 /// All rows, in the order in which `auto` looks at them.

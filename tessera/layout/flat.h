@@ -12,9 +12,9 @@ namespace tessera::layout {
 
 /// A parameter as the layout sees it. Sizes in elements; element_size in bytes.
 struct Parameter {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::int64_t element_size = 4;
+  std::string name;                 ///< for messages
+  std::vector<std::int64_t> shape;  ///< {}: a scalar
+  std::int64_t element_size = 4;    ///< in bytes
   /// Product of the shape, 1 for a scalar. Throws InputError naming the parameter on overflow or a negative size.
   std::int64_t numel() const;
   /// numel() * element_size. Throws InputError on overflow or an element size below 1.
@@ -24,18 +24,18 @@ struct Parameter {
 /// One parameter's place in a flat buffer: elements [offset, offset + numel).
 struct Segment {
   std::size_t parameter;  ///< index into the list the layout was made from
-  std::int64_t offset;
-  std::int64_t numel;
+  std::int64_t offset;    ///< from the beginning of the buffer, in elements
+  std::int64_t numel;     ///< of the parameter, without padding
 };
 
 /// A flat buffer of `padded` elements over `world` equal shards; padded % (world * alignment) == 0; segments do not
 /// overlap, are in the order given, and each begins on a multiple of `alignment` elements (64 x 4 bytes = 4 cache
 /// lines).
 struct FlatLayout {
-  std::vector<Segment> segments;
-  std::int64_t padded = 0;
-  int world = 1;
-  std::int64_t shard_numel() const { return padded / world; }
+  std::vector<Segment> segments;                               ///< in the order in which they lie there
+  std::int64_t padded = 0;                                     ///< elements of the whole buffer
+  int world = 1;                                               ///< ranks, one shard each
+  std::int64_t shard_numel() const { return padded / world; }  ///< elements of one shard, padding included
 };
 
 inline constexpr std::int64_t flat_alignment = 64;  ///< elements
@@ -47,7 +47,7 @@ FlatLayout make_flat_layout(std::span<const Parameter> parameters, std::span<con
 
 /// Elements [begin, end) *of a flat buffer*; empty when begin == end.
 struct Range {
-  std::int64_t begin, end;
+  std::int64_t begin, end;  ///< half open, in elements
 };
 /// The elements of the flat buffer that `rank`'s shard holds: the shards are equal and in the order of the ranks.
 Range shard_range(const FlatLayout& layout, int rank);

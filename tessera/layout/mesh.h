@@ -19,8 +19,8 @@
 
 namespace tessera::layout {
 
-enum class Axis { pp, dp_replicate, dp_shard, cp, tp, edp, ep, etp };
-enum class View { dense, expert };
+enum class Axis { pp, dp_replicate, dp_shard, cp, tp, edp, ep, etp };  ///< what travels along each: named_axes()
+enum class View { dense, expert };                                     ///< of the same ranks, see above
 
 /// Outermost first.
 inline constexpr std::array<Axis, 5> dense_axes = {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
@@ -33,7 +33,7 @@ struct Mesh {
   std::array<int, 5> sizes = {1, 1, 1, 1, 1};  ///< as dense_axes; their product is the world size
   int ep = 1, etp = 1;                         ///< pp * ep * etp divides the world size
 
-  int world_size() const;
+  int world_size() const;     ///< the product of `sizes`
   int size(Axis axis) const;  ///< edp: what ep, etp and pp leave
 };
 
@@ -78,8 +78,8 @@ std::vector<int> embedding_group(const Mesh& mesh, int rank);
 
 /// A set of axes that a part of training communicates over.
 struct NamedAxes {
-  std::string_view name;
-  std::vector<Axis> axes;
+  std::string_view name;     ///< what parse_axes() takes
+  std::vector<Axis> axes;    ///< all of one view
   std::string_view purpose;  ///< what travels there
 };
 const std::vector<NamedAxes>& named_axes();

@@ -15,10 +15,10 @@ namespace tessera::layout {
 /// Elements [begin, end) of the row-major flattening of the box that starts at `offset` and has `shape`, inside a
 /// tensor. Sizes and indices in elements.
 struct Region {
-  std::vector<std::int64_t> offset;  ///< first corner of the box, one per dimension; {} for a scalar
-  std::vector<std::int64_t> shape;   ///< shape of the box
-  std::int64_t begin = 0, end = 0;   ///< 0 <= begin <= end <= product of shape
-  std::int64_t numel() const { return end - begin; }
+  std::vector<std::int64_t> offset;                   ///< first corner of the box, one per dimension; {} for a scalar
+  std::vector<std::int64_t> shape;                    ///< shape of the box
+  std::int64_t begin = 0, end = 0;                    ///< 0 <= begin <= end <= product of shape
+  std::int64_t numel() const { return end - begin; }  ///< elements of the region, not of its box
   bool operator==(const Region&) const = default;
 };
 
@@ -33,7 +33,7 @@ void check_region(const Region& region, const std::vector<std::int64_t>& tensor_
 /// `count` elements that follow one another in both regions: from `from` elements after the first region's begin, and
 /// `to` elements after the second's.
 struct CommonRun {
-  std::int64_t from, to, count;
+  std::int64_t from, to, count;  ///< in elements
   bool operator==(const CommonRun&) const = default;
 };
 

@@ -40,14 +40,14 @@ enum class BackwardPrefetch : unsigned char {
   pre,   ///< the next unit's gather starts before the present unit's gradients are computed
   post,  ///< ... when they are there
   none
-};
+};  ///< when backward gathers the next unit
 /// FSDP's words: backward_pre, backward_post, no_prefetch.
 const WordTable& words_of(BackwardPrefetch);
 
 /// When units come and go.
 struct ResidencyOptions {
-  bool forward_prefetch = true;
-  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
+  bool forward_prefetch = true;                                ///< the next unit is gathered while one computes
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;  ///< the same in backward
   /// Units that may be gathered ahead of their use (limit_all_gathers: 1; without the limit: more).
   int prefetch_depth = 1;
 };
@@ -58,9 +58,9 @@ struct ResidencyAction {
     gather,  ///< start the all-gather
     wait,    ///< block until it is complete
     release  ///< drop the whole parameters
-  };
-  Kind kind;
-  std::size_t unit;
+  };  ///< the edges of a unit's life, see above
+  Kind kind;         ///< what is to be done
+  std::size_t unit;  ///< its number in the list that the constructor was given
   friend bool operator==(const ResidencyAction&, const ResidencyAction&) = default;
 };
 
@@ -88,7 +88,7 @@ class Residency {
   /// mispredicted or the pass ends. Nothing when it is not absent.
   Actions admit(std::size_t unit);
 
-  Actions backward_begin();
+  Actions backward_begin();  ///< the outermost backward begins, and so the forward has ended
   /// All gradients that the unit expects in this backward are there.
   Actions gradients_complete(std::size_t unit);
   /// Also after a failed backward.
@@ -98,9 +98,9 @@ class Residency {
   /// (an optimizer step): whole parameters that are there are out of date, and the next touch gathers them.
   Actions release_all();
 
-  State state(std::size_t unit) const { return units_[unit].state; }
-  int pins(std::size_t unit) const { return units_[unit].pins; }
-  bool in_backward() const { return backward_; }
+  State state(std::size_t unit) const { return units_[unit].state; }  ///< whether its whole parameters are there
+  int pins(std::size_t unit) const { return units_[unit].pins; }      ///< operators that use it now
+  bool in_backward() const { return backward_; }                      ///< between backward_begin() and backward_end()
   /// The order of newly touched units in the last complete pass.
   const std::vector<std::size_t>& forward_order() const { return forward_.order; }
 

@@ -49,7 +49,7 @@ std::vector<Range> tokens_of_ring(const SequenceCut& cut, int ring_rank);
 /// Which keys a query sees: those of its document, of a position below the row's length, and, when causal, up to itself
 /// and not more than window - 1 before it.
 struct Sight {
-  bool causal = true;
+  bool causal = true;                        ///< no query sees a later key
   std::int64_t window = 0;                   ///< 0: none; only when causal
   std::vector<std::int64_t> documents = {};  ///< flat positions b T + t of starts, ascending; empty: one per row
   std::vector<std::int64_t> lengths = {};    ///< tokens of each row that are no padding; empty: all
@@ -62,12 +62,12 @@ struct Tile {
     full,    ///< every query sees every key
     causal,  ///< as many queries as keys; query i sees keys 0 .. i
     band     ///< query i sees key j where 0 <= ahead + i - j < window; every query sees one at least
-  };
-  static constexpr std::int64_t every_row = -1;
-  Kind kind = Kind::full;
-  std::int64_t row = every_row;
-  std::int64_t query = 0, queries = 0, key = 0, keys = 0;
-  std::int64_t ahead = 0;  ///< position of the first query minus that of the first key
+  };  ///< which of its pairs see each other
+  static constexpr std::int64_t every_row = -1;            ///< for `row`
+  Kind kind = Kind::full;                                  ///< which of its pairs see each other
+  std::int64_t row = every_row;                            ///< one row of the batch; every_row: the same in all of them
+  std::int64_t query = 0, queries = 0, key = 0, keys = 0;  ///< the first of each, and their numbers
+  std::int64_t ahead = 0;                                  ///< position of the first query minus that of the first key
   bool operator==(const Tile&) const = default;
 };
 

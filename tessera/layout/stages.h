@@ -15,9 +15,9 @@ struct StagePart {
   bool embeddings = false;       ///< holds what comes before the blocks; the first stage's
   bool end = false;              ///< holds what comes after them; the last stage's
   std::int64_t first_block = 0;  ///< blocks [first_block, first_block + blocks)
-  std::int64_t blocks = 0;
+  std::int64_t blocks = 0;       ///< how many
 
-  std::int64_t past_block() const { return first_block + blocks; }
+  std::int64_t past_block() const { return first_block + blocks; }  ///< the first block that is not in it
   bool operator==(const StagePart&) const = default;
 };
 /// "embeddings, blocks 0-3", "blocks 4-7, end", "nothing".
@@ -25,8 +25,8 @@ std::string text_of(const StagePart& part);
 
 /// What a chain costs, in any unit (FLOP, bytes, seconds).
 struct ChainCosts {
-  std::vector<double> blocks;  ///< one per block, finite, >= 0
-  double embeddings = 0, end = 0;
+  std::vector<double> blocks;      ///< one per block, finite, >= 0
+  double embeddings = 0, end = 0;  ///< what comes before the blocks, and after them
 };
 
 /// What every part costs.

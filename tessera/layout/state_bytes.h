@@ -13,12 +13,12 @@ namespace tessera::layout {
 
 /// What the formula depends on. Element sizes in bytes.
 struct StateBytesOptions {
-  StrategyRow strategy;
-  int shard_ranks = 1;  ///< S: ranks that divide one copy
-  int rank = 0;         ///< place in the shard group
-  WrapPolicy wrap;
-  std::int64_t persistence_threshold = 0;
-  std::int64_t first_bucket_bytes = 1 << 20, bucket_bytes = 25 << 20;
+  StrategyRow strategy;                                                ///< which states are divided
+  int shard_ranks = 1;                                                 ///< S: ranks that divide one copy
+  int rank = 0;                                                        ///< place in the shard group
+  WrapPolicy wrap;                                                     ///< which modules are units
+  std::int64_t persistence_threshold = 0;                              ///< smaller parameters stay whole, in elements
+  std::int64_t first_bucket_bytes = 1 << 20, bucket_bytes = 25 << 20;  ///< ddp, zero1, zero2: as DdpOptions
   std::int64_t whole_element = 0;    ///< bytes of an element of gathered parameters; 0: as the shards'
   std::int64_t wire_element = 4;     ///< bytes of an element of gradients while they are reduced
   double optimizer_per_element = 8;  ///< AdamW: two fp32 moments
@@ -29,11 +29,11 @@ struct StateBytesOptions {
 struct StateBytes {
   std::int64_t parameters = 0;  ///< that stay on this rank
   std::int64_t gradients = 0;   ///< likewise, after backward
-  std::int64_t optimizer = 0;
+  std::int64_t optimizer = 0;   ///< states of the parameters that this rank updates
   /// The most that comes and goes: gathered units (the one before, the one in use and the one that is gathered ahead;
   /// the root throughout) and gradients on their way (one that fills, one that is reduced).
   std::int64_t buffers = 0;
-  std::int64_t total() const { return parameters + gradients + optimizer + buffers; }
+  std::int64_t total() const { return parameters + gradients + optimizer + buffers; }  ///< of all four
 };
 
 /// A transformer as far as its activations depend on it.

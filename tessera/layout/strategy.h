@@ -36,11 +36,11 @@ enum class ShardGroup {
 
 /// A row of the table.
 struct StrategyRow {
-  bool shard_optimizer = false;
-  bool shard_gradients = false;        ///< every micro-batch's gradients are reduced, so each is a collective
-  bool shard_parameters = false;       ///< between steps
-  bool reshard_after_forward = false;  ///< whole parameters are dropped between forward and backward
-  ShardGroup shard_group = ShardGroup::none;
+  bool shard_optimizer = false;               ///< states lie in shards; each rank updates its own
+  bool shard_gradients = false;               ///< every micro-batch's gradients are reduced, so each is a collective
+  bool shard_parameters = false;              ///< between steps
+  bool reshard_after_forward = false;         ///< whole parameters are dropped between forward and backward
+  ShardGroup shard_group = ShardGroup::none;  ///< over which ranks shards are divided
 
   /// DeepSpeed's stage that shards as much: 0 to 3.
   int zero_stage() const { return reshard_after_forward ? 3 : shard_gradients ? 2 : shard_optimizer ? 1 : 0; }
@@ -48,7 +48,7 @@ struct StrategyRow {
   friend bool operator==(const StrategyRow&, const StrategyRow&) = default;
 };
 
-const StrategyRow& row_of(Strategy strategy);
+const StrategyRow& row_of(Strategy strategy);  ///< lives as long as the program
 
 /// DeepSpeed's ZeRO stage, 0 to 3.
 Strategy zero_strategy(std::int64_t stage);
@@ -70,13 +70,13 @@ inline bool offloads_parameters(Offload place) { return place == Offload::params
 /// A strategy where a program may give the enumerator or a name: any word of words_of(Strategy).
 class StrategyName {
  public:
-  StrategyName(Strategy strategy) : strategy_(strategy) {}
+  StrategyName(Strategy strategy) : strategy_(strategy) {}  ///< implicit, so that either may be given
   /// Throws InputError with the nearest known name.
   StrategyName(std::string_view name);
   StrategyName(const char* name) : StrategyName(std::string_view(name)) {}
   StrategyName(const std::string& name) : StrategyName(std::string_view(name)) {}
 
-  operator Strategy() const { return strategy_; }
+  operator Strategy() const { return strategy_; }  ///< what was given, or what the name meant
 
  private:
   Strategy strategy_;

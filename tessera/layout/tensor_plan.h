@@ -29,9 +29,10 @@ enum class TensorStyle {
 };
 std::string_view style_name(TensorStyle style);
 
+/// How the parameters that a pattern names are cut.
 struct TensorRule {
   std::string pattern;  ///< see matches()
-  TensorStyle style;
+  TensorStyle style;    ///< see there
   /// Outputs (columns) lie in so many equal blocks, each of which is cut: 3 in GPT-2's c_attn (q, k, v) and in
   /// MultiheadAttention's in_proj_weight, 2 in a packed gate_up_proj.
   int blocks = 1;
@@ -75,7 +76,7 @@ struct TensorPart {
 
 /// Elements that lie in one box of the parameter and, in the same order, in one box of the part.
 struct TensorBox {
-  Region whole, own;
+  Region whole, own;  ///< boxes of the parameter's shape and of the part's
 };
 /// What elements [begin, end) of the flattened part are: one box for each range that they touch.
 std::vector<TensorBox> boxes_of(const TensorPart& part, std::int64_t begin, std::int64_t end);

@@ -30,8 +30,8 @@ struct ModuleEntry {
 
 /// A model: modules in the order of registration, each after its parent; parameters in the order of their first use.
 struct ModuleTree {
-  std::vector<ModuleEntry> modules;
-  std::vector<Parameter> parameters;
+  std::vector<ModuleEntry> modules;   ///< the first one is the root
+  std::vector<Parameter> parameters;  ///< tied ones once
 };
 
 /// Which modules become units.
@@ -42,12 +42,12 @@ struct WrapPolicy {
     by_size,   ///< modules that hold `min_num_params` elements which no unit inside them took
     by_regex,  ///< modules whose whole name matches `pattern` (ECMAScript)
     by_name    ///< the modules in `names`
-  };
-  Kind kind = Kind::none;
-  std::vector<std::string> classes = {};
+  };  ///< what chooses the modules
+  Kind kind = Kind::none;                     ///< members that it does not name have no effect
+  std::vector<std::string> classes = {};      ///< as short_class_name() gives them; aliases count, too
   std::int64_t min_num_params = 100'000'000;  ///< PyTorch's and accelerate's default
-  std::string pattern = {};
-  std::vector<std::string> names = {};
+  std::string pattern = {};                   ///< by_regex
+  std::vector<std::string> names = {};        ///< by_name: paths from the root
   /// Other systems' class names: {"LlamaDecoderLayer", "LlamaBlock"}.
   std::vector<std::pair<std::string, std::string>> class_aliases = {};
   std::vector<std::string> ignored_modules = {};  ///< names; their parameters are in no unit

@@ -14,6 +14,7 @@ namespace tessera::models {
 /// A model that predicts the next token.
 class CausalLm : public LanguageModel {
  public:
+  /// Labels are the tokens that follow.
   data::Objective::Kind objective() const final { return data::Objective::Kind::next_token; }
   /// Sum over the scored positions of the cross-entropy of predicting labels[:, t+1] from ids[:, :t+1], times `scale`.
   /// fp32 scalar. Never builds the full logits. Rows longer than max_positions() throw InputError.
@@ -21,6 +22,7 @@ class CausalLm : public LanguageModel {
   /// The same for ids, labels int64 [B, T] with one document per row.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale);
 
+  /// LanguageModel::run_stage() by the family's hidden() and head().
   at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
                        double scale) final;
 

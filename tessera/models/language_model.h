@@ -51,8 +51,8 @@ class LanguageModel : public torch::nn::Module {
   /// (NEFTune, Jain et al. 2023); 0: none. By place, as dropout (nn/dropout.h).
   void set_embedding_noise(double alpha) { embedding_noise_ = alpha; }
 
-  virtual std::int64_t vocab_size() const = 0;
-  virtual std::int64_t max_positions() const = 0;
+  virtual std::int64_t vocab_size() const = 0;     ///< V: ids are below it
+  virtual std::int64_t max_positions() const = 0;  ///< the most tokens of a row
   /// config.json as Hugging Face writes it for this architecture (unknown members of a loaded config.json are kept).
   virtual const Value& hf_config() const = 0;
   /// Modules that LoRA adapts when none are named (PEFT's mapping for the family): {"q_proj", "v_proj"}.

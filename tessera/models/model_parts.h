@@ -25,13 +25,13 @@ class RouterLog;
 /// A part of a model that maps one activation to another of the same sizes [B, T, C]. Parts of kind attention and mlp
 /// lie inside the block of the same index.
 struct ModelPart {
-  enum class Kind { block, attention, mlp };
-  Kind kind = Kind::block;
-  std::int64_t block = 0;  ///< index of the block
-  std::string name = {};   ///< the module's, as in its parameters' names: "transformer.h.3", "transformer.h.3.attn"
+  enum class Kind { block, attention, mlp };  ///< a whole block, or a part of it
+  Kind kind = Kind::block;                    ///< see there
+  std::int64_t block = 0;                     ///< index of the block
+  std::string name = {};  ///< the module's, as in its parameters' names: "transformer.h.3", "transformer.h.3.attn"
 };
 
-using PartFunction = std::function<at::Tensor(const at::Tensor&)>;
+using PartFunction = std::function<at::Tensor(const at::Tensor&)>;  ///< a part's x [B, T, C] -> [B, T, C]
 
 /// Returns function(x), at once or with something around it. The function owns all it needs (it may be copied and
 /// called again in backward). Called only when there is no key/value cache.
@@ -39,10 +39,10 @@ using PartRunner = std::function<at::Tensor(const ModelPart& part, const PartFun
 
 /// What the blocks of one forward pass share. Parts keep it until their backward.
 struct ForwardContext {
-  nn::DocumentStarts documents = {};  ///< starts in whole rows
-  KvCache* cache = nullptr;           ///< or null
-  std::shared_ptr<const PartRunner> runner = nullptr;
-  double embedding_noise = 0;  ///< see LanguageModel::set_embedding_noise
+  nn::DocumentStarts documents = {};                   ///< starts in whole rows
+  KvCache* cache = nullptr;                            ///< or null
+  std::shared_ptr<const PartRunner> runner = nullptr;  ///< null: parts run directly
+  double embedding_noise = 0;                          ///< see LanguageModel::set_embedding_noise
 
   nn::RandomPlace random = {};   ///< where the tokens lie that attention is given here
   std::int64_t first_token = 0;  ///< between layers this process goes on with a part of them, from here on

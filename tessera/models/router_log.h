@@ -36,15 +36,15 @@ struct BalanceOptions {
   /// Numbers [N, ...] of these processes' tokens, one process' after the other's: what sum_tokens adds up, gathered.
   /// This process' are those from `place` times N on. Empty: rows are whole.
   struct TokensOfRows {
-    std::function<at::Tensor(const at::Tensor& numbers)> gather = {};
-    std::int64_t place = 0;
+    std::function<at::Tensor(const at::Tensor& numbers)> gather = {};  ///< collective over these processes
+    std::int64_t place = 0;                                            ///< 0: this process' tokens come first
   };
   TokensOfRows tokens_of_rows = {};
 };
 
 /// What passes in training did since it was last taken.
 struct RouterStatistics {
-  std::int64_t passes = 0;
+  std::int64_t passes = 0;                  ///< forward passes that came to their end
   double auxiliary_loss = 0, z_loss = 0;    ///< sums over passes, without coefficients
   std::map<std::int64_t, at::Tensor> load;  ///< by block: how many slots chose each expert, fp64 [E], of whole rows
   std::int64_t dropped = 0;                 ///< so many of this process' slots were beyond an expert's capacity

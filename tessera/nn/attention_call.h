@@ -18,8 +18,8 @@ struct AttentionCall {
   std::int64_t length = 0;                 ///< tokens T of a whole row
   DocumentStarts documents = {};           ///< starts in whole rows
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row that are no padding; empty: all T
-  bool causal = true;
-  AttentionOptions options = {};
+  bool causal = true;                      ///< no token sees a later one
+  AttentionOptions options = {};           ///< scale, window, soft cap and the like
 };
 
 /// q [B, t, heads, D]; k, v [B, t, key heads, D]: t of the T tokens of each row. Returns [B, t, heads * D], each token

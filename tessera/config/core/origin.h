@@ -12,21 +12,22 @@ namespace tessera::config {
 
 /// Where the value of a setting comes from, to be shown to the user.
 struct Origin {
-  enum class Kind : unsigned char { by_default, flag, environment, file, derived, program };
+  enum class Kind : unsigned char { by_default, flag, environment, file, derived, program };  ///< who gave the value
 
-  Kind kind = Kind::by_default;
-  std::string name = {};  ///< the flag as it was typed, the variable, why the value was derived, the function called
-  std::string file = {};  ///< only of Kind::file
-  int line = 0, column = 0;
+  Kind kind = Kind::by_default;  ///< decides which of the members below mean something
+  std::string name = {};     ///< the flag as it was typed, the variable, why the value was derived, the function called
+  std::string file = {};     ///< only of Kind::file
+  int line = 0, column = 0;  ///< only of Kind::file, from 1; line 0: the file as a whole
 
+  /// `typed`: the flag as it was typed; `variable`: its name; `why`: the cause in words; `function`: its name with ().
   static Origin flag(std::string typed) { return {Kind::flag, std::move(typed)}; }
   static Origin environment(std::string variable) { return {Kind::environment, std::move(variable)}; }
   static Origin derived(std::string why) { return {Kind::derived, std::move(why)}; }
   static Origin program(std::string function) { return {Kind::program, std::move(function)}; }
-  static Origin at(const SourcePos& where);
+  static Origin at(const SourcePos& where);  ///< the place in a file, or the flag or variable that it names
 
-  bool is_default() const { return kind == Kind::by_default; }
-  bool is_flag() const { return kind == Kind::flag; }
+  bool is_default() const { return kind == Kind::by_default; }  ///< nobody gave the value, and it follows from no other
+  bool is_flag() const { return kind == Kind::flag; }           ///< it stands on the command line
   /// Somebody gave the value; it is neither the default nor follows from other settings.
   bool is_given() const { return kind != Kind::by_default && kind != Kind::derived; }
 
@@ -35,6 +36,7 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
+/// Prints str().
 inline std::ostream& operator<<(std::ostream& out, const Origin& origin) { return out << origin.str(); }
 
 /// Whether what str() has printed is of a value that somebody gave.

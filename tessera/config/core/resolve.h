@@ -21,8 +21,9 @@ namespace tessera::config {
 /// set.
 using GetEnvironment = std::function<std::optional<std::string>(const std::string&)>;
 
+/// A configuration, and where its values come from.
 struct Resolved {
-  RunConfig values;
+  RunConfig values;  ///< each within its own bounds; validate() checks the rules between them
   /// By setting (fields.h); settings that are not in it have their defaults.
   std::map<std::string, Origin, std::less<>> origins;
   /// What files say that has no effect here, or another one than where they come from: each worth a warning.
@@ -30,13 +31,13 @@ struct Resolved {
   /// A setting that an argument implies where nobody says otherwise; of each setting the first one counts. A name that
   /// only one program has implies that program's defaults, --model_type its smallest model.
   struct Implied {
-    std::string setting, text;
-    std::string name;      ///< the argument, as given
-    std::string program;   ///< whose default it is ("TRL"); empty: the argument itself means the setting
-    std::string argument;  ///< the argument's key in its table
-    Origin origin;         ///< where the argument stands
-    bool off = false;      ///< the argument is a switch that is false: `text` holds whatever else gives the setting
-    bool taken = false;    ///< nobody said otherwise: it holds now
+    std::string setting, text;  ///< the setting's name, and its value as text
+    std::string name;           ///< the argument, as given
+    std::string program;        ///< whose default it is ("TRL"); empty: the argument itself means the setting
+    std::string argument;       ///< the argument's key in its table
+    Origin origin;              ///< where the argument stands
+    bool off = false;    ///< the argument is a switch that is false: `text` holds whatever else gives the setting
+    bool taken = false;  ///< nobody said otherwise: it holds now
   };
   std::vector<Implied> implied;
 
@@ -47,8 +48,8 @@ struct Resolved {
 
 /// What is wrong, one line each, and the settings whose values cannot be relied on because of it.
 struct Problems {
-  std::vector<std::string> lines;
-  std::set<std::string> doubtful;
+  std::vector<std::string> lines;  ///< in the order in which they were found
+  std::set<std::string> doubtful;  ///< names of the settings
 };
 
 /// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to

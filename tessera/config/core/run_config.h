@@ -3,7 +3,7 @@
 /// config/core/: RunConfig, the table of its settings, and how flags and files become one checked configuration.
 ///
 /// config/: one RunConfig, however the user said it. This header: the values of a run, as plain data.
-/// Names are Hugging Face's (run_clm.py, TrainingArguments). Front ends (flags now; YAML/JSON of other systems later)
+/// Names are Hugging Face's (run_clm.py, TrainingArguments). Front ends (flags, variables, files of ours and of others)
 /// fill it through the table in fields.h, which also holds help texts, ranges and origins. Nothing here acts.
 
 #include <tessera/config/core/words.h>
@@ -14,6 +14,7 @@
 
 namespace tessera {
 
+/// The model, its tokenizer and LoRA.
 struct ModelConfig {
   std::string model_name_or_path;  ///< Hugging Face folder to start from; empty: from scratch
   std::string config_name;         ///< config.json, or a preset (gpt2, gpt2-tiny): from scratch
@@ -21,12 +22,13 @@ struct ModelConfig {
   std::string tokenizer_name;      ///< folder or tokenizer.json; "byte" needs no file; empty: model folder's, else byte
   std::int64_t lora_r = 0;         ///< rank of the LoRA adapters (Hu et al. 2021); 0: train all weights
   double lora_alpha = 16;          ///< adapters are scaled by lora_alpha / lora_r
-  double lora_dropout = 0;
+  double lora_dropout = 0;         ///< share of the adapters' inputs that is dropped in training
   std::string
       lora_target_modules;  ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
   bool lora_merge = false;  ///< at the end, also the merged model in OUT/merged
 };
 
+/// What is trained and evaluated on, and how it becomes rows.
 struct DataConfig {
   /// Files, folders and patterns, with weights between them or without: corpus/data_list.h.
   std::string train_file;       ///< .txt, .jsonl (text | prompt, completion | messages), or .bin with .idx beside it
@@ -51,24 +53,25 @@ struct DataConfig {
   bool dataloader_drop_last = false;  ///< an epoch's last step that is not whole is left out
 };
 
+/// Optimizer, schedule, batch sizes, losses, precision.
 struct OptimizationConfig {
-  OptimizerKind optim = OptimizerKind::adamw;
-  std::string optim_args;  ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
-  double learning_rate = 5e-5;
-  double weight_decay = 0.0;
-  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
-  double momentum = 0.0;              ///< sgd
-  bool nesterov = false;              ///< sgd
+  OptimizerKind optim = OptimizerKind::adamw;  ///< optim/by_name.h: how each is made
+  std::string optim_args;       ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
+  double learning_rate = 5e-5;  ///< the peak of the schedule
+  double weight_decay = 0.0;    ///< in `tessera train` biases and norms have none
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;  ///< of AdamW and Adam; Lion and LAMB take the betas
+  double momentum = 0.0;                                             ///< sgd
+  bool nesterov = false;                                             ///< sgd
   double label_smoothing_factor = 0;  ///< share of each target spread evenly over the vocabulary
   bool average_tokens_across_devices =
       true;  ///< one mean over the scored tokens of all ranks; false: the mean of the ranks' means
   double neftune_noise_alpha = 0;    ///< noise on embeddings in training (Jain et al. 2023); 0: none
   double router_aux_loss_coef = -1;  ///< factor of the balancing loss of experts; -1: as config.json says
-  RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;
-  double router_z_loss_coef = 0;       ///< factor of the routers' z-loss
+  RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;  ///< whose load it keeps even
+  double router_z_loss_coef = 0;                                          ///< factor of the routers' z-loss
   double router_bias_update_rate = 0;  ///< step of e_score_correction_bias towards an even load; 0: as loaded
   double moe_capacity_factor = 0;      ///< slots of an expert, in means of a micro-batch; 0: all (nothing is dropped)
-  TokenDrop moe_token_drop_policy = TokenDrop::probs;
+  TokenDrop moe_token_drop_policy = TokenDrop::probs;  ///< whose slots are dropped
   std::int64_t tokens_per_batch = 0;  ///< tokens of a rank's micro-batch, padding counted; 0: rows are counted instead
   bool balance_batches = false;       ///< rows of a step are given to ranks by the speed and memory of each
   std::string batch_size_schedule;    ///< "START,INCREMENT,SAMPLES": how the global batch grows
@@ -78,16 +81,16 @@ struct OptimizationConfig {
   bool auto_find_batch_size = false;               ///< halve the batch per device until a step fits into memory
   bool full_determinism = false;                   ///< every choice that can be deterministic is
   double max_grad_norm = 1.0;                      ///< 0: no clipping
-  ScheduleType lr_scheduler_type = ScheduleType::linear;
-  std::string lr_scheduler_kwargs;  ///< JSON object or "num_cycles=2,...": see Schedule
-  std::int64_t warmup_steps = 0;
-  double warmup_ratio = 0;      ///< share of all steps; only one of the two is given
-  std::int64_t max_steps = -1;  ///< > 0 overrides num_train_epochs
-  double num_train_epochs = 3.0;
-  std::int64_t per_device_train_batch_size = 8;  ///< rows per rank and micro-batch
-  std::int64_t per_device_eval_batch_size = 8;
-  std::int64_t gradient_accumulation_steps = 1;
-  std::int64_t seed = 42;
+  ScheduleType lr_scheduler_type = ScheduleType::linear;  ///< formulas: optim/schedule.h
+  std::string lr_scheduler_kwargs;                        ///< JSON object or "num_cycles=2,...": see Schedule
+  std::int64_t warmup_steps = 0;                          ///< of linear warm-up, before the schedule itself
+  double warmup_ratio = 0;                                ///< share of all steps; only one of the two is given
+  std::int64_t max_steps = -1;                            ///< > 0 overrides num_train_epochs
+  double num_train_epochs = 3.0;                          ///< passes over the training data, or a part of one
+  std::int64_t per_device_train_batch_size = 8;           ///< rows per rank and micro-batch
+  std::int64_t per_device_eval_batch_size = 8;            ///< rows per rank and batch
+  std::int64_t gradient_accumulation_steps = 1;           ///< micro-batches of a step
+  std::int64_t seed = 42;                                 ///< of initial weights, order of rows, dropout
   bool bf16 = false;      ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
   bool fp16 = false;      ///< the same in float16, with loss scaling
   double loss_scale = 0;  ///< fp16: a fixed scale; 0: dynamic
@@ -100,13 +103,14 @@ struct OptimizationConfig {
   double gradient_predivide_factor =
       1;                        ///< gradients are divided by it before the sum over ranks, and by ranks / it after
   bool bf16_full_eval = false;  ///< evaluation with weights in bfloat16
-  bool fp16_full_eval = false;
+  bool fp16_full_eval = false;  ///< the same in float16
   bool bf16_optimizer_states = false;         ///< moments in bfloat16
   bool stochastic_rounding = true;            ///< rounds bfloat16 moments at random
   bool gradient_checkpointing = false;        ///< blocks keep their inputs only; backward computes the rest again
   std::string gradient_checkpointing_kwargs;  ///< JSON object or "every=2,..."
 };
 
+/// The processes: how they divide the work, find each other and notice that one is gone.
 struct ParallelConfig {
   std::int64_t num_processes = 0;  ///< 0: not given (one process, or what the launcher's environment says)
   // The mesh of these processes: see config/core/mesh.h.
@@ -147,54 +151,55 @@ struct ShardingConfig {
   Strategy strategy = Strategy::ddp;  ///< what all of these end in
   bool auto_strategy = false;         ///< "--strategy auto": the planner chooses strategy and mesh at the start
   MemoryCheck memory_check = MemoryCheck::refuse;  ///< what becomes of a run that the planner says cannot fit
-  std::int64_t shard_group_size = 0;  ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
-  Offload cpu_offload = Offload::none;
-  std::string offload_folder;  ///< offloaded memory is mapped from its files (CPU); empty: TMPDIR
-  AutoWrap auto_wrap_policy = AutoWrap::transformer_based;
+  std::int64_t shard_group_size = 0;    ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
+  Offload cpu_offload = Offload::none;  ///< what lies in files instead of memory
+  std::string offload_folder;           ///< offloaded memory is mapped from its files (CPU); empty: TMPDIR
+  AutoWrap auto_wrap_policy = AutoWrap::transformer_based;  ///< which modules are gathered and dropped as one
   std::string transformer_layer_cls_to_wrap;  ///< "GPT2Block,...", ours or Hugging Face's; empty: the model's blocks
   std::int64_t min_num_params = 100'000'000;  ///< size_based_wrap
   std::string wrap_pattern;                   ///< regex_wrap: of whole module names
   std::string ignored_modules;                ///< pattern of whole module names that stay out of all units
-  layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;
-  bool forward_prefetch = true;
+  layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;  ///< when backward gathers the next unit
+  bool forward_prefetch = true;                      ///< gather the next unit while one computes
   bool limit_all_gathers = true;                     ///< at most one unit is gathered ahead
   Choice reshard_after_forward = Choice::automatic;  ///< auto: the strategy's
   std::int64_t persistence_threshold = 0;            ///< parameters of at most so many elements stay whole
   std::int64_t reduce_bucket_size = 0;               ///< elements; 0: as ddp_bucket_cap_mb says
-  bool overlap_comm = true;
-  bool sync_module_states = true;
-  bool cpu_ram_efficient_loading = true;     ///< each rank reads its own part of the weights only
-  FloatType param_dtype = FloatType::fp32;   ///< gathered parameters have it
-  FloatType reduce_dtype = FloatType::fp32;  ///< gradients travel in it
-  FloatType buffer_dtype = FloatType::fp32;
-  bool data_dependent = false;  ///< ranks may skip modules or call them in another order
+  bool overlap_comm = true;                          ///< false: every collective is waited for at once
+  bool sync_module_states = true;                    ///< rank 0's parameters and buffers for all, at the start
+  bool cpu_ram_efficient_loading = true;             ///< each rank reads its own part of the weights only
+  FloatType param_dtype = FloatType::fp32;           ///< gathered parameters have it
+  FloatType reduce_dtype = FloatType::fp32;          ///< gradients travel in it
+  FloatType buffer_dtype = FloatType::fp32;          ///< floating-point buffers have it
+  bool data_dependent = false;                       ///< ranks may skip modules or call them in another order
   std::string grad_compression =
       "none";  ///< none | fp16 | bf16 | powersgd:rank=2 | topk:ratio=0.01 | onebit:warmup=100
 };
 
+/// What a run writes and when: log lines, metrics, checkpoints, evaluations.
 struct OutputConfig {
-  std::string output_dir;  ///< required by train
-  bool overwrite_output_dir = false;
-  std::string resume_from_checkpoint;  ///< folder, or "last" (true on the command line): newest in output_dir
-  double logging_steps = 10;           ///< Hugging Face: 500; below 1: a share of all steps
-  bool logging_first_step = false;
-  Interval logging_strategy = Interval::steps;
+  std::string output_dir;                       ///< required by train
+  bool overwrite_output_dir = false;            ///< output_dir may hold files already
+  std::string resume_from_checkpoint;           ///< folder, or "last" (true on the command line): newest in output_dir
+  double logging_steps = 10;                    ///< Hugging Face: 500; below 1: a share of all steps
+  bool logging_first_step = false;              ///< log the first step, too
+  Interval logging_strategy = Interval::steps;  ///< when log lines are written
   bool logging_nan_inf_filter = true;  ///< a loss that is not finite counts as the mean of the others in log lines
   std::string run_name;                ///< in the report and TensorBoard; empty: the name of output_dir
   CountedTokens include_num_input_tokens_seen = CountedTokens::no;  ///< in the log lines
-  LogFormat log_format = LogFormat::hf;
-  ReportTo report_to = ReportTo::tensorboard;  ///< metrics.jsonl and report.html are always written
-  std::string metrics_file;                    ///< newest numbers in Prometheus' text form; empty: none
-  std::int64_t metrics_port = 0;               ///< the same at http://127.0.0.1:PORT/metrics; 0: none
-  std::string logging_dir;                     ///< TensorBoard events; empty: OUT/runs
-  bool hf_loss_scale = false;                  ///< report loss x (T-1)/T, as transformers' Trainer does
-  SaveStrategy save_strategy = SaveStrategy::steps;
-  double save_steps = 500;            ///< below 1: a share of all steps
-  std::int64_t save_total_limit = 0;  ///< 0: keep all
-  bool save_only_model = false;       ///< checkpoints without optimizer state: they cannot be resumed
-  StateDictType save_state_dict_type = StateDictType::sharded;
-  bool async_save = true;  ///< the step goes on while a sharded checkpoint is written
-  WhenBusy async_save_when_busy = WhenBusy::wait;
+  LogFormat log_format = LogFormat::hf;                             ///< of the lines on standard output
+  ReportTo report_to = ReportTo::tensorboard;        ///< metrics.jsonl and report.html are always written
+  std::string metrics_file;                          ///< newest numbers in Prometheus' text form; empty: none
+  std::int64_t metrics_port = 0;                     ///< the same at http://127.0.0.1:PORT/metrics; 0: none
+  std::string logging_dir;                           ///< TensorBoard events; empty: OUT/runs
+  bool hf_loss_scale = false;                        ///< report loss x (T-1)/T, as transformers' Trainer does
+  SaveStrategy save_strategy = SaveStrategy::steps;  ///< when checkpoints are written
+  double save_steps = 500;                           ///< below 1: a share of all steps
+  std::int64_t save_total_limit = 0;                 ///< 0: keep all
+  bool save_only_model = false;                      ///< checkpoints without optimizer state: they cannot be resumed
+  StateDictType save_state_dict_type = StateDictType::sharded;  ///< every rank writes its part, or rank 0 all of it
+  bool async_save = true;                          ///< the step goes on while a sharded checkpoint is written
+  WhenBusy async_save_when_busy = WhenBusy::wait;  ///< the fate of a checkpoint that is due meanwhile
   std::int64_t checkpoint_in_memory =
       0;                          ///< steps between copies in memory, which survive the death of a process; 0: none
   bool ignore_data_skip = false;  ///< a resumed run starts its epoch's data again
@@ -206,8 +211,8 @@ struct OutputConfig {
   bool load_best_model_at_end = false;           ///< the final export is the best checkpoint by metric_for_best_model
   std::string metric_for_best_model;             ///< empty: loss
   Choice greater_is_better = Choice::automatic;  ///< auto: false for losses
-  NanPolicy nan_policy = NanPolicy::stop;
-  std::int64_t nan_skip_limit = 10;         ///< skip: so many such steps in a row; one more ends the run
+  NanPolicy nan_policy = NanPolicy::stop;        ///< the fate of a step whose loss or gradients are not finite
+  std::int64_t nan_skip_limit = 10;              ///< skip: so many such steps in a row; one more ends the run
   std::int64_t check_replicas_steps = 100;  ///< steps between comparisons of what several ranks hold whole; 0: never
   bool disable_tqdm = false;                ///< no progress line
   bool profile = false;                     ///< write OUT/trace.json: a Chrome trace with a row per rank
@@ -222,15 +227,16 @@ struct FilesConfig {
   Compat compat = Compat::v5;  ///< whose defaults TrainingArguments have where versions differ
 };
 
+/// All settings of a run, in the sections of --print_config.
 struct RunConfig {
-  FilesConfig files;
-  ModelConfig model;
-  DataConfig data;
-  OptimizationConfig optimization;
-  ParallelConfig parallel;
-  ShardingConfig sharding;
-  OutputConfig output;
-  Device device = Device::cpu;  ///< cuda needs the plug-in
+  FilesConfig files;                ///< where other systems' words stand
+  ModelConfig model;                ///< what is trained
+  DataConfig data;                  ///< on what
+  OptimizationConfig optimization;  ///< how its weights change
+  ParallelConfig parallel;          ///< by which processes
+  ShardingConfig sharding;          ///< what of the states they divide
+  OutputConfig output;              ///< what is written, and when
+  Device device = Device::cpu;      ///< cuda needs the plug-in
 };
 
 }  // namespace tessera

@@ -24,11 +24,12 @@ inline std::optional<bool> decided(Choice choice) {
 enum class Compat : unsigned char { v4, v5 };
 const WordTable& words_of(Compat);
 
-enum class FloatType : unsigned char { fp32, bf16, fp16 };
-const WordTable& words_of(FloatType);
+enum class FloatType : unsigned char { fp32, bf16, fp16 };  ///< of parameters, gradients, buffers
+const WordTable& words_of(FloatType);                       ///< synonyms: torch.float32, float32 and so on
 
+/// Which rule updates the weights: optim/optimizer.h has the formulas.
 enum class OptimizerKind : unsigned char { adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars };
-const WordTable& words_of(OptimizerKind);
+const WordTable& words_of(OptimizerKind);  ///< synonyms: Hugging Face's, adamw_torch and so on
 
 /// How the learning rate moves over a run: optim/schedule.h has the formulas.
 enum class ScheduleType : unsigned char {
@@ -102,8 +103,8 @@ const WordTable& words_of(CountedTokens);
 enum class LogFormat : unsigned char { hf, hf5, plain };
 const WordTable& words_of(LogFormat);
 
-enum class ReportTo : unsigned char { tensorboard, none };
-const WordTable& words_of(ReportTo);
+enum class ReportTo : unsigned char { tensorboard, none };  ///< besides metrics.jsonl
+const WordTable& words_of(ReportTo);                        ///< synonym: all, for tensorboard
 
 /// Each rank writes its part of a checkpoint, or rank 0 the whole; local is written as sharded.
 enum class StateDictType : unsigned char { sharded, full, local };

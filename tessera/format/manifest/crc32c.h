@@ -28,9 +28,9 @@ bool is_digest_chunk(std::uint64_t bytes);
 
 /// What a file must look like: its size and the CRC-32C of each chunk of `chunk_bytes` bytes (the last may be shorter).
 struct Digest {
-  std::uint64_t size = 0;
-  std::vector<std::uint32_t> chunks;
-  std::uint64_t chunk_bytes = kDigestChunk;
+  std::uint64_t size = 0;                    ///< bytes of the file
+  std::vector<std::uint32_t> chunks;         ///< in its order
+  std::uint64_t chunk_bytes = kDigestChunk;  ///< one that is_digest_chunk() allows
   bool operator==(const Digest&) const = default;
 };
 
@@ -52,6 +52,7 @@ class DigestBuilder {
   Digest digest_;
 };
 
+/// Of bytes in memory. Throws as DigestBuilder does.
 Digest digest_of(std::span<const std::byte> bytes, std::uint64_t chunk_bytes = kDigestChunk);
 /// Reads the file by mapping. Throws InputError when it is missing or unreadable.
 Digest digest_of_file(const std::string& path, std::uint64_t chunk_bytes = kDigestChunk);

@@ -15,18 +15,18 @@
 
 namespace tessera::format {
 
-inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kManifestName = "manifest.json";  ///< inside the folder
 
 /// One file of a checkpoint: its name, size and checksum.
 struct ManifestFile {
   std::string name;  ///< plain file name inside the folder
-  Digest digest;
+  Digest digest;     ///< of the whole file
 };
 
 /// The files that make a checkpoint whole, with their checksums.
 struct Manifest {
-  std::int64_t step = 0;  ///< optimizer steps done
-  std::vector<ManifestFile> files;
+  std::int64_t step = 0;            ///< optimizer steps done
+  std::vector<ManifestFile> files;  ///< names differ
 };
 
 /// Whether `name` names a file directly inside a folder: not empty, no '/', no NUL, neither "." nor "..".

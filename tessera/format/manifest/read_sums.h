@@ -22,8 +22,8 @@ namespace tessera::format {
 
 /// Bytes [begin, end) of a file, which lie in one chunk of its digest, and their checksum.
 struct PieceSum {
-  std::uint64_t begin = 0, end = 0;
-  std::uint32_t crc = 0;
+  std::uint64_t begin = 0, end = 0;  ///< from the beginning of the file
+  std::uint32_t crc = 0;             ///< CRC-32C of these bytes
 };
 
 /// What is known of a chunk.
@@ -32,8 +32,8 @@ struct ChunkSums {
     open,     ///< not all of it has been read
     whole,    ///< somebody has read all of it, and its checksum is the manifest's
     damaged,  ///< its checksum is another one, or two readers of the same bytes have seen different ones
-  };
-  State state = State::open;
+  };  ///< how far it has been read, and whether rightly
+  State state = State::open;     ///< see there
   std::vector<PieceSum> pieces;  ///< what is read so far of an open one: ascending, disjoint, neighbours joined
 };
 
@@ -43,7 +43,7 @@ class ReadSums {
   /// Starts with nothing read of the folder that `manifest` lists.
   ReadSums(const std::string& folder, Manifest manifest);
 
-  const Manifest& manifest() const { return manifest_; }
+  const Manifest& manifest() const { return manifest_; }  ///< what is compared with
   /// Number in the manifest of the file at this path, which the folder was given with; none: it is not one of the
   /// folder's.
   std::optional<std::size_t> file_at(const std::string& path) const;
@@ -77,6 +77,7 @@ class ReadSums {
 /// Checksums of bytes that one thread reads one after another. `sums` may be null: nothing is noted.
 class ReadRun {
  public:
+  /// Of the manifest's file number `file`, from byte `at` on. `sums` must outlive it.
   ReadRun(ReadSums* sums, std::size_t file, std::uint64_t at) : sums_(sums), file_(file), at_(at) {}
   /// The next bytes. Best called while they are still in the processor's cache.
   void take(std::span<const std::byte> bytes);

@@ -28,8 +28,8 @@ std::optional<DType> parse_dtype(
     std::string_view name);  ///< nullopt: a word of the format that we do not read, or none at all
 
 /// What a file's header says of one tensor.
-struct TensorInfo {
-  std::string name;
+struct TensorInfo {  ///< unique in its file
+  std::string name;  ///< of its elements
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;   ///< row-major; {}: a scalar
   std::uint64_t begin = 0, end = 0;  ///< bytes, relative to the data section
@@ -40,9 +40,9 @@ inline constexpr std::uint64_t kSafetensorsMaxHeader = 100'000'000;
 
 /// What the header of a safetensors file says.
 struct SafetensorsHeader {
-  std::vector<TensorInfo> tensors;  ///< in file order
-  std::map<std::string, std::string> metadata;
-  std::uint64_t data_begin = 0;  ///< offset of the data section in the file
+  std::vector<TensorInfo> tensors;              ///< in file order
+  std::map<std::string, std::string> metadata;  ///< __metadata__; empty: it has none
+  std::uint64_t data_begin = 0;                 ///< offset of the data section in the file
 };
 
 /// Parses and checks the header of a file whose bytes are `file` (its data section is not touched): length, JSON,
@@ -62,9 +62,10 @@ std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uin
 /// called from several threads.
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(const std::string& path);
-  const std::string& path() const { return mapping_.path(); }
+  explicit SafetensorsFile(const std::string& path);                          ///< maps the file and checks its header
+  const std::string& path() const { return mapping_.path(); }                 ///< as given to the constructor
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }  ///< in file order
+  /// The header's __metadata__; empty: it has none.
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   std::uint64_t data_begin() const { return header_.data_begin; }    ///< file offset of the data section
   const TensorInfo* find(const std::string& name) const;             ///< nullptr: none
@@ -78,8 +79,8 @@ class SafetensorsFile {
 
 /// A tensor of a file that is about to be written.
 struct TensorSpec {
-  std::string name;
-  DType dtype = DType::f32;
+  std::string name;                 ///< unique in its file
+  DType dtype = DType::f32;         ///< of its elements
   std::vector<std::int64_t> shape;  ///< row-major; {}: a scalar
 };
 
@@ -95,10 +96,10 @@ std::uint64_t byte_size(const TensorSpec& tensor);
 /// What to write: shape and dtype now, bytes when asked (called once per tensor, in file order; the span must stay
 /// valid until the next call). Their number must be what shape and dtype say.
 struct TensorSource {
-  std::string name;
-  DType dtype;
-  std::vector<std::int64_t> shape;
-  std::function<std::span<const std::byte>()> bytes;
+  std::string name;                                   ///< unique in its file
+  DType dtype;                                        ///< of its elements
+  std::vector<std::int64_t> shape;                    ///< row-major; {}: a scalar
+  std::function<std::span<const std::byte>()> bytes;  ///< see above; nothing is freed by this side
 };
 
 /// Puts tensors into the order in which write_safetensors asks for their bytes: dtype in the reference writer's order,

@@ -21,7 +21,7 @@ namespace tessera::format {
 struct SafetensorsIndex {
   /// Where one tensor is.
   struct Entry {
-    std::string tensor;
+    std::string tensor;    ///< its name
     std::size_t file = 0;  ///< position in `files`
   };
   std::vector<std::string> files;           ///< plain names inside the index's folder, each once, sorted
@@ -39,7 +39,7 @@ class SafetensorsFolder {
  public:
   /// A tensor and the file that holds it.
   struct Stored {
-    TensorInfo info;
+    TensorInfo info;       ///< begin and end count from the data section of its own file
     std::size_t file = 0;  ///< position in files()
   };
 
@@ -48,13 +48,13 @@ class SafetensorsFolder {
   /// shards hold is an error; one that the index does not list is left aside with a warning. Throws InputError.
   explicit SafetensorsFolder(const std::string& path, const std::string& stem = "model");
 
-  const std::vector<SafetensorsFile>& files() const { return files_; }
-  std::vector<std::string> paths() const;                          ///< paths of files(), in the same order
-  const std::vector<Stored>& tensors() const { return tensors_; }  ///< file order, or the index's order
-  const Stored* find(const std::string& name) const;               ///< nullptr: none
-  std::span<const std::byte> bytes(const Stored& tensor) const;    ///< valid while this object lives; any alignment
-  bool sharded() const { return sharded_; }
-  std::uint64_t data_bytes() const;  ///< data bytes of all tensors()
+  const std::vector<SafetensorsFile>& files() const { return files_; }  ///< opened, one or several
+  std::vector<std::string> paths() const;                               ///< paths of files(), in the same order
+  const std::vector<Stored>& tensors() const { return tensors_; }       ///< file order, or the index's order
+  const Stored* find(const std::string& name) const;                    ///< nullptr: none
+  std::span<const std::byte> bytes(const Stored& tensor) const;  ///< valid while this object lives; any alignment
+  bool sharded() const { return sharded_; }                      ///< an index lists them; false: one file has all
+  std::uint64_t data_bytes() const;                              ///< data bytes of all tensors()
 
  private:
   void open_single(const std::string& path);

@@ -11,11 +11,11 @@ namespace tessera::launch {
 
 /// A rank's place in the job, whoever launched it.
 struct RankEnvironment {
-  int rank = 0, world_size = 1;
-  int local_rank = 0, local_world_size = 1;
-  std::string master_addr = "127.0.0.1";
-  int master_port = 0;  ///< 0 only when world_size is 1
-  int store_fd = -1;    ///< rank 0 of a program that forks its own ranks: a socket that listens on master_port already
+  int rank = 0, world_size = 1;              ///< 0 <= rank < world_size
+  int local_rank = 0, local_world_size = 1;  ///< the same among the ranks of this host
+  std::string master_addr = "127.0.0.1";     ///< where the store of the job is
+  int master_port = 0;                       ///< 0 only when world_size is 1
+  int store_fd = -1;  ///< rank 0 of a program that forks its own ranks: a socket that listens on master_port already
   bool agent_hosts_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client of the agent's store
   std::string launcher;            ///< "tessera", "torchrun", "mpirun", "srun", "kubernetes", "none": for messages
   // What only our agent gives its ranks (TESSERA_LAUNCHER=1); the other launchers' ranks have none of it.

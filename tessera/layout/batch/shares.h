@@ -13,9 +13,9 @@ namespace tessera::layout {
 
 /// What a rank can do: n rows take fixed_seconds + n seconds_per_row, and it has memory for `most`.
 struct RankSpeed {
-  double seconds_per_row = 1;
-  double fixed_seconds = 0;
-  std::int64_t most = INT64_MAX;
+  double seconds_per_row = 1;     ///< positive
+  double fixed_seconds = 0;       ///< whatever the number of rows
+  std::int64_t most = INT64_MAX;  ///< rows that fit into its memory
 };
 
 /// The time of a step in which rank r takes shares[r] rows: that of the slowest, which all wait for.
@@ -32,7 +32,7 @@ std::vector<std::int64_t> equal_shares(std::int64_t rows, std::int64_t ranks);
 
 /// Rows [begin, begin + count) of a step.
 struct RowRange {
-  std::int64_t begin = 0, count = 0;
+  std::int64_t begin = 0, count = 0;  ///< begin counts from the first row of the step
   bool operator==(const RowRange&) const = default;
 };
 

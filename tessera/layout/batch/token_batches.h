@@ -27,10 +27,10 @@ struct TokenBudget {
 
 /// One micro-batch: places of its rows among those of the step, in the order in which they lie in the batch.
 struct TokenBatch {
-  std::vector<std::int64_t> rows;
-  std::int64_t longest = 0;  ///< tokens that every row is filled up to
-  std::int64_t first = 0;    ///< how many rows of the step lie in micro-batches before this one
-  double cost = 0;
+  std::vector<std::int64_t> rows;  ///< places in the step, as said above
+  std::int64_t longest = 0;        ///< tokens that every row is filled up to
+  std::int64_t first = 0;          ///< how many rows of the step lie in micro-batches before this one
+  double cost = 0;                 ///< the sum over its rows, as TokenBudget::quadratic says
 };
 
 /// `lengths` of the next rows, in their order; as many as are given are cut into budget.micro_batches micro-batches,

@@ -36,7 +36,7 @@ enum class Kind : unsigned char {
   gather,            ///< GATHER: the stage's sharded parameters become whole (PyTorch: UNSHARD)
   reshard,           ///< RESHARD: and are dropped again
   reduce             ///< REDUCE: gradients of the stage, summed over the batch, are reduced (PyTorch: REDUCE_GRAD)
-};
+};  ///< what a rank can do
 /// "F", "I", ... With PyTorch's words as synonyms. Lower case, as WordTable wants it; printed in upper case.
 const WordTable& words_of(Kind);
 
@@ -47,7 +47,7 @@ bool has_micro_batch(Kind kind);  ///< computations and messages; the others con
 
 /// One thing that a rank does: a kind, a stage, a micro-batch.
 struct Action {
-  Kind kind = Kind::forward;
+  Kind kind = Kind::forward;  ///< what is done
   /// This computation and the next of the list, a forward and a backward, are done as one, so that each hides what the
   /// other waits for (DualPipe's overlapped chunks; PyTorch: OVERLAP_F_B).
   bool with_next = false;
@@ -61,12 +61,12 @@ std::string text_of(const Action& action);
 
 /// What every rank of a pipeline does in a step, in its order.
 struct Schedule {
-  std::string name;  ///< what it was made by; "" when read from a file without a name
-  int micro_batches = 0;
+  std::string name;                        ///< what it was made by; "" when read from a file without a name
+  int micro_batches = 0;                   ///< of a step
   std::vector<int> rank_of;                ///< for every stage the rank that holds it
   std::vector<std::vector<Action>> ranks;  ///< for every rank its actions, in order
 
-  int stages() const { return static_cast<int>(rank_of.size()); }
+  int stages() const { return static_cast<int>(rank_of.size()); }  ///< of the whole pipeline
   bool operator==(const Schedule&) const = default;
 };
 

@@ -14,20 +14,20 @@ namespace tessera::layout::schedule {
 
 /// What one F, I and W of a stage take; B takes I + W.
 struct StageTime {
-  double forward = 1, input_gradient = 1, weight_gradient = 1;
+  double forward = 1, input_gradient = 1, weight_gradient = 1;  ///< in any unit
 };
 
 /// A schedule that can be named: its names, its formulas, its generator.
 struct ScheduleRow {
-  std::string_view name;
-  std::vector<std::string_view> others;  ///< other systems' names, and spellings
-  Placement placement = Placement::loop;
+  std::string_view name;                  ///< ours: what --pipeline_schedule takes
+  std::vector<std::string_view> others;   ///< other systems' names, and spellings
+  Placement placement = Placement::loop;  ///< of stages on ranks
   int least_stages = 1, most_stages = 1;  ///< v, stages per rank; 0: any number from the least on
   bool takes_groups = false;              ///< Shape::group_size means something
   std::string_view bubble;                ///< formula for people, in the terms below
   std::string_view in_flight;             ///< the same, for the activations that rank r keeps
   std::string_view when;                  ///< when to use it
-  Schedule (*make)(const Shape&);
+  Schedule (*make)(const Shape&);         ///< the generator; throws InputError for a shape that it cannot have
 
   /// What the step takes longer than a full pipeline: total - m v (F + I + W), with stages of equal cost and messages
   /// that take no time. nullopt: no formula for this shape and these times; then only timing.h knows.
@@ -39,7 +39,7 @@ struct ScheduleRow {
   int (*in_flight_of)(const Shape&, int rank);
 };
 
-const std::vector<ScheduleRow>& schedules();
+const std::vector<ScheduleRow>& schedules();  ///< all rows
 /// nullptr: there is none. Upper and lower case, '-', '_', '.' and spaces, and "Schedule" before it make no difference:
 /// "ScheduleZBVZeroBubble", "zbv-zero-bubble" and "ZBV" are one.
 const ScheduleRow* find_schedule(std::string_view name);

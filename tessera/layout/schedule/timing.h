@@ -14,14 +14,15 @@ namespace tessera::layout::schedule {
 
 /// Seconds (or any unit of time) and bytes of one stage, per micro-batch.
 struct StageCosts {
-  double forward = 1, input_gradient = 1, weight_gradient = 1;
-  double backward = -1;              ///< B; below 0: input_gradient + weight_gradient
-  double gather = 0, reduce = 0;     ///< per GATHER, per REDUCE
+  double forward = 1, input_gradient = 1, weight_gradient = 1;  ///< F, I, W
+  double backward = -1;                                         ///< B; below 0: input_gradient + weight_gradient
+  double gather = 0, reduce = 0;                                ///< per GATHER, per REDUCE
   double output_bytes = 0;           ///< the message to the next stage, and its gradient's back
   double activation_bytes = 0;       ///< kept from F to the end of B or I; without backward, during F
   double weight_gradient_bytes = 0;  ///< kept from the end of I to that of W
   double parameter_bytes = 0;        ///< that a GATHER adds and a RESHARD drops
 
+  /// What B takes.
   double whole_backward() const { return backward < 0 ? input_gradient + weight_gradient : backward; }
 };
 
@@ -29,11 +30,12 @@ struct StageCosts {
 struct Costs {
   std::vector<StageCosts> stages = std::vector<StageCosts>(1);  ///< one per stage, or one for all
   double latency = 0;                                           ///< per message
-  double seconds_per_byte = 0;
-  int outstanding = 0;  ///< K of check.h
+  double seconds_per_byte = 0;                                  ///< 1 / bandwidth
+  int outstanding = 0;                                          ///< K of check.h
   /// What of an overlapped pair's shorter half is hidden behind the longer: 0 nothing (F + B), 1 all of it (max(F, B)).
   double overlap = 0;
 
+  /// Those of one stage.
   const StageCosts& of(int stage) const {
     return stages.size() == 1 ? stages.front() : stages[static_cast<std::size_t>(stage)];
   }
@@ -41,8 +43,8 @@ struct Costs {
 
 /// An action with its begin and end.
 struct TimedAction {
-  Action action;
-  double start = 0, end = 0;
+  Action action;              ///< as the schedule has it
+  double start = 0, end = 0;  ///< from the beginning of the step
 };
 
 /// One rank's step. Its time is busy + idle inside + what it waits before its first and after its last computation.
@@ -51,13 +53,13 @@ struct RankTiming {
   double first = 0, last = 0;        ///< begin of its first computation, end of its last
   double busy = 0;                   ///< computing
   double peak_bytes = 0;             ///< activations, what W needs, and gathered parameters
-  double idle_inside() const { return last - first - busy; }
+  double idle_inside() const { return last - first - busy; }  ///< between its first and last computation
 };
 
 /// A schedule as it would run with given costs.
 struct Timing {
-  double total = 0;  ///< from 0 to the last end, reductions included
-  std::vector<RankTiming> ranks;
+  double total = 0;               ///< from 0 to the last end, reductions included
+  std::vector<RankTiming> ranks;  ///< by rank
 
   /// total - what the busiest rank computes: what a step takes longer than with a pipeline that is always full.
   double bubble() const;

@@ -18,13 +18,14 @@ enum class DropBy { probability, position };
 
 /// A bound as a setting: capacity of each expert, in means of the slots; 0: there is none.
 struct CapacityOptions {
-  double factor = 0;
-  DropBy drop = DropBy::probability;
+  double factor = 0;                  ///< capacity, as said above
+  DropBy drop = DropBy::probability;  ///< whose slots go first
 };
 
+/// A choice within a capacity.
 struct Limited {
-  Routing routing;  ///< dropped slots have id -1 and weight 0, which is constant
-  std::int64_t dropped = 0;
+  Routing routing;           ///< dropped slots have id -1 and weight 0, which is constant
+  std::int64_t dropped = 0;  ///< slots of this choice that were beyond it
 };
 /// At most `capacity` slots per expert. Of equal weights the earlier one stays.
 Limited within_capacity(const Routing& routing, std::int64_t experts, std::int64_t capacity, DropBy by);

@@ -15,8 +15,8 @@ namespace tessera::nn {
 /// The experts that this process holds: those numbered first, first + 1, ... of `total`. gate, up [F, C], down [C, F]
 /// each.
 struct ExpertWeights {
-  std::vector<at::Tensor> gate, up, down;
-  std::int64_t first = 0, total = 0;
+  std::vector<at::Tensor> gate, up, down;  ///< one tensor for each expert that is here
+  std::int64_t first = 0, total = 0;       ///< the first that is here, and the number of all
 };
 
 /// sum over j of routing.weights[n, j] * expert(routing.ids[n, j])(x[n]): x [N, C] -> [N, C]. All experts must be here

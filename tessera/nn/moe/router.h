@@ -23,13 +23,13 @@ namespace tessera::nn {
 ///   weights are the chosen scores, with softmax_after_top_k their softmax; `normalize`: divided by their sum;
 ///   times `scale`.
 struct RouterOptions {
-  enum class Scoring { softmax, sigmoid };
-  std::int64_t experts = 0, top_k = 0;
-  Scoring scoring = Scoring::softmax;
-  bool softmax_after_top_k = false;
-  bool normalize = false;
-  std::int64_t groups = 1, top_groups = 1, group_best = 2;
-  double scale = 1;
+  enum class Scoring { softmax, sigmoid };                  ///< of logits over all experts
+  std::int64_t experts = 0, top_k = 0;                      ///< E and k
+  Scoring scoring = Scoring::softmax;                       ///< see above
+  bool softmax_after_top_k = false;                         ///< weights are the softmax of the k chosen logits
+  bool normalize = false;                                   ///< weights are divided by their sum
+  std::int64_t groups = 1, top_groups = 1, group_best = 2;  ///< see above; groups 1: any expert may be chosen
+  double scale = 1;                                         ///< of the weights, at the end
 };
 
 /// Where tokens go.
