@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
 /// The user's configuration, file or argument is at fault: exit code 2, nothing written.
 class InputError : public Error {
  public:
-  explicit InputError(const std::string& message) : Error(message, ExitCode::bad_input) {}  ///< `message` as Error's
+  explicit InputError(const std::string& message) : Error(message, ExitCode::bad_input) {}  ///< what, where, remedy
 };
 
 namespace detail {

@@ -18,8 +18,8 @@ struct SourcePos {
   enum class Kind : unsigned char { file, environment, flag };  ///< what the name in `file` is the name of
 
   std::shared_ptr<const std::string> file;  ///< the file's name as messages print it, shared by all values of the file
-  int line = 0;                             ///< see above
-  int column = 0;                           ///< see above; 0: the line as a whole
+  int line = 0;                             ///< from 1; 0: the file as a whole
+  int column = 0;                           ///< in bytes, from 1
   Kind kind = Kind::file;                   ///< not a file: str() shows no line
   std::string str() const;                  ///< "ds.json:14:3", "environment NAME", "--flag"
 };

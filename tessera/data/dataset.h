@@ -29,8 +29,8 @@ inline constexpr std::int64_t not_scored = -100;
 /// document_starts: positions within the row, ascending, the first 0 (one document: {0}). types: token types of a pair
 /// of texts, of the same length; empty: all 0.
 struct Row {
-  std::vector<std::int64_t> ids, labels, document_starts;  ///< as said above
-  std::vector<std::int64_t> types = {};                    ///< as said above
+  std::vector<std::int64_t> ids, labels, document_starts;  ///< tokens, what is scored, where documents begin
+  std::vector<std::int64_t> types = {};                    ///< token types of a pair of texts; empty: all 0
 };
 
 class Blend;      // blend.h
@@ -145,7 +145,7 @@ struct SequencePart {
 /// A micro-batch. ids and labels int64 [rows, T], separate memory. A position t >= 1 is scored (predicted from the
 /// tokens before it) when labels[b, t] != -100. Not scored: padding, prompts, the first token of each document.
 struct Batch {
-  at::Tensor ids, labels;                   ///< as said above
+  at::Tensor ids, labels;                   ///< int64 [rows, T] each
   nn::DocumentStarts document_starts = {};  ///< for packed rows; empty: one document per row
   std::int64_t scored_tokens = 0;           ///< number of scored positions
   std::int64_t tokens = 0;                  ///< tokens of the data, without padding

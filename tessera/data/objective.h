@@ -18,7 +18,7 @@ struct Objective {
     masked_token,  ///< labels[t] is predicted at t from the whole row; -100 where nothing was hidden
     row_class      ///< labels[0] is the row's class; the others are -100
   };  ///< which positions are scored
-  Kind kind = Kind::next_token;  ///< what decides how labels are made
+  Kind kind = Kind::next_token;  ///< how labels are made and read
 
   // masked_token
   double probability = 0.15;    ///< share of the tokens that are hidden, special ones never

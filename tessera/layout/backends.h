@@ -68,7 +68,7 @@ struct Local {
                                   .reach = BackendRow::Reach::one_rank,
                                   .rule = "one rank",
                                   .suits = [](const Placement& p) { return p.ranks == 1; },
-                                  .capabilities = {.reduces_halves = true}};  ///< of the table
+                                  .capabilities = {.reduces_halves = true}};  ///< its row of the table
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);    ///< in comm/local.cpp
 };
 
@@ -90,7 +90,7 @@ struct Hier {
                                   .device = Device::cpu,
                                   .rule = "several hosts have several ranks",
                                   .suits = [](const Placement& p) { return p.hosts > 1 && p.hosts < p.ranks; },
-                                  .capabilities = {.reads_peers_in_place = true}};  ///< of the table
+                                  .capabilities = {.reads_peers_in_place = true}};  ///< its row of the table
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);          ///< in comm/hier/backend.cpp
 };
 
@@ -100,7 +100,7 @@ struct Gloo {
                                   .device = Device::cpu,
                                   .rule = "else, on the CPU",
                                   .suits = [](const Placement&) { return true; },
-                                  .in_pytorch = true};                      ///< of the table
+                                  .in_pytorch = true};                      ///< its row of the table
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/gloo.cpp
 };
 
@@ -110,7 +110,7 @@ struct C10dGloo {
                                   .device = Device::cpu,
                                   .rule = "never",
                                   .suits = [](const Placement&) { return false; },
-                                  .for_comparison = true};                  ///< of the table
+                                  .for_comparison = true};                  ///< its row of the table
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/gloo.cpp
 };
 
@@ -121,7 +121,7 @@ struct Nccl {
                                   .rule = "on CUDA, one rank per GPU",
                                   .suits = [](const Placement& p) { return !p.shares_device; },
                                   .capabilities = {.reduces_halves = true, .ordered_messages = true},
-                                  .in_pytorch = true};                      ///< of the table
+                                  .in_pytorch = true};                      ///< its row of the table
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/nccl.cpp
 };
 

@@ -20,7 +20,7 @@
 namespace tessera::layout {
 
 enum class Axis { pp, dp_replicate, dp_shard, cp, tp, edp, ep, etp };  ///< what travels along each: named_axes()
-enum class View { dense, expert };                                     ///< of the same ranks, see above
+enum class View { dense, expert };                                     ///< the two grids of the same ranks
 
 /// Outermost first.
 inline constexpr std::array<Axis, 5> dense_axes = {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
@@ -78,7 +78,7 @@ std::vector<int> embedding_group(const Mesh& mesh, int rank);
 
 /// A set of axes that a part of training communicates over.
 struct NamedAxes {
-  std::string_view name;     ///< what parse_axes() takes
+  std::string_view name;     ///< the word for them that parse_axes() takes
   std::vector<Axis> axes;    ///< all of one view
   std::string_view purpose;  ///< what travels there
 };

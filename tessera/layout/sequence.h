@@ -63,9 +63,9 @@ struct Tile {
     causal,  ///< as many queries as keys; query i sees keys 0 .. i
     band     ///< query i sees key j where 0 <= ahead + i - j < window; every query sees one at least
   };  ///< which of its pairs see each other
-  static constexpr std::int64_t every_row = -1;            ///< for `row`
+  static constexpr std::int64_t every_row = -1;            ///< as `row`: the tile is in all of them
   Kind kind = Kind::full;                                  ///< which of its pairs see each other
-  std::int64_t row = every_row;                            ///< one row of the batch; every_row: the same in all of them
+  std::int64_t row = every_row;                            ///< a row of the batch, or every_row
   std::int64_t query = 0, queries = 0, key = 0, keys = 0;  ///< the first of each, and their numbers
   std::int64_t ahead = 0;                                  ///< position of the first query minus that of the first key
   bool operator==(const Tile&) const = default;

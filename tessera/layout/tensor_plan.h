@@ -32,7 +32,7 @@ std::string_view style_name(TensorStyle style);
 /// How the parameters that a pattern names are cut.
 struct TensorRule {
   std::string pattern;  ///< see matches()
-  TensorStyle style;    ///< see there
+  TensorStyle style;    ///< what is cut, and what is gathered or summed
   /// Outputs (columns) lie in so many equal blocks, each of which is cut: 3 in GPT-2's c_attn (q, k, v) and in
   /// MultiheadAttention's in_proj_weight, 2 in a packed gate_up_proj.
   int blocks = 1;

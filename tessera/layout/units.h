@@ -46,7 +46,7 @@ struct WrapPolicy {
   Kind kind = Kind::none;                     ///< members that it does not name have no effect
   std::vector<std::string> classes = {};      ///< as short_class_name() gives them; aliases count, too
   std::int64_t min_num_params = 100'000'000;  ///< PyTorch's and accelerate's default
-  std::string pattern = {};                   ///< by_regex
+  std::string pattern = {};                   ///< by_regex: the expression
   std::vector<std::string> names = {};        ///< by_name: paths from the root
   /// Other systems' class names: {"LlamaDecoderLayer", "LlamaBlock"}.
   std::vector<std::pair<std::string, std::string>> class_aliases = {};

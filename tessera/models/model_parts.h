@@ -26,7 +26,7 @@ class RouterLog;
 /// lie inside the block of the same index.
 struct ModelPart {
   enum class Kind { block, attention, mlp };  ///< a whole block, or a part of it
-  Kind kind = Kind::block;                    ///< see there
+  Kind kind = Kind::block;                    ///< attention and mlp lie inside a block
   std::int64_t block = 0;                     ///< index of the block
   std::string name = {};  ///< the module's, as in its parameters' names: "transformer.h.3", "transformer.h.3.attn"
 };

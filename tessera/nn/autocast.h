@@ -21,7 +21,7 @@ std::optional<c10::ScalarType> autocast_type(c10::DeviceType device);
 /// optimizer changes the weights. Of one thread: destroy it where it was made.
 class Autocast {
  public:
-  Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device);  ///< nothing: what holds stays
+  Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device);  ///< no type: what holds stays
   /// bf16, or, with `enabled` false, nothing.
   Autocast(bool enabled, c10::DeviceType device)
       : Autocast(enabled ? std::optional(c10::ScalarType::BFloat16) : std::nullopt, device) {}

@@ -13,9 +13,9 @@ namespace tessera::optim {
 /// Not synchronised: one per thread, then merge().
 class ExactSum {
  public:
-  void add(double x) { add(std::span<const double>(&x, 1)); }
-  void add(std::span<const double> values);
-  void merge(const ExactSum& other);
+  void add(double x) { add(std::span<const double>(&x, 1)); }  ///< one number
+  void add(std::span<const double> values);                    ///< each of them, in any order
+  void merge(const ExactSum& other);                           ///< adds what `other` has added up
 
   /// The sum, rounded once (to nearest, ties to even; infinite when too large). NaN when a NaN or both infinities were
   /// added, else an infinity that was.

@@ -17,10 +17,10 @@ namespace tessera::optim {
 
 /// How the scale of an fp16 loss begins, grows and falls.
 struct LossScaleOptions {
-  bool dynamic = true;     ///< false: the scale stays; steps with bad gradients are still skipped
-  double initial = 65536;  ///< GradScaler's init_scale
-  double growth_factor = 2;
-  double backoff_factor = 0.5;
+  bool dynamic = true;                  ///< false: the scale stays; steps with bad gradients are still skipped
+  double initial = 65536;               ///< GradScaler's init_scale
+  double growth_factor = 2;             ///< at least 1
+  double backoff_factor = 0.5;          ///< in (0, 1)
   std::int64_t growth_interval = 2000;  ///< good steps in a row before the scale grows
   double minimum = 1.0 / 65536;         ///< a dynamic scale does not fall below; update() throws when it would have to
   std::int64_t hysteresis = 1;          ///< the bad step of this number lowers the scale; those before only use it up
@@ -50,7 +50,7 @@ class LossScale {
   /// the model does not fit fp16.
   bool update(double gradient_norm);
 
-  const LossScaleState& state() const { return state_; }
+  const LossScaleState& state() const { return state_; }  ///< for checkpoints
   /// Throws InputError for a scale that is not positive and finite or for negative counts.
   void set_state(const LossScaleState& state);
 

@@ -18,8 +18,8 @@ namespace tessera::optim {
 /// A dense floating-point gradient, or elements [begin, begin + numel) of one. `begin` is a multiple of 64 unless the
 /// piece is empty. Undefined: no gradient.
 struct GradientPiece {
-  at::Tensor gradient;
-  std::int64_t begin = 0;
+  at::Tensor gradient;     ///< [numel], or in its own shape
+  std::int64_t begin = 0;  ///< place of its first element in the whole gradient, flattened
 };
 /// Adds `words` up over the ranks that hold the other pieces, in place; collective.
 using AllReduceWords = std::function<void(std::vector<std::int64_t>& words)>;

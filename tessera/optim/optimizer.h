@@ -26,10 +26,10 @@ namespace tessera::optim {
 /// A parameter under optimisation. Its gradient is parameter.grad() at the time of step(); undefined: the parameter is
 /// skipped.
 struct Slot {
-  std::string name;
-  at::Tensor parameter;  ///< fp32 or fp64, contiguous; all slots of one dtype and device
-  double weight_decay = 0;
-  double learning_rate_scale = 1;
+  std::string name;                ///< what its states are called by: "exp_avg.NAME"
+  at::Tensor parameter;            ///< fp32 or fp64, contiguous; all slots of one dtype and device
+  double weight_decay = 0;         ///< what it is added to: see the factories
+  double learning_rate_scale = 1;  ///< the rate of step() times this
   /// Sharded: `parameter` [n] is elements [begin, begin + n) of a flattened parameter of this shape; n may be 0, else
   /// `begin` is a multiple of 64. Empty and 0: `parameter` is the whole one.
   std::vector<std::int64_t> shape = {};
@@ -84,7 +84,7 @@ struct CommonOptions {
 
 /// AdamW (Loshchilov and Hutter 2019).
 struct AdamWOptions {
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< decays of the two averages; added to the square root
   bool bias_correction = true;  ///< false: the moments count as they are from the first step (BERT's Adam)
 };
 /// AdamW, Loshchilov & Hutter 2019, as torch.optim.AdamW computes it (torch/optim/adam.py, _single_tensor_adam).
@@ -97,8 +97,8 @@ std::unique_ptr<Optimizer> make_adam(std::vector<Slot> slots, const AdamWOptions
 
 /// Stochastic gradient descent, with momentum if it is wanted.
 struct SgdOptions {
-  double momentum = 0;
-  bool nesterov = false;
+  double momentum = 0;    ///< 0: there is no state
+  bool nesterov = false;  ///< needs a momentum
 };
 /// SGD as torch.optim.SGD (decay added to the gradient, dampening 0). State momentum_buffer, if there is momentum.
 std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& options,
@@ -106,6 +106,7 @@ std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& o
 
 /// Adagrad (Duchi et al. 2011).
 struct AdagradOptions {
+  /// Step n, from 0, has the rate over 1 + n learning_rate_decay; sums begin with initial_accumulator_value.
   double epsilon = 1e-10, learning_rate_decay = 0, initial_accumulator_value = 0;
 };
 /// Adagrad, Duchi et al. 2011, as torch.optim.Adagrad. State sum.
@@ -114,7 +115,7 @@ std::unique_ptr<Optimizer> make_adagrad(std::vector<Slot> slots, const AdagradOp
 
 /// Lion (Chen et al. 2023).
 struct LionOptions {
-  double beta1 = 0.9, beta2 = 0.99;
+  double beta1 = 0.9, beta2 = 0.99;  ///< weight of the average in the update; decay of the average
 };
 /// Lion, Chen et al. 2023, algorithm 2. State exp_avg.
 std::unique_ptr<Optimizer> make_lion(std::vector<Slot> slots, const LionOptions& options,
@@ -125,11 +126,11 @@ std::unique_ptr<Optimizer> make_lion(std::vector<Slot> slots, const LionOptions&
 struct AdafactorOptions {
   double epsilon1 = 1e-30, epsilon2 = 1e-3;  ///< eps[0], eps[1]
   double clip_threshold = 1.0;               ///< largest root mean square of an update
-  double decay_rate = -0.8;
-  double beta1 = 0;  ///< 0: no first moment (None there)
-  bool scale_parameter = false;
+  double decay_rate = -0.8;                  ///< decay of second moments at step n, from 1: 1 - n^this; below 0
+  double beta1 = 0;                          ///< 0: no first moment (None there)
+  bool scale_parameter = false;              ///< rates are times the parameter's root mean square, at least epsilon2
   bool relative_step = false;  ///< the learning rate given to step() is ignored; learning_rate_scale counts
-  bool warmup_init = false;
+  bool warmup_init = false;    ///< with relative_step: the rate begins at 1e-6 and rises by as much a step
 };
 /// Adafactor, Shazeer & Stern 2018. Second moments of parameters with two dimensions or more are factored over the last
 /// two of their true shape: exp_avg_sq_row, exp_avg_sq_col (replicated); of others exp_avg_sq; exp_avg if beta1 > 0.
@@ -139,9 +140,9 @@ std::unique_ptr<Optimizer> make_adafactor(std::vector<Slot> slots, const Adafact
 
 /// LAMB (You et al. 2020).
 struct LambOptions {
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
-  bool bias_correction = true;
-  double max_trust_ratio = 0;    ///< the trust ratio is at most this; 0: no bound
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;  ///< decays of the two averages; added to the square root
+  bool bias_correction = true;                        ///< false: the averages count as they are
+  double max_trust_ratio = 0;                         ///< the trust ratio is at most this; 0: no bound
   bool adapt_undecayed = false;  ///< also slots without weight decay are scaled by their trust ratio (NVLAMB)
 };
 /// LAMB, You et al. 2020, algorithm 2: Adam's direction (decay added to it), scaled per parameter by ||p|| / ||update||
@@ -151,11 +152,11 @@ std::unique_ptr<Optimizer> make_lamb(std::vector<Slot> slots, const LambOptions&
 
 /// LARS (You et al. 2017).
 struct LarsOptions {
-  double momentum = 0.9;
-  bool nesterov = false;
-  double trust_coefficient = 1e-3;
-  double epsilon = 1e-8;
-  bool adapt_undecayed = false;  ///< also slots without weight decay are scaled
+  double momentum = 0.9;            ///< 0: there is no state
+  bool nesterov = false;            ///< needs a momentum
+  double trust_coefficient = 1e-3;  ///< factor of ||p||, see make_lars()
+  double epsilon = 1e-8;            ///< added to the denominator there
+  bool adapt_undecayed = false;     ///< also slots without weight decay are scaled
 };
 /// LARS, You, Gitman & Ginsburg 2017, in the form of SGD on scaled gradients (as NVIDIA's LARC without clipping):
 /// (g + decay * p) * trust_coefficient * ||p|| / (||g|| + decay * ||p|| + epsilon), factor 1 where a norm is 0; then

@@ -40,16 +40,16 @@ namespace tessera::optim {
 ///                       lr_range_test_staircase = false; with lr_range_test_max_lr the rate grows exponentially, to
 ///                       that after step_size steps (ours; `tessera lr-find`)
 struct Schedule {
-  ScheduleType type = ScheduleType::linear;
-  std::int64_t warmup_steps = 0;
-  std::int64_t total_steps = 0;
+  ScheduleType type = ScheduleType::linear;  ///< which row above
+  std::int64_t warmup_steps = 0;             ///< 0: none
+  std::int64_t total_steps = 0;              ///< of the run; DeepSpeed's may have their own
   double learning_rate = 0;  ///< the peak; of factors only min_lr and lr_end, which are absolute, look at it
-  std::vector<std::pair<std::string, Value>> parameters = {};
+  std::vector<std::pair<std::string, Value>> parameters = {};  ///< by name, as the table has them
 };
 
 /// The decays of an optimizer's averages, where a schedule moves them, too.
 struct Betas {
-  double beta1 = 0, beta2 = 0;
+  double beta1 = 0, beta2 = 0;  ///< of the averages, and of the averages of squares
 };
 
 /// Learning-rate factor of step `step` (from 0). Throws InputError for an unknown parameter (naming the known

@@ -36,7 +36,7 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
-/// Prints str().
+/// Prints str(), so that messages may name an origin.
 inline std::ostream& operator<<(std::ostream& out, const Origin& origin) { return out << origin.str(); }
 
 /// Whether what str() has printed is of a value that somebody gave.

@@ -59,7 +59,7 @@ struct OptimizationConfig {
   std::string optim_args;       ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
   double learning_rate = 5e-5;  ///< the peak of the schedule
   double weight_decay = 0.0;    ///< in `tessera train` biases and norms have none
-  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;  ///< of AdamW and Adam; Lion and LAMB take the betas
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;  ///< AdamW, Adam; Lion and LAMB take the betas
   double momentum = 0.0;                                             ///< sgd
   bool nesterov = false;                                             ///< sgd
   double label_smoothing_factor = 0;  ///< share of each target spread evenly over the vocabulary
@@ -229,7 +229,7 @@ struct FilesConfig {
 
 /// All settings of a run, in the sections of --print_config.
 struct RunConfig {
-  FilesConfig files;                ///< where other systems' words stand
+  FilesConfig files;                ///< files that describe the run
   ModelConfig model;                ///< what is trained
   DataConfig data;                  ///< on what
   OptimizationConfig optimization;  ///< how its weights change

@@ -33,7 +33,7 @@ struct ChunkSums {
     whole,    ///< somebody has read all of it, and its checksum is the manifest's
     damaged,  ///< its checksum is another one, or two readers of the same bytes have seen different ones
   };  ///< how far it has been read, and whether rightly
-  State state = State::open;     ///< see there
+  State state = State::open;     ///< not open: `pieces` is empty
   std::vector<PieceSum> pieces;  ///< what is read so far of an open one: ascending, disjoint, neighbours joined
 };
 

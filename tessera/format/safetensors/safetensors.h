@@ -28,9 +28,9 @@ std::optional<DType> parse_dtype(
     std::string_view name);  ///< nullopt: a word of the format that we do not read, or none at all
 
 /// What a file's header says of one tensor.
-struct TensorInfo {  ///< unique in its file
-  std::string name;  ///< of its elements
-  DType dtype = DType::f32;
+struct TensorInfo {
+  std::string name;                  ///< unique in its file
+  DType dtype = DType::f32;          ///< of its elements
   std::vector<std::int64_t> shape;   ///< row-major; {}: a scalar
   std::uint64_t begin = 0, end = 0;  ///< bytes, relative to the data section
 };
@@ -99,7 +99,7 @@ struct TensorSource {
   std::string name;                                   ///< unique in its file
   DType dtype;                                        ///< of its elements
   std::vector<std::int64_t> shape;                    ///< row-major; {}: a scalar
-  std::function<std::span<const std::byte>()> bytes;  ///< see above; nothing is freed by this side
+  std::function<std::span<const std::byte>()> bytes;  ///< as many bytes as dtype and shape say
 };
 
 /// Puts tensors into the order in which write_safetensors asks for their bytes: dtype in the reference writer's order,

@@ -21,7 +21,7 @@ namespace tessera::format {
 struct SafetensorsIndex {
   /// Where one tensor is.
   struct Entry {
-    std::string tensor;    ///< its name
+    std::string tensor;    ///< the key in weight_map
     std::size_t file = 0;  ///< position in `files`
   };
   std::vector<std::string> files;           ///< plain names inside the index's folder, each once, sorted

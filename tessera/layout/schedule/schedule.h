@@ -47,7 +47,7 @@ bool has_micro_batch(Kind kind);  ///< computations and messages; the others con
 
 /// One thing that a rank does: a kind, a stage, a micro-batch.
 struct Action {
-  Kind kind = Kind::forward;  ///< what is done
+  Kind kind = Kind::forward;  ///< a computation, a message, or something about a stage's parameters
   /// This computation and the next of the list, a forward and a backward, are done as one, so that each hides what the
   /// other waits for (DualPipe's overlapped chunks; PyTorch: OVERLAP_F_B).
   bool with_next = false;

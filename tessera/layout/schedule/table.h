@@ -21,7 +21,7 @@ struct StageTime {
 struct ScheduleRow {
   std::string_view name;                  ///< ours: what --pipeline_schedule takes
   std::vector<std::string_view> others;   ///< other systems' names, and spellings
-  Placement placement = Placement::loop;  ///< of stages on ranks
+  Placement placement = Placement::loop;  ///< which rank has which stage
   int least_stages = 1, most_stages = 1;  ///< v, stages per rank; 0: any number from the least on
   bool takes_groups = false;              ///< Shape::group_size means something
   std::string_view bubble;                ///< formula for people, in the terms below
@@ -39,7 +39,7 @@ struct ScheduleRow {
   int (*in_flight_of)(const Shape&, int rank);
 };
 
-const std::vector<ScheduleRow>& schedules();  ///< all rows
+const std::vector<ScheduleRow>& schedules();  ///< a row for each schedule that has a name
 /// nullptr: there is none. Upper and lower case, '-', '_', '.' and spaces, and "Schedule" before it make no difference:
 /// "ScheduleZBVZeroBubble", "zbv-zero-bubble" and "ZBV" are one.
 const ScheduleRow* find_schedule(std::string_view name);

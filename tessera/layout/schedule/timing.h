@@ -59,7 +59,7 @@ struct RankTiming {
 /// A schedule as it would run with given costs.
 struct Timing {
   double total = 0;               ///< from 0 to the last end, reductions included
-  std::vector<RankTiming> ranks;  ///< by rank
+  std::vector<RankTiming> ranks;  ///< one for each, in order
 
   /// total - what the busiest rank computes: what a step takes longer than with a pipeline that is always full.
   double bubble() const;

@@ -18,7 +18,7 @@ enum class DropBy { probability, position };
 
 /// A bound as a setting: capacity of each expert, in means of the slots; 0: there is none.
 struct CapacityOptions {
-  double factor = 0;                  ///< capacity, as said above
+  double factor = 0;                  ///< 0: every slot stays
   DropBy drop = DropBy::probability;  ///< whose slots go first
 };
 

@@ -25,10 +25,10 @@ namespace tessera::nn {
 struct RouterOptions {
   enum class Scoring { softmax, sigmoid };                  ///< of logits over all experts
   std::int64_t experts = 0, top_k = 0;                      ///< E and k
-  Scoring scoring = Scoring::softmax;                       ///< see above
+  Scoring scoring = Scoring::softmax;                       ///< how logits become scores
   bool softmax_after_top_k = false;                         ///< weights are the softmax of the k chosen logits
   bool normalize = false;                                   ///< weights are divided by their sum
-  std::int64_t groups = 1, top_groups = 1, group_best = 2;  ///< see above; groups 1: any expert may be chosen
+  std::int64_t groups = 1, top_groups = 1, group_best = 2;  ///< groups 1: any expert may be chosen
   double scale = 1;                                         ///< of the weights, at the end
 };
 

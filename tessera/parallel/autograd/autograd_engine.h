@@ -34,6 +34,7 @@ class BackwardListener {
 class Subscription {
  public:
   Subscription() = default;
+  /// `end` is called once, by the last owner.
   explicit Subscription(std::function<void()> end) : end_(std::move(end)) {}
   Subscription(Subscription&& other) noexcept : end_(std::exchange(other.end_, nullptr)) {}
   Subscription& operator=(Subscription&& other) noexcept {
@@ -57,7 +58,7 @@ class Subscription {
 /// not told of them. Destroy it on its thread.
 class PartOfBackward {
  public:
-  PartOfBackward();
+  PartOfBackward();  ///< of the calling thread; nests
   ~PartOfBackward();
   PartOfBackward(const PartOfBackward&) = delete;
   PartOfBackward& operator=(const PartOfBackward&) = delete;
@@ -105,7 +106,7 @@ SavedTensorSource* exchange_saved_tensor_source(SavedTensorSource* source);
 /// own check that nobody changed it in place when there is none.
 class SavedTensor {
  public:
-  SavedTensor();
+  SavedTensor();  ///< of no tensor: unpack() gives an undefined one
   /// May be undefined.
   explicit SavedTensor(const at::Tensor& tensor);
   SavedTensor(SavedTensor&&) noexcept;
@@ -121,7 +122,7 @@ class SavedTensor {
 /// Where a backward pass begins: the graph behind a tensor, without the tensor's own memory.
 class BackwardRoot {
  public:
-  BackwardRoot();
+  BackwardRoot();  ///< of no graph: false
   /// `output` requires grad.
   explicit BackwardRoot(const at::Tensor& output);
   BackwardRoot(BackwardRoot&&) noexcept;

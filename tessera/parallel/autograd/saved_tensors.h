@@ -59,6 +59,7 @@ class SavedTensorPolicy {
 /// of construction, but any order is fine.
 class SavedTensors {
  public:
+  /// `policy` is asked first from here on, then the scopes around this one.
   explicit SavedTensors(std::shared_ptr<SavedTensorPolicy> policy);
   ~SavedTensors();
   SavedTensors(const SavedTensors&) = delete;
@@ -106,9 +107,9 @@ struct OffloadOptions {
 /// calling thread (the kernel's page cache writes behind); an I/O error is an Error that names the folder.
 class OffloadActivations {
  public:
-  explicit OffloadActivations(const OffloadOptions& options);
+  explicit OffloadActivations(const OffloadOptions& options);  ///< throws InputError for a place that cannot be used
   ~OffloadActivations();
-  parallel::SavedBytes bytes() const;
+  parallel::SavedBytes bytes() const;  ///< what went to the place so far
 
  private:
   std::shared_ptr<parallel::SavedTensorPolicy> policy_;
@@ -123,8 +124,8 @@ enum class ActivationFormat {
 
 /// Which saved tensors are stored in fewer bits.
 struct CompressOptions {
-  ActivationFormat to = ActivationFormat::bf16;
-  std::int64_t min_bytes = 64 << 10;  ///< smaller tensors stay
+  ActivationFormat to = ActivationFormat::bf16;  ///< what they are stored as
+  std::int64_t min_bytes = 64 << 10;             ///< smaller tensors stay
   /// Which of the tensors that qualify are compressed; empty: all.
   std::function<bool(const at::Tensor&)> only = {};
 };
@@ -133,9 +134,9 @@ struct CompressOptions {
 /// bytes. Gradients change by rounding; forward does not. A tensor saved by several operations is compressed once.
 class CompressActivations {
  public:
-  explicit CompressActivations(const CompressOptions& options);
+  explicit CompressActivations(const CompressOptions& options);  ///< in force from here on
   ~CompressActivations();
-  parallel::SavedBytes bytes() const;
+  parallel::SavedBytes bytes() const;  ///< of the tensors that were compressed
 
  private:
   std::shared_ptr<parallel::SavedTensorPolicy> policy_;

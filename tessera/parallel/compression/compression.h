@@ -18,18 +18,18 @@ namespace tessera::parallel {
 
 /// The place of one parameter in a flat gradient.
 struct CompressedSegment {
-  std::vector<std::int64_t> shape;
-  std::int64_t offset = 0, numel = 0;
+  std::vector<std::int64_t> shape;     ///< of the whole parameter
+  std::int64_t offset = 0, numel = 0;  ///< elements of `flat`: [offset, offset + numel)
 };
 
 /// One flat gradient to be reduced. `flat` [n] is this rank's, may be overwritten, and is padded to n = size x m (for
 /// an all-reduce any n will do). Elements outside of the segments (padding, counters) are reduced exactly.
 struct ReductionRequest {
   std::string_view key;  ///< the same for the same buffer in every step and on every rank: error feedback is kept by it
-  at::Tensor flat;
-  const std::vector<CompressedSegment>& segments;
-  const comm::Group& group;
-  comm::Reduction reduction;  ///< mean or sum
+  at::Tensor flat;       ///< [n], contiguous
+  const std::vector<CompressedSegment>& segments;  ///< parameters in `flat`, ascending
+  const comm::Group& group;                        ///< the ranks that reduce
+  comm::Reduction reduction;                       ///< mean or sum
   /// [m] of this rank, or [n] for an all-reduce (may be `flat` itself): receives the result.
   at::Tensor output;
   bool scatter;  ///< true: output is this rank's part
@@ -41,7 +41,7 @@ struct ReductionRequest {
 class Compression {
  public:
   virtual ~Compression() = default;
-  virtual std::string name() const = 0;
+  virtual std::string name() const = 0;  ///< the word of make_compression()
   /// The result is in `output` when the returned work is done. Methods whose collectives follow each other (all but
   /// fp16 and bf16) wait for them, so that the order of collectives does not depend on when somebody waits.
   virtual comm::Work reduce(const ReductionRequest& request) = 0;

@@ -20,9 +20,9 @@ namespace tessera {
 
 /// What attention computes, beside its queries, keys and values.
 struct ContextAttentionOptions {
-  double scale = 0;    ///< factor of q k^T; 0: 1 / sqrt(D)
-  double softcap = 0;  ///< scores are soft-capped at this before the mask (nn/softcap.h); 0: they are not
-  bool causal = true;
+  double scale = 0;         ///< factor of q k^T; 0: 1 / sqrt(D)
+  double softcap = 0;       ///< scores are soft-capped at this before the mask (nn/softcap.h); 0: they are not
+  bool causal = true;       ///< no token sees a later one of its row
   std::int64_t window = 0;  ///< causal: a token sees itself and window - 1 tokens before it; 0: all before it
   /// Of whole rows: flat positions b T + t at which documents begin, ascending; a token sees only its document. Empty:
   /// every row is one.

@@ -15,13 +15,13 @@ using layout::ContextMethod;
 /// Copyable handles. The ranks of `all`, in this order, hold the parts of each sequence (layout/sequence.h); rank r is
 /// number r % head_ranks() of its group `heads` and number r / head_ranks() of its group `ring`.
 struct ContextGroups {
-  ContextMethod method = ContextMethod::p2p;
-  comm::Group all;
-  comm::Group heads = {};  ///< ranks that exchange tokens for heads; empty: none (p2p, all_gather)
-  comm::Group ring = {};   ///< ranks between which keys and values travel; empty: none (a2a)
+  ContextMethod method = ContextMethod::p2p;  ///< how keys and values travel
+  comm::Group all;                            ///< the ranks of cp
+  comm::Group heads = {};                     ///< ranks that exchange tokens for heads; empty: none (p2p, all_gather)
+  comm::Group ring = {};                      ///< ranks between which keys and values travel; empty: none (a2a)
 
-  int ranks() const { return all.size(); }
-  int head_ranks() const { return heads ? heads.size() : 1; }
+  int ranks() const { return all.size(); }                     ///< c
+  int head_ranks() const { return heads ? heads.size() : 1; }  ///< a: ranks that exchange tokens for heads; 1: none do
   /// How rows of so many tokens are cut. Throws InputError when they cannot be.
   layout::SequenceCut cut(std::int64_t length) const { return layout::cut_sequence(length, ranks(), head_ranks()); }
   /// The least number of tokens >= length that can be cut.

@@ -23,7 +23,7 @@ namespace parallel {
 /// the calling thread; the tensors may be used by any.
 class DeferredScope {
  public:
-  DeferredScope();
+  DeferredScope();  ///< of the calling thread, from here on
   ~DeferredScope();
   DeferredScope(const DeferredScope&) = delete;
   DeferredScope& operator=(const DeferredScope&) = delete;

@@ -36,11 +36,11 @@ namespace tessera {
 
 /// Where the chain of layers is cut in stages.
 struct PipelineCut {
-  enum class Kind { layers, parameters, costs, measured, before };
-  Kind kind = Kind::parameters;
-  std::vector<double> costs_of_layers = {};
-  at::Tensor sample = {};
-  std::vector<std::string> first_layers = {};
+  enum class Kind { layers, parameters, costs, measured, before };  ///< by what, see the makers below
+  Kind kind = Kind::parameters;                                     ///< which of the members below count
+  std::vector<double> costs_of_layers = {};                         ///< one for each layer
+  at::Tensor sample = {};                                           ///< the inputs of a micro-batch
+  std::vector<std::string> first_layers = {};                       ///< by stage, without the first
 
   /// As many layers for each stage as can be.
   static PipelineCut by_layers() { return {.kind = Kind::layers}; }
@@ -99,7 +99,7 @@ struct PipelineLayer {
 
 /// What a stage is.
 struct PipelineStageRow {
-  int rank = 0;
+  int rank = 0;                          ///< in the pipeline's group
   std::vector<std::string> layers = {};  ///< may be empty: what comes in goes on
   std::int64_t parameters = 0;           ///< elements
   double cost = 0;                       ///< in the unit of the cut
@@ -158,8 +158,8 @@ class PipelineParallel {
   /// attach(): Sharded::clip_grad_norm.
   double clip_grad_norm(double max_norm);
 
-  const layout::schedule::Schedule& schedule() const;
-  const std::vector<PipelineStageRow>& stages() const;
+  const layout::schedule::Schedule& schedule() const;   ///< the computations of train_batch(), of every rank
+  const std::vector<PipelineStageRow>& stages() const;  ///< of all ranks, in the order of the chain
   /// "zbv, 8 micro-batches; rank 0: 0-2 and 7; rank 1: 3-6"
   std::string describe() const;
   /// Tied parameters that this rank holds, too, by the names that they have everywhere.

@@ -43,6 +43,7 @@ namespace parallel {
 /// One execution of a region; the type-erased part of checkpointed(). Inert when grad mode is off.
 class CheckpointScope {
  public:
+  /// From here on tensors that the thread saves are dropped; `again` runs the region, given its inputs.
   CheckpointScope(const CheckpointOptions& options, std::vector<at::Tensor> inputs,
                   std::function<void(std::span<const at::Tensor>)> again);
   /// When the region left by an exception, it forgets what it recorded.

@@ -65,6 +65,7 @@ namespace tessera {
 
 namespace parallel {
 
+/// Replicas of a module of type M, as said at the top.
 template <class M>
 class DataParallel {
  public:
@@ -129,6 +130,7 @@ class DataParallel {
   ReplicaSet replicas_;
 };
 
+/// DataParallel(module) finds M by itself.
 template <class M>
 DataParallel(std::shared_ptr<M>, DataParallelOptions = {}) -> DataParallel<M>;
 template <class M>

@@ -33,7 +33,7 @@ namespace pieces {
 /// An argument that every replica gets whole.
 template <class T>
 struct Whole {
-  T value;
+  T value;  ///< looked through like any other
 };
 template <class T>
 Whole<T> whole(T value) {
@@ -140,15 +140,15 @@ concept gatherable = detail::Elements<T>::of_tensors;
 /// What a function is given for an argument of type T.
 template <class T>
 struct Given {
-  using type = T;
+  using type = T;  ///< as it is
 };
 template <class T>
 struct Given<Whole<T>> {
-  using type = T;
+  using type = T;  ///< what whole() was given
 };
 template <std::size_t N>
 struct Given<char[N]> {
-  using type = const char*;
+  using type = const char*;  ///< a text literal
 };
 template <class T>
 using given_t = typename Given<T>::type;
@@ -156,11 +156,13 @@ using given_t = typename Given<T>::type;
 /// All arguments of a call, as far as they concern scattering.
 class Collected {
  public:
+  /// A tensor of an argument, and what becomes of it.
   struct Input {
-    at::Tensor tensor;
-    bool whole = false;
+    at::Tensor tensor;   ///< as it was given
+    bool whole = false;  ///< every replica gets all of it; false: rows of it
   };
 
+  /// The tensors of one more argument. Throws InputError where its rows are not those of the arguments before.
   template <class T>
   void next_argument(const T& value) {
     ++argument_;
@@ -191,10 +193,10 @@ class Collected {
 /// One replica's part of the arguments: rows [first, first + count).
 class Part {
  public:
-  std::int64_t first = 0, count = 0;
+  std::int64_t first = 0, count = 0;     ///< 0 and 0 where nothing is scattered
   std::vector<at::Tensor> tensors = {};  ///< as Collected::inputs(), cut
 
-  const at::Tensor& next() { return tensors.at(used_++); }
+  const at::Tensor& next() { return tensors.at(used_++); }  ///< of `tensors`, in their order; throws beyond the last
 
  private:
   std::size_t used_ = 0;
@@ -218,6 +220,7 @@ given_t<T> given(const T& value, Part& part) {
   }
 }
 
+/// All tensors in `value`, in the order of visiting.
 template <class T>
 std::vector<at::Tensor> tensors_of(const T& value) {
   std::vector<at::Tensor> result;

@@ -43,6 +43,7 @@ at::Tensor mean_over_rows(const at::Tensor& per_replica, std::int64_t rows, int 
 /// Replicas of one module in one process.
 class ReplicaSet {
  public:
+  /// Throws InputError for options that do not fit.
   ReplicaSet(std::shared_ptr<torch::nn::Module> module, DataParallelOptions options);
   ~ReplicaSet();
   ReplicaSet(ReplicaSet&&) noexcept;
@@ -53,9 +54,9 @@ class ReplicaSet {
   /// The outputs, gathered and differentiable.
   std::vector<at::Tensor> run(const pieces::Collected& inputs, const Body& body);
 
-  int size() const;
-  int threads_per_replica() const;
-  void refresh();
+  int size() const;                 ///< replicas; 1: the module itself, on the caller's thread
+  int threads_per_replica() const;  ///< of its intra-op pool
+  void refresh();                   ///< as DataParallel::refresh()
 
   struct Impl;
 

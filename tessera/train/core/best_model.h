@@ -23,6 +23,7 @@ double metric_of(const EvalMetrics& metrics, const std::string& name);
 /// but of perplexity, too, less is better.
 bool greater_is_better(const OutputConfig& config);
 
+/// The best evaluation so far, and the checkpoint that has its weights. The same on every rank.
 class BestModel {
  public:
   /// `resumed`: what the run's earlier part found, or nullptr.

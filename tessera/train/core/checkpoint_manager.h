@@ -60,8 +60,8 @@ class CheckpointManager {
   void close();
 
   std::int64_t saved_step() const { return saved_step_; }  ///< the newest checkpoint-N that was written; -1: none
-  BestModel& best() { return best_; }
-  const BestModel& best() const { return best_; }
+  BestModel& best() { return best_; }                      ///< is told of evaluations by the training
+  const BestModel& best() const { return best_; }          ///< to be asked only
 
  private:
   void start(Saver& saver, SaveContents contents, std::int64_t keep, const Fill& fill);

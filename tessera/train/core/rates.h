@@ -17,9 +17,9 @@ namespace tessera::train {
 /// What a schedule says after so many steps: the learning rate of a parameter group whose base rate is `base`, and, of
 /// one_cycle, the optimizer's betas.
 struct RateSchedule {
-  std::function<double(std::int64_t steps, double base)> rate = {};
-  std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};
-  std::shared_ptr<optim::Plateau> plateau = {};  ///< what `rate` says; evaluations move it
+  std::function<double(std::int64_t steps, double base)> rate = {};           ///< empty: rates stay as they are
+  std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};  ///< empty, or gives none: betas stay
+  std::shared_ptr<optim::Plateau> plateau = {};                               ///< what `rate` says; evaluations move it
 };
 
 /// Throws InputError for parameters that the schedule does not have. `bases`: the groups' rates before the schedule,

@@ -40,20 +40,21 @@ struct RunPlan {
   std::vector<Segment> segments = {};
   std::shared_ptr<layout::TokenSteps> token_steps = nullptr;  ///< --tokens_per_batch
 
-  double num_train_epochs = 0;  ///< as asked for; max_steps may make it more or less
-  std::int64_t total_steps = 0;
-  std::int64_t warmup_steps = 0;
+  double num_train_epochs = 0;       ///< as asked for; max_steps may make it more or less
+  std::int64_t total_steps = 0;      ///< of the whole run, those before a resume included
+  std::int64_t warmup_steps = 0;     ///< of the schedule
   std::int64_t resumed_step = 0;     ///< steps done when this process started
   std::int64_t resumed_samples = 0;  ///< rows consumed by then
   std::int64_t repeated_rows = 0;  ///< how far the rows go back there (ignore_data_skip: to the beginning of the epoch)
 
   std::int64_t logging_steps = 10;  ///< 0: not by steps
   std::int64_t eval_every = 0;      ///< likewise
-  std::int64_t save_every = 0;
+  std::int64_t save_every = 0;      ///< 0: not by steps
   double eval_delay = 0;  ///< steps, or with eval_at_epoch epochs, before which nothing is evaluated (but at the end)
+  /// After step 1, the last of an epoch, the last of the run.
   bool log_first = false, log_at_epoch = false, log_at_end = true;
-  bool eval_at_epoch = false, eval_at_end = false;
-  bool save_at_epoch = false, save_at_end = false;
+  bool eval_at_epoch = false, eval_at_end = false;  ///< besides, or instead of, eval_every
+  bool save_at_epoch = false, save_at_end = false;  ///< besides, or instead of, save_every
 
   /// The full batch. (With token_steps: what the settings of rows would mean; steps have other numbers.)
   std::int64_t rows_per_step() const { return data_ranks * batch_size * accumulation; }
@@ -76,10 +77,10 @@ struct RunPlan {
     return layout::equal_shares(rows_of_step(step), data_ranks);
   }
 
-  bool ends_epoch(std::int64_t steps) const;  ///< the last row of an epoch lies in the step that made `steps`
-  bool logs_after(std::int64_t steps) const;
-  bool evaluates_after(std::int64_t steps) const;
-  bool saves_after(std::int64_t steps) const;
+  bool ends_epoch(std::int64_t steps) const;       ///< the last row of an epoch lies in the step that made `steps`
+  bool logs_after(std::int64_t steps) const;       ///< `steps` are done, here and below
+  bool evaluates_after(std::int64_t steps) const;  ///< also at the end, where there are rows to evaluate
+  bool saves_after(std::int64_t steps) const;      ///< without those that a best evaluation asks for
 
   /// What a checkpoint after `steps` says of the plan: step, samples, epoch, max_steps, num_train_epochs,
   /// train_batch_size and the intervals. The rest of `state` stays.
@@ -94,7 +95,7 @@ std::int64_t warmup_steps(const OptimizationConfig& config, std::int64_t total_s
 
 /// Where a resumed run starts.
 struct ResumePoint {
-  std::int64_t step = 0, samples = 0;
+  std::int64_t step = 0, samples = 0;  ///< steps done and rows consumed
 };
 
 /// Tokens of the i-th sample of a run; needed for --tokens_per_batch.

@@ -36,9 +36,9 @@ class StepCore {
   /// Before the first step.
   void set_update(std::unique_ptr<Update> update) { update_ = std::move(update); }
 
-  torch::nn::Module& module() { return *module_; }
-  Sharded& sharded() { return *sharded_; }
-  Update& update() { return *update_; }
+  torch::nn::Module& module() { return *module_; }  ///< after divide()
+  Sharded& sharded() { return *sharded_; }          ///< after divide()
+  Update& update() { return *update_; }             ///< after set_update()
 
   optim::LossScale* loss_scale() const { return loss_scale_.get(); }  ///< nullptr: not in fp16
   /// From now on both follow one loss scale, that of `other`: every step of either adapts it (Accelerate has one scaler

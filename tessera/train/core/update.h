@@ -20,6 +20,7 @@ class Optimizer;
 
 namespace tessera::train {
 
+/// An optimizer, whoever made it, over this rank's parts of the parameters. Not thread-safe.
 class Update {
  public:
   virtual ~Update() = default;
@@ -42,6 +43,7 @@ class Update {
                        const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) = 0;
 };
 
+/// Makes one when `module` has been divided, in whose engine `sharded` the parts are.
 using MakeUpdate = std::function<std::unique_ptr<Update>(const torch::nn::Module& module, const Sharded& sharded)>;
 
 /// The weight decay of a parameter, by its name and whole shape.

@@ -33,7 +33,7 @@ struct RouterMetrics {
 
 /// The gradient noise scale (core/noise_scale.h).
 struct NoiseMetrics {
-  bool measured = false;
+  bool measured = false;               ///< false: --gradient_noise_scale is off, or there was no step
   double squared_norm = 0, trace = 0;  ///< estimates, means over the steps since the previous log
   std::optional<double> scale = {};    ///< rows, smoothed over the run; empty: not known yet
 };
@@ -41,25 +41,25 @@ struct NoiseMetrics {
 /// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale as
 /// transformers' Trainer reports it, window.h).
 struct StepMetrics {
-  std::int64_t step = 0;  ///< optimizer steps done
-  double loss = 0;
-  double grad_norm = 0;      ///< norm of the last step, before clipping
-  double learning_rate = 0;  ///< that the last step used
-  double epoch = 0;
+  std::int64_t step = 0;                    ///< optimizer steps done
+  double loss = 0;                          ///< mean over the scored tokens since the previous log
+  double grad_norm = 0;                     ///< norm of the last step, before clipping
+  double learning_rate = 0;                 ///< that the last step used
+  double epoch = 0;                         ///< passes over the training data, with a fraction
   double tokens_per_second = 0;             ///< tokens of all ranks without padding, since the previous log
   double step_time_ms = 0;                  ///< mean since the previous log
   double cpu_seconds = 0;                   ///< processor seconds of one step, all ranks and threads, mean likewise
   double cpu_utilization = 0;               ///< these / (time x ranks x threads)
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
-  RouterMetrics routers = {};
-  NoiseMetrics noise = {};
-  std::int64_t rows = 0;                  ///< that the last step had, where steps differ; else 0
-  std::vector<std::int64_t> shares = {};  ///< rows of the last step by rank (--balance_batches); else empty
-  std::vector<double> idle_by_rank = {};  ///< share of the time in which a rank waited for others
-  std::vector<double> sums = {};          ///< for Window's caller; not written
-  PhaseSeconds phases = {};               ///< seconds of one step, mean over steps and ranks; other: between the steps
-  double wall_time = 0;                   ///< when it was logged, Unix seconds
+  RouterMetrics routers = {};               ///< since the previous log
+  NoiseMetrics noise = {};                  ///< since the previous log
+  std::int64_t rows = 0;                    ///< that the last step had, where steps differ; else 0
+  std::vector<std::int64_t> shares = {};    ///< rows of the last step by rank (--balance_batches); else empty
+  std::vector<double> idle_by_rank = {};    ///< share of the time in which a rank waited for others
+  std::vector<double> sums = {};            ///< for Window's caller; not written
+  PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
+  double wall_time = 0;      ///< when it was logged, Unix seconds
   std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank
   std::vector<MemoryByKind> memory_kinds;    ///< what these consist of, one per rank
   std::int64_t peak_memory_bytes() const;    ///< the maximum over the ranks
@@ -67,40 +67,40 @@ struct StepMetrics {
 
 /// The figures of one evaluation.
 struct EvalMetrics {
-  std::int64_t step = 0;
-  double epoch = 0;
-  double loss = 0;  ///< mean over the scored tokens of the validation set
-  double perplexity() const;
-  std::int64_t tokens = 0;  ///< scored
-  std::int64_t rows = 0, batches = 0;
-  double seconds = 0;
+  std::int64_t step = 0;               ///< steps done before it
+  double epoch = 0;                    ///< passes over the training data, with a fraction
+  double loss = 0;                     ///< mean over the scored tokens of the validation set
+  double perplexity() const;           ///< exp(loss)
+  std::int64_t tokens = 0;             ///< scored
+  std::int64_t rows = 0, batches = 0;  ///< of the whole validation set; batches of this rank
+  double seconds = 0;                  ///< that it took
 };
 
 /// The figures of a whole run.
 struct RunTotals {
-  std::int64_t steps = 0;  ///< done, counting those before a resume
-  double epoch = 0;
-  std::int64_t tokens = 0;      ///< processed by this process and its peers since it started (inputs without padding)
-  std::int64_t rows = 0;        ///< likewise
-  std::int64_t steps_here = 0;  ///< likewise
-  double seconds = 0;           ///< since the first step
-  double startup_seconds = 0;   ///< from the start of the process to the first step
-  double loss = 0;              ///< loss of the last log
-  double train_loss = 0;        ///< mean over the steps of this process
-  double eval_loss = 0;         ///< loss of the last evaluation
-  bool has_eval = false;
-  double tokens_per_second = 0;      ///< over training steps only
-  double flops_per_second = 0;       ///< speed of the model, all ranks
-  double peak_flops_per_second = 0;  ///< peak of all ranks in a matrix product (utilization.h); 0: unknown
-  double total_flops = 0;            ///< arithmetic of the model since step 0, resumed runs included
-  std::int64_t peak_memory_bytes = 0;
+  std::int64_t steps = 0;        ///< done, counting those before a resume
+  double epoch = 0;              ///< passes over the training data, with a fraction
+  std::int64_t tokens = 0;       ///< processed by this process and its peers since it started (inputs without padding)
+  std::int64_t rows = 0;         ///< likewise
+  std::int64_t steps_here = 0;   ///< likewise
+  double seconds = 0;            ///< since the first step
+  double startup_seconds = 0;    ///< from the start of the process to the first step
+  double loss = 0;               ///< loss of the last log
+  double train_loss = 0;         ///< mean over the steps of this process
+  double eval_loss = 0;          ///< loss of the last evaluation
+  bool has_eval = false;         ///< eval_loss counts
+  double tokens_per_second = 0;  ///< over training steps only
+  double flops_per_second = 0;   ///< speed of the model, all ranks
+  double peak_flops_per_second = 0;           ///< peak of all ranks in a matrix product (utilization.h); 0: unknown
+  double total_flops = 0;                     ///< arithmetic of the model since step 0, resumed runs included
+  std::int64_t peak_memory_bytes = 0;         ///< the most of one rank
   double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
   std::string advice;                         ///< what limited the run (advice.h)
   Value communication = Value::make_array();  ///< rank 0's: communication_table() (report.h)
 };
 
-Value to_json(const StepMetrics& metrics);
+Value to_json(const StepMetrics& metrics);  ///< {"step", "loss", "grad_norm", ...}: see docs/architecture.md
 Value to_json(const EvalMetrics& metrics);  ///< {"event":"eval", ...}
 Value to_json(const RunTotals& totals);     ///< {"event":"end", ...}
 Value to_json(const MemoryByKind& memory);  ///< {"parameters": bytes, ...}

@@ -31,9 +31,9 @@ const ShardedParameter& parameter_of_state(const Sharded& sharded, const std::st
 
 /// A tensor that is saved beside the trained parameters: a frozen parameter, a buffer.
 struct UntrainedTensor {
-  std::string name;
-  at::ScalarType type;
-  std::vector<std::int64_t> shape;
+  std::string name;                   ///< in the file
+  at::ScalarType type;                ///< as it is written
+  std::vector<std::int64_t> shape;    ///< of the whole tensor
   std::function<at::Tensor()> whole;  ///< called once on every rank, in the order of the list; may be collective
   int holder = -1;                    ///< the rank whose values count; -1: all have the same
 };
@@ -49,17 +49,17 @@ std::size_t count_wider(const std::vector<UntrainedTensor>& tensors, const Shard
 
 /// What is saved of one model.
 struct SavedModel {
-  const Sharded* sharded = nullptr;
-  std::vector<HeldState> states = {};
+  const Sharded* sharded = nullptr;             ///< its trained parameters; outlives the save
+  std::vector<HeldState> states = {};           ///< of its optimizer, as this rank holds them
   std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank of a stage, put_in_writing_order()
-  std::string weights_stem = "model", states_stem = "optimizer";
+  std::string weights_stem = "model", states_stem = "optimizer";  ///< what its files' names begin with
   std::string weights_prefix = "";  ///< what the trained parameters' names begin with in the file
 };
 
 /// A file of this rank: its tensors in the order in which their bytes come.
 struct PartFile {
-  std::string name;
-  std::vector<format::TensorSpec> tensors;
+  std::string name;                            ///< inside the folder
+  std::vector<format::TensorSpec> tensors;     ///< all of them, trained or not
   checkpoint::ShardFile::Tensors finite = {};  ///< those in which there may be no infinity and no NaN
 };
 
@@ -72,7 +72,7 @@ struct SaveForm {
   bool finite = true;  ///< infinities and NaN in trained parameters and in states are errors
 };
 
-inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);
+inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);  ///< a parameter without a state in a list
 
 /// This rank's part of a save.
 struct SavePlan {

@@ -40,7 +40,7 @@ namespace tessera::train {
 
 /// What became of a save; the same on every rank but for the times, which are this rank's.
 struct SaveOutcome {
-  std::int64_t step = 0;
+  std::int64_t step = 0;       ///< that was saved
   std::string folder;          ///< where it is, or would have been
   std::string error = {};      ///< why there is none; empty: it was written
   std::int64_t bytes = 0;      ///< those of all ranks' tensors
@@ -65,8 +65,8 @@ struct ModelFolder {
 
 /// Everything of a save that is not a tensor.
 struct SaveContents {
-  std::int64_t step = 0;
-  SaveForm form = {};
+  std::int64_t step = 0;  ///< optimizer steps done: the folder's number
+  SaveForm form = {};     ///< which tensors, in which files
   /// The checkpoint's folder, which is replaced if it is there; it is written as FOLDER.tmp. Empty:
   /// OUTPUT_DIR/checkpoint-STEP.
   std::string folder = {};
@@ -91,8 +91,8 @@ class Saver {
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  const std::string& output_dir() const { return options_.output_dir; }
-  bool beside_training() const { return options_.in_memory; }
+  const std::string& output_dir() const { return options_.output_dir; }  ///< SaverOptions::output_dir
+  bool beside_training() const { return options_.in_memory; }            ///< the step goes on while files are written
   /// A save is under way, the same on every rank.
   bool busy() const { return phase_ != Phase::idle; }
   /// This rank has done its part of the present phase (or failed).
