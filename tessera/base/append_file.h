@@ -22,7 +22,7 @@ class AppendFile {
   /// Never fails: the first of several records that cannot be written is told in a warning, and so is the first that
   /// can be again.
   void append(std::string_view record);
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  ///< as given to the constructor
   /// Bytes that wait to be written.
   std::size_t waiting() const { return waiting_.size(); }
 

@@ -14,7 +14,7 @@ enum class Level { debug, info, warning, error };  ///< in ascending order of im
 void set_rank(int rank, int world_size);
 /// Lines below `level` are dropped. Initial value: TESSERA_LOG=debug|info|warning|error, else info.
 void set_level(Level level);
-void write(Level level, const std::string& text);
+void write(Level level, const std::string& text);  ///< one line, unless it is dropped
 
 /// While it lives, lines below `level` are dropped: for what every rank does alike and one of them reports.
 class Quiet {

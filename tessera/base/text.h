@@ -26,9 +26,9 @@ std::string concat(const Parts&... parts) {
 
 /// "a, b, c".
 std::string join(std::span<const std::string> parts, std::string_view separator = ", ");
-std::vector<std::string> split(std::string_view text, char separator);
-std::string trim(std::string_view text);
-std::string to_lower(std::string_view text);
+std::vector<std::string> split(std::string_view text, char separator);  ///< "a,,b": three parts, "": one
+std::string trim(std::string_view text);                                ///< without ASCII white space at both ends
+std::string to_lower(std::string_view text);                            ///< ASCII letters only
 
 /// The candidate nearest to `name` by edit distance (with transpositions), if near enough to be a likely typo.
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);

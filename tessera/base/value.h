@@ -97,6 +97,6 @@ std::string dump_json(const Value& value, int indent = 2, int real_digits = 17);
 /// compound keys, several documents, aliases that expand to more than 100000 values. yes/no/on/off are text. Throws
 /// InputError.
 Value parse_yaml(std::string_view text, const std::string& name);
-Value read_yaml(const std::string& path);
+Value read_yaml(const std::string& path);  ///< the same of a file
 
 }  // namespace tessera

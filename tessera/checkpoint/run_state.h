@@ -59,18 +59,18 @@ struct RunState {
   std::optional<double> best_metric = {};  ///< the best of the evaluations so far; empty: none counted
   std::int64_t best_step = -1;             ///< where it was reached
   std::string best_model_checkpoint = {};  ///< the checkpoint of a best step, which is never pruned; empty: none
-  std::int64_t num_input_tokens_seen = 0;
+  std::int64_t num_input_tokens_seen = 0;  ///< that the log lines count, since step 0
   // The rest is for other readers; read_run_state() leaves it as it is here.
   double epoch = 0;
-  std::int64_t max_steps = 0;
-  double num_train_epochs = 0;
-  std::int64_t train_batch_size = 0;  ///< rows per rank and micro-batch; 0: not said
-  std::int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;
+  std::int64_t max_steps = 0;                                      ///< of the whole run
+  double num_train_epochs = 0;                                     ///< passes over the data that were asked for
+  std::int64_t train_batch_size = 0;                               ///< rows per rank and micro-batch; 0: not said
+  std::int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;  ///< steps between two; 0: not by steps
   double total_flos = 0;  ///< floating-point operations of the model since step 0
 
   // Who wrote it, for people and tools; any configuration resumes it. Empty: not said.
-  Value configuration = {};  ///< config/core/stored.h
-  std::optional<Mesh> mesh = {};
+  Value configuration = {};       ///< config/core/stored.h
+  std::optional<Mesh> mesh = {};  ///< the ranks that trained
 };
 
 /// The state of a verified checkpoint; the optimizer's tensors stay in their files (stored_state.h). Throws InputError

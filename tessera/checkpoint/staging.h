@@ -29,7 +29,7 @@ class StagingBuffer {
   std::span<std::byte> reserve(std::size_t bytes);
   /// Gives the memory back.
   void release();
-  std::size_t size() const { return size_; }
+  std::size_t size() const { return size_; }  ///< bytes that are reserved now
 
  private:
   std::byte* data_ = nullptr;

@@ -94,7 +94,7 @@ class Group {
   /// Messages between two ranks match by tag (>= 0; ignored by nccl), and in order for one tag.
   [[nodiscard]] Work send(at::Tensor tensor, int destination, int tag = 0) const;
   [[nodiscard]] Work recv(at::Tensor tensor, int source, int tag = 0) const;
-  [[nodiscard]] Work barrier() const;
+  [[nodiscard]] Work barrier() const;  ///< done when every rank has come to it
 
  private:
   std::shared_ptr<Backend> backend_;

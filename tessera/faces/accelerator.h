@@ -118,7 +118,7 @@ class Accelerator {
   /// none. Throws InputError when there is none.
   PreparedScheduler prepare(const optim::Schedule& schedule);
   PreparedScheduler prepare(torch::optim::LRScheduler& scheduler);
-  DataLoader prepare_data_loader(const DataLoader& loader) { return prepare_one(loader); }
+  DataLoader prepare_data_loader(const DataLoader& loader) { return prepare_one(loader); }  ///< as prepare(loader)
   PreparedScheduler prepare_scheduler(const optim::Schedule& schedule) { return prepare(schedule); }
   PreparedScheduler prepare_scheduler(torch::optim::LRScheduler& scheduler) { return prepare(scheduler); }
 
@@ -134,7 +134,7 @@ class Accelerator {
     explicit Scope(std::function<void()> leave = {}) : leave_(std::move(leave)) {}
     std::function<void()> leave_;
   };
-  [[nodiscard]] Scope accumulate();
+  [[nodiscard]] Scope accumulate();  ///< throws InputError before prepare()
   /// The same: gradients of all models are in sync at the same time, whichever are named.
   template <class M, class... More>
   [[nodiscard]] Scope accumulate(const PreparedModel<M>&, const PreparedModel<More>&...) {
@@ -151,8 +151,8 @@ class Accelerator {
   [[nodiscard]] Scope trigger_sync_in_backward(const PreparedModel<M>&) {
     return expecting(true);
   }
-  bool sync_gradients() const { return state_->sync_gradients; }
-  std::int64_t gradient_accumulation_steps() const { return accumulation_; }
+  bool sync_gradients() const { return state_->sync_gradients; }              ///< the micro-batch in hand ends its step
+  std::int64_t gradient_accumulation_steps() const { return accumulation_; }  ///< micro-batches of a step
 
   /// While it lives, passes that begin let every rank take part in all rounds, whatever the data: one whose rows are
   /// used up gets a batch that stands in (rows from the start of the pass, see has_joined()). Its loss counts as zero
@@ -271,26 +271,26 @@ class Accelerator {
   template <class M>
   static M& unwrap_model(const PreparedModel<M>& model) {
     return *model.module();
-  }
+  }  ///< the module as it was given to prepare()
 
   /// Who this process is can be asked after end_training(), too.
   int process_index() const { return process_.rank; }
-  int local_process_index() const { return process_.local_rank; }
-  int num_processes() const { return process_.size; }
-  bool is_main_process() const { return process_index() == 0; }
-  bool is_local_main_process() const { return local_process_index() == 0; }
-  bool is_last_process() const { return process_index() == num_processes() - 1; }
-  bool use_distributed() const { return num_processes() > 1; }
-  DistributedType distributed_type() const;
-  c10::Device device() const { return process_.device; }
-  bool split_batches() const { return options_.split_batches; }
-  bool even_batches() const { return options_.even_batches; }
-  const std::string& project_dir() const { return options_.project_dir; }
+  int local_process_index() const { return process_.local_rank; }            ///< place among the processes of its host
+  int num_processes() const { return process_.size; }                        ///< of the whole job
+  bool is_main_process() const { return process_index() == 0; }              ///< rank 0
+  bool is_local_main_process() const { return local_process_index() == 0; }  ///< the first of its host
+  bool is_last_process() const { return process_index() == num_processes() - 1; }  ///< the highest rank
+  bool use_distributed() const { return num_processes() > 1; }                     ///< there are others
+  DistributedType distributed_type() const;                                        ///< what divides the work among them
+  c10::Device device() const { return process_.device; }                           ///< where its tensors are
+  bool split_batches() const { return options_.split_batches; }            ///< AcceleratorOptions::split_batches
+  bool even_batches() const { return options_.even_batches; }              ///< AcceleratorOptions::even_batches
+  const std::string& project_dir() const { return options_.project_dir; }  ///< "": none
   const std::string& logging_dir() const {
     return options_.logging_dir.empty() ? options_.project_dir : options_.logging_dir;
-  }
-  std::string mixed_precision() const;
-  const RunConfig& config() const { return config_; }
+  }  ///< where log_with writes
+  std::string mixed_precision() const;                 ///< no | fp16 | bf16
+  const RunConfig& config() const { return config_; }  ///< all settings, those of the environment included
 
   /// `work` on that rank only; it must not be collective.
   void on_main_process(const std::function<void()>& work) const { on_process(0, work); }
@@ -308,7 +308,7 @@ class Accelerator {
   [[nodiscard]] Scope main_process_first() const { return goes_first(is_main_process()); }
   /// The same of the first rank of each host.
   [[nodiscard]] Scope local_main_process_first() const { return goes_first(is_local_main_process()); }
-  void wait_for_everyone() const { world().group().barrier().wait(); }
+  void wait_for_everyone() const { world().group().barrier().wait(); }  ///< collective: returns when all are here
   /// The parts on one line of stdout, by the main process of each host.
   template <class... Parts>
   void print(const Parts&... parts) const {

@@ -106,8 +106,8 @@ class EngineScheduler : public EngineHandle {
   EngineScheduler(std::weak_ptr<Training> training, bool exists) : EngineHandle(std::move(training)), exists_(exists) {}
   /// False: neither JSON nor options name a schedule (None in Python).
   explicit operator bool() const { return exists_; }
-  std::vector<double> get_last_lr() const { return training().update().learning_rates(); }
-  std::int64_t steps() const { return training().schedule_steps(); }
+  std::vector<double> get_last_lr() const { return training().update().learning_rates(); }  ///< by parameter group
+  std::int64_t steps() const { return training().schedule_steps(); }                        ///< that it has taken
 
  private:
   bool exists_;
@@ -126,10 +126,10 @@ class DeepSpeedEngine {
   /// After every backward. At the boundary: clips, updates the weights (with fp16 unless gradients overflowed), takes
   /// the schedule one step on and clears the gradients; elsewhere it counts.
   void step();
-  /// Gradients become zero, those that were kept for the end of the step included.
+  /// Lets go of all gradients, those that were kept for the end of the step included.
   void zero_grad() { training().zero_grad(); }
-  void train(bool on = true) { training().module().train(on); }
-  void eval() { train(false); }
+  void train(bool on = true) { training().module().train(on); }  ///< the module's mode
+  void eval() { train(false); }                                  ///< train(false)
 
   /// Whether the micro-batch that is being worked on is the last of its step.
   bool is_gradient_accumulation_boundary() const {
@@ -193,16 +193,18 @@ class DeepSpeedEngine {
   /// rank 0 whole tensors), then its name into FOLDER/latest. All ranks call it, with the same tag. Returns the folder.
   std::string save_checkpoint(const std::string& folder, const std::string& tag = "",
                               const Value& client_state = Value::make_object());
+  /// What load_checkpoint() has found.
   struct Loaded {
     std::string path;    ///< the folder that was read
     Value client_state;  ///< what save_checkpoint() was given
   };
-  /// TAG empty: what FOLDER/latest names; there is none: nullopt, with a warning. The number of ranks and the ZeRO
-  /// stage may differ from those that saved. All ranks call it.
+  /// What is restored besides the weights.
   struct LoadOptions {
     bool load_optimizer_states = true;  ///< and schedule, loss scale, counts of steps
     bool load_random_states = true;     ///< continues with those of the checkpoint
   };
+  /// TAG empty: what FOLDER/latest names; there is none: nullopt, with a warning. The number of ranks and the ZeRO
+  /// stage may differ from those that saved. All ranks call it.
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag, const LoadOptions& options);
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag = "") {
     return load_checkpoint(folder, tag, {});
@@ -218,12 +220,12 @@ class DeepSpeedEngine {
 
   /// What updates the weights: learning rates and states.
   train::Update& optimizer() { return training().update(); }
-  Sharded& sharded() { return training().sharded(); }
+  Sharded& sharded() { return training().sharded(); }  ///< the engine around the module
   /// Throws InputError after destroy().
   faces::Training& training() const;
   /// This rank's loader of InitializeOptions::training_data; without that, reading it throws InputError.
   DataLoader& training_dataloader() { return loader_; }
-  EngineScheduler lr_scheduler() const { return EngineScheduler(training_, scheduled_); }
+  EngineScheduler lr_scheduler() const { return EngineScheduler(training_, scheduled_); }  ///< false: there is none
 
  protected:
   EngineOptimizer optimizer_handle() const { return EngineOptimizer(training_); }
@@ -260,7 +262,7 @@ class Engine : public faces::DeepSpeedEngine {
   auto operator()(Arguments&&... arguments) {
     return forward(std::forward<Arguments>(arguments)...);
   }
-  M& module() { return *module_; }
+  M& module() { return *module_; }  ///< as given to initialize()
 
   /// For structured bindings: engine, optimizer, loader, scheduler.
   template <std::size_t I>

@@ -68,7 +68,7 @@ class DataLoader {
   std::int64_t rows() const { return source_.rows; }             ///< of the data, over all ranks
   /// The order of the next pass.
   void set_epoch(std::int64_t epoch) { state_->epoch = epoch; }
-  const faces::LoaderState& state() const { return *state_; }
+  const faces::LoaderState& state() const { return *state_; }  ///< of the pass that runs, or comes next
   /// This loader without the first `batches` of its next pass, whose rows are not read. Passes after it are whole.
   DataLoader skip_first_batches(std::int64_t batches) const;
 
@@ -104,7 +104,7 @@ class DataLoader {
   };
   /// Begins a pass; the loader must outlive it.
   Iterator begin() { return Iterator(this); }
-  Iterator end() { return {}; }
+  Iterator end() { return {}; }  ///< equals the iterator whose pass is over
 
   const RowSource& source() const { return source_; }        ///< the data as given, before they are divided over ranks
   const LoaderOptions& options() const { return options_; }  ///< as given to the constructor

@@ -69,9 +69,9 @@ struct TrainerState {
   std::vector<Value> log_history;               ///< as in trainer_state.json
   // Of the evaluations so far, when a best model is asked for:
   std::optional<double> best_metric = {};
-  std::int64_t best_global_step = -1;
+  std::int64_t best_global_step = -1;      ///< -1: none counted yet
   std::string best_model_checkpoint = {};  ///< the checkpoint of a best step; empty: none is saved
-  bool is_world_process_zero = true;
+  bool is_world_process_zero = true;       ///< this process has rank 0
 };
 
 /// What callbacks may ask for, on every rank alike; the Trainer clears it when it has done so.
@@ -94,7 +94,7 @@ class TrainerCallback {
   /// The checkpoint is there. With --async_save that is some steps after it was due: global_step and epoch are the
   /// checkpoint's.
   virtual void on_save(const TrainerState&, TrainerControl&, const std::string& folder) {}
-  virtual void on_train_end(const TrainerState&, TrainerControl&) {}
+  virtual void on_train_end(const TrainerState&, TrainerControl&) {}  ///< with the weights that the training leaves
 };
 
 /// What a Trainer needs, by the names of transformers' arguments.
@@ -108,10 +108,10 @@ struct TrainerOptions {
   /// the place of `loss`, in evaluations, too, as in Hugging Face's (faces/smoothed_loss.h; -100: not counted).
   /// Empty: the last tensor of the batch. (A model of the next token shifts the two in these functions.)
   std::function<at::Tensor(const TensorBatch&)> labels = {};
-  std::optional<RowSource> train_dataset = {}, eval_dataset = {};
+  std::optional<RowSource> train_dataset = {}, eval_dataset = {};  ///< what train() and evaluate() need
   /// Computes metrics of all outputs and all rows of the evaluated data; their names get the prefix "eval_".
   std::function<Metrics(const at::Tensor& outputs, const TensorBatch& rows)> compute_metrics = {};
-  std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
+  std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};  ///< called in this order
   /// How a module of your own is cut with --tp_size (parallel/tensor_parallel.h); our models know it themselves.
   layout::TensorPlan tp_plan = {};
   torch::optim::Optimizer* optimizer = nullptr;  ///< your own; empty: --optim, which decays all but biases and norms
@@ -149,7 +149,7 @@ class Trainer {
   /// eval_loss, eval_runtime, eval_samples_per_second, epoch and compute_metrics'. Throws InputError without a data
   /// set.
   Metrics evaluate(const std::optional<RowSource>& rows = {});
-  PredictionOutput predict(const RowSource& rows);
+  PredictionOutput predict(const RowSource& rows);  ///< outputs and metrics of these rows, on every rank
   /// FOLDER/model.safetensors with whole weights; empty: --output_dir.
   void save_model(const std::string& folder = "");
 
@@ -164,11 +164,11 @@ class Trainer {
   /// writes what it holds, while the next steps run (--async_save). Any number of ranks and any strategy reads both.
   /// save_model() writes whole weights in any case: nothing has to be switched before.
   void set_state_dict_type(const std::string& type);
-  const TrainerState& state() const { return state_; }
-  TrainerControl& control() { return control_; }
+  const TrainerState& state() const { return state_; }  ///< where the training is
+  TrainerControl& control() { return control_; }        ///< to ask for something from outside of callbacks
   int n_gpu() const { return data_parallel_ ? data_parallel_->replicas() : 1; }  ///< replicas of this process
-  const TrainingArguments& arguments() const { return options_.arguments; }
-  faces::Training& training() { return *training_; }
+  const TrainingArguments& arguments() const { return options_.arguments; }  ///< as set_state_dict_type() has left them
+  faces::Training& training() { return *training_; }                         ///< the module under training
 
  private:
   struct Evaluated {

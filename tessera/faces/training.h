@@ -33,7 +33,7 @@ class Training : public train::StepCore {
   const comm::Group& all() const { return ranks_.all; }     ///< all that train the module together
   /// Gives the module its whole parameters back (Sharded::restore, TensorParallel::restore). Collective.
   void make_whole();
-  std::int64_t accumulation() const { return accumulation_; }
+  std::int64_t accumulation() const { return accumulation_; }  ///< micro-batches of a step
   /// Between steps. Throws InputError with deterministic_reduce, whose order depends on the number, and below 1.
   void set_accumulation(std::int64_t micro_batches);
   /// Checkpoints hold whole tensors, which rank 0 writes (save_state_dict_type).

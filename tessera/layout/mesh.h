@@ -25,8 +25,8 @@ enum class View { dense, expert };                                     ///< the 
 /// Outermost first.
 inline constexpr std::array<Axis, 5> dense_axes = {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
 inline constexpr std::array<Axis, 4> expert_axes = {Axis::pp, Axis::edp, Axis::ep, Axis::etp};
-std::span<const Axis> axes_of(View view);
-std::string_view axis_name(Axis axis);
+std::span<const Axis> axes_of(View view);  ///< one of these two
+std::string_view axis_name(Axis axis);     ///< "dp_shard" and so on
 
 /// Sizes per axis, each >= 1. Made by make_mesh() or parse_mesh(), which check them.
 struct Mesh {
@@ -58,8 +58,8 @@ std::string describe_rank(const Mesh& mesh, int rank);
 
 /// One per axis of the view.
 using Coordinates = std::vector<int>;
-Coordinates coordinates(const Mesh& mesh, int rank, View view = View::dense);
-int rank_at(const Mesh& mesh, const Coordinates& coordinates, View view = View::dense);
+Coordinates coordinates(const Mesh& mesh, int rank, View view = View::dense);            ///< where a rank stands
+int rank_at(const Mesh& mesh, const Coordinates& coordinates, View view = View::dense);  ///< and back
 
 /// The ranks that share every coordinate of `rank` except along `axes`, ascending: the group over those axes. The axes
 /// are of one view; pp is of both. Throws InputError otherwise.
@@ -82,7 +82,7 @@ struct NamedAxes {
   std::vector<Axis> axes;    ///< all of one view
   std::string_view purpose;  ///< what travels there
 };
-const std::vector<NamedAxes>& named_axes();
+const std::vector<NamedAxes>& named_axes();  ///< the table of them
 /// A name of that table, or axes joined by '-': "dp-cp". Throws InputError for others, with the nearest.
 std::vector<Axis> parse_axes(std::string_view text);
 

@@ -56,7 +56,7 @@ inline constexpr double balance_tolerance = 0.05;
 /// What a layout may have at most, so that a repeat of repeats stays small.
 inline constexpr std::int64_t most_blocks_in_layout = 65536;
 inline constexpr std::int64_t most_stages_in_layout = 65536;
-inline constexpr std::int64_t any_blocks = -1;
+inline constexpr std::int64_t any_blocks = -1;  ///< for parse_stage_layout()
 
 /// Megatron-LM's layout string (--pipeline-model-parallel-layout): E embeddings, t a block, L the end (loss), | between
 /// stages, xN or *N repeats the letter or bracket before it, commas and blanks mean nothing: "Et*3|(tt|)*2t|L". Checks

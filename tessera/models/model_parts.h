@@ -56,11 +56,11 @@ struct ForwardContext {
   /// A stage's pass (LanguageModel::run_stage): what of the chain is run; null: all of it.
   const layout::StagePart* stage = nullptr;
   at::Tensor input = {};  ///< where the stage has no embeddings: the activations [B, t, C] that it begins with
-  bool begins() const { return stage == nullptr || stage->embeddings; }
-  bool ends() const { return stage == nullptr || stage->end; }
+  bool begins() const { return stage == nullptr || stage->embeddings; }  ///< the embeddings are part of it
+  bool ends() const { return stage == nullptr || stage->end; }           ///< so is what follows the blocks
   bool runs(std::int64_t block) const {
     return stage == nullptr || (block >= stage->first_block && block < stage->past_block());
-  }
+  }  ///< so is this block
 
   /// Causal attention of all that a token sees of its row, be it here or not: nn::attention() of whole rows.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -57,7 +57,7 @@ class Optimizer {
   virtual bool is_replicated(const std::string& state_name) const { return false; }
   /// Updates so far: one count for all slots, also for those that were skipped (torch counts per parameter).
   virtual std::int64_t steps() const = 0;
-  virtual void set_steps(std::int64_t steps) = 0;
+  virtual void set_steps(std::int64_t steps) = 0;  ///< for a run that is resumed
   /// From the next step on, the averages decay so (one_cycle moves them with the learning rate). False: this optimizer
   /// has no two betas (all but AdamW, Adam, Lion and LAMB), and nothing changes. Throws InputError outside [0, 1).
   virtual bool set_betas(const Betas&) { return false; }
@@ -74,9 +74,9 @@ struct CommonOptions {
   /// 0.001 is less than half a unit of bfloat16) are not lost. The random bits depend on seed, step, name of the
   /// parameter and index of the element in it, not on ranks or threads. false: to nearest, ties to even.
   bool stochastic_rounding = true;
-  std::uint64_t seed = 0;
-  StateAllocator allocate = {};
-  SumOverShards sum_over_shards = {};
+  std::uint64_t seed = 0;              ///< of the random bits
+  StateAllocator allocate = {};        ///< for states; empty: ordinary memory
+  SumOverShards sum_over_shards = {};  ///< empty: parameters are whole here
 };
 
 /// All factories throw InputError for numbers out of range (naming them and the rule), for a parameter that is not

@@ -161,7 +161,7 @@ class Sharded {
   /// Local parts of the trained parameters, for any torch::optim optimizer. In the order of registration, tied ones
   /// once.
   std::vector<at::Tensor> parameters() const;
-  const std::vector<ShardedParameter>& named_parameters() const;
+  const std::vector<ShardedParameter>& named_parameters() const;  ///< with their places; valid while this lives
   /// The frozen ones, in the order of registration; they are gathered by gather_like(), too.
   std::vector<ShardedParameter> frozen_parameters() const;
   /// The trained ones as optimizer slots; `edit` may set decay and rate scale.
@@ -269,10 +269,10 @@ class Sharded {
   std::vector<ShardingUnit> units() const;  ///< the root's first; empty where nothing is divided (DDP, one rank)
   /// Names of the parameters that are reduced together, in the order of reduction (it follows the first backward).
   std::vector<std::vector<std::string>> buckets() const;
-  ShardingMemory memory() const;
-  const ShardingOptions& options() const;
-  int shard_ranks() const;      ///< S
-  int replicate_ranks() const;  ///< R
+  ShardingMemory memory() const;           ///< now, and peaks so far
+  const ShardingOptions& options() const;  ///< as given to the constructor
+  int shard_ranks() const;                 ///< S
+  int replicate_ranks() const;             ///< R
 
   struct Impl;  ///< parallel/sharding/engine.h
 
@@ -286,6 +286,6 @@ inline Sharded fully_shard(torch::nn::Module& module, ShardingOptions options = 
 }
 inline Sharded::Unsharded unsharded(Sharded& sharded, const Sharded::UnshardedOptions& options = {}) {
   return Sharded::Unsharded(sharded, options);
-}
+}  ///< Sharded::unsharded() as a function
 
 }  // namespace tessera

@@ -37,8 +37,8 @@ struct DataConfig {
   std::string data_cache_dir;                       ///< tokens of text, made once for all runs; "none": at every start
   bool streaming = false;                           ///< tokens are made while the run goes on
   std::int64_t streaming_buffer = 10'000;           ///< rows of a rank among which a streamed order is shuffled
-  double validation_split_percentage = 5;
-  std::int64_t block_size = 0;  ///< tokens per block T; 0: min(1024, the model's positions)
+  double validation_split_percentage = 5;           ///< of train_file, where there is no validation_file
+  std::int64_t block_size = 0;                      ///< tokens per block T; 0: min(1024, the model's positions)
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl
   bool group_by_length = false;                                         ///< Hugging Face's older name of that strategy
   std::string text_column_name = "text";  ///< field of a .jsonl line that holds plain text
@@ -134,12 +134,12 @@ struct ParallelConfig {
   std::int64_t logical_shards = 0;    ///< micro-batches of a step, over all processes; 0: processes x accumulation
   std::int64_t max_restarts = 0;      ///< times that the job is restarted from its newest checkpoint after a failure
   double hang_timeout = 0;            ///< seconds without progress that are called a hang; 0: max(5 s, 5 x p99 step)
-  double ddp_bucket_cap_mb = 25;
-  bool ddp_find_unused_parameters = false;
-  bool ddp_broadcast_buffers = true;
-  double ddp_timeout = 1800;             ///< seconds a collective may take
-  std::int64_t main_process_port = 0;    ///< 0: any free port
-  std::int64_t threads_per_process = 0;  ///< 0: cores / local ranks, at least 1
+  double ddp_bucket_cap_mb = 25;      ///< MiB of gradients that are reduced together
+  bool ddp_find_unused_parameters = false;  ///< true: parameters may take no part in a step
+  bool ddp_broadcast_buffers = true;        ///< rank 0's, for everyone after each reduction
+  double ddp_timeout = 1800;                ///< seconds a collective may take
+  std::int64_t main_process_port = 0;       ///< 0: any free port
+  std::int64_t threads_per_process = 0;     ///< 0: cores / local ranks, at least 1
 };
 
 /// Which of {optimizer states, gradients, parameters} are divided over ranks, and how. Data-parallel training as such

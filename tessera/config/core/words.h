@@ -18,7 +18,7 @@ enum class Choice : unsigned char { automatic, yes, no };
 const WordTable& words_of(Choice);
 inline std::optional<bool> decided(Choice choice) {
   return choice == Choice::automatic ? std::nullopt : std::optional(choice == Choice::yes);
-}
+}  ///< nullopt: it is left to the program
 
 /// Version of transformers whose defaults hold.
 enum class Compat : unsigned char { v4, v5 };

@@ -39,11 +39,11 @@ class DigestBuilder {
  public:
   /// Throws Error unless is_digest_chunk(chunk_bytes).
   explicit DigestBuilder(std::uint64_t chunk_bytes = kDigestChunk);
-  void update(std::span<const std::byte> bytes);
+  void update(std::span<const std::byte> bytes);  ///< the next ones of the file
   /// Copies `from` to `to` (from.size() bytes, any alignment, no overlap) and takes it in, reading memory once. The
   /// checksum is that of what was read, so a byte that goes wrong on its way into `to` or later does not match it.
   void copy(std::byte* to, std::span<const std::byte> from);
-  Digest finish() &&;
+  Digest finish() &&;  ///< when all bytes are in; the builder is done then
 
  private:
   template <class Take>

@@ -51,7 +51,7 @@ struct Action {
   /// This computation and the next of the list, a forward and a backward, are done as one, so that each hides what the
   /// other waits for (DualPipe's overlapped chunks; PyTorch: OVERLAP_F_B).
   bool with_next = false;
-  std::int32_t stage = 0;
+  std::int32_t stage = 0;         ///< its number in the order of the forward pass
   std::int32_t micro_batch = -1;  ///< -1 where has_micro_batch() says no
 
   bool operator==(const Action&) const = default;

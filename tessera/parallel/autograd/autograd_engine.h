@@ -112,7 +112,7 @@ class SavedTensor {
   SavedTensor(SavedTensor&&) noexcept;
   SavedTensor& operator=(SavedTensor&&) noexcept;
   ~SavedTensor();
-  at::Tensor unpack() const;
+  at::Tensor unpack() const;  ///< throws when it was changed in place
 
  private:
   struct Impl;
@@ -128,7 +128,7 @@ class BackwardRoot {
   BackwardRoot(BackwardRoot&&) noexcept;
   BackwardRoot& operator=(BackwardRoot&&) noexcept;
   ~BackwardRoot();
-  explicit operator bool() const { return impl_ != nullptr; }
+  explicit operator bool() const { return impl_ != nullptr; }  ///< backward() may be called
   /// output.backward(gradient), once: the graph is let go. An outermost backward like any other for listeners.
   void backward(const at::Tensor& gradient);
 

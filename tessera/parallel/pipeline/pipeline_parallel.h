@@ -68,9 +68,9 @@ struct PipelineParallelOptions {
   comm::Group back = {};
   /// A row of layout/schedule/table.h ("1f1b", "zbv", "ScheduleInterleaved1F1B", ...), or a file of a schedule.
   std::string schedule = "1f1b";
-  int micro_batches = 0;    ///< per batch; 0: as many as ranks, or the file's
-  int stages_per_rank = 0;  ///< 0: the fewest that the schedule takes
-  PipelineCut cut = PipelineCut::by_parameters();
+  int micro_batches = 0;                           ///< per batch; 0: as many as ranks, or the file's
+  int stages_per_rank = 0;                         ///< 0: the fewest that the schedule takes
+  PipelineCut cut = PipelineCut::by_parameters();  ///< where each stage begins
   /// What is minimised: of the last layer's output and the targets of a micro-batch, one element. Only the rank of the
   /// last stage calls it.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss = {};

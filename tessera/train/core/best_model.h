@@ -38,15 +38,15 @@ class BestModel {
   void saving(std::int64_t step, const std::string& folder);
   /// It came to nothing: the best checkpoint is the one before it. Evaluations since saving() count as before.
   void not_saved(const std::string& folder);
-  void write_to(checkpoint::RunState& state) const;
-  bool wanted() const { return wanted_; }
+  void write_to(checkpoint::RunState& state) const;  ///< for a checkpoint of the run
+  bool wanted() const { return wanted_; }            ///< the configuration asks for a best model
   /// What the training is to end with (load_best_model_at_end); empty: with its last weights. Rank 0 is warned where
   /// there is nothing to load though it was asked for.
   std::string checkpoint_to_load(int rank) const;
   /// The folder of the best evaluation that was saved; empty: there is none.
   const std::string& checkpoint() const { return checkpoint_; }
-  std::int64_t step() const { return step_; }
-  std::optional<double> value() const { return value_; }
+  std::int64_t step() const { return step_; }             ///< of the best evaluation; -1: none counted
+  std::optional<double> value() const { return value_; }  ///< its metric; empty: none counted
 
  private:
   bool wanted_, loads_at_end_, greater_is_better_;

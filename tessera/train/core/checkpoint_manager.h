@@ -41,8 +41,8 @@ class CheckpointManager {
   void open(bool full);
   /// Checkpoints that save_in_memory() makes lie in this folder (--checkpoint_in_memory).
   void open_memory(const std::string& folder);
-  bool has_memory() const { return in_memory_ != nullptr; }
-  Saver* saver() { return on_disk_.get(); }  ///< writes checkpoint-N; nullptr before open()
+  bool has_memory() const { return in_memory_ != nullptr; }  ///< open_memory() was called
+  Saver* saver() { return on_disk_.get(); }                  ///< writes checkpoint-N; nullptr before open()
 
   /// OUTPUT_DIR/checkpoint-STEP. It waits for one that is being written, or, with --async_save_when_busy skip, is left
   /// out with a warning. Whole tensors, or without --async_save: it is there when this returns.
@@ -53,7 +53,7 @@ class CheckpointManager {
   bool busy() const { return busy_ != nullptr; }  ///< the same on every rank
   /// This rank has done its part of what is being written; advance() when all have.
   bool ended() const { return busy() && busy_->ended(); }
-  void advance();
+  void advance();  ///< to the next phase. Collective
   /// Waits until nothing is being written.
   void finish();
   /// finish(), and the memory of copies is given back.

@@ -58,14 +58,14 @@ struct RunPlan {
 
   /// The full batch. (With token_steps: what the settings of rows would mean; steps have other numbers.)
   std::int64_t rows_per_step() const { return data_ranks * batch_size * accumulation; }
-  std::int64_t rows_of_step(std::int64_t step) const { return samples(step + 1) - samples(step); }
+  std::int64_t rows_of_step(std::int64_t step) const { return samples(step + 1) - samples(step); }  ///< of all ranks
   /// Micro-batches of a step on each rank.
   std::int64_t micro_batches(std::int64_t step) const;
   /// Rows consumed when `steps` steps are done.
   std::int64_t samples(std::int64_t steps) const;
   double epoch(std::int64_t steps) const {
     return static_cast<double>(samples(steps)) / static_cast<double>(train_blocks);
-  }
+  }  ///< passes over the data by then
   /// First of the batch_size rows of `rank` in micro-batch `micro` of step `step` (from 0).
   std::int64_t first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const;
   /// The rows of a micro-batch as numbers in the sample order, when rank r takes shares[r] rows of the step. Without

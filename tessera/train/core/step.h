@@ -74,7 +74,7 @@ class StepCore {
   bool step();
   /// Ends the step; instead of step() it is one without an update.
   void end_step();
-  void zero_grad();
+  void zero_grad();  ///< lets go of all gradients
 
   /// Learning rates follow the schedule from now on, at once that of the steps taken so far. Empty: they stay as they
   /// are.
@@ -85,11 +85,11 @@ class StepCore {
   void scale_rates(std::function<double(std::int64_t steps)> factor);
   /// One step on.
   void step_schedule() { set_schedule_steps(schedule_steps_ + 1); }
-  std::int64_t schedule_steps() const { return schedule_steps_; }
-  void set_schedule_steps(std::int64_t steps);
+  std::int64_t schedule_steps() const { return schedule_steps_; }  ///< that it has taken
+  void set_schedule_steps(std::int64_t steps);                     ///< and the learning rates of then
   /// False: the schedule moves betas, and the optimizer has none.
   bool moves_betas() const { return moves_betas_; }
-  bool follows_evaluations() const { return schedule_.plateau != nullptr; }
+  bool follows_evaluations() const { return schedule_.plateau != nullptr; }  ///< reduce_lr_on_plateau
   /// An evaluation's metric, the same number on every rank; nothing unless follows_evaluations().
   void evaluated(double metric);
 

@@ -36,7 +36,7 @@ class Update {
   /// For checkpoints: what this rank holds of the state tensors, under names such as "exp_avg.layers.0.weight". They
   /// refer to `sharded`.
   virtual std::vector<HeldState> states(const Sharded& sharded) const = 0;
-  virtual std::int64_t steps() const = 0;
+  virtual std::int64_t steps() const = 0;  ///< updates made so far
   /// Reads FOLDER/STEM.safetensors, or the pieces that its index names; `sums` notes what is read (it may be null).
   /// Throws InputError unless it holds exactly this optimizer's states.
   virtual void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,

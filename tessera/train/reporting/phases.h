@@ -11,7 +11,7 @@ namespace tessera::train {
 /// What a process does. communication: blocked in a collective, whatever it was doing (what overlaps with computing
 /// costs nothing and is not counted); other: between two steps (logs, evaluations, checkpoints, reports).
 enum class Phase { data, forward, backward, communication, optimizer, other };
-inline constexpr std::size_t phase_count = 6;
+inline constexpr std::size_t phase_count = 6;  ///< enumerators of Phase
 inline constexpr std::string_view phase_names[phase_count] = {"data",          "forward",   "backward",
                                                               "communication", "optimizer", "other"};
 

@@ -25,6 +25,7 @@ struct HeldState {
   at::Tensor held;                              ///< laid out as the parameter's part; it may alias the live state
   const ShardedParameter* parameter = nullptr;  ///< whose it is; nullptr: every rank has the whole of it
 };
+/// All states of an optimizer, which must outlive them.
 std::vector<HeldState> held_states(const Sharded& sharded, const optim::Optimizer& optimizer);
 /// The parameter whose state this is: "exp_avg.h.0.weight" is h.0.weight's. Throws Error for other names.
 const ShardedParameter& parameter_of_state(const Sharded& sharded, const std::string& state_name);
@@ -85,6 +86,7 @@ struct SavePlan {
   std::size_t untrained_first = 0;    ///< so many of SavedModel::untrained precede the trained parameters in `weights`
   std::vector<PartFile> weights;      ///< trained ones in Sharded::delivery_order(); none: this rank writes no weights
   std::vector<PartFile> states;       ///< none or one, in the order of own_states
+  /// A state, or a box of one, as this rank writes it.
   struct OwnState {
     std::size_t place;                       ///< in SavedModel::states
     std::optional<layout::Region> box = {};  ///< the elements of it that are one tensor of the file; empty: all
