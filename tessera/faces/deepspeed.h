@@ -177,7 +177,7 @@ class DeepSpeedEngine {
   bool bfloat16_enabled() const { return training().config().optimization.bf16; }  ///< bfloat16
 
   std::int64_t global_steps() const { return global_steps_; }  ///< steps done, the skipped ones included
-  /// fp16 gradients overflowed; of all steps
+  /// Steps of the whole run that were left out, since fp16 gradients overflowed.
   std::int64_t skipped_steps() const { return training().skipped_steps(); }
   std::int64_t micro_steps() const { return micro_steps_; }  ///< calls of step()
   bool was_step_applied() const { return applied_; }  ///< by the last step(): false off the boundary and on overflow

@@ -82,7 +82,7 @@ class PreparedModel {
   auto forward(Arguments&&... arguments) {
     return training().forward(*module_, std::forward<Arguments>(arguments)...);
   }
-  /// forward(...).
+  /// As forward(...).
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
     return forward(std::forward<Arguments>(arguments)...);

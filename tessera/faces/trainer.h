@@ -89,7 +89,7 @@ class TrainerCallback {
   virtual void on_step_end(const TrainerState&, TrainerControl&) {}   ///< after the update: global_step counts the step
   virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}  ///< after on_step_end() of a pass's last step
   virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}  ///< of the log line, "epoch" too
-  /// what evaluate() returns
+  /// `metrics`: what evaluate() returns.
   virtual void on_evaluate(const TrainerState&, TrainerControl&, const Metrics& metrics) {}
   /// The checkpoint is there. With --async_save that is some steps after it was due: global_step and epoch are the
   /// checkpoint's.

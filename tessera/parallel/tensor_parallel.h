@@ -60,7 +60,7 @@ class TensorParallel {
   TensorParallel(TensorParallel&&) noexcept;
   ~TensorParallel();  ///< the parameters stay cut
 
-  const TensorParallelOptions& options() const;  ///< as given to the constructor
+  const TensorParallelOptions& options() const;  ///< as given; an empty group has become that of world()
   /// In the order of registration, tied ones once; whole ones are left out.
   const std::vector<TensorParallelParameter>& parameters() const;
   /// Gives the module its whole parameters back, without gradients. Collective; after a sharding engine has given back
