@@ -19,7 +19,7 @@ void write(Level level, const std::string& text);  ///< one line, unless it is d
 /// While it lives, lines below `level` are dropped: for what every rank does alike and one of them reports.
 class Quiet {
  public:
-  explicit Quiet(Level level);  ///< of the whole process, all threads; a stricter level that holds already stays
+  explicit Quiet(Level level);  ///< for the whole process, all threads; a stricter level that holds already stays
   ~Quiet();
   Quiet(const Quiet&) = delete;
   Quiet& operator=(const Quiet&) = delete;

@@ -43,7 +43,7 @@ class Value {
   static Value make_object(std::vector<Member> members = {});          ///< in this order; the names must differ
 
   Kind kind() const noexcept { return kind_; }                   ///< which of the typed accessors below will do
-  const SourcePos& where() const noexcept { return pos_; }       ///< of its first character, for messages
+  const SourcePos& where() const noexcept { return pos_; }       ///< place of its first character, for messages
   void set_where(SourcePos pos) { pos_ = std::move(pos); }       ///< for values that the program made of others
   bool is_null() const noexcept { return kind_ == Kind::null; }  ///< also a Value() that was never set
   bool is_number() const noexcept { return kind_ == Kind::integer || kind_ == Kind::real; }  ///< integer or real

@@ -62,7 +62,7 @@ struct RunState {
   std::int64_t num_input_tokens_seen = 0;  ///< that the log lines count, since step 0
   // The rest is for other readers; read_run_state() leaves it as it is here.
   double epoch = 0;
-  std::int64_t max_steps = 0;                                      ///< of the whole run
+  std::int64_t max_steps = 0;                                      ///< steps of the whole run
   double num_train_epochs = 0;                                     ///< passes over the data that were asked for
   std::int64_t train_batch_size = 0;                               ///< rows per rank and micro-batch; 0: not said
   std::int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;  ///< steps between two; 0: not by steps

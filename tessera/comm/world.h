@@ -32,7 +32,7 @@ namespace comm {
 /// The job of this process: its ranks and their groups. Made once by tessera::init(), ended by tessera::shutdown().
 class World {
  public:
-  int rank() const;            ///< of this process, from 0
+  int rank() const;            ///< this process's place, from 0
   int size() const;            ///< ranks of the job
   int local_rank() const;      ///< place among the ranks of this host, from 0
   int local_size() const;      ///< ranks of this host

@@ -25,7 +25,7 @@ struct Objective {
   std::int64_t mask_id = 0;     ///< what 8 of 10 hidden tokens become; of the others half become any token, half stay
   std::int64_t vocab_size = 0;  ///< any token: of these
   std::vector<bool> special;    ///< by id: [CLS], [SEP], ...
-  std::uint64_t seed = 0;       ///< of what is hidden
+  std::uint64_t seed = 0;       ///< what is hidden depends on it
 
   /// The batch as the model takes it, its counts too. `first`: number of its first sample in the run; what is hidden
   /// depends on (seed, sample, position) only, so it is the same on any number of ranks and differs from epoch to epoch

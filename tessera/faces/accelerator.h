@@ -276,7 +276,7 @@ class Accelerator {
   /// Who this process is can be asked after end_training(), too.
   int process_index() const { return process_.rank; }
   int local_process_index() const { return process_.local_rank; }            ///< place among the processes of its host
-  int num_processes() const { return process_.size; }                        ///< of the whole job
+  int num_processes() const { return process_.size; }                        ///< all of the job
   bool is_main_process() const { return process_index() == 0; }              ///< rank 0
   bool is_local_main_process() const { return local_process_index() == 0; }  ///< the first of its host
   bool is_last_process() const { return process_index() == num_processes() - 1; }  ///< the highest rank

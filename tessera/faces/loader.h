@@ -31,7 +31,7 @@ RowSource tensor_rows(std::vector<at::Tensor> tensors);
 struct LoaderOptions {
   std::int64_t batch_size = 8;  ///< rows of one rank; with split_batches of all ranks together
   bool shuffle = false;         ///< another permutation each epoch, keyed by (seed, epoch): the same on every rank
-  std::uint64_t seed = 42;      ///< of the permutations of `shuffle`
+  std::uint64_t seed = 42;      ///< what permutations of `shuffle` depend on
   bool drop_last = false;       ///< leaves out the rows at the end that do not fill a batch on every rank
 };
 
@@ -65,10 +65,10 @@ class DataLoader {
              std::shared_ptr<faces::LoaderGroup> group = {});
 
   std::int64_t size() const { return batches(plan()) - skip_; }  ///< batches of a pass, on this rank
-  std::int64_t rows() const { return source_.rows; }             ///< of the data, over all ranks
+  std::int64_t rows() const { return source_.rows; }             ///< rows of the data, over all ranks
   /// The order of the next pass.
   void set_epoch(std::int64_t epoch) { state_->epoch = epoch; }
-  const faces::LoaderState& state() const { return *state_; }  ///< of the pass that runs, or comes next
+  const faces::LoaderState& state() const { return *state_; }  ///< the pass that runs, or comes next
   /// This loader without the first `batches` of its next pass, whose rows are not read. Passes after it are whole.
   DataLoader skip_first_batches(std::int64_t batches) const;
 

@@ -88,7 +88,7 @@ class TrainerCallback {
   virtual void on_step_begin(const TrainerState&, TrainerControl&) {}   ///< before its first forward pass
   virtual void on_step_end(const TrainerState&, TrainerControl&) {}   ///< after the update: global_step counts the step
   virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}  ///< after on_step_end() of a pass's last step
-  virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}  ///< of the log line, "epoch" too
+  virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}  ///< the log line, "epoch" too
   /// `metrics`: what evaluate() returns.
   virtual void on_evaluate(const TrainerState&, TrainerControl&, const Metrics& metrics) {}
   /// The checkpoint is there. With --async_save that is some steps after it was due: global_step and epoch are the
@@ -122,7 +122,7 @@ struct TrainerOptions {
 
 /// What train() gives back.
 struct TrainOutput {
-  std::int64_t global_step = 0;  ///< of the whole run, steps before a resume included
+  std::int64_t global_step = 0;  ///< steps of the whole run, those before a resume included
   double training_loss = 0;      ///< mean over the steps of this call
   Metrics metrics;               ///< train_runtime, train_samples_per_second, train_steps_per_second, train_loss, epoch
 };

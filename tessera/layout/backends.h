@@ -54,7 +54,7 @@ struct BackendRow {
   Reach reach = Reach::anywhere;    ///< larger groups are refused
   std::string_view rule;            ///< when `auto` takes it, in words
   bool (*suits)(const Placement&);  ///< `auto` takes the first row, of the device, that suits
-  Capabilities capabilities = {};   ///< of every group that it serves
+  Capabilities capabilities = {};   ///< what every group has that it serves
   bool in_pytorch = false;          ///< torch.distributed has one of that name
   bool for_comparison = false;      ///< only measured: not among the words of --backend
 };
@@ -80,7 +80,7 @@ struct Shm {
       .reach = BackendRow::Reach::one_host,
       .rule = "all ranks share a host",
       .suits = [](const Placement& p) { return p.hosts == 1; },
-      .capabilities = {.reads_peers_in_place = true, .reduces_halves = true, .names_causes = true}};  ///< of the table
+      .capabilities = {.reads_peers_in_place = true, .reduces_halves = true, .names_causes = true}};  ///< its row
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/shm/backend.cpp
 };
 

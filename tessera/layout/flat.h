@@ -25,7 +25,7 @@ struct Parameter {
 struct Segment {
   std::size_t parameter;  ///< index into the list the layout was made from
   std::int64_t offset;    ///< from the beginning of the buffer, in elements
-  std::int64_t numel;     ///< of the parameter, without padding
+  std::int64_t numel;     ///< elements of the parameter, without padding
 };
 
 /// A flat buffer of `padded` elements over `world` equal shards; padded % (world * alignment) == 0; segments do not

@@ -33,7 +33,7 @@ struct StateBytes {
   /// The most that comes and goes: gathered units (the one before, the one in use and the one that is gathered ahead;
   /// the root throughout) and gradients on their way (one that fills, one that is reduced).
   std::int64_t buffers = 0;
-  std::int64_t total() const { return parameters + gradients + optimizer + buffers; }  ///< of all four
+  std::int64_t total() const { return parameters + gradients + optimizer + buffers; }  ///< the sum of the four
 };
 
 /// A transformer as far as its activations depend on it.

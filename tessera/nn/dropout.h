@@ -26,7 +26,7 @@ struct RandomPlace {
   RandomPlace at(std::uint64_t number) const;
   std::int64_t position(std::int64_t local_token) const {
     return tokens ? (*tokens)[static_cast<std::size_t>(token + local_token)] : token + local_token;
-  }  ///< of a token, in its row
+  }  ///< the place of a token in its row
 };
 
 /// x, each element set to 0 with probability p, else divided by 1 - p. x [B, t, C] or [B, C] (one token per row), of

@@ -24,10 +24,10 @@ struct WeightDropout {
 
 /// A rectangle of queries and keys. q [B, heads, n, D]; k, v [B, heads, m, D].
 struct AttentionRectangle {
-  at::Tensor q, k, v;    ///< of one type
+  at::Tensor q, k, v;    ///< all have one type
   at::Tensor mask = {};  ///< added to the scores; broadcasts to [B, heads, n, m]; undefined: none
   bool causal = false;   ///< n = m, and query i sees keys 0 .. i
-  double scale = 1;      ///< of q k^T
+  double scale = 1;      ///< factor of q k^T
   double softcap = 0;    ///< caps the scores, before the mask (softcap.h); 0: none
 };
 /// Which lines and columns these are: positions in their row.
@@ -44,7 +44,7 @@ std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& 
 
 /// The gradients of one rectangle of queries and keys.
 struct RectangleGradients {
-  at::Tensor dq, dk, dv;  ///< of q, k and v, in their shapes
+  at::Tensor dq, dk, dv;  ///< gradients of q, k and v, in their shapes
 };
 /// The gradients, given out and log_sum of *all* keys that the queries see, of which these may be a part, and the
 /// gradient dy of out.

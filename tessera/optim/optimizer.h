@@ -74,7 +74,7 @@ struct CommonOptions {
   /// 0.001 is less than half a unit of bfloat16) are not lost. The random bits depend on seed, step, name of the
   /// parameter and index of the element in it, not on ranks or threads. false: to nearest, ties to even.
   bool stochastic_rounding = true;
-  std::uint64_t seed = 0;              ///< of the random bits
+  std::uint64_t seed = 0;              ///< where the random bits come from
   StateAllocator allocate = {};        ///< for states; empty: ordinary memory
   SumOverShards sum_over_shards = {};  ///< empty: parameters are whole here
 };

@@ -42,14 +42,14 @@ namespace tessera::optim {
 struct Schedule {
   ScheduleType type = ScheduleType::linear;  ///< which row above
   std::int64_t warmup_steps = 0;             ///< 0: none
-  std::int64_t total_steps = 0;              ///< of the run; DeepSpeed's may have their own
+  std::int64_t total_steps = 0;              ///< steps of the run; DeepSpeed's may have their own
   double learning_rate = 0;  ///< the peak; of factors only min_lr and lr_end, which are absolute, look at it
   std::vector<std::pair<std::string, Value>> parameters = {};  ///< by name, as the table has them
 };
 
 /// The decays of an optimizer's averages, where a schedule moves them, too.
 struct Betas {
-  double beta1 = 0, beta2 = 0;  ///< of the averages, and of the averages of squares
+  double beta1 = 0, beta2 = 0;  ///< decays of the averages, and of the averages of squares
 };
 
 /// Learning-rate factor of step `step` (from 0). Throws InputError for an unknown parameter (naming the known

@@ -37,7 +37,7 @@ struct DataConfig {
   std::string data_cache_dir;                       ///< tokens of text, made once for all runs; "none": at every start
   bool streaming = false;                           ///< tokens are made while the run goes on
   std::int64_t streaming_buffer = 10'000;           ///< rows of a rank among which a streamed order is shuffled
-  double validation_split_percentage = 5;           ///< of train_file, where there is no validation_file
+  double validation_split_percentage = 5;           ///< share of train_file, without a validation_file
   std::int64_t block_size = 0;                      ///< tokens per block T; 0: min(1024, the model's positions)
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl
   bool group_by_length = false;                                         ///< Hugging Face's older name of that strategy
@@ -83,14 +83,14 @@ struct OptimizationConfig {
   double max_grad_norm = 1.0;                      ///< 0: no clipping
   ScheduleType lr_scheduler_type = ScheduleType::linear;  ///< formulas: optim/schedule.h
   std::string lr_scheduler_kwargs;                        ///< JSON object or "num_cycles=2,...": see Schedule
-  std::int64_t warmup_steps = 0;                          ///< of linear warm-up, before the schedule itself
+  std::int64_t warmup_steps = 0;                          ///< linear warm-up, before the schedule itself
   double warmup_ratio = 0;                                ///< share of all steps; only one of the two is given
   std::int64_t max_steps = -1;                            ///< > 0 overrides num_train_epochs
   double num_train_epochs = 3.0;                          ///< passes over the training data, or a part of one
   std::int64_t per_device_train_batch_size = 8;           ///< rows per rank and micro-batch
   std::int64_t per_device_eval_batch_size = 8;            ///< rows per rank and batch
   std::int64_t gradient_accumulation_steps = 1;           ///< micro-batches of a step
-  std::int64_t seed = 42;                                 ///< of initial weights, order of rows, dropout
+  std::int64_t seed = 42;                                 ///< for initial weights, order of rows, dropout
   bool bf16 = false;      ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
   bool fp16 = false;      ///< the same in float16, with loss scaling
   double loss_scale = 0;  ///< fp16: a fixed scale; 0: dynamic
@@ -187,7 +187,7 @@ struct OutputConfig {
   bool logging_nan_inf_filter = true;  ///< a loss that is not finite counts as the mean of the others in log lines
   std::string run_name;                ///< in the report and TensorBoard; empty: the name of output_dir
   CountedTokens include_num_input_tokens_seen = CountedTokens::no;  ///< in the log lines
-  LogFormat log_format = LogFormat::hf;                             ///< of the lines on standard output
+  LogFormat log_format = LogFormat::hf;                             ///< how lines on standard output look
   ReportTo report_to = ReportTo::tensorboard;        ///< metrics.jsonl and report.html are always written
   std::string metrics_file;                          ///< newest numbers in Prometheus' text form; empty: none
   std::int64_t metrics_port = 0;                     ///< the same at http://127.0.0.1:PORT/metrics; 0: none

@@ -24,7 +24,7 @@ inline std::optional<bool> decided(Choice choice) {
 enum class Compat : unsigned char { v4, v5 };
 const WordTable& words_of(Compat);
 
-enum class FloatType : unsigned char { fp32, bf16, fp16 };  ///< of parameters, gradients, buffers
+enum class FloatType : unsigned char { fp32, bf16, fp16 };  ///< types of parameters, gradients, buffers
 const WordTable& words_of(FloatType);                       ///< synonyms: torch.float32, float32 and so on
 
 /// Which rule updates the weights: optim/optimizer.h has the formulas.

@@ -20,7 +20,7 @@ inline constexpr const char* kManifestName = "manifest.json";  ///< inside the f
 /// One file of a checkpoint: its name, size and checksum.
 struct ManifestFile {
   std::string name;  ///< plain file name inside the folder
-  Digest digest;     ///< of the whole file
+  Digest digest;     ///< what the whole file must look like
 };
 
 /// The files that make a checkpoint whole, with their checksums.

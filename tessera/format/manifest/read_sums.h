@@ -77,7 +77,7 @@ class ReadSums {
 /// Checksums of bytes that one thread reads one after another. `sums` may be null: nothing is noted.
 class ReadRun {
  public:
-  /// Of the manifest's file number `file`, from byte `at` on. `sums` must outlive it.
+  /// Reads the manifest's file number `file`, from byte `at` on. `sums` must outlive it.
   ReadRun(ReadSums* sums, std::size_t file, std::uint64_t at) : sums_(sums), file_(file), at_(at) {}
   /// The next bytes. Best called while they are still in the processor's cache.
   void take(std::span<const std::byte> bytes);

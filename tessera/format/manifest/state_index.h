@@ -32,8 +32,8 @@ struct StoredPiece {
 
 /// A whole tensor and the pieces in which it is stored.
 struct StoredTensor {
-  std::string name;                 ///< of the tensor, whatever the pieces' keys are
-  DType dtype = DType::f32;         ///< of all pieces
+  std::string name;                 ///< the tensor's, whatever the pieces' keys are
+  DType dtype = DType::f32;         ///< the same in all pieces
   std::vector<std::int64_t> shape;  ///< shape of the whole tensor; {}: a scalar
   std::vector<StoredPiece> pieces;  ///< no two share an element, together they are the whole tensor
   bool operator==(const StoredTensor&) const = default;

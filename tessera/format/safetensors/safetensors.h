@@ -30,7 +30,7 @@ std::optional<DType> parse_dtype(
 /// What a file's header says of one tensor.
 struct TensorInfo {
   std::string name;                  ///< unique in its file
-  DType dtype = DType::f32;          ///< of its elements
+  DType dtype = DType::f32;          ///< type of its elements
   std::vector<std::int64_t> shape;   ///< row-major; {}: a scalar
   std::uint64_t begin = 0, end = 0;  ///< bytes, relative to the data section
 };
@@ -80,7 +80,7 @@ class SafetensorsFile {
 /// A tensor of a file that is about to be written.
 struct TensorSpec {
   std::string name;                 ///< unique in its file
-  DType dtype = DType::f32;         ///< of its elements
+  DType dtype = DType::f32;         ///< type of its elements
   std::vector<std::int64_t> shape;  ///< row-major; {}: a scalar
 };
 
@@ -97,7 +97,7 @@ std::uint64_t byte_size(const TensorSpec& tensor);
 /// valid until the next call). Their number must be what shape and dtype say.
 struct TensorSource {
   std::string name;                                   ///< unique in its file
-  DType dtype;                                        ///< of its elements
+  DType dtype;                                        ///< type of its elements
   std::vector<std::int64_t> shape;                    ///< row-major; {}: a scalar
   std::function<std::span<const std::byte>()> bytes;  ///< as many bytes as dtype and shape say
 };

@@ -51,7 +51,7 @@ class TokenSteps {
 
   /// The first sample of a step that is not before the first one.
   std::int64_t begin(std::int64_t step);
-  std::vector<TokenBatch> batches(std::int64_t step);    ///< of all ranks, as cut_step() gives them
+  std::vector<TokenBatch> batches(std::int64_t step);    ///< those of all ranks, as cut_step() gives them
   const TokenBudget& budget() const { return budget_; }  ///< as given to the constructor
 
  private:

@@ -62,11 +62,11 @@ std::string text_of(const Action& action);
 /// What every rank of a pipeline does in a step, in its order.
 struct Schedule {
   std::string name;                        ///< what it was made by; "" when read from a file without a name
-  int micro_batches = 0;                   ///< of a step
+  int micro_batches = 0;                   ///< micro-batches of a step
   std::vector<int> rank_of;                ///< for every stage the rank that holds it
   std::vector<std::vector<Action>> ranks;  ///< for every rank its actions, in order
 
-  int stages() const { return static_cast<int>(rank_of.size()); }  ///< of the whole pipeline
+  int stages() const { return static_cast<int>(rank_of.size()); }  ///< stages of the whole pipeline
   bool operator==(const Schedule&) const = default;
 };
 

@@ -23,13 +23,13 @@ namespace tessera::nn {
 ///   weights are the chosen scores, with softmax_after_top_k their softmax; `normalize`: divided by their sum;
 ///   times `scale`.
 struct RouterOptions {
-  enum class Scoring { softmax, sigmoid };                  ///< of logits over all experts
+  enum class Scoring { softmax, sigmoid };                  ///< what makes scores of logits
   std::int64_t experts = 0, top_k = 0;                      ///< E and k
-  Scoring scoring = Scoring::softmax;                       ///< how logits become scores
+  Scoring scoring = Scoring::softmax;                       ///< what makes scores of logits
   bool softmax_after_top_k = false;                         ///< weights are the softmax of the k chosen logits
   bool normalize = false;                                   ///< weights are divided by their sum
   std::int64_t groups = 1, top_groups = 1, group_best = 2;  ///< groups 1: any expert may be chosen
-  double scale = 1;                                         ///< of the weights, at the end
+  double scale = 1;                                         ///< factor of the weights, at the end
 };
 
 /// Where tokens go.

@@ -58,7 +58,7 @@ class Subscription {
 /// not told of them. Destroy it on its thread.
 class PartOfBackward {
  public:
-  PartOfBackward();  ///< of the calling thread; nests
+  PartOfBackward();  ///< for the calling thread; nests
   ~PartOfBackward();
   PartOfBackward(const PartOfBackward&) = delete;
   PartOfBackward& operator=(const PartOfBackward&) = delete;
@@ -106,7 +106,7 @@ SavedTensorSource* exchange_saved_tensor_source(SavedTensorSource* source);
 /// own check that nobody changed it in place when there is none.
 class SavedTensor {
  public:
-  SavedTensor();  ///< of no tensor: unpack() gives an undefined one
+  SavedTensor();  ///< holds none: unpack() gives an undefined tensor
   /// May be undefined.
   explicit SavedTensor(const at::Tensor& tensor);
   SavedTensor(SavedTensor&&) noexcept;
@@ -122,7 +122,7 @@ class SavedTensor {
 /// Where a backward pass begins: the graph behind a tensor, without the tensor's own memory.
 class BackwardRoot {
  public:
-  BackwardRoot();  ///< of no graph: false
+  BackwardRoot();  ///< has no graph: is false
   /// `output` requires grad.
   explicit BackwardRoot(const at::Tensor& output);
   BackwardRoot(BackwardRoot&&) noexcept;

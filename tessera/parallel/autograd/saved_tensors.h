@@ -136,7 +136,7 @@ class CompressActivations {
  public:
   explicit CompressActivations(const CompressOptions& options);  ///< in force from here on
   ~CompressActivations();
-  parallel::SavedBytes bytes() const;  ///< of the tensors that were compressed
+  parallel::SavedBytes bytes() const;  ///< counts tensors that were compressed
 
  private:
   std::shared_ptr<parallel::SavedTensorPolicy> policy_;

@@ -23,7 +23,7 @@ namespace parallel {
 /// the calling thread; the tensors may be used by any.
 class DeferredScope {
  public:
-  DeferredScope();  ///< of the calling thread, from here on
+  DeferredScope();  ///< begins here, for the calling thread
   ~DeferredScope();
   DeferredScope(const DeferredScope&) = delete;
   DeferredScope& operator=(const DeferredScope&) = delete;

@@ -159,7 +159,7 @@ class PipelineParallel {
   double clip_grad_norm(double max_norm);
 
   const layout::schedule::Schedule& schedule() const;   ///< the computations of train_batch(), of every rank
-  const std::vector<PipelineStageRow>& stages() const;  ///< of all ranks, in the order of the chain
+  const std::vector<PipelineStageRow>& stages() const;  ///< those of all ranks, in the order of the chain
   /// "zbv, 8 micro-batches; rank 0: 0-2 and 7; rank 1: 3-6"
   std::string describe() const;
   /// Tied parameters that this rank holds, too, by the names that they have everywhere.

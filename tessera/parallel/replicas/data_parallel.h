@@ -121,7 +121,7 @@ class DataParallel {
   const std::shared_ptr<M>& module() const { return module_; }
   M* operator->() const { return module_.get(); }    ///< its members, those of the first replica
   int replicas() const { return replicas_.size(); }  ///< 1: only the module itself
-  int threads_per_replica() const { return replicas_.threads_per_replica(); }  ///< of each team
+  int threads_per_replica() const { return replicas_.threads_per_replica(); }  ///< each team has so many
   /// Replicas on other devices are copied again by the next call (parameters were written behind LibTorch's back).
   void refresh() { replicas_.refresh(); }
 

@@ -196,7 +196,7 @@ class Part {
   std::int64_t first = 0, count = 0;     ///< 0 and 0 where nothing is scattered
   std::vector<at::Tensor> tensors = {};  ///< as Collected::inputs(), cut
 
-  const at::Tensor& next() { return tensors.at(used_++); }  ///< of `tensors`, in their order; throws beyond the last
+  const at::Tensor& next() { return tensors.at(used_++); }  ///< `tensors` one by one; throws beyond the last
 
  private:
   std::size_t used_ = 0;

@@ -55,7 +55,7 @@ class ReplicaSet {
   std::vector<at::Tensor> run(const pieces::Collected& inputs, const Body& body);
 
   int size() const;                 ///< replicas; 1: the module itself, on the caller's thread
-  int threads_per_replica() const;  ///< of its intra-op pool
+  int threads_per_replica() const;  ///< threads of its intra-op pool
   void refresh();                   ///< as DataParallel::refresh()
 
   struct Impl;

@@ -45,7 +45,7 @@ class BestModel {
   std::string checkpoint_to_load(int rank) const;
   /// The folder of the best evaluation that was saved; empty: there is none.
   const std::string& checkpoint() const { return checkpoint_; }
-  std::int64_t step() const { return step_; }             ///< of the best evaluation; -1: none counted
+  std::int64_t step() const { return step_; }             ///< the best evaluation's; -1: none counted
   std::optional<double> value() const { return value_; }  ///< its metric; empty: none counted
 
  private:

@@ -41,8 +41,8 @@ struct RunPlan {
   std::shared_ptr<layout::TokenSteps> token_steps = nullptr;  ///< --tokens_per_batch
 
   double num_train_epochs = 0;       ///< as asked for; max_steps may make it more or less
-  std::int64_t total_steps = 0;      ///< of the whole run, those before a resume included
-  std::int64_t warmup_steps = 0;     ///< of the schedule
+  std::int64_t total_steps = 0;      ///< steps of the whole run, those before a resume included
+  std::int64_t warmup_steps = 0;     ///< how many the schedule begins with
   std::int64_t resumed_step = 0;     ///< steps done when this process started
   std::int64_t resumed_samples = 0;  ///< rows consumed by then
   std::int64_t repeated_rows = 0;  ///< how far the rows go back there (ignore_data_skip: to the beginning of the epoch)
@@ -58,7 +58,7 @@ struct RunPlan {
 
   /// The full batch. (With token_steps: what the settings of rows would mean; steps have other numbers.)
   std::int64_t rows_per_step() const { return data_ranks * batch_size * accumulation; }
-  std::int64_t rows_of_step(std::int64_t step) const { return samples(step + 1) - samples(step); }  ///< of all ranks
+  std::int64_t rows_of_step(std::int64_t step) const { return samples(step + 1) - samples(step); }  ///< all ranks'
   /// Micro-batches of a step on each rank.
   std::int64_t micro_batches(std::int64_t step) const;
   /// Rows consumed when `steps` steps are done.

@@ -72,7 +72,7 @@ struct EvalMetrics {
   double loss = 0;                     ///< mean over the scored tokens of the validation set
   double perplexity() const;           ///< exp(loss)
   std::int64_t tokens = 0;             ///< scored
-  std::int64_t rows = 0, batches = 0;  ///< of the whole validation set; batches of this rank
+  std::int64_t rows = 0, batches = 0;  ///< the whole validation set's rows; this rank's batches
   double seconds = 0;                  ///< that it took
 };
 

@@ -34,7 +34,7 @@ const ShardedParameter& parameter_of_state(const Sharded& sharded, const std::st
 struct UntrainedTensor {
   std::string name;                   ///< in the file
   at::ScalarType type;                ///< as it is written
-  std::vector<std::int64_t> shape;    ///< of the whole tensor
+  std::vector<std::int64_t> shape;    ///< the whole tensor's
   std::function<at::Tensor()> whole;  ///< called once on every rank, in the order of the list; may be collective
   int holder = -1;                    ///< the rank whose values count; -1: all have the same
 };
@@ -51,7 +51,7 @@ std::size_t count_wider(const std::vector<UntrainedTensor>& tensors, const Shard
 /// What is saved of one model.
 struct SavedModel {
   const Sharded* sharded = nullptr;             ///< its trained parameters; outlives the save
-  std::vector<HeldState> states = {};           ///< of its optimizer, as this rank holds them
+  std::vector<HeldState> states = {};           ///< its optimizer's, as this rank holds them
   std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank of a stage, put_in_writing_order()
   std::string weights_stem = "model", states_stem = "optimizer";  ///< what its files' names begin with
   std::string weights_prefix = "";  ///< what the trained parameters' names begin with in the file
