@@ -31,18 +31,18 @@ class Quiet {
 template <class... Parts>
 void debug(const Parts&... parts) {
   write(Level::debug, concat(parts...));
-}  ///< the parts as one line, joined by concat(); here and below
+}  ///< write()s the parts, joined by concat(), as one line
 template <class... Parts>
 void info(const Parts&... parts) {
   write(Level::info, concat(parts...));
-}  ///< the same
+}  ///< one line, as debug()
 template <class... Parts>
 void warning(const Parts&... parts) {
   write(Level::warning, concat(parts...));
-}  ///< the same
+}  ///< one line, as debug()
 template <class... Parts>
 void error(const Parts&... parts) {
   write(Level::error, concat(parts...));
-}  ///< the same
+}  ///< one line, as debug()
 
 }  // namespace tessera::log

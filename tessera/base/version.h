@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-inline constexpr int version_major = 0;  ///< before 1.0: 0
-inline constexpr int version_minor = 1;  ///< changes with every public name, until 1.0
-inline constexpr int version_patch = 0;  ///< changes when no public name does
+inline constexpr int version_major = 0;  ///< no digits in these comments: CMake takes all of the line
+inline constexpr int version_minor = 1;  ///< grows whenever a public name does not stay as it was
+inline constexpr int version_patch = 0;  ///< grows when all public names stay
 
 }  // namespace tessera

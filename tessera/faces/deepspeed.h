@@ -129,7 +129,7 @@ class DeepSpeedEngine {
   /// Lets go of all gradients, those that were kept for the end of the step included.
   void zero_grad() { training().zero_grad(); }
   void train(bool on = true) { training().module().train(on); }  ///< the module's mode
-  void eval() { train(false); }                                  ///< train(false)
+  void eval() { train(false); }                                  ///< the mode of evaluation
 
   /// Whether the micro-batch that is being worked on is the last of its step.
   bool is_gradient_accumulation_boundary() const {
@@ -174,7 +174,7 @@ class DeepSpeedEngine {
   c10::Device device() const { return training().group().device(); }  ///< where the module is
   int dp_world_size() const { return training().group().size(); }     ///< ranks that have other rows
   bool fp16_enabled() const { return training().config().optimization.fp16; }      ///< float16, with a loss scale
-  bool bfloat16_enabled() const { return training().config().optimization.bf16; }  ///< bfloat16
+  bool bfloat16_enabled() const { return training().config().optimization.bf16; }  ///< computes in bfloat16
 
   std::int64_t global_steps() const { return global_steps_; }  ///< steps done, the skipped ones included
   /// Steps of the whole run that were left out, since fp16 gradients overflowed.

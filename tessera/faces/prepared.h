@@ -88,7 +88,7 @@ class PreparedModel {
     return forward(std::forward<Arguments>(arguments)...);
   }
   void train(bool on = true) { training().module().train(on); }  ///< the mode of the module, as Module::train()
-  void eval() { train(false); }                                  ///< train(false)
+  void eval() { train(false); }                                  ///< the mode of evaluation
   const std::shared_ptr<M>& module() const { return module_; }   ///< as given; nullptr after release()
   /// Throws InputError after release().
   faces::Training& training() const { return faces::in_use(prepared_).training; }

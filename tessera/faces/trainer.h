@@ -76,7 +76,7 @@ struct TrainerState {
 
 /// What callbacks may ask for, on every rank alike; the Trainer clears it when it has done so.
 struct TrainerControl {
-  /// Training ends after this step; or what the plan may not want yet is done after it.
+  /// After this step training ends, or a log line, an evaluation or a checkpoint is made, whatever the plan says.
   bool should_training_stop = false, should_log = false, should_evaluate = false, should_save = false;
 };
 
@@ -84,7 +84,7 @@ struct TrainerControl {
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
-  virtual void on_train_begin(const TrainerState&, TrainerControl&) {}  ///< when a checkpoint to resume is read
+  virtual void on_train_begin(const TrainerState&, TrainerControl&) {}  ///< before the first step
   virtual void on_step_begin(const TrainerState&, TrainerControl&) {}   ///< before its first forward pass
   virtual void on_step_end(const TrainerState&, TrainerControl&) {}   ///< after the update: global_step counts the step
   virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}  ///< after on_step_end() of a pass's last step

@@ -44,7 +44,7 @@ struct WrapPolicy {
     by_name    ///< the modules in `names`
   };  ///< what chooses the modules
   Kind kind = Kind::none;                     ///< members that it does not name have no effect
-  std::vector<std::string> classes = {};      ///< as short_class_name() gives them; aliases count, too
+  std::vector<std::string> classes = {};      ///< short or full names of C++ classes, or class_aliases
   std::int64_t min_num_params = 100'000'000;  ///< PyTorch's and accelerate's default
   std::string pattern = {};                   ///< by_regex: the expression
   std::vector<std::string> names = {};        ///< by_name: paths from the root

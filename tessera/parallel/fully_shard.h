@@ -106,11 +106,11 @@ struct ShardingOptions {
   bool reshard_alone = false;  ///< do everything also on one rank (to measure it)
 };
 
-/// For ShardingOptions::wrap: modules of these classes, by C++ or Hugging Face's names, become units.
+/// For ShardingOptions::wrap: modules of these C++ classes become units; names may lack the namespace and "Impl".
 inline layout::WrapPolicy by_class(std::vector<std::string> classes) {
   return {.kind = layout::WrapPolicy::Kind::by_class, .classes = std::move(classes)};
 }
-/// For ShardingOptions::wrap: a module becomes one that holds so many elements which no unit inside it took.
+/// For ShardingOptions::wrap: a module with so many elements that no unit inside it took becomes one.
 inline layout::WrapPolicy by_size(std::int64_t min_num_params) {
   return {.kind = layout::WrapPolicy::Kind::by_size, .min_num_params = min_num_params};
 }

@@ -27,7 +27,7 @@ struct CompressedSegment {
 struct ReductionRequest {
   std::string_view key;  ///< the same for the same buffer in every step and on every rank: error feedback is kept by it
   at::Tensor flat;       ///< [n], contiguous
-  const std::vector<CompressedSegment>& segments;  ///< parameters in `flat`, ascending
+  const std::vector<CompressedSegment>& segments;  ///< parameters in `flat`; they do not overlap
   const comm::Group& group;                        ///< the ranks that reduce
   comm::Reduction reduction;                       ///< mean or sum
   /// [m] of this rank, or [n] for an all-reduce (may be `flat` itself): receives the result.

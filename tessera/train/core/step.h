@@ -86,7 +86,7 @@ class StepCore {
   /// One step on.
   void step_schedule() { set_schedule_steps(schedule_steps_ + 1); }
   std::int64_t schedule_steps() const { return schedule_steps_; }  ///< that it has taken
-  void set_schedule_steps(std::int64_t steps);                     ///< and the learning rates of then
+  void set_schedule_steps(std::int64_t steps);                     ///< learning rates become those of then
   /// False: the schedule moves betas, and the optimizer has none.
   bool moves_betas() const { return moves_betas_; }
   bool follows_evaluations() const { return schedule_.plateau != nullptr; }  ///< reduce_lr_on_plateau

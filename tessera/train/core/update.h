@@ -43,7 +43,7 @@ class Update {
                        const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) = 0;
 };
 
-/// Makes one when `module` has been divided, in whose engine `sharded` the parts are.
+/// Makes one for a module that is divided already: `sharded` is its engine, and has the parts to be updated.
 using MakeUpdate = std::function<std::unique_ptr<Update>(const torch::nn::Module& module, const Sharded& sharded)>;
 
 /// The weight decay of a parameter, by its name and whole shape.
