@@ -79,6 +79,7 @@ Made lamb(const OptimizerChoice& c, const Arguments& a, Slots slots, const Commo
                     .beta2 = a.real("beta2", c.beta2),
                     .epsilon = a.real("eps", d.epsilon),
                     .bias_correction = a.flag("bias_correction", d.bias_correction),
+                    .min_trust_ratio = a.real("min_trust_ratio", d.min_trust_ratio),
                     .max_trust_ratio = a.real("max_trust_ratio", d.max_trust_ratio),
                     .adapt_undecayed = a.flag("adapt_undecayed", d.adapt_undecayed)},
                    common);
@@ -110,7 +111,9 @@ const std::vector<Kind>& kinds() {
       {OptimizerKind::adafactor,
        {"eps1", "eps2", "clip_threshold", "decay_rate", "beta1", "scale_parameter", "relative_step", "warmup_init"},
        adafactor},
-      {OptimizerKind::lamb, {"beta1", "beta2", "eps", "bias_correction", "max_trust_ratio", "adapt_undecayed"}, lamb},
+      {OptimizerKind::lamb,
+       {"beta1", "beta2", "eps", "bias_correction", "min_trust_ratio", "max_trust_ratio", "adapt_undecayed"},
+       lamb},
       {OptimizerKind::lars, {"momentum", "nesterov", "trust_coefficient", "eps", "adapt_undecayed"}, lars},
   };
   return all;

@@ -19,8 +19,8 @@ namespace tessera::optim {
 /// lion         beta1, beta2 = the fields below (as transformers passes them)
 /// adafactor    eps1 = 1e-30, eps2 = 1e-3, clip_threshold = 1, decay_rate = -0.8, beta1 = 0, scale_parameter = false,
 ///              relative_step = false, warmup_init = false
-/// lamb         beta1, beta2 = the fields below; eps = 1e-6, bias_correction = true, max_trust_ratio = 0,
-///              adapt_undecayed = false
+/// lamb         beta1, beta2 = the fields below; eps = 1e-6, bias_correction = true, min_trust_ratio = 0,
+///              max_trust_ratio = 0, adapt_undecayed = false
 /// lars         momentum, nesterov = the fields below; trust_coefficient = 1e-3, eps = 1e-8, adapt_undecayed = false
 struct OptimizerChoice {
   OptimizerKind kind = OptimizerKind::adamw;

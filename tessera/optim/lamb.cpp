@@ -98,11 +98,14 @@ class Lamb final : public FusedOptimizer {
     for (std::size_t i = 0; i < norms.size(); ++i) {
       const double p = std::sqrt(sums.exact(places[i])), u = std::sqrt(sums.exact(places[i] + ExactSum::word_count));
       const bool adapted = options_.adapt_undecayed || slot(i).weight_decay != 0;
-      double ratio = !adapted || p == 0 || u == 0 ? 1 : p / u;
-      if (options_.max_trust_ratio > 0) ratio = std::min(ratio, options_.max_trust_ratio);
-      ratios.push_back(ratio);
+      ratios.push_back(!adapted || p == 0 || u == 0 ? 1 : bounded(p / u));
     }
     return ratios;
+  }
+
+  double bounded(double ratio) const {
+    if (options_.max_trust_ratio > 0) ratio = std::min(ratio, options_.max_trust_ratio);
+    return std::max(ratio, options_.min_trust_ratio);
   }
 
   kernels::AdamwArgs arguments(std::size_t i, const StepFactors& factors) const {
@@ -122,10 +125,13 @@ class Lamb final : public FusedOptimizer {
 
 std::unique_ptr<Optimizer> make_lamb(std::vector<Slot> slots, const LambOptions& options, const CommonOptions& common) {
   if (!(options.beta1 >= 0 && options.beta1 < 1) || !(options.beta2 >= 0 && options.beta2 < 1) ||
-      !(options.epsilon >= 0) || !(options.max_trust_ratio >= 0))
+      !(options.epsilon >= 0) || !(options.min_trust_ratio >= 0) || !(options.max_trust_ratio >= 0) ||
+      (options.max_trust_ratio > 0 && options.min_trust_ratio > options.max_trust_ratio))
     throw InputError(concat("LAMB: beta1 = ", options.beta1, ", beta2 = ", options.beta2,
-                            ", epsilon = ", options.epsilon, ", max_trust_ratio = ", options.max_trust_ratio,
-                            "; each beta must lie in [0, 1), the others must not be negative"));
+                            ", epsilon = ", options.epsilon, ", min_trust_ratio = ", options.min_trust_ratio,
+                            ", max_trust_ratio = ", options.max_trust_ratio,
+                            "; each beta must lie in [0, 1), the others must not be negative, and the least ratio not "
+                            "above the largest"));
   refuse_bf16(common, "LAMB");
   return std::make_unique<Lamb>(std::move(slots), options, common);
 }

@@ -142,6 +142,7 @@ std::unique_ptr<Optimizer> make_adafactor(std::vector<Slot> slots, const Adafact
 struct LambOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;  ///< decays of the two averages; added to the square root
   bool bias_correction = true;                        ///< false: the averages count as they are
+  double min_trust_ratio = 0;                         ///< the trust ratio is at least this, where no norm is 0
   double max_trust_ratio = 0;                         ///< the trust ratio is at most this; 0: no bound
   bool adapt_undecayed = false;  ///< also slots without weight decay are scaled by their trust ratio (NVLAMB)
 };

@@ -91,7 +91,8 @@ TEST(AccelerateFile, WhatHasNoPlaceHereIsNamed) {
       {"distributed_type: NO\nipex_config:\n  ipex: true\ntp_config:\n  tp_size: 2\n",
        "",
        {"a.yaml:2: ipex_config has no effect: models are compiled ahead of time here",
-        "a.yaml:4: tp_config has no effect: tensor parallelism is not built yet"}},
+        "a.yaml:4: tp_config has no effect: accelerate does not read it; parallelism_config_tp_size of "
+        "parallelism_config sets tensor parallelism"}},
       {"distributed_type: NO\nrdzv_backend: etcd\n",
        "",
        {"a.yaml:2: rdzv_backend has no effect: the agents meet in a store of their own"}},

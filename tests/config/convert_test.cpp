@@ -81,6 +81,7 @@ const std::vector<Words>& runs() {
       {"--optim", "adam", "--adam_epsilon", "1e-6", "--weight_decay", "0.1"},
       {"--optim", "lamb", "--optim_args", "max_trust_ratio=5"},
       {"--optim", "lamb", "--optim_args", "eps=1e-6,max_trust_ratio=5,adapt_undecayed=true"},
+      {"--optim", "lamb", "--optim_args", "eps=1e-6,min_trust_ratio=0.1,max_trust_ratio=5,adapt_undecayed=true"},
       {"--optim", "adagrad", "--optim_args", "eps=1e-8,lr_decay=0.1"},
       {"--optim", "adafactor"},
       {"--lr_scheduler_type", "cosine_with_restarts", "--lr_scheduler_kwargs", "num_cycles=3", "--warmup_steps", "10"},

@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed:1:63: zero_optimization.zero_hpz_partition_size is for stage 3; zero_optimization.stage "
                     "is 2: leave it out, or set the stage to 3"},
         ProblemCase{R"({"optimizer": {"type": "OneBitAdam"}, "zero_optimization": {"stage": 1}})",
-                    "deepspeed:1:24: optimizer.type OneBitAdam: 1bit-Adam is not compatible with ZeRO; set "
+                    "deepspeed:1:24: optimizer.type OneBitAdam: it is not compatible with ZeRO; set "
                     "zero_optimization.stage to 0, or use AdamW"},
         ProblemCase{R"({"elasticity": {"enabled": true, "max_train_batch_size": 2000}})",
                     "deepspeed:1:16: elasticity: batch sizes that follow the number of processes are not built; give "
@@ -248,7 +248,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         ProblemCase{R"({"optimizer": {"type": "AdamWW"}})",
                     "deepspeed:1:24: optimizer.type 'AdamWW' is unknown; did you mean AdamW? (the types are AdamW, "
-                    "Adam, Adagrad, Lion, Lamb, SGD, OneBitAdam)"},
+                    "Adam, Adagrad, Lion, Lamb, SGD, OneBitAdam, ZeroOneAdam, OneBitLamb)"},
         ProblemCase{R"({"optimizer": {"type": "Muon"}})",
                     "deepspeed:1:24: optimizer.type Muon is not built: use AdamW or Lion"},
         ProblemCase{R"({"optimizer": {"params": {"lr": 1}}})",

@@ -62,8 +62,12 @@ std::string context(const Row& row) {
                     concat("{\"device\": \"cpu\", \"", key.substr(std::string(section).size() + 1), "\": ", value, "}"))
           .replace(1, std::string("\"zero_optimization\": {").size(), "\"zero_optimization\": {\"stage\": 3, ");
   for (const auto& [word, type] :
-       {std::pair("min_coeff", "Lamb"), std::pair("torch_adam", "Adam"), std::pair("fp32_optimizer_states", "Adam"),
-        std::pair("cuda_aware", "OneBitAdam"), std::pair("comm_backend_name", "OneBitAdam")})
+       {std::pair("torch_adam", "Adam"), std::pair("fp32_optimizer_states", "Adam"),
+        std::pair("cuda_aware", "OneBitAdam"), std::pair("comm_backend_name", "OneBitAdam"),
+        std::pair("var_update_scaler", "ZeroOneAdam"), std::pair("local_step_scaler", "ZeroOneAdam"),
+        std::pair("local_step_clipper", "ZeroOneAdam"), std::pair("coeff_beta", "OneBitLamb"),
+        std::pair("factor_max", "OneBitLamb"), std::pair("factor_min", "OneBitLamb"),
+        std::pair("factor_threshold", "OneBitLamb")})
     if (key == concat("optimizer.params.", word))
       return concat(R"({"optimizer": {"type": ")", type, R"(", "params": {")", word, "\": ", value, "}}}");
   if (key.starts_with("optimizer.")) {
@@ -181,7 +185,8 @@ const std::vector<ActingRow>& acting_rows() {
        {{"optim_args", R"({"bias_correction":false})"}}},
       {"optimizer.params.bias_correction",
        R"({"optimizer": {"type": "Lamb", "params": {"bias_correction": false}}})",
-       {{"optim_args", R"({"eps":1e-08,"max_trust_ratio":10.0,"bias_correction":false,"adapt_undecayed":true})"}}},
+       {{"optim_args", R"({"eps":1e-08,"min_trust_ratio":0.01,"max_trust_ratio":10.0,"bias_correction":false,)"
+                       R"("adapt_undecayed":true})"}}},
       {"optimizer.params.lr_decay",
        R"({"optimizer": {"type": "Adagrad", "params": {"lr_decay": 0.5}}})",
        {{"optim_args", R"({"lr_decay":0.5})"}}},
@@ -190,7 +195,13 @@ const std::vector<ActingRow>& acting_rows() {
        {{"optim_args", R"({"initial_accumulator_value":0.5})"}}},
       {"optimizer.params.max_coeff",
        R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 2}}})",
-       {{"optim_args", R"({"eps":1e-08,"max_trust_ratio":2.0,"adapt_undecayed":true})"}}},
+       {{"optim_args", R"({"eps":1e-08,"min_trust_ratio":0.01,"max_trust_ratio":2.0,"adapt_undecayed":true})"}}},
+      {"optimizer.params.min_coeff",
+       R"({"optimizer": {"type": "Lamb", "params": {"min_coeff": 0.5}}})",
+       {{"optim_args", R"({"eps":1e-08,"min_trust_ratio":0.5,"max_trust_ratio":10.0,"adapt_undecayed":true})"}}},
+      {"optimizer.params.var_freeze_step",
+       R"({"optimizer": {"type": "ZeroOneAdam", "params": {"var_freeze_step": 7}}})",
+       {{"grad_compression", "onebit:warmup=7"}}},
       {"optimizer.params.freeze_step",
        R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 7}}})",
        {{"grad_compression", "onebit:warmup=7"}}},

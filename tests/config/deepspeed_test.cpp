@@ -294,10 +294,11 @@ INSTANTIATE_TEST_SUITE_P(
                    {{"optim", "adagrad"}, {"learning_rate", "0.01"}, {"optim_args", R"({"eps":1e-09})"}}},
         ActingCase{R"({"optimizer": {"type": "Lion", "params": {"lr": 1e-4, "betas": [0.9, 0.99]}}})",
                    {{"optim", "lion"}, {"learning_rate", "1e-04"}, {"adam_beta1", "0.9"}, {"adam_beta2", "0.99"}}},
-        ActingCase{R"({"optimizer": {"type": "Lamb", "params": {"lr": 1e-2, "max_coeff": 0.3}}})",
-                   {{"optim", "lamb"},
-                    {"learning_rate", "0.01"},
-                    {"optim_args", R"({"eps":1e-08,"max_trust_ratio":0.3,"adapt_undecayed":true})"}}},
+        ActingCase{
+            R"({"optimizer": {"type": "Lamb", "params": {"lr": 1e-2, "max_coeff": 0.3}}})",
+            {{"optim", "lamb"},
+             {"learning_rate", "0.01"},
+             {"optim_args", R"({"eps":1e-08,"min_trust_ratio":0.01,"max_trust_ratio":0.3,"adapt_undecayed":true})"}}},
         ActingCase{R"({"optimizer": {"type": "SGD", "params": {"lr": 1, "momentum": 0.9, "nesterov": true, )"
                    R"("max_grad_norm": 0}}})",
                    {{"optim", "sgd"}, {"learning_rate", "1"}, {"momentum", "0.9"}, {"nesterov", "true"}}},
@@ -370,10 +371,27 @@ TEST(DeepspeedNotes, WhatMeansSomethingElseHere) {
             "of the optimizer states, too (hybrid_shard)");
   const Outcome onebit =
       read_case(R"({"optimizer": {"type": "OneBitAdam", "params": {"lr": 2e-4, "freeze_step": 400}}})");
-  EXPECT_EQ(onebit.settings,
-            (Texts{{"optim", "adamw"}, {"learning_rate", "2e-04"}, {"grad_compression", "onebit:warmup=400"}}));
+  EXPECT_EQ(onebit.settings, (Texts{{"optim", "adamw"},
+                                    {"learning_rate", "2e-04"},
+                                    {"optim_args", R"({"bias_correction":false})"},
+                                    {"grad_compression", "onebit:warmup=400"}}));
   EXPECT_EQ(onebit.notes, Words{"deepspeed:1: optimizer.type OneBitAdam: AdamW, whose gradients (not momenta) travel "
-                                "in one bit after freeze_step steps"});
+                                "in one bit after freeze_step steps; the second moment goes on"});
+  const Outcome lamb = read_case(
+      R"({"optimizer": {"type": "OneBitLamb", "params": {"lr": 2e-3, "max_coeff": 0.3, "bias_correction": true}}})");
+  EXPECT_EQ(
+      lamb.settings,
+      (Texts{{"optim", "lamb"},
+             {"learning_rate", "0.002"},
+             {"optim_args", R"({"eps":1e-08,"min_trust_ratio":0.01,"max_trust_ratio":0.3,"bias_correction":false,)"
+                            R"("adapt_undecayed":true})"},
+             {"grad_compression", "onebit:warmup=100000"}}));
+  EXPECT_EQ(lamb.notes, (Words{"deepspeed:1: optimizer.params.bias_correction true has no effect: OneBitLamb has none",
+                               "deepspeed:1: optimizer.type OneBitLamb: Lamb, whose gradients (not momenta) travel in "
+                               "one bit after freeze_step steps; the second moment goes on"}));
+  EXPECT_EQ(note_of(R"({"optimizer": {"type": "ZeroOneAdam", "params": {"lr": 4e-4, "var_freeze_step": 9}}})"),
+            "deepspeed:1: optimizer.type ZeroOneAdam: AdamW, whose gradients (not momenta) travel in one bit after "
+            "var_freeze_step steps; the second moment goes on, and every step is exchanged");
 }
 
 // ---- whole files
@@ -426,20 +444,21 @@ TEST(Deepspeed, HandWrittenZero3WithOffload) {
 TEST(Deepspeed, LambOneCycleAndFp16) {
   const Outcome o = read_case(fixture("onecycle.json"), {"--num_processes", "2"});
   EXPECT_EQ(o.problems, Words{});
-  EXPECT_EQ(o.settings,
-            (Texts{{"per_device_train_batch_size", "8"},
-                   {"gradient_accumulation_steps", "1"},
-                   {"optim", "lamb"},
-                   {"learning_rate", "0.001"},
-                   {"optim_args", R"({"eps":1e-08,"max_trust_ratio":0.3,"adapt_undecayed":true})"},
-                   {"lr_scheduler_type", "one_cycle"},
-                   {"lr_scheduler_kwargs", R"({"cycle_min_lr":1e-04,"cycle_max_lr":0.01,"cycle_first_step_size":100})"},
-                   {"fp16", "true"},
-                   {"initial_scale_power", "32"},
-                   {"loss_scale_window", "1000"},
-                   {"hysteresis", "2"},
-                   {"zero_stage", "0"},
-                   {"gradient_predivide_factor", "2"}}));
+  EXPECT_EQ(
+      o.settings,
+      (Texts{{"per_device_train_batch_size", "8"},
+             {"gradient_accumulation_steps", "1"},
+             {"optim", "lamb"},
+             {"learning_rate", "0.001"},
+             {"optim_args", R"({"eps":1e-08,"min_trust_ratio":0.01,"max_trust_ratio":0.3,"adapt_undecayed":true})"},
+             {"lr_scheduler_type", "one_cycle"},
+             {"lr_scheduler_kwargs", R"({"cycle_min_lr":1e-04,"cycle_max_lr":0.01,"cycle_first_step_size":100})"},
+             {"fp16", "true"},
+             {"initial_scale_power", "32"},
+             {"loss_scale_window", "1000"},
+             {"hysteresis", "2"},
+             {"zero_stage", "0"},
+             {"gradient_predivide_factor", "2"}}));
   ASSERT_EQ(o.notes.size(), 1u);
   EXPECT_NE(o.notes.front().find("comms_logger (line 10): every collective is recorded"), std::string::npos)
       << o.notes.front();

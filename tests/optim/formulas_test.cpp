@@ -138,7 +138,7 @@ TEST(Formulas, lion_is_the_papers) {
               });
 }
 
-Rule lamb_rule(bool correct, double most, bool always) {
+Rule lamb_rule(bool correct, double least, double most, bool always) {
   return [=, m = at::Tensor(), v = at::Tensor()](at::Tensor& p, const at::Tensor& g, double lr, double decay,
                                                  int step) mutable {
     if (!m.defined()) m = at::zeros_like(p), v = at::zeros_like(p);
@@ -147,21 +147,27 @@ Rule lamb_rule(bool correct, double most, bool always) {
     const double c1 = correct ? 1 - std::pow(0.9, step) : 1, c2 = correct ? 1 - std::pow(0.99, step) : 1;
     const at::Tensor u = (m / c1) / ((v / c2).sqrt() + 1e-6) + decay * p;
     double ratio = p.norm().item<double>() / u.norm().item<double>();
-    if (decay == 0 && !always) ratio = 1;
     if (most > 0) ratio = std::min(ratio, most);
+    ratio = decay == 0 && !always ? 1 : std::max(ratio, least);
     p = p - lr * ratio * u;
   };
 }
 
 TEST(Formulas, lamb_is_the_papers) {
   expect_rule([](auto s) { return make_lamb(std::move(s), {.beta2 = 0.99}); },
-              [] { return lamb_rule(true, 0, false); });
+              [] { return lamb_rule(true, 0, 0, false); });
   expect_rule(
       [](auto s) {
         return make_lamb(std::move(s),
                          {.beta2 = 0.99, .bias_correction = false, .max_trust_ratio = 0.6, .adapt_undecayed = true});
       },
-      [] { return lamb_rule(false, 0.6, true); });
+      [] { return lamb_rule(false, 0, 0.6, true); });
+  expect_rule(
+      [](auto s) {
+        return make_lamb(std::move(s),
+                         {.beta2 = 0.99, .min_trust_ratio = 0.9, .max_trust_ratio = 1.5, .adapt_undecayed = true});
+      },
+      [] { return lamb_rule(true, 0.9, 1.5, true); });
 }
 
 Rule lars_rule(bool nesterov, bool always) {
@@ -196,7 +202,8 @@ TEST(Formulas, norms_of_zero_leave_the_update_as_it_is) {
     };
     const Make lamb = [](auto s) { return make_lamb(std::move(s), {}); };
     const Make lars = [](auto s) { return make_lars(std::move(s), {.momentum = 0}); };
-    EXPECT_NEAR(moved(lamb, 0, 3), -0.5, 1e-6);           // p = 0: Adam's first step
+    EXPECT_NEAR(moved(lamb, 0, 3), -0.5, 1e-6);  // p = 0: Adam's first step, whatever the bounds
+    EXPECT_NEAR(moved([](auto s) { return make_lamb(std::move(s), {.max_trust_ratio = 0.3}); }, 0, 3), -0.5, 1e-6);
     EXPECT_NEAR(moved(lars, 0, 3), -1.5, 1e-6);           // p = 0: plain SGD
     EXPECT_NEAR(moved(lars, 2, 0), 2 - 0.5 * 0.2, 1e-6);  // g = 0: plain decay
   }
@@ -228,6 +235,7 @@ TEST(Formulas, numbers_out_of_range_are_refused) {
   EXPECT_THROW(make_adafactor({}, {.beta1 = 1}), InputError);
   EXPECT_THROW(make_adafactor({}, {.warmup_init = true}), InputError);
   EXPECT_THROW(make_lamb({}, {.max_trust_ratio = -1}), InputError);
+  EXPECT_THROW(make_lamb({}, {.min_trust_ratio = 2, .max_trust_ratio = 1}), InputError);
   EXPECT_THROW(make_lars({}, {.trust_coefficient = 0}), InputError);
   EXPECT_THROW(make_lars({}, {.momentum = 0, .nesterov = true}), InputError);
   const CommonOptions bf16{.bf16_state = true};

@@ -18,7 +18,7 @@ cat > "$folder/DeepSpeed/good.json" <<'X'
  "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.8, 0.99], "bias_correction": false}},
  "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}
 X
-echo '{"train_batch_size": 1, "optimizer": {"type": "OneBitLamb"}}' > "$folder/DeepSpeed/not_built.json"
+echo '{"train_batch_size": 1, "optimizer": {"type": "Muon"}}' > "$folder/DeepSpeed/not_built.json"
 echo '{"train_batch_size": 1, "optimiser": {"type": "Adam"}, "steps_per_print": 1}' > "$folder/DeepSpeed/wrong.json"
 for size in 1 2; do
   cat > "$folder/Megatron-LM/tp$size.yaml" <<X

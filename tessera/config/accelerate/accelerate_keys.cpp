@@ -59,7 +59,8 @@ constexpr std::array rows{
     KeyRow{"fp8_config", "", ignored, fp8},
     KeyRow{"dynamo_config", "", ignored, compiled},
     KeyRow{"ipex_config", "", ignored, compiled},
-    KeyRow{"tp_config", "", ignored, "tensor parallelism is not built yet"},
+    KeyRow{"tp_config", "", ignored,
+           "accelerate does not read it; parallelism_config_tp_size of parallelism_config sets tensor parallelism"},
     KeyRow{"mpirun_config", "", ignored, "start the program with mpirun itself, or with tessera launch --hostfile"},
     // ---- Amazon SageMaker ----
     KeyRow{"ec2_instance_type", "", refused, sagemaker},

@@ -22,9 +22,12 @@ constexpr std::array schedules{Word{"warmup_lr", "WarmupLR"}, Word{"warmup_decay
                                Word{"warmup_cosine_lr", "WarmupCosineLR"}, Word{"one_cycle", "OneCycle"},
                                Word{"lr_range_test", "LRRangeTest"}};
 /// optim_args of Adam, Adagrad and Lamb.
-constexpr std::array parameters{Word{"eps", "eps"}, Word{"lr_decay", "lr_decay"},
+constexpr std::array parameters{Word{"eps", "eps"},
+                                Word{"lr_decay", "lr_decay"},
                                 Word{"initial_accumulator_value", "initial_accumulator_value"},
-                                Word{"max_trust_ratio", "max_coeff"}, Word{"bias_correction", "bias_correction"}};
+                                Word{"min_trust_ratio", "min_coeff"},
+                                Word{"max_trust_ratio", "max_coeff"},
+                                Word{"bias_correction", "bias_correction"}};
 
 template <std::size_t n>
 std::optional<std::string> translated(const std::array<Word, n>& words, std::string_view ours) {
@@ -34,7 +37,8 @@ std::optional<std::string> translated(const std::array<Word, n>& words, std::str
 }
 
 /// The parameters in optim_args under DeepSpeed's names; nullopt when one of them has none, or when DeepSpeed's Lamb is
-/// another one: it scales every parameter, and always has eps and an upper bound.
+/// another one: it scales every parameter, and always has eps and an upper bound. Its lower bound is 0.01 where none is
+/// given.
 std::optional<Value> named_parameters(const OptimizationConfig& o) {
   Value out = Value::make_object();
   const Value given = Value::make_object(parse_overrides(o.optim_args, "--optim_args"));
@@ -46,6 +50,7 @@ std::optional<Value> named_parameters(const OptimizationConfig& o) {
     if (!theirs) return std::nullopt;
     out.set(*theirs, value);
   }
+  if (o.optim == OptimizerKind::lamb && given.find("min_trust_ratio") == nullptr) out.set("min_coeff", Value::of(0.0));
   const bool same_lamb = given.find("adapt_undecayed") != nullptr && given.find("eps") != nullptr &&
                          given.find("max_trust_ratio") != nullptr;
   return o.optim == OptimizerKind::lamb && !same_lamb ? std::nullopt : std::optional(std::move(out));

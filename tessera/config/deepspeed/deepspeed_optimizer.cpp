@@ -37,10 +37,15 @@ const std::vector<Type>& types() {
        "0.001",
        {"betas", "eps", "bias_correction", "freeze_step", "cuda_aware", "comm_backend_name"}},
       {"ZeroOneAdam",
-       "",
-       "",
-       {"its variance is frozen in intervals; use OneBitAdam, or AdamW with --grad_compression"}},
-      {"OneBitLamb", "", "", {"use Lamb, or OneBitAdam"}},
+       "adamw",
+       "0.001",
+       {"betas", "eps", "bias_correction", "var_freeze_step", "var_update_scaler", "local_step_scaler",
+        "local_step_clipper", "cuda_aware", "comm_backend_name"}},
+      {"OneBitLamb",
+       "lamb",
+       "0.001",
+       {"betas", "eps", "bias_correction", "max_coeff", "min_coeff", "freeze_step", "cuda_aware", "comm_backend_name",
+        "coeff_beta", "factor_max", "factor_min", "factor_threshold"}},
       {"Muon", "", "", {"use AdamW or Lion"}},
       {"MuAdam", "", "", {"maximal update parametrization is not built; use Adam"}},
       {"MuAdamW", "", "", {"maximal update parametrization is not built; use AdamW"}},
@@ -51,26 +56,9 @@ const std::vector<Type>& types() {
 }
 
 // Keys whose rows say all there is to say, for every type.
-constexpr std::array<std::string_view, 20> common = {"lr",
-                                                     "weight_decay",
-                                                     "max_grad_norm",
-                                                     "amsgrad",
-                                                     "eps_inside_sqrt",
-                                                     "dampening",
-                                                     "maximize",
-                                                     "set_grad_none",
-                                                     "fused",
-                                                     "foreach",
-                                                     "capturable",
-                                                     "differentiable",
-                                                     "var_freeze_step",
-                                                     "var_update_scaler",
-                                                     "local_step_scaler",
-                                                     "local_step_clipper",
-                                                     "coeff_beta",
-                                                     "factor_max",
-                                                     "factor_min",
-                                                     "factor_threshold"};
+constexpr std::array<std::string_view, 12> common = {
+    "lr",       "weight_decay",  "max_grad_norm", "amsgrad", "eps_inside_sqrt", "dampening",
+    "maximize", "set_grad_none", "fused",         "foreach", "capturable",      "differentiable"};
 
 std::string key(std::string_view name) { return concat("optimizer.params.", name); }
 
@@ -100,7 +88,7 @@ class Optimizer {
     betas();
     epsilon(*type);
     extra(*type, where);
-    if (type->name == "OneBitAdam") one_bit(where);
+    one_bit(*type, where);
   }
 
  private:
@@ -191,11 +179,15 @@ class Optimizer {
       pass("initial_accumulator_value", "initial_accumulator_value", {});
       pass("eps", "eps", {});
     } else if (type.setting == "adamw") {
-      if (r_.flag(key("bias_correction")) == false) arguments.emplace_back("bias_correction", Value::of(false));
-    } else if (type.name == "Lamb") {
+      if (is_one_bit(type) || r_.flag(key("bias_correction")) == false)
+        arguments.emplace_back("bias_correction", Value::of(false));
+    } else if (type.setting == "lamb") {
       pass("eps", "eps", 1e-8);
+      if (r_.number(key("min_coeff")) != 0) pass("min_coeff", "min_trust_ratio", 0.01);  // 0 is our default
       pass("max_coeff", "max_trust_ratio", 10);
-      if (const auto correct = r_.flag(key("bias_correction")))
+      if (is_one_bit(type))
+        arguments.emplace_back("bias_correction", Value::of(false));
+      else if (const auto correct = r_.flag(key("bias_correction")))
         arguments.emplace_back("bias_correction", Value::of(*correct));
       arguments.emplace_back("adapt_undecayed", Value::of(true));  // FusedLamb scales every parameter
     }
@@ -203,16 +195,28 @@ class Optimizer {
       r_.say("optim_args", "optimizer.params", dump_json(Value::make_object(std::move(arguments)), -1), where);
   }
 
-  void one_bit(const SourcePos& where) {
+  static bool is_one_bit(const Type& type) {
+    return type.name == "OneBitAdam" || type.name == "ZeroOneAdam" || type.name == "OneBitLamb";
+  }
+
+  /// deepspeed/runtime/fp16/onebit: none of them corrects a bias, whatever its parameter says.
+  void one_bit(const Type& type, const SourcePos& where) {
+    if (!is_one_bit(type)) return;
     if (r_.whole("zero_optimization.stage").value_or(0) > 0)
       return r_.to.problem(where,
-                           "optimizer.type OneBitAdam: 1bit-Adam is not compatible with ZeRO; set "
-                           "zero_optimization.stage to 0, or use AdamW",
+                           concat("optimizer.type ", type.name,
+                                  ": it is not compatible with ZeRO; set "
+                                  "zero_optimization.stage to 0, or use ",
+                                  type.setting == "lamb" ? "Lamb" : "AdamW"),
                            {"optim", "grad_compression"});
-    const std::int64_t warmup = r_.whole(key("freeze_step")).value_or(100000);
-    r_.to.note(
-        where,
-        "optimizer.type OneBitAdam: AdamW, whose gradients (not momenta) travel in one bit after freeze_step steps");
+    if (const Value* correct = r_.value(key("bias_correction")); correct && r_.flag(key("bias_correction")) == true)
+      r_.to.note(correct->where(), concat(key("bias_correction"), " true has no effect: ", type.name, " has none"));
+    const bool zero_one = type.name == "ZeroOneAdam";
+    const char* const begins = zero_one ? "var_freeze_step" : "freeze_step";
+    r_.to.note(where, concat("optimizer.type ", type.name, ": ", type.setting == "lamb" ? "Lamb" : "AdamW",
+                             ", whose gradients (not momenta) travel in one bit after ", begins,
+                             " steps; the second moment goes on", zero_one ? ", and every step is exchanged" : ""));
+    const std::int64_t warmup = r_.whole(key(begins)).value_or(100000);
     r_.say("grad_compression", "optimizer.type", concat("onebit:warmup=", warmup), where);
   }
 

@@ -20,6 +20,7 @@ constexpr std::string_view kCheckpoint =
 constexpr std::string_view kOneAdam = "one implementation serves every device";
 constexpr std::string_view kCuts = "the model's plan says what tensor parallelism cuts, and how it communicates";
 constexpr std::string_view kStages = "what stages hand to each other is chosen here";
+constexpr std::string_view kTrustGoesOn = "OneBitLamb's second moment and trust ratios go on as Lamb's here";
 constexpr std::string_view kSection = "see the section";
 
 constexpr Row table[] = {
@@ -34,7 +35,9 @@ constexpr Row table[] = {
     // ---- optimizer and schedule -------------------------------------------------------------------------------------
     group("optimizer"),
     acts("optimizer.type", text, "optim",
-         "Adam, AdamW, Adagrad, Lamb, Lion, SGD, OneBitAdam; Adam is AdamW unless adam_w_mode is false"),
+         "Adam, AdamW, Adagrad, Lamb, Lion, SGD, OneBitAdam, OneBitLamb, ZeroOneAdam; Adam is AdamW unless adam_w_mode "
+         "is "
+         "false"),
     ignored("optimizer.legacy_fusion", flag, "every optimizer is fused over the flat shard", "false"),
     group("optimizer.params"),
     direct("optimizer.params.lr", number, "learning_rate", "learning_rate",
@@ -45,20 +48,21 @@ constexpr Row table[] = {
     direct("optimizer.params.momentum", number, "momentum", {}, "SGD"),
     direct("optimizer.params.nesterov", flag, "nesterov", {}, "SGD"),
     acts("optimizer.params.adam_w_mode", flag, "optim", "false: Adam with L2 decay"),
-    ignored("optimizer.params.var_freeze_step", number, "it belongs to ZeroOneAdam, which is not built"),
-    ignored("optimizer.params.var_update_scaler", number, "it belongs to ZeroOneAdam, which is not built"),
-    ignored("optimizer.params.local_step_scaler", number, "it belongs to ZeroOneAdam, which is not built"),
-    ignored("optimizer.params.local_step_clipper", number, "it belongs to ZeroOneAdam, which is not built"),
-    ignored("optimizer.params.coeff_beta", number, "it belongs to OneBitLamb, which is not built"),
-    ignored("optimizer.params.factor_max", number, "it belongs to OneBitLamb, which is not built"),
-    ignored("optimizer.params.factor_min", number, "it belongs to OneBitLamb, which is not built"),
-    ignored("optimizer.params.factor_threshold", number, "it belongs to OneBitLamb, which is not built"),
+    acts("optimizer.params.var_freeze_step", whole, "grad_compression", "ZeroOneAdam: steps before the compression"),
+    ignored("optimizer.params.var_update_scaler", number, "ZeroOneAdam's second moment is updated at every step here"),
+    ignored("optimizer.params.local_step_scaler", number, "every step of ZeroOneAdam is exchanged here"),
+    ignored("optimizer.params.local_step_clipper", number, "every step of ZeroOneAdam is exchanged here"),
+    ignored("optimizer.params.coeff_beta", number, kTrustGoesOn),
+    ignored("optimizer.params.factor_max", number, kTrustGoesOn),
+    ignored("optimizer.params.factor_min", number, kTrustGoesOn),
+    ignored("optimizer.params.factor_threshold", number, kTrustGoesOn),
     acts("optimizer.params.bias_correction", flag, "optim_args"),
     acts("optimizer.params.lr_decay", number, "optim_args", "Adagrad"),
     acts("optimizer.params.initial_accumulator_value", number, "optim_args", "Adagrad"),
     acts("optimizer.params.max_coeff", number, "optim_args", "Lamb: max_trust_ratio"),
-    ignored("optimizer.params.min_coeff", number, "the trust ratio of Lamb has no lower bound here"),
-    acts("optimizer.params.freeze_step", whole, "grad_compression", "OneBitAdam: steps before the compression"),
+    acts("optimizer.params.min_coeff", number, "optim_args", "Lamb: min_trust_ratio"),
+    acts("optimizer.params.freeze_step", whole, "grad_compression",
+         "OneBitAdam, OneBitLamb: steps before the compression"),
     refused("optimizer.params.max_grad_norm", number,
             "'max_grad_norm' is not supported as an optimizer parameter, please switch to using the deepspeed "
             "parameter 'gradient_clipping'",
