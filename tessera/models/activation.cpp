@@ -1,10 +1,7 @@
 #include <tessera/models/activation.h>
 
-#include <ATen/ATen.h>
-
 #include <tessera/base/error.h>
 #include <tessera/models/config_value.h>
-#include <tessera/nn/gelu.h>
 
 #include <string>
 
@@ -21,15 +18,6 @@ Activation read_activation(const Value& json, const char* key, Activation otherw
   if (name == "silu" || name == "swish") return Activation::silu;
   throw InputError(concat(v->where().str(), ": ", key, " \"", name,
                           "\" is not supported; one of gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, silu is"));
-}
-
-at::Tensor activated(Activation activation, const at::Tensor& x, const at::Tensor& bias) {
-  if (activation == Activation::gelu_tanh) return nn::bias_gelu_tanh(x, bias);
-  const at::Tensor u = bias.defined() ? x + bias : x;
-  if (activation == Activation::gelu_erf) return at::gelu(u);
-  if (activation == Activation::silu) return at::silu(u);
-  const at::Tensor positive = at::relu(u);
-  return activation == Activation::relu ? positive : positive.square();
 }
 
 }  // namespace tessera::models

@@ -10,11 +10,15 @@ namespace {
 using layout::TensorPlan;
 using enum layout::TensorStyle;
 
+void add_plain(TensorPlan& plan, const std::string& module, const std::string& up, const std::string& down) {
+  plan.push_back({concat(module, ".", up), colwise});
+  plan.push_back({concat(module, ".", down), rowwise});
+}
+
 void add_gated(TensorPlan& plan, const std::string& module, const std::string& gate, const std::string& up,
                const std::string& down) {
   plan.push_back({concat(module, ".", gate), colwise});
-  plan.push_back({concat(module, ".", up), colwise});
-  plan.push_back({concat(module, ".", down), rowwise});
+  add_plain(plan, module, up, down);
 }
 
 /// All heads share a part of their keys, so every rank computes all of them: matrices are cut, work is not.
@@ -60,10 +64,13 @@ void add_attention(TensorPlan& plan, const LlamaConfig& c) {
 }
 
 void add_experts(TensorPlan& plan, const MoeConfig& c, const std::string& module) {
-  add_gated(plan, "experts.*", c.gate_name, c.up_name, c.down_name);
+  const auto add = [&](const std::string& mlp) {
+    c.gated ? add_gated(plan, mlp, c.gate_name, c.up_name, c.down_name) : add_plain(plan, mlp, c.up_name, c.down_name);
+  };
+  add("experts.*");
   plan.push_back({concat(module, ".gate.weight"), sequence_parallel});
   if (c.selection_bias) plan.push_back({concat(module, ".gate.e_score_correction_bias"), replicated});
-  if (c.shared_intermediate > 0) add_gated(plan, c.shared_name, "gate_proj", "up_proj", "down_proj");
+  if (c.shared_intermediate > 0) add(c.shared_name);
   if (c.shared_gate) plan.push_back({"shared_expert_gate", sequence_parallel});
 }
 
@@ -79,7 +86,7 @@ layout::TensorPlan Llama::tensor_plan() const {
   if (c.packed) {
     plan.push_back({.pattern = "mlp.gate_up_proj", .style = colwise, .blocks = 2});
     plan.push_back({"mlp.down_proj", rowwise});
-  } else if (!c.gated) {
+  } else if (!c.gated && sparse < c.layers) {
     const std::string mlp = *names.mlp ? concat(names.mlp, ".") : std::string();
     plan.push_back({mlp + names.up, colwise});
     plan.push_back({mlp + names.down, rowwise});

@@ -14,28 +14,6 @@ double not_negative(const Value& json, const char* key, double otherwise) {
   return x;
 }
 
-/// `part` of `whole`, which `key` says.
-void check_part(const Value& json, const char* key, std::int64_t part, std::int64_t whole, const char* what) {
-  if (part <= whole) return;
-  const Value* v = given(json, key);
-  throw InputError(concat((v ? *v : json).where().str(), ": \"", key, "\" is ", part, ", of ", whole, " ", what));
-}
-
-/// Every decoder_sparse_step-th layer, but for those that mlp_only_layers lists.
-std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
-  const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);
-  std::vector<bool> sparse;
-  for (std::int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
-  if (const Value* dense = given(json, "mlp_only_layers"))
-    for (const Value& layer : dense->items()) {
-      const std::int64_t i = layer.as_int();
-      if (i < 0 || i >= layers)
-        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", layers));
-      sparse[static_cast<std::size_t>(i)] = false;
-    }
-  return sparse;
-}
-
 void read_deepseek(const Value& json, std::int64_t layers, MoeConfig& c) {
   c.router.experts = positive_or(json, "n_routed_experts", 256);
   c.router.top_k = positive_or(json, "num_experts_per_tok", 8);
@@ -65,6 +43,26 @@ void read_deepseek(const Value& json, std::int64_t layers, MoeConfig& c) {
 }
 
 }  // namespace
+
+void check_part(const Value& json, const char* key, std::int64_t part, std::int64_t whole, const char* what) {
+  if (part <= whole) return;
+  const Value* v = given(json, key);
+  throw InputError(concat((v ? *v : json).where().str(), ": \"", key, "\" is ", part, ", of ", whole, " ", what));
+}
+
+std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
+  const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);
+  std::vector<bool> sparse;
+  for (std::int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
+  if (const Value* dense = given(json, "mlp_only_layers"))
+    for (const Value& layer : dense->items()) {
+      const std::int64_t i = layer.as_int();
+      if (i < 0 || i >= layers)
+        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", layers));
+      sparse[static_cast<std::size_t>(i)] = false;
+    }
+  return sparse;
+}
 
 MoeConfig parse_moe_config(const Value& json, const std::string& type, std::int64_t layers) {
   MoeConfig c;

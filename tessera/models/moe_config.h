@@ -1,10 +1,11 @@
 #pragma once
 /// \file
 /// The members of a config.json that say how a model's mixture of experts is made (transformers/models/{mixtral,
-/// qwen2_moe,qwen3_moe,olmoe,deepseek_v3}/configuration_*.py).
+/// qwen2_moe,qwen3_moe,olmoe,deepseek_v3}/configuration_*.py), or that of Megatron's own (decoders/megatron_gpt.h).
 
 #include <tessera/base/value.h>
 #include <tessera/models/router_log.h>
+#include <tessera/nn/activation.h>
 #include <tessera/nn/moe/router.h>
 
 #include <cstdint>
@@ -14,8 +15,10 @@
 namespace tessera::models {
 
 struct MoeConfig {
-  nn::RouterOptions router;              ///< experts and how many of them see a token, too
-  std::int64_t intermediate = 0;         ///< width of one expert
+  nn::RouterOptions router;       ///< experts and how many of them see a token, too
+  std::int64_t intermediate = 0;  ///< width of one expert
+  bool gated = true;              ///< false: an expert is down(activation(up(x)))
+  nn::Activation activation = nn::Activation::gelu_erf;
   double jitter = 0;                     ///< router_jitter_noise
   bool selection_bias = false;           ///< gate.e_score_correction_bias
   std::int64_t shared_intermediate = 0;  ///< width of the MLP beside them that sees every token; 0: none
@@ -26,6 +29,12 @@ struct MoeConfig {
   BalanceOptions balance;
   std::vector<bool> sparse;  ///< per layer: experts; else one MLP
 };
+
+/// Every decoder_sparse_step-th layer has experts, but for those that mlp_only_layers lists.
+std::vector<bool> sparse_layers(const Value& json, std::int64_t layers);
+/// "experts in num_experts_per_tok" and the like: throws InputError where `part`, which `key` says, is more than
+/// `whole`; `what` says of what.
+void check_part(const Value& json, const char* key, std::int64_t part, std::int64_t whole, const char* what);
 
 /// `type`: config.json's model_type, one of the above. Throws InputError "file:line:column: ..." for a missing key and
 /// numbers that contradict each other.

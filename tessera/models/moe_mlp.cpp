@@ -4,6 +4,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/kept_parts.h>
+#include <tessera/nn/moe/sinkhorn.h>
+
+#include <utility>
 
 namespace tessera::models {
 
@@ -15,19 +18,23 @@ Router::Router(std::int64_t experts, std::int64_t hidden, bool with_bias) {
 }
 
 Expert::Expert(const MoeConfig& c, std::int64_t hidden) {
-  gate = register_module(c.gate_name, std::make_shared<Table>(c.intermediate, hidden));
+  if (c.gated) gate = register_module(c.gate_name, std::make_shared<Table>(c.intermediate, hidden));
   up = register_module(c.up_name, std::make_shared<Table>(c.intermediate, hidden));
   down = register_module(c.down_name, std::make_shared<Table>(hidden, c.intermediate));
 }
 
 MoeMlp::MoeMlp(const MoeConfig& c, std::int64_t hidden, std::int64_t index)
-    : options(c.router), index(index), jitter(c.jitter) {
+    : options(c.router), activation(c.activation), index(index), jitter(c.jitter) {
   gate = register_module("gate", std::make_shared<Router>(options.experts, hidden, c.selection_bias));
   const auto list = register_module("experts", std::make_shared<torch::nn::Module>());
   for (std::int64_t e = 0; e < options.experts; ++e)
     experts.push_back(list->register_module(std::to_string(e), std::make_shared<Expert>(c, hidden)));
-  if (c.shared_intermediate > 0)
-    shared_expert = register_module(c.shared_name, std::make_shared<GatedMlp>(hidden, c.shared_intermediate, false));
+  const auto share = [&]<class Kind>(std::shared_ptr<Kind> made) {
+    shared_expert = register_module(c.shared_name, std::move(made));
+  };
+  if (c.shared_intermediate > 0 && c.gated) share(std::make_shared<GatedMlp>(hidden, c.shared_intermediate, false));
+  if (c.shared_intermediate > 0 && !c.gated)
+    share(std::make_shared<PlainMlp>(hidden, c.shared_intermediate, false, c.activation, c.up_name, c.down_name));
   if (c.shared_gate)
     shared_expert_gate = register_module("shared_expert_gate", std::make_shared<Linear>(hidden, 1, false));
 }
@@ -42,10 +49,11 @@ void MoeMlp::keep_experts(std::int64_t first, std::int64_t count) {
 nn::ExpertWeights MoeMlp::weights() const {
   nn::ExpertWeights all;
   all.total = options.experts;
+  all.activation = activation;
   for (std::size_t e = 0; e < experts.size(); ++e) {
     if (!experts[e]) continue;
-    if (all.gate.empty()) all.first = static_cast<std::int64_t>(e);
-    all.gate.push_back(experts[e]->gate->weight);
+    if (all.up.empty()) all.first = static_cast<std::int64_t>(e);
+    if (experts[e]->gate) all.gate.push_back(experts[e]->gate->weight);
     all.up.push_back(experts[e]->up->weight);
     all.down.push_back(experts[e]->down->weight);
   }
@@ -56,7 +64,11 @@ at::Tensor MoeMlp::forward(const at::Tensor& given, const ForwardContext& contex
   at::Tensor x = given;  // [B, T, C]
   if (is_training() && jitter > 0)
     x = nn::jittered(x, jitter, context.between_layers(ForwardContext::Draw::router, index));
-  nn::Routing routing = nn::route(nn::router_logits(x, gate->weight), options, gate->e_score_correction_bias);
+  const at::Tensor logits = nn::router_logits(x, gate->weight);
+  at::Tensor choose_by;
+  if (is_training() && options.sinkhorn)
+    choose_by = context.routers ? context.routers->sinkhorn(logits) : nn::sinkhorn(logits);
+  nn::Routing routing = nn::route(logits, options, gate->e_score_correction_bias, choose_by);
   if (context.routers) {
     context.routers->add(index, routing, x.size(0));
     routing = context.routers->within_capacity(routing, x.size(0), context.between_layers());

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A mixture of experts in the place of a block's MLP: of `experts` gated MLPs each token sees the few that a router
-/// chooses, and beside them, in some families, one that sees every token.
+/// A mixture of experts in the place of a block's MLP: of `experts` MLPs each token sees the few that a router
+/// chooses, and beside them, in some families, one that sees every token. They have gates, or (Megatron's) none.
 
 #include <tessera/models/mlp.h>
 #include <tessera/models/moe_config.h>
@@ -18,7 +18,8 @@ struct Router : torch::nn::Module {
   at::Tensor weight, e_score_correction_bias;
 };
 
-/// One expert's matrices: [I, C], [I, C], [C, I]. Tables, not linear maps: the layer computes all experts at once.
+/// One expert's matrices: [I, C], [I, C], [C, I]; `gate` is null where experts have none. Tables, not linear maps: the
+/// layer computes all experts at once.
 struct Expert : torch::nn::Module {
   Expert(const MoeConfig& config, std::int64_t hidden);
   std::shared_ptr<Table> gate, up, down;
@@ -34,9 +35,10 @@ struct MoeMlp : Mlp {
 
   std::shared_ptr<Router> gate;
   std::vector<std::shared_ptr<Expert>> experts;  ///< null: another process has it
-  std::shared_ptr<GatedMlp> shared_expert;       ///< null: none
+  std::shared_ptr<Mlp> shared_expert;            ///< a GatedMlp or a PlainMlp; null: none
   std::shared_ptr<Linear> shared_expert_gate;    ///< [1, C]; null: none
   nn::RouterOptions options;
+  nn::Activation activation;  ///< the experts', where they have no gates
   std::int64_t index;
   double jitter;
 };

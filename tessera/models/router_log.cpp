@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/moe/sinkhorn.h>
 
 namespace tessera::models {
 namespace {
@@ -56,6 +57,13 @@ nn::Routing RouterLog::within_capacity(const nn::Routing& routing, std::int64_t 
   }
   if (!closed_) totals_->dropped += kept.ids.lt(0).sum().item<std::int64_t>();
   return kept;
+}
+
+at::Tensor RouterLog::sinkhorn(const at::Tensor& logits) const {
+  const BalanceOptions::TokensOfRows& others = options_.tokens_of_rows;
+  if (!others.gather) return nn::sinkhorn(logits);
+  const std::int64_t here = logits.size(0);
+  return nn::sinkhorn(others.gather(logits.detach())).narrow(0, others.place * here, here);
 }
 
 at::Tensor RouterLog::layer_loss(const Layer& layer) const {

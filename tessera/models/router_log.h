@@ -64,6 +64,9 @@ class RouterLog {
   /// so what is dropped does not depend on the mesh. `place`: where the B rows' tokens lie. Collective where rows are
   /// cut.
   nn::Routing within_capacity(const nn::Routing& routing, std::int64_t rows, const nn::RandomPlace& place);
+  /// What tokens of routers with RouterOptions::sinkhorn choose by: nn::sinkhorn() of all tokens of the pass, on
+  /// whatever process they are. logits [N, E] of the tokens here -> [N, E]. Collective where rows are cut.
+  at::Tensor sinkhorn(const at::Tensor& logits) const;
   /// The end of the pass, whose result is x: returned so that backward from it adds the auxiliary losses' gradients.
   /// Throws InputError for layers_together in a pass that is not whole.
   at::Tensor finished(const at::Tensor& x);

@@ -8,6 +8,7 @@
 /// may be views of a flat buffer; gradients follow autograd's rules (moved in when undefined, added otherwise).
 
 #include <tessera/nn/accumulate.h>
+#include <tessera/nn/activation.h>
 #include <tessera/nn/attention.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/dropout.h>
@@ -22,6 +23,7 @@
 #include <tessera/nn/moe/grouped.h>
 #include <tessera/nn/moe/permute.h>
 #include <tessera/nn/moe/router.h>
+#include <tessera/nn/moe/sinkhorn.h>
 #include <tessera/nn/rms_norm.h>
 #include <tessera/nn/rotary.h>
 #include <tessera/nn/softcap.h>

@@ -126,6 +126,48 @@ TEST(MoeExperts, ALoopOverTokens) {
   }
 }
 
+// Megatron's: down(activation(up x)).
+TEST(MoeExperts, WithoutGates) {
+  const auto activated = [](nn::Activation kind, const at::Tensor& u) {
+    if (kind == nn::Activation::relu_squared) return at::relu(u).square();
+    return at::gelu(u, kind == nn::Activation::gelu_tanh ? "tanh" : "none");
+  };
+  for (const nn::Activation kind : {nn::Activation::gelu_erf, nn::Activation::gelu_tanh, nn::Activation::relu_squared})
+    for (const Choice& choice : choices()) {
+      const auto weights = [&](const Tensors& all) {
+        nn::ExpertWeights w = weights_of(all, choice.experts);
+        w.gate.clear();
+        w.activation = kind;
+        return w;
+      };
+      const Tensors wide = leaves(choice, at::kDouble);
+      const nn::ExpertWeights w = weights(wide);
+      at::Tensor wanted = at::zeros_like(wide[0]);
+      for (std::int64_t j = 0; j < choice.ids.size(1); ++j)
+        for (std::int64_t e = 0; e < choice.experts; ++e) {
+          const at::Tensor mine = choice.ids.select(1, j).eq(e).to(at::kDouble) * wide[1].select(1, j);  // [N]
+          const auto at_e = static_cast<std::size_t>(e);
+          wanted = wanted + mine.unsqueeze(1) *
+                                at::matmul(activated(kind, at::matmul(wide[0], w.up[at_e].t())), w.down[at_e].t());
+        }
+      loss_of(wanted).backward();
+      for (const auto& [type, bound] : {std::pair(at::kDouble, 1e-11), {at::kFloat, 1e-5}}) {
+        const Tensors all = leaves(choice, type);
+        nn::Routing routing;
+        routing.ids = choice.ids;
+        routing.weights = all[1];
+        const at::Tensor got = nn::experts(all[0], routing, weights(all));
+        expect_near(got, wanted, bound, choice.name);
+        loss_of(got).backward();
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          const bool gate = i >= 2 && i < 2 + static_cast<std::size_t>(choice.experts);
+          EXPECT_EQ(all[i].grad().defined(), !gate) << choice.name << " " << i;
+          if (!gate) expect_near(all[i].grad(), wide[i].grad(), bound, choice.name + " " + std::to_string(i));
+        }
+      }
+    }
+}
+
 TEST(MoeExperts, FrozenExpertsGetNoGradient) {
   const Choice choice = choices()[1];
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {

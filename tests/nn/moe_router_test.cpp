@@ -308,6 +308,55 @@ TEST(MoeBalance, BiasWithoutALoss) {
   EXPECT_TRUE(at::allclose(bias, at::tensor({0.48, 0.0, -0.24, 0.02})));  // the mean is 6
 }
 
+// Sinkhorn's method by its definition, number by number.
+TEST(MoeBalance, Sinkhorn) {
+  at::manual_seed(11);
+  for (const auto& [tokens, experts] : {std::pair(std::int64_t{40}, std::int64_t{4}), {7, 3}, {1, 5}, {64, 1}}) {
+    const at::Tensor logits = at::randn({tokens, experts}) * 3;
+    std::vector<Numbers> table;
+    for (std::int64_t n = 0; n < tokens; ++n) {
+      table.push_back(row(logits, n));
+      for (double& x : table.back()) x = std::exp(x);
+    }
+    Numbers of_tokens(table.size(), 1), of_experts(static_cast<std::size_t>(experts), 1);
+    for (double change = 1; change > 1e-4;) {
+      for (std::size_t n = 0; n < table.size(); ++n) {
+        double sum = 1e-8;
+        for (std::size_t e = 0; e < of_experts.size(); ++e) sum += of_experts[e] * table[n][e];
+        of_tokens[n] = 1 / (static_cast<double>(tokens) * sum);
+      }
+      change = 0;
+      for (std::size_t e = 0; e < of_experts.size(); ++e) {
+        double sum = 1e-8;
+        for (std::size_t n = 0; n < table.size(); ++n) sum += of_tokens[n] * table[n][e];
+        const double next = 1 / (static_cast<double>(experts) * sum);
+        change += std::abs(next - of_experts[e]) / static_cast<double>(experts);
+        of_experts[e] = next;
+      }
+    }
+    const at::Tensor got = nn::sinkhorn(logits);
+    for (std::int64_t n = 0; n < tokens; ++n)
+      for (std::int64_t e = 0; e < experts; ++e) {
+        const auto i = static_cast<std::size_t>(n), j = static_cast<std::size_t>(e);
+        const double wanted = table[i][j] * of_tokens[i] * of_experts[j];
+        EXPECT_NEAR(got[n][e].item<double>() / wanted, 1, 1e-10) << n << " " << e;
+      }
+    // Each expert's share of all tokens is 1 / experts.
+    EXPECT_LE((got.sum(0) * experts - 1).abs().max().item<double>(), 1e-6);
+  }
+  EXPECT_EQ(nn::sinkhorn(at::empty({0, 4})).sizes(), (std::vector<std::int64_t>{0, 4}));
+  EXPECT_THROW((void)nn::sinkhorn(at::empty({4})), Error);
+}
+
+TEST(MoeBalance, ChosenByOthersNumbersTheScoresAreTheWeights) {
+  const at::Tensor logits = at::tensor({3.0, 1.0, 2.0, 5.0, 4.0, 0.0}).view({2, 3});
+  const at::Tensor by = at::tensor({0.0, 1.0, 0.5, 0.0, 0.0, 2.0}).view({2, 3});
+  const nn::Routing r =
+      nn::route(logits, {.experts = 3, .top_k = 1, .scoring = Scoring::sigmoid, .sinkhorn = true}, {}, by);
+  EXPECT_TRUE(at::equal(r.ids, at::tensor({1, 2}, at::kLong).view({2, 1})));
+  EXPECT_TRUE(at::allclose(r.weights, at::tensor({1.0, 0.0}).view({2, 1}).sigmoid()));
+}
+
 TEST(MoeBalance, CountsOfExperts) {
   const at::Tensor ids = at::tensor({0, 2, -1, 2, 2, 1}, at::kLong).view({3, 2});
   EXPECT_TRUE(at::equal(nn::expert_counts(ids, 4), at::tensor({1, 1, 3, 0}, at::kLong)));

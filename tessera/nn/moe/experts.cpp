@@ -7,16 +7,19 @@
 
 namespace tessera::nn {
 
+at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& w) {
+  if (!w.gate.empty()) return grouped_mlp(x, counts, w.gate, w.up, w.down);
+  return grouped_linear(activated(w.activation, grouped_linear(x, counts, w.up), {}), counts, w.down);
+}
+
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& w) {
-  const auto held = static_cast<std::int64_t>(w.gate.size());
-  TESSERA_CHECK(w.first == 0 && held == w.total, "experts ", w.first, " to ", w.first + held - 1, " of ", w.total,
-                " are here: what the others compute must be said by set_experts()");
-  for (const at::Tensor& weight : w.gate)
+  TESSERA_CHECK(w.first == 0 && w.held() == w.total, "experts ", w.first, " to ", w.first + w.held() - 1, " of ",
+                w.total, " are here: what the others compute must be said by set_experts()");
+  for (const at::Tensor& weight : w.up)
     TESSERA_CHECK(redirect_of(weight) == nullptr,
                   "the experts' matrices are cut over ranks: how parts are added up must be said by set_experts()");
   const Permutation permutation = permutation_of(routing.ids, w.total);
-  return unpermute(grouped_mlp(permute(x, permutation), permutation.counts, w.gate, w.up, w.down), permutation,
-                   routing.weights);
+  return unpermute(experts_of_rows(permute(x, permutation), permutation.counts, w), permutation, routing.weights);
 }
 
 }  // namespace tessera::nn

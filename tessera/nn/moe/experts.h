@@ -1,9 +1,10 @@
 #pragma once
 /// \file
-/// The experts of one layer: gated MLPs, of which each token sees those that the router chose.
+/// The experts of one layer: MLPs, of which each token sees those that the router chose.
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/nn/activation.h>
 #include <tessera/nn/moe/router.h>
 
 #include <cstdint>
@@ -12,12 +13,19 @@
 
 namespace tessera::nn {
 
-/// The experts that this process holds: those numbered first, first + 1, ... of `total`. gate, up [F, C], down [C, F]
-/// each.
+/// The experts that this process holds: those numbered first, first + 1, ... of `total`. up [F, C], down [C, F] each;
+/// gate [F, C]: silu(gate x) multiplies up x; none of them: `activation` stands between up and down.
 struct ExpertWeights {
-  std::vector<at::Tensor> gate, up, down;  ///< one tensor for each expert that is here
-  std::int64_t first = 0, total = 0;       ///< the first that is here, and the number of all
+  std::vector<at::Tensor> gate, up, down;        ///< one tensor for each expert that is here
+  std::int64_t first = 0, total = 0;             ///< the first that is here, and the number of all
+  Activation activation = Activation::gelu_erf;  ///< between up and down, where there is no gate
+
+  std::int64_t held() const { return static_cast<std::int64_t>(up.size()); }  ///< how many experts are here
 };
+
+/// What experts give for rows that lie expert by expert. x [R, C]; counts int64 [held] on the CPU, adding up to R.
+/// Returns [R, C].
+at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& weights);
 
 /// sum over j of routing.weights[n, j] * expert(routing.ids[n, j])(x[n]): x [N, C] -> [N, C]. All experts must be here
 /// and whole; otherwise it throws Error, since somebody must say what the other processes do (an ExpertsFunction).

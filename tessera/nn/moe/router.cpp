@@ -63,7 +63,7 @@ at::Tensor router_logits(const at::Tensor& x, const at::Tensor& weight) {
   return linear(rows, weight.scalar_type() == type ? weight : weight.to(type), {}, WeightLayout::out_in);
 }
 
-Routing route(const at::Tensor& logits, const RouterOptions& o, const at::Tensor& bias) {
+Routing route(const at::Tensor& logits, const RouterOptions& o, const at::Tensor& bias, const at::Tensor& choose_by) {
   check(logits, o, bias);
   const bool sigmoid = o.scoring == RouterOptions::Scoring::sigmoid;
   Routing routing;
@@ -73,7 +73,7 @@ Routing route(const at::Tensor& logits, const RouterOptions& o, const at::Tensor
   const at::Tensor& ranked = o.softmax_after_top_k ? logits : scores;
   {
     const at::NoGradGuard no_grad;
-    at::Tensor choice = ranked.detach();
+    at::Tensor choice = choose_by.defined() ? choose_by : ranked.detach();
     if (bias.defined()) choice = choice + bias.to(choice.scalar_type());
     if (o.groups > 1) choice = within_best_groups(choice, o);
     routing.ids = std::get<1>(choice.topk(o.top_k, -1));

@@ -23,11 +23,12 @@ namespace tessera::nn {
 ///   weights are the chosen scores, with softmax_after_top_k their softmax; `normalize`: divided by their sum;
 ///   times `scale`.
 struct RouterOptions {
-  enum class Scoring { softmax, sigmoid };                  ///< what makes scores of logits
-  std::int64_t experts = 0, top_k = 0;                      ///< E and k
-  Scoring scoring = Scoring::softmax;                       ///< what makes scores of logits
-  bool softmax_after_top_k = false;                         ///< weights are the softmax of the k chosen logits
-  bool normalize = false;                                   ///< weights are divided by their sum
+  enum class Scoring { softmax, sigmoid };  ///< what makes scores of logits
+  std::int64_t experts = 0, top_k = 0;      ///< E and k
+  Scoring scoring = Scoring::softmax;       ///< what makes scores of logits
+  bool softmax_after_top_k = false;         ///< weights are the softmax of the k chosen logits
+  bool normalize = false;                   ///< weights are divided by their sum
+  bool sinkhorn = false;  ///< in training tokens choose by sinkhorn.h's scores instead; weights stay what they are
   std::int64_t groups = 1, top_groups = 1, group_best = 2;  ///< groups 1: any expert may be chosen
   double scale = 1;                                         ///< factor of the weights, at the end
 };
@@ -43,8 +44,10 @@ struct Routing {
 /// x W^T: x [..., C], weight [E, C]. Returns [N, E].
 at::Tensor router_logits(const at::Tensor& x, const at::Tensor& weight);
 
-/// logits [N, E]; selection_bias [E], or undefined. Throws Error for options that contradict themselves.
-Routing route(const at::Tensor& logits, const RouterOptions& options, const at::Tensor& selection_bias = {});
+/// logits [N, E]; selection_bias [E], or undefined. `choose_by` [N, E], if defined, stands in place of the scores where
+/// experts are chosen. Throws Error for options that contradict themselves.
+Routing route(const at::Tensor& logits, const RouterOptions& options, const at::Tensor& selection_bias = {},
+              const at::Tensor& choose_by = {});
 
 /// x [B, t, C] times Uniform(1 - amount, 1 + amount), keyed by place (Switch Transformers' input jitter).
 at::Tensor jittered(const at::Tensor& x, double amount, const RandomPlace& place);

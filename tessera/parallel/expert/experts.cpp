@@ -6,7 +6,6 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
-#include <tessera/nn/moe/grouped.h>
 #include <tessera/nn/moe/permute.h>
 #include <tessera/parallel/expert/dispatch.h>
 #include <tessera/parallel/sharding/managed.h>
@@ -118,7 +117,7 @@ namespace parallel {
 
 at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
                               const at::Tensor& slot_weights, const nn::ExpertWeights& w) {
-  const auto held = static_cast<std::int64_t>(w.gate.size());
+  const std::int64_t held = w.held();
   const nn::Permutation permutation = nn::permutation_of(ids, held * group.size());
   const at::Tensor counts_to = permutation.counts.view({group.size(), held});  // [ranks, experts there]
   at::Tensor counts_from = at::empty_like(counts_to);
@@ -135,7 +134,7 @@ at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, con
   const at::Tensor came =
       Exchanged::apply(nn::permute(x, permutation), group, sent, arrivals.from_rank, "tokens to experts");
   const at::Tensor sorted = Reordered::apply(came, arrivals.order, arrivals.inverse);
-  const at::Tensor results = nn::grouped_mlp(sorted, arrivals.counts, w.gate, w.up, w.down);
+  const at::Tensor results = nn::experts_of_rows(sorted, arrivals.counts, w);
   const at::Tensor by_rank = Reordered::apply(results, arrivals.inverse, arrivals.order);
   const at::Tensor back = Exchanged::apply(by_rank, group, arrivals.from_rank, sent, "results of experts");
   return nn::unpermute(back, permutation, slot_weights);
@@ -163,7 +162,7 @@ nn::ExpertsFunction expert_parallel(const comm::Group& group) {
   if (group.size() == 1) return nn::experts;
   return [group](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& w) {
     const layout::Range own = own_experts(w.total, group);
-    const auto held = static_cast<std::int64_t>(w.gate.size());
+    const std::int64_t held = w.held();
     TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
                   " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which is to have ",
                   own.begin, " to ", own.end - 1, " (keep_experts)");

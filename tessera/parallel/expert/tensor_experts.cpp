@@ -8,7 +8,6 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
-#include <tessera/nn/moe/grouped.h>
 #include <tessera/nn/moe/permute.h>
 #include <tessera/parallel/expert/dispatch.h>
 #include <tessera/parallel/tensor/cut.h>
@@ -56,7 +55,7 @@ at::Tensor exchanged_experts(const ExpertRanks& ranks, bool same_tokens, const a
     return same_tokens ? parallel::own_rows(rows, ranks.tensor) : rows;
   };
   const at::Tensor ids = own_rows(routing.ids), weights = own_rows(routing.weights);
-  const auto each = static_cast<std::int64_t>(w.gate.size());
+  const std::int64_t each = w.held();
   const at::Tensor y =
       parallel::dispatched_experts(ranks.experts, own_rows(x), ids_of_parts(ids, each, ranks.parts),
                                    ranks.parts == 1 ? weights : weights.repeat_interleave(ranks.parts, 1), w);
@@ -77,8 +76,8 @@ at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tens
   }
   const nn::Permutation permutation = nn::permutation_of(ids, w.total);
   const at::Tensor part =
-      nn::unpermute(nn::grouped_mlp(nn::permute(entered(x), permutation), permutation.counts, w.gate, w.up, w.down),
-                    permutation, entered(routing.weights));
+      nn::unpermute(nn::experts_of_rows(nn::permute(entered(x), permutation), permutation.counts, w), permutation,
+                    entered(routing.weights));
   return parallel::leave_rows(part.unsqueeze(0), group, between).squeeze(0);
 }
 
@@ -87,6 +86,7 @@ nn::ExpertWeights own_of(const nn::ExpertWeights& w, const layout::Range& own, s
   nn::ExpertWeights mine;
   mine.first = own.begin;
   mine.total = w.total;
+  mine.activation = w.activation;
   for (const auto& [from, to] : {std::pair{&w.gate, &mine.gate}, {&w.up, &mine.up}, {&w.down, &mine.down}})
     for (std::size_t i = 0; i < from->size(); ++i) {
       const std::int64_t expert = w.first + static_cast<std::int64_t>(i);
@@ -98,11 +98,11 @@ nn::ExpertWeights own_of(const nn::ExpertWeights& w, const layout::Range& own, s
 at::Tensor compute_cut(const ExpertRanks& ranks, const at::Tensor& x, const nn::Routing& routing,
                        const nn::ExpertWeights& given) {
   const layout::Range own = own_experts(given.total, ranks), held = held_experts(given.total, ranks);
-  const auto here = static_cast<std::int64_t>(given.gate.size());
+  const std::int64_t here = given.held();
   TESSERA_CHECK(given.first == held.begin && here == held.end - held.begin, "experts ", given.first, " to ",
                 given.first + here - 1, " of ", given.total, " are here, and ", held.begin, " to ", held.end - 1,
                 " are to be (keep_experts)");
-  const parallel::Cut* const cut = parallel::cut_of(given.gate.front());
+  const parallel::Cut* const cut = parallel::cut_of(given.up.front());
   TESSERA_CHECK(cut != nullptr, "experts on ranks of tp are to be cut by TensorParallel before they are used");
   const Between between = cut->between();
   std::vector<at::Tensor> empty;
