@@ -6,6 +6,7 @@
 #include <tessera/models/decoders/dense_decoders.h>
 #include <tessera/models/decoders/gemma.h>
 #include <tessera/models/decoders/gpt_neox.h>
+#include <tessera/models/decoders/megatron_gpt.h>
 #include <tessera/models/decoders/olmo.h>
 #include <tessera/models/decoders/opt.h>
 #include <tessera/models/decoders/phi.h>
@@ -88,6 +89,8 @@ constexpr Architecture architectures[] = {
      "PhiDecoderLayer", "LlamaDecoderLayer"},
     {"opt", "OPTForCausalLM", make_decoder<parse_opt_config>, opt_tensor_name, "model.decoder.embed_tokens.weight",
      "OPTDecoderLayer", "LlamaDecoderLayer"},
+    {"megatron_gpt", "MegatronGptForCausalLM", make_decoder<parse_megatron_gpt_config>, tied_tensor_name,
+     "model.embed_tokens.weight", "MegatronGptDecoderLayer", "LlamaDecoderLayer"},
     {"bert", "BertForMaskedLM", make<BertForMaskedLM>, bert_tensor_name, "bert.embeddings.word_embeddings.weight",
      "BertLayer", "BertLayer", Kind::masked_token, is_bert_head},
     {"bert", "BertForSequenceClassification", make<BertForSequenceClassification>, bert_tensor_name,

@@ -117,17 +117,18 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
       (m.packing == Packing::none ? 0 : 2 * (w.q + 2 * w.k) * tokens * b);
   if (sparse) {
     const Experts& e = *m.experts;
-    const double rows = real(e.top_k), inner = real(e.inner);
+    const double rows = real(e.top_k), inner = real(e.inner), ways = m.gated ? 2 : 1;
     Kept routed(run, rows * tokens);  // balanced: every rank of ep gets as many rows as it sends
     all.add(4 * real(e.count) + 6 * rows, 4);
-    all.product(c, 1 + (e.shared_inner > 0 ? 2 : 0), false);
+    all.product(c, 1 + (e.shared_inner > 0 ? ways : 0), false);
     routed.product(c, 1, false);
-    routed.inside(inner), routed.inside(inner);
-    routed.inside(c);  // what experts give, until it is weighted
+    routed.inside(inner), routed.inside(inner);  // gate and up, or what the activation sees and gives
+    routed.inside(c);                            // what experts give, until it is weighted
     if (e.shared_inner > 0) keep_mlp(all, m, real(e.shared_inner) / t);
     if (e.shared_gate) all.inside(c);
     // All experts' gradients are formed before the first is handed on.
-    moment = rows * tokens * (3 * inner + c) * b + 3 * matrix(inner) / t * real(e.count) / run.mesh.ep;
+    moment =
+        rows * tokens * ((1 + ways) * inner + c) * b + (1 + ways) * matrix(inner) / t * real(e.count) / run.mesh.ep;
     block.kept = routed.bytes();
   } else {
     all.product(c, m.gated && m.packing == Packing::none ? 2 : 1, itself || m.norms.shared);

@@ -202,4 +202,31 @@ void read_opt(const Value& json, Model& m) {
   m.dropout = probability(json, "dropout", 0.1);
 }
 
+void read_megatron_gpt(const Value& json, Model& m) {
+  read_sizes(json, m, {.tied = true});
+  const auto says = [&](const char* key, std::string_view word) {
+    const Value* v = given(json, key);
+    return v && v->as_string() == word;
+  };
+  m.gated = flag(json, "gated_linear_unit", false);
+  m.erf_gelu = !m.gated && (!given(json, "hidden_act") || says("hidden_act", "gelu"));
+  m.output_bias = m.mlp_bias = flag(json, "add_bias_linear", true);
+  m.query_bias = m.mlp_bias || flag(json, "add_qkv_bias", false);
+  m.norms.bias = !says("normalization", "RMSNorm");
+  m.head_norm = flag(json, "qk_layernorm", false);
+  m.position_rows = says("position_embedding_type", "rope") ? 0 : m.positions;
+  m.dropout = probability(json, "hidden_dropout", 0.1);
+  if (!given(json, "num_experts")) return;
+  Experts e;
+  e.count = positive(json, "num_experts");
+  e.top_k = positive_or(json, "num_experts_per_tok", 2);
+  e.inner = positive_or(json, "moe_intermediate_size", m.inner);
+  e.shared_inner =
+      given(json, "shared_expert_intermediate_size") ? positive(json, "shared_expert_intermediate_size") : 0;
+  e.shared_gate = flag(json, "shared_expert_gate", false);
+  e.selection_bias = flag(json, "router_selection_bias", false);
+  m.experts = e;
+  m.sparse = sparse_layers(json, m.layers);
+}
+
 }  // namespace tessera::plan

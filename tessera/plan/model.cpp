@@ -116,16 +116,17 @@ void add_experts(List& list, const Model& m, const std::string& mlp) {
   list.add(mlp + ".gate.weight", {e.count, m.hidden}, Part::router, -1);
   if (e.selection_bias)
     list.add(mlp + ".gate.e_score_correction_bias", {e.count}, Part::router, -1, 0, /*trained=*/false);
-  for (list.expert = 0; list.expert < e.count; ++list.expert) {
-    const std::string one = concat(mlp, ".experts.", list.expert);
-    if (mixtral)
-      list.gated(one, e.inner, false, Part::expert, "w1", "w3", "w2");
-    else
-      list.gated(one, e.inner, false, Part::expert);
-  }
+  const auto add = [&](const std::string& one, std::int64_t inner, Part part) {
+    if (mixtral) return list.gated(one, inner, false, part, "w1", "w3", "w2");
+    if (m.gated) return list.gated(one, inner, false, part);
+    list.linear(one + ".up_proj", inner, m.hidden, false, part, 0);
+    list.linear(one + ".down_proj", m.hidden, inner, false, part, 1);
+  };
+  for (list.expert = 0; list.expert < e.count; ++list.expert)
+    add(concat(mlp, ".experts.", list.expert), e.inner, Part::expert);
   list.expert = -1;
   if (e.shared_inner > 0)
-    list.gated(mlp + (m.type == "qwen2_moe" ? ".shared_expert" : ".shared_experts"), e.shared_inner, false, Part::mlp);
+    add(mlp + (m.type == "deepseek_v3" ? ".shared_experts" : ".shared_expert"), e.shared_inner, Part::mlp);
   if (e.shared_gate) list.add(mlp + ".shared_expert_gate.weight", {1, m.hidden}, Part::router, -1);
 }
 
@@ -251,7 +252,8 @@ double matrices_of_layer(const Model& m, bool sparse) {
   const double matrices = m.gated ? 3 : 2;
   if (!sparse) return attention + matrices * c * real(m.inner);
   const Experts& e = *m.experts;
-  return attention + 3 * c * real(e.top_k * e.inner + e.shared_inner) + c * real(e.count + (e.shared_gate ? 1 : 0));
+  return attention + matrices * c * real(e.top_k * e.inner + e.shared_inner) +
+         c * real(e.count + (e.shared_gate ? 1 : 0));
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ enum class Part : unsigned char { embedding, norm, attention, mlp, router, exper
 inline constexpr std::size_t part_count = 7;
 std::string_view part_name(Part part);
 
-/// Experts in the place of MLPs (transformers' mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v3).
+/// Experts in the place of MLPs (transformers' mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v3; megatron_gpt), with
+/// gates where the model's MLPs have them.
 struct Experts {
   std::int64_t count = 0, top_k = 0;  ///< experts of a layer, and how many of them see a token
   std::int64_t inner = 0;             ///< width between the products of one

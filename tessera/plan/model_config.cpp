@@ -61,15 +61,7 @@ void read_sparse(const Value& json, Model& m) {
     std::fill(m.sparse.begin(), m.sparse.begin() + first, false);
   }
   if (m.type != "qwen2_moe" && m.type != "qwen3_moe") return;
-  const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);
-  for (std::int64_t i = 0; i < m.layers; ++i) m.sparse[static_cast<std::size_t>(i)] = (i + 1) % step == 0;
-  if (const Value* dense = given(json, "mlp_only_layers"))
-    for (const Value& layer : dense->items()) {
-      const std::int64_t i = layer.as_int();
-      if (i < 0 || i >= m.layers)
-        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", m.layers));
-      m.sparse[static_cast<std::size_t>(i)] = false;
-    }
+  m.sparse = sparse_layers(json, m.layers);
 }
 
 void read_experts(const Value& json, Model& m) {
@@ -189,6 +181,7 @@ constexpr Row rows[] = {{"gpt2", "GPT2LMHeadModel", read_gpt2},
                         {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox},
                         {"phi", "PhiForCausalLM", read_phi},
                         {"opt", "OPTForCausalLM", read_opt},
+                        {"megatron_gpt", "MegatronGptForCausalLM", read_megatron_gpt},
                         {"bert", "BertForMaskedLM", read_bert}};
 
 const Row& row_of(const Value& json) {
@@ -205,6 +198,20 @@ const Row& row_of(const Value& json) {
 }
 
 }  // namespace
+
+std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
+  const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);
+  std::vector<bool> sparse;
+  for (std::int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
+  if (const Value* dense = given(json, "mlp_only_layers"))
+    for (const Value& layer : dense->items()) {
+      const std::int64_t i = layer.as_int();
+      if (i < 0 || i >= layers)
+        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", layers));
+      sparse[static_cast<std::size_t>(i)] = false;
+    }
+  return sparse;
+}
 
 Model read_model(const Value& config) {
   if (!config.is_object()) throw InputError(concat(config.where().str(), ": a model's configuration is an object"));

@@ -6,6 +6,7 @@
 #include <tessera/plan/model.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace tessera::plan {
 
@@ -41,5 +42,9 @@ void read_cohere(const Value& json, Model& model);  ///< cohere, cohere2
 void read_gpt_neox(const Value& json, Model& model);
 void read_phi(const Value& json, Model& model);
 void read_opt(const Value& json, Model& model);
+void read_megatron_gpt(const Value& json, Model& model);
+
+/// Which layers have experts, by decoder_sparse_step and mlp_only_layers.
+std::vector<bool> sparse_layers(const Value& json, std::int64_t layers);
 
 }  // namespace tessera::plan

@@ -69,10 +69,10 @@ std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
   const Experts& e = *m.experts;
   const double held = real(e.count) / run.mesh.ep, rows = tokens * real(e.top_k) / held;  // balanced
   all.push_back({tokens, real(e.count), c});
-  all.push_back({rows, real(e.inner) / t, c, 2 * held});
+  all.push_back({rows, real(e.inner) / t, c, ways * held});
   all.push_back({rows, c, real(e.inner) / t, held});
   if (e.shared_inner > 0) {
-    all.push_back({tokens, real(e.shared_inner) / t, c, 2});
+    all.push_back({tokens, real(e.shared_inner) / t, c, ways});
     all.push_back({tokens, c, real(e.shared_inner) / t});
   }
   return all;

@@ -167,14 +167,14 @@ TEST(MegatronArgs, BecomeSettings) {
       {concat(shape, "--seq-length 32 --max-position-embeddings 64 --vocab-size 100"),
        "block_size=32 config_name=gpt2 "
        "config_overrides=n_layer=2,n_embd=64,n_head=4,n_positions=64,vocab_size=100,bos_token_id=99,eos_token_id=99,"
-       "tie_word_embeddings=true"},
+       "tie_word_embeddings=true,activation_function=gelu_new"},
       {concat(
            shape,
            "--ffn-hidden-size 96 --attention-dropout 0 --hidden-dropout 0.2 --norm-epsilon 1e-6 --init-method-std 0.01 "
            "--untie-embeddings-and-output-weights"),
        "config_name=gpt2 "
        "config_overrides=n_layer=2,n_embd=64,n_head=4,n_inner=96,layer_norm_epsilon=1e-06,initializer_range=0.01,tie_"
-       "word_embeddings=false,"
+       "word_embeddings=false,activation_function=gelu_new,"
        "attn_pdrop=0,resid_pdrop=0.2,embd_pdrop=0.2"},
       {concat(llama, "--group-query-attention --num-query-groups 2 --max-position-embeddings 128 --rotary-base 500000"),
        "config_name=llama-tiny "
@@ -258,8 +258,7 @@ TEST(MegatronArgs, Mistakes) {
       {"--train-iters 5 --eod-mask-loss",
        {"--eod-mask-loss is not supported: all tokens of a block see each other and are scored; leave it out"}},
       {"--train-iters 5 --use-rotary-position-embeddings --rotary-percent 0.5 --config_name llama",
-       {"--rotary-percent 0.5 is not supported; it takes 1; partly rotated heads are not built",
-        "--use-rotary-position-embeddings describes the model, which --config_name or --model_name_or_path does "
+       {"--use-rotary-position-embeddings describes the model, which --config_name or --model_name_or_path does "
         "already: keep one of them"}},
       {"--train-iters 5 --no-position-embedding",
        {"--no-position-embedding needs --position-embedding-type rope: without it positions are learned"}},
@@ -273,26 +272,18 @@ TEST(MegatronArgs, Mistakes) {
        {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
       {"--train-iters 5 --non-persistent-ckpt-type local",
        {"--non-persistent-ckpt-type local is not supported: copies between checkpoints lie in memory; say in_memory"}},
-      {"--train-iters 5 --optimizer adamw", {"--optimizer is 'adamw'; it is one of adam, sgd (did you mean adam?)"}},
+      {"--train-iters 5 --optimizer adamw",
+       {"--optimizer is 'adamw'; it is one of adam, sgd, muon, dist_muon (did you mean adam?)"}},
+      {"--train-iters 5 --optimizer muon", {"--optimizer muon is not built: say adam"}},
       {"--num-layers 2 --hidden-size 64", {"--num-layers describes a model that has no --num-attention-heads: add it"}},
       {concat(shape, "--config_name gpt2"),
        {"--num-layers describes the model, which --config_name or --model_name_or_path does already: keep one of "
         "them"}},
       {concat(shape, "--config_overrides n_layer=2"),
        {"--num-layers describes the model, which --config_overrides does already: keep one of them"}},
-      {concat(shape, "--swiglu"),
-       {"--swiglu is Llama's, but --position-embedding-type rope, --normalization RMSNorm are missing: the models here "
-        "are GPT-2's "
-        "(learned positions, LayerNorm, GELU), StarCoder2's (rope, LayerNorm, GELU) and Llama's"}},
-      {concat(shape, "--swiglu --normalization RMSNorm --use-rotary-position-embeddings --disable-bias-linear"),
-       {"--num-layers describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas do not have: "
-        "give --hidden-dropout 0"}},
-      {concat(shape, "--kv-channels 8"),
-       {"--kv-channels 8: GPT-2's heads have hidden-size / num-attention-heads = 16 channels"}},
-      {concat(shape, "--disable-bias-linear --norm-epsilon 1e-6"),
-       {"--norm-epsilon 1e-06 is not OPT's, whose norms have 1e-5"}},
-      {concat(shape, "--disable-bias-linear --kv-channels 8"),
-       {"--kv-channels 8: OPT's heads have hidden-size / num-attention-heads = 16 channels"}},
+      {concat(shape, "--position-embedding-type rope --rotary-percent 1.5"),
+       {"--rotary-percent 1.5: it lies above 0, up to 1"}},
+      {concat(shape, "--swiglu --squared-relu"), {"--squared-relu contradicts --swiglu: keep one of them"}},
       {concat(shape, "--position-embedding-type rope --num-query-groups 2"),
        {"--num-query-groups 2 needs --group-query-attention"}},
       {concat(llama, "--num-query-groups 2"), {"--num-query-groups 2 needs --group-query-attention"}},
@@ -431,6 +422,10 @@ TEST(MegatronArgs, EveryRow) {
       {"initial_loss_scale", "8"},
       {"kv_channels", concat("16 ", shape)},
       {"swiglu", llama},
+      {"rotary_percent", concat("0.5 --position-embedding-type rope ", shape)},
+      {"no_bias_gelu_fusion", shape},
+      {"squared_relu", shape},
+      {"apply_layernorm_1p", shape},
       {"disable_bias_linear", llama},
       {"use_rotary_position_embeddings", llama},
       {"num_query_groups", concat("2 --group-query-attention ", llama)},

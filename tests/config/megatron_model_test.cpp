@@ -65,11 +65,10 @@ TEST(MegatronModel, BetweenGpt2AndLlama) {
   EXPECT_EQ(text_of(model_of(shape + "--disable-bias-linear --hidden-dropout 0.2 --init-method-std 0.01"),
                     {"model_type", "enable_bias", "activation_function", "ffn_dim", "dropout", "embedding_dropout",
                      "attention_dropout", "init_std"}),
-            R"(model_type="opt" enable_bias=false activation_function="gelu_new" ffn_dim=256 dropout=0.2 )"
+            R"(model_type="opt" enable_bias=false activation_function="gelu" ffn_dim=256 dropout=0.2 )"
             "embedding_dropout=0.2 attention_dropout=0.1 init_std=0.01");
-  EXPECT_EQ(read_line(rope + "--qk-layernorm").problems,
-            Words{"--qk-layernorm is not StarCoder2's: describe a model in Llama's manner, too (--swiglu "
-                  "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear)"});
+  EXPECT_EQ(text_of(model_of(shape + "--no-bias-gelu-fusion"), {"model_type", "activation_function"}),
+            R"(model_type="gpt2" activation_function="gelu")");
 }
 
 TEST(MegatronModel, DenseFamilies) {
@@ -194,22 +193,7 @@ TEST(MegatronModel, WithoutExpertsNothingActs) {
 
 TEST(MegatronModel, WhatNoModelHereHas) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"--num-experts 4 --moe-router-pre-softmax",
-       "--moe-router-pre-softmax needs --qk-layernorm (Qwen3-MoE): Mixtral's routers weigh the chosen experts only"},
-      {"--num-experts 4 --moe-router-score-function sigmoid",
-       "--moe-router-score-function sigmoid needs --multi-latent-attention: of the models here DeepSeek-V3's routers "
-       "have it"},
-      {"--num-experts 4 --moe-shared-expert-intermediate-size 64",
-       "--moe-shared-expert-intermediate-size needs --moe-shared-expert-gate, as in Qwen2-MoE, or DeepSeek-V3's "
-       "--multi-latent-attention"},
-      {"--num-experts 4 --add-qkv-bias",
-       "--add-qkv-bias beside --num-experts needs an expert for all tokens, as in Qwen2-MoE "
-       "(--moe-shared-expert-intermediate-size, --moe-shared-expert-gate)"},
-      {"--num-experts 4 --moe-layer-freq 2", "--moe-layer-freq 2: all of Mixtral's layers have experts"},
-      {"--num-experts 4 --moe-router-enable-expert-bias",
-       "--moe-router-enable-expert-bias is DeepSeek-V3's (--multi-latent-attention): leave it out"},
       {"--num-experts 2 --moe-router-topk 3", "--moe-router-topk a token would see 3 of 2 experts"},
-      {"--qk-layernorm --add-qkv-bias", "--add-qkv-bias beside --qk-layernorm is no model here: leave one of them out"},
       {"--multi-latent-attention --qk-layernorm",
        "--multi-latent-attention needs --num-experts: the model here that has it is DeepSeek-V3"},
       {latent + "--moe-layer-freq 2", "--moe-layer-freq 2: DeepSeek-V3's dense layers come before those of experts"},
@@ -226,13 +210,100 @@ TEST(MegatronModel, WhatNoModelHereHas) {
   for (const auto& [line, problem] : cases) EXPECT_EQ(read_line(llama + line).problems, Words{problem}) << line;
   const std::string gpt2 = "--train-iters 5 --num-layers 2 --hidden-size 64 --num-attention-heads 4 ";
   EXPECT_EQ(read_line(gpt2 + "--num-experts 4").problems,
-            Words{"--num-experts is not GPT-2's: describe a model in Llama's manner, too (--swiglu --normalization "
-                  "RMSNorm --position-embedding-type rope --disable-bias-linear)"});
-  std::string with_biases = llama;
+            Words{"--num-experts needs --disable-bias-linear: experts have no biases here"});
+  EXPECT_EQ(read_line(gpt2 + "--multi-latent-attention").problems,
+            Words{"--multi-latent-attention needs Llama's manner (--swiglu --normalization RMSNorm "
+                  "--position-embedding-type rope --disable-bias-linear): the model here that has it is DeepSeek-V3"});
+  EXPECT_EQ(
+      read_line(llama + "--num-experts 4 --moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.1").problems,
+      Words{"--moe-aux-loss-coeff beside --moe-router-load-balancing-type sinkhorn: Megatron takes no loss "
+            "there"});
+}
+
+// What no family of transformers has is built in Megatron's own manner, and a warning says because of which argument.
+TEST(MegatronModel, MegatronsOwnManner) {
+  const std::string gpt2 = "--train-iters 5 --num-layers 4 --hidden-size 64 --num-attention-heads 4 ";
+  const std::string rope = gpt2 + "--position-embedding-type rope ", experts = llama + "--num-experts 4 ";
+  std::string with_biases = llama, with_dropout = llama;
   with_biases.erase(with_biases.find("--disable-bias-linear "), 22);
-  EXPECT_EQ(read_line(with_biases + "--qk-layernorm").problems,
-            Words{"--qk-layernorm needs --disable-bias-linear: of the models here only a plain Llama has biases "
-                  "everywhere"});
+  with_dropout.erase(with_dropout.find("--hidden-dropout 0 "), 19);
+  struct Case {
+    std::string line, note;
+    std::vector<std::pair<const char*, const char*>> members;
+  };
+  const std::vector<Case> cases = {
+      {gpt2 + "--swiglu",
+       "--swiglu: without --position-embedding-type rope and --normalization RMSNorm",
+       {{"gated_linear_unit", "true"},
+        {"hidden_act", R"("silu")"},
+        {"intermediate_size", "128"},
+        {"add_bias_linear", "true"},
+        {"add_qkv_bias", "true"},
+        {"hidden_dropout", "0.1"},
+        {"position_embedding_type", R"("learned_absolute")"},
+        {"normalization", R"("LayerNorm")"}}},
+      {gpt2 + "--normalization RMSNorm",
+       "--normalization: without --position-embedding-type rope and --swiglu",
+       {{"normalization", R"("RMSNorm")"}, {"hidden_act", R"("gelu_new")"}, {"intermediate_size", "256"}}},
+      {gpt2 + "--squared-relu", "--squared-relu", {{"hidden_act", R"("relu2")"}}},
+      {gpt2 + "--apply-layernorm-1p --disable-bias-linear",
+       "--apply-layernorm-1p",
+       {{"layernorm_zero_centered_gamma", "true"}, {"hidden_act", R"("gelu")"}, {"add_qkv_bias", "false"}}},
+      {gpt2 + "--kv-channels 8", "--kv-channels: 8 beside 4 heads of 64", {{"head_dim", "8"}}},
+      {gpt2 + "--disable-bias-linear --norm-epsilon 1e-6",
+       "--norm-epsilon: 1e-06 without biases",
+       {{"norm_epsilon", "1e-06"}}},
+      {rope + "--rotary-percent 0.5", "--rotary-percent: 0.5", {{"partial_rotary_factor", "0.5"}}},
+      {rope + "--qk-layernorm", "--qk-layernorm: without --swiglu", {{"qk_layernorm", "true"}}},
+      {with_biases + "--qk-layernorm",
+       "--qk-layernorm: beside biases everywhere, which only a plain Llama has",
+       {{"add_bias_linear", "true"}, {"qk_layernorm", "true"}}},
+      {with_dropout,
+       "--num-layers: with hidden dropout in Llama's manner (Megatron's default is 0.1; --hidden-dropout 0 makes it "
+       "one "
+       "of Llama's family)",
+       {{"hidden_dropout", "0.1"}, {"gated_linear_unit", "true"}}},
+      {llama + "--qk-layernorm --add-qkv-bias",
+       "--add-qkv-bias: beside --qk-layernorm",
+       {{"add_qkv_bias", "true"}, {"add_bias_linear", "false"}}},
+      {gpt2 + "--disable-bias-linear --num-experts 4",
+       "--num-experts: without --swiglu",
+       {{"num_experts", "4"},
+        {"num_experts_per_tok", "2"},
+        {"gated_linear_unit", "false"},
+        {"router_scoring", R"("softmax_of_chosen")"}}},
+      {experts + "--moe-router-pre-softmax",
+       "--moe-router-pre-softmax: without --qk-layernorm",
+       {{"router_scoring", R"("softmax")"}, {"norm_topk_prob", "false"}}},
+      {experts + "--moe-router-score-function sigmoid --moe-router-enable-expert-bias",
+       "--moe-router-score-function: sigmoid without --multi-latent-attention",
+       {{"router_scoring", R"("sigmoid")"}, {"norm_topk_prob", "true"}, {"router_selection_bias", "true"}}},
+      {experts + "--moe-shared-expert-intermediate-size 24",
+       "--moe-shared-expert-intermediate-size: without --moe-shared-expert-gate",
+       {{"shared_expert_intermediate_size", "24"}, {"shared_expert_gate", "false"}}},
+      {experts + "--add-qkv-bias",
+       "--add-qkv-bias: beside experts without one that sees all tokens",
+       {{"add_qkv_bias", "true"}}},
+      {experts + "--moe-layer-freq 2",
+       "--moe-layer-freq: that leaves layers out, without --qk-layernorm",
+       {{"mlp_only_layers", "[1,3]"}}},
+      {experts + "--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-topk-scaling-factor 2.5",
+       "--moe-router-num-groups: without --multi-latent-attention",
+       {{"n_group", "2"}, {"topk_group", "1"}, {"routed_scaling_factor", "2.5"}}},
+      {experts + "--moe-router-load-balancing-type sinkhorn --moe-router-topk 1",
+       "--moe-router-load-balancing-type: sinkhorn",
+       {{"router_balancing", R"("sinkhorn")"}, {"router_scoring", R"("sigmoid")"}, {"norm_topk_prob", "false"}}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.line);
+    const Value config = model_of(c.line);
+    EXPECT_EQ(config.at("model_type").as_string(), "megatron_gpt");
+    for (const auto& [key, value] : c.members) EXPECT_EQ(dump_json(config.at(key), -1), value) << key;
+    EXPECT_EQ(read_line(c.line).notes,
+              Words{concat(c.note,
+                           ": no family of transformers is so: the model is built in Megatron's own manner "
+                           "(model_type megatron_gpt), which only Tessera reads")});
+  }
 }
 
 TEST(MegatronModel, UnevenStages) {

@@ -53,7 +53,7 @@ TEST(ValidateModel, Overrides) {
   EXPECT_EQ(problems_of("--config_name gpt3"),
             "config_name \"gpt3\" is neither a file nor a preset; presets: gpt2, gpt2-tiny, llama-tiny, qwen2-tiny, "
             "qwen3-tiny, mixtral-tiny, qwen2-moe-tiny, qwen3-moe-tiny, deepseek-v3-tiny, "
-            "starcoder2-tiny, opt-tiny");
+            "starcoder2-tiny, opt-tiny, megatron-gpt-tiny");
 }
 
 TEST(ValidateModel, WhatTensorParallelismCuts) {

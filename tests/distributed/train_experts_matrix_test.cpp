@@ -32,6 +32,14 @@ constexpr Family deepseek{"deepseek", R"({"model_type": "deepseek_v3", "architec
     "qk_rope_head_dim": 8, "v_head_dim": 16, "rope_interleave": true, "vocab_size": 257,
     "max_position_embeddings": 16, "tie_word_embeddings": false})"};
 
+/// Megatron-LM's: experts without gates, which take as many tokens as one another by Sinkhorn's method.
+constexpr Family megatron{"megatron", R"({"model_type": "megatron_gpt", "architectures": ["MegatronGptForCausalLM"],
+    "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 40, "num_experts": 8,
+    "num_experts_per_tok": 1, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 12,
+    "shared_expert_gate": true, "router_scoring": "sigmoid", "router_balancing": "sinkhorn", "mlp_only_layers": [1],
+    "add_bias_linear": false, "hidden_dropout": 0.0, "attention_dropout": 0.0, "vocab_size": 257,
+    "max_position_embeddings": 16})"};
+
 struct Cell {
   std::string name;
   int ranks, copies;
@@ -78,7 +86,7 @@ class ExpertMatrix : public TrainMesh, public ::testing::WithParamInterface<std:
 };
 
 INSTANTIATE_TEST_SUITE_P(Family, ExpertMatrix,
-                         ::testing::Combine(::testing::Values(mixtral, qwen3, deepseek), ::testing::Bool()),
+                         ::testing::Combine(::testing::Values(mixtral, qwen3, deepseek, megatron), ::testing::Bool()),
                          [](const auto& info) {
                            return concat(std::get<0>(info.param).name,
                                          std::get<1>(info.param) ? "_with_capacity" : "_dropless");
@@ -107,9 +115,13 @@ TEST_P(ExpertMatrix, ten_steps_on_every_grid_are_those_of_one_process) {
       {"folded_fsdp2", 8, 4, sharded + Words{"--ep_size", "4", "--tp_size", "2", "--etp_size", "1"}},
       {"folded_pp2", 8, 2, {"--ep_size", "4", "--tp_size", "2", "--etp_size", "1", "--pp_size", "2"}},
   };
-  // The six take turns; TESSERA_FULL=1 runs every cell.
+  // The families of transformers take turns, Megatron's has the cells that cut rows; TESSERA_FULL=1 runs every cell.
   const std::string name = family.name;
-  const std::size_t turn = 2 * (name == "mixtral" ? 0 : name == "qwen3" ? 1 : 2) + (limited ? 1 : 0);
+  const std::size_t turn = name == "megatron" ? (limited ? 2 : 5)
+                                              : 2 * (name == "mixtral" ? 0
+                                                     : name == "qwen3" ? 1
+                                                                       : 2) +
+                                                    (limited ? 1 : 0);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!whole_product() && i % 6 != turn) continue;
     const Cell& cell = cells[i];

@@ -45,6 +45,17 @@ const std::map<std::string, std::string>& configurations() {
                          "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 2,
                          "n_group": 2, "topk_group": 1, "moe_intermediate_size": 6, "n_shared_experts": 2,
                          "first_k_dense_replace": 1)"},
+      {"megatron_gpt", R"("model_type": "megatron_gpt", )" + sizes},
+      {"megatron_gpt rotated with gates", R"("model_type": "megatron_gpt", "position_embedding_type": "rope",
+                                             "normalization": "RMSNorm", "gated_linear_unit": true,
+                                             "hidden_act": "silu", "qk_layernorm": true, "add_bias_linear": false,
+                                             "add_qkv_bias": true, "tie_word_embeddings": false, )" +
+                                              sizes},
+      {"megatron_gpt experts without gates", R"("model_type": "megatron_gpt", "add_bias_linear": false,
+                                                "num_experts": 4, "moe_intermediate_size": 6,
+                                                "shared_expert_intermediate_size": 10, "shared_expert_gate": true,
+                                                "router_selection_bias": true, "mlp_only_layers": [1], )" +
+                                                 sizes},
       {"bert", R"("model_type": "bert", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "intermediate_size": 24, "vocab_size": 21, "max_position_embeddings": 8, "type_vocab_size": 3)"},
       {"bert classifier", R"("model_type": "bert", "architectures": ["BertForSequenceClassification"],

@@ -140,6 +140,38 @@ Value qwen_experts(const char* type, const char* architecture, std::vector<std::
   return decoder(type, architecture, others);
 }
 
+/// Megatron-LM's GPT, whose switches mix as one likes (models/decoders/megatron_gpt.h).
+Value megatron_gpt() {
+  return decoder("megatron_gpt", "MegatronGptForCausalLM",
+                 {{"add_bias_linear", Value::of(true)},
+                  {"add_qkv_bias", Value::of(true)},
+                  {"decoder_sparse_step", Value::of(1)},
+                  {"gated_linear_unit", Value::of(false)},
+                  {"hidden_act", Value::of("gelu")},
+                  {"hidden_dropout", Value::of(0.0)},
+                  {"intermediate_size", Value::of(1024)},
+                  {"layernorm_zero_centered_gamma", Value::of(false)},
+                  {"mlp_only_layers", Value()},
+                  {"moe_intermediate_size", Value()},
+                  {"n_group", Value::of(1)},
+                  {"norm_epsilon", Value::of(1e-5)},
+                  {"norm_topk_prob", Value::of(false)},
+                  {"normalization", Value::of("LayerNorm")},
+                  {"num_experts", Value()},
+                  {"num_experts_per_tok", Value::of(2)},
+                  {"partial_rotary_factor", Value::of(1.0)},
+                  {"position_embedding_type", Value::of("learned_absolute")},
+                  {"qk_layernorm", Value::of(false)},
+                  {"router_balancing", Value()},
+                  {"router_jitter_noise", Value::of(0.0)},
+                  {"router_scoring", Value::of("softmax_of_chosen")},
+                  {"router_selection_bias", Value::of(false)},
+                  {"routed_scaling_factor", Value::of(1.0)},
+                  {"shared_expert_gate", Value::of(false)},
+                  {"shared_expert_intermediate_size", Value()},
+                  {"topk_group", Value::of(1)}});
+}
+
 struct Preset {
   const char* name;
   Value (*make)();
@@ -183,6 +215,7 @@ const Preset presets[] = {
                        {"use_bias", Value::of(true)}});
      }},
     {"opt-tiny", opt},
+    {"megatron-gpt-tiny", megatron_gpt},
 };
 
 }  // namespace

@@ -157,8 +157,12 @@ class Reader {
     if (name == "distributed_timeout_minutes")
       if (const auto minutes = a_.real(name, 0)) a_.give(name, row.setting, format_real(*minutes * 60));
     if (name == "optimizer")
-      if (const auto word = a_.word(name, {"adam", "sgd"}))
-        a_.give(name, row.setting, *word == "adam" ? "adamw" : "sgd");
+      if (const auto word = a_.word(name, {"adam", "sgd", "muon", "dist_muon"})) {
+        if (*word == "adam" || *word == "sgd")
+          a_.give(name, row.setting, *word == "adam" ? "adamw" : "sgd");
+        else
+          a_.problem(name, concat(*word, " is not built: say adam"), {"optim"});
+      }
     if (name == "initial_loss_scale")
       if (const auto scale = a_.real(name, 1)) {
         const double power = std::log2(*scale);

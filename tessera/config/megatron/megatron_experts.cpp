@@ -98,31 +98,44 @@ class FamilyChoice {
  public:
   explicit FamilyChoice(MegatronArguments& arguments) : a_(arguments) {}
 
-  const char* choose() {
-    for (const char* name : {"num_experts", "multi_latent_attention", "qk_layernorm", "add_qkv_bias"})
-      if (a_.has(name) && !a_.has("disable_bias_linear"))
-        return wrong(name, "needs --disable-bias-linear: of the models here only a plain Llama has biases everywhere");
+  MegatronFamily choose() {
     if (a_.has("multi_latent_attention")) return latent();
+    for (const char* name : {"num_experts", "qk_layernorm", "add_qkv_bias"})
+      if (a_.has(name) && !a_.has("disable_bias_linear"))
+        return no_family(name, "beside biases everywhere, which only a plain Llama has");
     if (a_.has("num_experts")) return experts();
-    if (a_.has("qk_layernorm") && a_.has("add_qkv_bias"))
-      return wrong("add_qkv_bias", "beside --qk-layernorm is no model here: leave one of them out");
-    return a_.has("qk_layernorm") ? "qwen3-tiny" : a_.has("add_qkv_bias") ? "qwen2-tiny" : "llama-tiny";
+    if (a_.has("qk_layernorm") && a_.has("add_qkv_bias")) return no_family("add_qkv_bias", "beside --qk-layernorm");
+    return {a_.has("qk_layernorm") ? "qwen3-tiny" : a_.has("add_qkv_bias") ? "qwen2-tiny" : "llama-tiny"};
   }
 
  private:
-  const char* wrong(const char* name, const std::string& what) {
-    a_.problem(name, what, {"config_overrides", "config_name"});
-    return nullptr;
-  }
+  static MegatronFamily no_family(const char* name, const std::string& why) { return {nullptr, name, why}; }
   bool sigmoid() {
     return a_.word("moe_router_score_function", {"softmax", "sigmoid"}).value_or("softmax") == "sigmoid";
   }
 
-  const char* latent() {
+  /// What cannot be read is complained of later, by whoever needs it.
+  bool has_dense_layers() {
+    const auto layers = a_.whole("num_layers", 1);
+    const auto pattern = a_.text("moe_layer_freq");
+    if (!layers || !pattern) return false;
+    try {
+      const std::vector<bool> sparse = LayerPattern::read(*pattern, *layers);
+      return std::find(sparse.begin(), sparse.end(), false) != sparse.end();
+    } catch (const InputError&) {
+      return false;
+    }
+  }
+
+  MegatronFamily latent() {
     constexpr const char* name = "multi_latent_attention";
+    const auto wrong = [](const char* argument, const std::string& what) {
+      return MegatronFamily{nullptr, argument, what, /*built=*/false};
+    };
     const auto needs = [&](const char* what) {
       return wrong(name, concat("needs ", what, ": the model here that has it is DeepSeek-V3"));
     };
+    if (!a_.has("disable_bias_linear")) return needs("--disable-bias-linear");
     if (!a_.has("num_experts")) return needs("--num-experts");
     if (!a_.has("qk_layernorm")) return needs("--qk-layernorm");
     if (a_.has("add_qkv_bias")) return wrong("add_qkv_bias", "beside --multi-latent-attention is no model here");
@@ -130,37 +143,57 @@ class FamilyChoice {
     if (!a_.has("moe_shared_expert_intermediate_size")) return needs("--moe-shared-expert-intermediate-size");
     if (a_.has("moe_shared_expert_gate"))
       return wrong("moe_shared_expert_gate", "beside --multi-latent-attention is no model here: leave it out");
-    return "deepseek-v3-tiny";
+    if (megatron_sinkhorn(a_))
+      return wrong("moe_router_load_balancing_type", "sinkhorn beside --multi-latent-attention is no model here");
+    return {"deepseek-v3-tiny"};
   }
 
-  const char* experts() {
-    if (sigmoid())
-      return wrong("moe_router_score_function",
-                   "sigmoid needs --multi-latent-attention: of the models here DeepSeek-V3's routers have it");
+  MegatronFamily experts() {
+    if (megatron_sinkhorn(a_)) return no_family("moe_router_load_balancing_type", "sinkhorn");
+    if (sigmoid()) return no_family("moe_router_score_function", "sigmoid without --multi-latent-attention");
+    for (const char* name : {"moe_router_num_groups", "moe_router_group_topk", "moe_router_topk_scaling_factor",
+                             "moe_router_enable_expert_bias"})
+      if (a_.has(name)) return no_family(name, "without --multi-latent-attention");
+    const auto jitter = a_.real("moe_input_jitter_eps", 0);
+    const bool jitters = jitter && *jitter > 0;
     constexpr const char* shared = "moe_shared_expert_intermediate_size";
     if (a_.has(shared)) {
-      if (!a_.has("moe_shared_expert_gate"))
-        return wrong(shared,
-                     "needs --moe-shared-expert-gate, as in Qwen2-MoE, or DeepSeek-V3's "
-                     "--multi-latent-attention");
-      if (a_.has("qk_layernorm"))
-        return wrong("qk_layernorm",
-                     "beside --moe-shared-expert-intermediate-size is no model here: leave one of them out");
-      return "qwen2-moe-tiny";
+      if (!a_.has("moe_shared_expert_gate")) return no_family(shared, "without --moe-shared-expert-gate");
+      if (a_.has("qk_layernorm")) return no_family("qk_layernorm", "beside --moe-shared-expert-intermediate-size");
+      if (jitters) return no_family("moe_input_jitter_eps", "beside --moe-shared-expert-intermediate-size");
+      return {"qwen2-moe-tiny"};
     }
-    if (a_.has("add_qkv_bias"))
-      return wrong("add_qkv_bias",
-                   "beside --num-experts needs an expert for all tokens, as in Qwen2-MoE "
-                   "(--moe-shared-expert-intermediate-size, --moe-shared-expert-gate)");
-    if (a_.has("qk_layernorm")) return "qwen3-moe-tiny";
-    if (a_.has("moe_router_pre_softmax"))
-      return wrong("moe_router_pre_softmax",
-                   "needs --qk-layernorm (Qwen3-MoE): Mixtral's routers weigh the chosen experts only");
-    return "mixtral-tiny";
+    if (a_.has("add_qkv_bias")) return no_family("add_qkv_bias", "beside experts without one that sees all tokens");
+    if (a_.has("qk_layernorm")) {
+      if (jitters) return no_family("moe_input_jitter_eps", "beside --qk-layernorm");
+      return {"qwen3-moe-tiny"};
+    }
+    if (a_.has("moe_router_pre_softmax")) return no_family("moe_router_pre_softmax", "without --qk-layernorm");
+    if (has_dense_layers()) return no_family("moe_layer_freq", "that leaves layers out, without --qk-layernorm");
+    return {"mixtral-tiny"};
   }
 
   MegatronArguments& a_;
 };
+
+/// Which of `layers` layers have experts, by --moe-layer-freq; all of them after a complaint.
+std::vector<bool> read_sparse_layers(MegatronArguments& a, std::int64_t layers) {
+  const auto text = a.text("moe_layer_freq");
+  try {
+    if (text) return LayerPattern::read(*text, layers);
+  } catch (const InputError& error) {
+    a.problem("moe_layer_freq", concat(*text, ": ", error.what()), {"config_overrides"});
+  }
+  return std::vector<bool>(static_cast<std::size_t>(layers), true);
+}
+
+/// "[0,2]"; nothing where all layers have experts.
+std::string dense_layers(const std::vector<bool>& sparse) {
+  std::vector<std::string> dense;
+  for (std::size_t i = 0; i < sparse.size(); ++i)
+    if (!sparse[i]) dense.push_back(concat(i));
+  return dense.empty() ? std::string() : concat("[", join(dense), "]");
+}
 
 class FamilyMembers {
  public:
@@ -235,43 +268,27 @@ class FamilyMembers {
   }
 
   void which_layers(std::int64_t layers) {
-    std::vector<bool> sparse(static_cast<std::size_t>(layers), true);
-    const auto text = a_.text("moe_layer_freq");
-    try {
-      if (text) sparse = LayerPattern::read(*text, layers);
-    } catch (const InputError& error) {
-      return problem("moe_layer_freq", concat(*text, ": ", error.what()));
-    }
+    const std::vector<bool> sparse = read_sparse_layers(a_, layers);
     const auto first = std::find(sparse.begin(), sparse.end(), true);
     if (latent_) {
       if (std::find(first, sparse.end(), false) != sparse.end())
-        return problem("moe_layer_freq", concat(*text, ": DeepSeek-V3's dense layers come before those of experts"));
+        return problem("moe_layer_freq",
+                       concat(*a_.text("moe_layer_freq"), ": DeepSeek-V3's dense layers come before those of experts"));
       return set("first_k_dense_replace", first - sparse.begin());
     }
-    std::vector<std::string> dense;
-    for (std::size_t i = 0; i < sparse.size(); ++i)
-      if (!sparse[i]) dense.push_back(concat(i));
-    if (dense.empty()) return;
-    if (mixtral_) return problem("moe_layer_freq", concat(*text, ": all of Mixtral's layers have experts"));
-    set("mlp_only_layers", concat("[", join(dense), "]"));
+    if (const std::string dense = dense_layers(sparse); !dense.empty()) set("mlp_only_layers", dense);
   }
 
   void router(std::int64_t top_k) {
-    const auto jitter = a_.real("moe_input_jitter_eps", 0);
-    if (jitter && *jitter > 0) {
+    if (const auto jitter = a_.real("moe_input_jitter_eps", 0); jitter && *jitter > 0) {
       if (mixtral_)
         set("router_jitter_noise", format_real(*jitter));
       else
-        problem("moe_input_jitter_eps", "is Mixtral's: leave it out");
+        problem("moe_input_jitter_eps", "beside --multi-latent-attention is no model here: leave it out");
     }
+    if (!latent_) return;
     const auto groups = a_.whole("moe_router_num_groups", 1), best = a_.whole("moe_router_group_topk", 1);
     const auto factor = a_.real("moe_router_topk_scaling_factor", 0);
-    if (!latent_) {
-      for (const char* name : {"moe_router_num_groups", "moe_router_group_topk", "moe_router_topk_scaling_factor",
-                               "moe_router_enable_expert_bias"})
-        if (a_.has(name)) problem(name, "is DeepSeek-V3's (--multi-latent-attention): leave it out");
-      return;
-    }
     set("routed_scaling_factor", format_real(factor.value_or(1)));
     set("n_group", groups.value_or(1));
     set("topk_group", best.value_or(1));
@@ -307,7 +324,48 @@ void note_without(MegatronArguments& a, const char* asks, std::span<const char* 
 
 }  // namespace
 
-const char* megatron_llama_family(MegatronArguments& arguments) { return FamilyChoice(arguments).choose(); }
+bool megatron_sinkhorn(MegatronArguments& a) {
+  return a.has("num_experts") &&
+         a.word("moe_router_load_balancing_type",
+                {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"}) == "sinkhorn";
+}
+
+MegatronFamily megatron_llama_family(MegatronArguments& arguments) { return FamilyChoice(arguments).choose(); }
+
+void translate_megatron_gpt_experts(MegatronArguments& a, MegatronMembers& members) {
+  const auto set = [&](const char* key, const auto& value) { set_member(members, key, concat(value)); };
+  const auto experts = a.whole("num_experts", 1), layers = a.whole("num_layers", 1);
+  if (!experts || !layers) return;
+  const std::int64_t top_k = a.whole("moe_router_topk", 1).value_or(2);
+  if (top_k > *experts)
+    return a.problem(a.has("moe_router_topk") ? "moe_router_topk" : "num_experts",
+                     concat("a token would see ", top_k, " of ", *experts, *experts == 1 ? " expert" : " experts"),
+                     {"config_overrides"});
+  set("num_experts", *experts);
+  set("num_experts_per_tok", top_k);
+  if (const auto width = a.whole("moe_ffn_hidden_size", 1)) set("moe_intermediate_size", *width);
+  if (const auto width = a.whole("moe_shared_expert_intermediate_size", 1)) {
+    set("shared_expert_intermediate_size", *width);
+    set("shared_expert_gate", a.has("moe_shared_expert_gate") ? "true" : "false");
+  }
+  if (const std::string dense = dense_layers(read_sparse_layers(a, *layers)); !dense.empty())
+    set("mlp_only_layers", dense);
+  const bool sinkhorn = megatron_sinkhorn(a);
+  const bool sigmoid = a.word("moe_router_score_function", {"softmax", "sigmoid"}) == "sigmoid";
+  if (sinkhorn) set("router_balancing", "sinkhorn");
+  set("router_scoring", sinkhorn                          ? (top_k == 1 ? "sigmoid" : "softmax")
+                        : sigmoid                         ? "sigmoid"
+                        : a.has("moe_router_pre_softmax") ? "softmax"
+                                                          : "softmax_of_chosen");
+  set("norm_topk_prob", sigmoid && !sinkhorn && top_k > 1 ? "true" : "false");
+  if (const auto jitter = a.real("moe_input_jitter_eps", 0)) set("router_jitter_noise", format_real(*jitter));
+  if (sinkhorn) return;
+  set("router_selection_bias", a.has("moe_router_enable_expert_bias") ? "true" : "false");
+  if (const auto factor = a.real("moe_router_topk_scaling_factor", 0))
+    set("routed_scaling_factor", format_real(*factor));
+  if (const auto groups = a.whole("moe_router_num_groups", 1)) set("n_group", *groups);
+  if (const auto best = a.whole("moe_router_group_topk", 1)) set("topk_group", *best);
+}
 
 void translate_megatron_family(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members) {
   FamilyMembers family(arguments, preset, members);
@@ -321,9 +379,14 @@ void translate_megatron_balance(MegatronArguments& a, bool model_given) {
   const std::string experts = "it belongs to mixtures of experts, which --num-experts asks for";
   note_without(a, "num_experts", of_experts, model_given ? told : experts);
   if (!a.has("num_experts") && !model_given) return note_without(a, "num_experts", of_balance, experts);
-  const auto type = a.word("moe_router_load_balancing_type", {"aux_loss", "seq_aux_loss", "global_aux_loss", "none"});
+  const auto type =
+      a.word("moe_router_load_balancing_type", {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"});
   const auto coefficient = a.real("moe_aux_loss_coeff", 0);
-  if (type == "none") {
+  if (type == "sinkhorn") {
+    if (model_given) a.note("moe_router_load_balancing_type", "has no effect: the model's config.json says it");
+    if (coefficient && *coefficient > 0)
+      a.problem("moe_aux_loss_coeff", "beside --moe-router-load-balancing-type sinkhorn: Megatron takes no loss there");
+  } else if (type == "none") {
     a.give("moe_router_load_balancing_type", "router_aux_loss_coef", "0");
   } else if (coefficient) {
     a.give("moe_aux_loss_coeff", "router_aux_loss_coef", format_real(*coefficient));

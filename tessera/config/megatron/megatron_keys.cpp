@@ -106,12 +106,15 @@ constexpr std::array rows{
     standing("use_rotary_position_embeddings", "config_overrides", "Llama or StarCoder2"),
     standing("no_position_embedding", "", "with rope, which needs none; else refused"),
     elsewhere("rotary_base", "config_overrides", shape),
-    only("rotary_percent", "1; partly rotated heads are not built"),
+    elsewhere("rotary_percent", "config_overrides", "of rope; other than 1: megatron_gpt"),
     elsewhere("normalization", "config_overrides", "LayerNorm: GPT-2, with rope StarCoder2; RMSNorm: Llama"),
     elsewhere("norm_epsilon", "config_overrides", shape),
     elsewhere("layernorm_epsilon", "config_overrides", shape),
     standing("swiglu", "config_overrides", "Llama"),
-    not_built("squared_relu", "no model here has it; leave it out"),
+    standing("no_bias_gelu_fusion", "config_overrides",
+             "the exact GELU, as disable_bias_linear does; else that by tanh"),
+    standing("squared_relu", "config_overrides", "megatron_gpt"),
+    standing("apply_layernorm_1p", "config_overrides", "megatron_gpt"),
     standing("disable_bias_linear", "config_overrides",
              "without it a Llama's and StarCoder2's layers have biases; GPT-2 becomes OPT"),
     standing("add_qkv_bias", "config_overrides", "Qwen2, with moe_shared_expert_gate Qwen2-MoE"),
@@ -145,7 +148,8 @@ constexpr std::array rows{
     elsewhere("moe_shared_expert_intermediate_size", "config_overrides", experts),
     standing("moe_shared_expert_gate", "config_overrides", "Qwen2-MoE's"),
     elsewhere("moe_router_load_balancing_type", "router_aux_loss_form",
-              "aux_loss: micro_batch; seq_aux_loss: sequence; global_aux_loss: global_batch; none: no loss"),
+              "aux_loss: micro_batch; seq_aux_loss: sequence; global_aux_loss: global_batch; none: no loss; sinkhorn: "
+              "megatron_gpt"),
     elsewhere("moe_aux_loss_coeff", "router_aux_loss_coef"),
     elsewhere("moe_z_loss_coeff", "router_z_loss_coef"),
     standing("moe_router_enable_expert_bias", "router_bias_update_rate", "DeepSeek-V3's; 0.001 unless it is given"),
@@ -274,7 +278,7 @@ constexpr Family families[] = {
      "record_shapes"},
     {ignored, fastest,
      "use_mcore_models use_legacy_models transformer_impl use_flash_attn attention_backend "
-     "no_gradient_accumulation_fusion no_masked_softmax_fusion no_bias_gelu_fusion no_bias_swiglu_fusion "
+     "no_gradient_accumulation_fusion no_masked_softmax_fusion no_bias_swiglu_fusion "
      "no_bias_dropout_fusion no_rope_fusion cuda_graph_* enable_cuda_graph external_cuda_graph optimizer_cuda_graph "
      "cross_entropy_* no_persist_layer_norm "
      "apply_query_key_layer_scaling batch_invariant_mode disable_bf16_reduced_precision_matmul disable_jit_fuser "
@@ -345,7 +349,7 @@ constexpr Family families[] = {
     {ignored, "all of the validation data is evaluated", "full_validation validation_set_names"},
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
     {refused, "no model here has it; leave it out, or give the config.json of a model that is known with --config_name",
-     "apply_layernorm_1p apply_residual_connection_post_layernorm attention_output_gate activation_func_clamp_value "
+     "apply_residual_connection_post_layernorm attention_output_gate activation_func_clamp_value "
      "experimental_attention_variant dsa_* glu_linear_offset heterogeneous_* linear_* mla_* qk_clip* qk_l2_norm "
      "cache_mla_latents mtp_* "
      "mrope_section no_rope_freq openai_gelu quick_geglu relative_* "
@@ -363,7 +367,7 @@ constexpr Family families[] = {
      "prompts prompt_file* num_tokens_to_generate incoming_requests_* return_log_probs temperature top_k top_p "
      "top_n_logprobs stop_words output_path output_every_n_results termination_id use_coordinator"},
     {refused, "reinforcement learning and distillation are not built; leave it out",
-     "rl_* grpo_* langrl_* perform_rl_step refit_method logits_*"},
+     "rl_* grpo_* langrl_* perform_rl_step refit_method logits_* export_kd_* export_te_mcore_model"},
     {refused, "documents are not rewritten; leave it out", "fim_*"},
     {refused, "examples in a .jsonl file given as --data-path are fine-tuned on", "sft*"},
     {refused, "all parameters have one learning rate and one decay for the whole run; leave it out",

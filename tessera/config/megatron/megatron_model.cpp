@@ -2,11 +2,21 @@
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <tessera/base/text.h>
+#include <tessera/base/value.h>
 
 #include <algorithm>
 
 namespace tessera::config {
 namespace {
+
+/// A word of a pair as JSON has it.
+std::string as_json(const std::string& value) {
+  try {
+    return dump_json(parse_json(value, "value"), -1);
+  } catch (const InputError&) {
+    return dump_json(Value::of(value), -1);
+  }
+}
 
 /// What --config_overrides takes: pairs, or where a value is no word or number, JSON.
 std::string as_text(const MegatronMembers& members) {
@@ -15,7 +25,7 @@ std::string as_text(const MegatronMembers& members) {
   });
   std::vector<std::string> pairs;
   for (const auto& [key, value] : members)
-    pairs.push_back(json ? concat("\"", key, "\": ", value) : concat(key, "=", value));
+    pairs.push_back(json ? concat("\"", key, "\": ", as_json(value)) : concat(key, "=", value));
   return json ? concat("{", join(pairs), "}") : join(pairs, ",");
 }
 
@@ -25,7 +35,11 @@ class Model {
 
   void translate(bool config_name_given, bool overrides_given) {
     const char* first = first_given();
-    if (first == nullptr) return;
+    if (first == nullptr) {
+      for (const char* name : {"no_bias_gelu_fusion", "rotary_percent"})
+        if (a_.has(name)) a_.note(name, "has no effect: the model's config.json says it");
+      return;
+    }
     if (config_name_given || overrides_given)
       return a_.problem(first,
                         concat("describes the model, which ",
@@ -37,20 +51,35 @@ class Model {
         return a_.problem(first, concat("describes a model that has no --", dashed(name), ": add it"),
                           {"config_overrides", "config_name"});
     kind_ = kind();
-    if (!consistent()) return;
-    const char* preset = kind_ == Kind::llama        ? megatron_llama_family(a_)
-                         : kind_ == Kind::starcoder2 ? "starcoder2-tiny"
-                         : kind_ == Kind::opt        ? "opt-tiny"
-                                                     : "gpt2";
-    if (preset == nullptr) return;
-    a_.give(first, "config_name", preset);  // every member that counts is overridden
-    if (kind_ == Kind::llama) {
-      llama();
-      translate_megatron_family(a_, preset, members_);
-    } else if (kind_ == Kind::starcoder2) {
-      starcoder2();
-    } else {
-      kind_ == Kind::opt ? opt() : gpt2();
+    const MegatronFamily family = family_of(kind_);
+    if (family.preset == nullptr && !family.built)
+      return a_.problem(family.argument, family.why, {"config_overrides", "config_name"});
+    if (family.preset == nullptr) {
+      kind_ = Kind::megatron;
+      a_.note(family.argument, concat(family.why, family.why.empty() ? "" : ": ",
+                                      "no family of transformers is so: the model is built in Megatron's own manner "
+                                      "(model_type megatron_gpt), which only Tessera reads"));
+    }
+    // every member that counts is overridden
+    const char* const preset = family.preset == nullptr ? "megatron-gpt-tiny" : family.preset;
+    a_.give(first, "config_name", preset);
+    switch (kind_) {
+      case Kind::gpt2:
+        gpt2();
+        break;
+      case Kind::opt:
+        opt();
+        break;
+      case Kind::starcoder2:
+        starcoder2();
+        break;
+      case Kind::llama:
+        llama();
+        translate_megatron_family(a_, preset, members_);
+        break;
+      case Kind::megatron:
+        megatron();
+        break;
     }
     a_.give(first, "config_overrides", as_text(members_));
   }
@@ -72,6 +101,8 @@ class Model {
                                           "norm_epsilon",
                                           "layernorm_epsilon",
                                           "swiglu",
+                                          "squared_relu",
+                                          "apply_layernorm_1p",
                                           "disable_bias_linear",
                                           "add_qkv_bias",
                                           "qk_layernorm",
@@ -97,7 +128,8 @@ class Model {
     gpt2,
     opt,         ///< GPT-2 without biases
     starcoder2,  ///< GPT-2 with rotary positions, grouped queries too
-    llama
+    llama,
+    megatron  ///< models/decoders/megatron_gpt.h: any other mixture
   };
 
   Kind kind() {
@@ -109,41 +141,73 @@ class Model {
     return a_.has("disable_bias_linear") ? Kind::opt : Kind::gpt2;
   }
 
-  /// Other mixtures of GPT-2 and Llama are no model here.
-  bool consistent() {
-    if (kind_ != Kind::llama) return has_all();
+  static MegatronFamily no_family(const char* argument, const std::string& why) { return {nullptr, argument, why}; }
+
+  MegatronFamily family_of(Kind kind) {
+    if (a_.has("squared_relu") && a_.has("swiglu"))
+      return {nullptr, "squared_relu", "contradicts --swiglu: keep one of them", /*built=*/false};
+    if (a_.has("num_experts") && !a_.has("disable_bias_linear"))
+      return {nullptr, "num_experts", "needs --disable-bias-linear: experts have no biases here", /*built=*/false};
+    for (const char* name : {"squared_relu", "apply_layernorm_1p"})
+      if (a_.has(name)) return a_.has("multi_latent_attention") ? latent_needs_llama() : no_family(name, "");
+    if (const double part = rotary_part(); part <= 0 || part > 1)
+      return {nullptr, "rotary_percent", concat(format_real(part), ": it lies above 0, up to 1"), /*built=*/false};
+    if (position_ == "rope" && rotary_part() != 1) return no_family("rotary_percent", format_real(rotary_part()));
+    return kind == Kind::llama ? in_llamas_manner() : in_gpt2s_manner(kind);
+  }
+  static MegatronFamily latent_needs_llama() {
+    return {nullptr, "multi_latent_attention",
+            "needs Llama's manner (--swiglu --normalization RMSNorm --position-embedding-type rope "
+            "--disable-bias-linear): the model here that has it is DeepSeek-V3",
+            /*built=*/false};
+  }
+
+  MegatronFamily in_llamas_manner() {
+    const bool latent = a_.has("multi_latent_attention");
     std::vector<std::string> missing;
     if (position_ != "rope") missing.push_back("--position-embedding-type rope");
     if (norm_ != "rmsnorm") missing.push_back("--normalization RMSNorm");
     if (!a_.has("swiglu")) missing.push_back("--swiglu");
-    if (missing.empty()) return true;
-    const char* sign = position_ == "rope"  ? (a_.has("position_embedding_type") ? "position_embedding_type"
-                                                                                 : "use_rotary_position_embeddings")
-                       : norm_ == "rmsnorm" ? "normalization"
-                       : a_.has("swiglu")   ? "swiglu"
-                                            : "num_query_groups";
-    a_.problem(sign,
-               concat("is Llama's, but ", join(missing), missing.size() == 1 ? " is" : " are",
-                      " missing: the models here are GPT-2's (learned positions, LayerNorm, GELU), StarCoder2's (rope, "
-                      "LayerNorm, GELU) "
-                      "and Llama's"),
-               {"config_overrides", "config_name"});
-    return false;
+    if (!missing.empty()) {
+      if (latent) return latent_needs_llama();
+      const char* sign = position_ == "rope"  ? (a_.has("position_embedding_type") ? "position_embedding_type"
+                                                                                   : "use_rotary_position_embeddings")
+                         : norm_ == "rmsnorm" ? "normalization"
+                         : a_.has("swiglu")   ? "swiglu"
+                                              : "num_query_groups";
+      return no_family(sign, concat("without ", join(missing, " and ")));
+    }
+    if (a_.real("hidden_dropout", 0).value_or(0.1) != 0) {
+      if (latent)
+        return {nullptr, a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
+                "describes a DeepSeek-V3 with hidden dropout (Megatron's default is 0.1), which it does not have: give "
+                "--hidden-dropout 0",
+                /*built=*/false};
+      return no_family(a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
+                       "with hidden dropout in Llama's manner (Megatron's default is 0.1; --hidden-dropout 0 makes it "
+                       "one of Llama's family)");
+    }
+    return megatron_llama_family(a_);
   }
 
-  bool has_all() {
-    const char* owner = kind_ == Kind::gpt2 ? "GPT-2's" : kind_ == Kind::opt ? "OPT's" : "StarCoder2's";
-    for (const char* name : {"num_experts", "multi_latent_attention", "qk_layernorm", "add_qkv_bias"})
-      if (a_.has(name)) {
-        a_.problem(name,
-                   concat("is not ", owner,
-                          ": describe a model in Llama's manner, too (--swiglu --normalization RMSNorm "
-                          "--position-embedding-type rope --disable-bias-linear)"),
-                   {"config_overrides", "config_name"});
-        return false;
-      }
-    return true;
+  MegatronFamily in_gpt2s_manner(Kind kind) {
+    if (a_.has("multi_latent_attention")) return latent_needs_llama();
+    for (const char* name : {"num_experts", "qk_layernorm"})
+      if (a_.has(name)) return no_family(name, "without --swiglu");
+    if (a_.has("add_qkv_bias") && a_.has("disable_bias_linear")) return no_family("add_qkv_bias", "without --swiglu");
+    if (kind == Kind::starcoder2) return {"starcoder2-tiny"};
+    const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1),
+               channels = a_.whole("kv_channels", 1);
+    if (channels && hidden && heads && *channels * *heads != *hidden)
+      return no_family("kv_channels", concat(*channels, " beside ", *heads, " heads of ", *hidden));
+    if (kind == Kind::gpt2) return {"gpt2"};
+    const char* const epsilon = epsilon_argument();
+    const auto given = a_.real(epsilon, 0);
+    if (given && *given != 1e-5) return no_family(epsilon, concat(format_real(*given), " without biases"));
+    return {"opt-tiny"};
   }
+
+  double rotary_part() { return a_.real("rotary_percent", 0).value_or(1); }
 
   template <class T>
   void set(const char* key, const T& value) {
@@ -177,15 +241,9 @@ class Model {
 
   const char* epsilon_argument() const { return a_.has("norm_epsilon") ? "norm_epsilon" : "layernorm_epsilon"; }
 
-  /// Heads have no size of their own.
-  void check_channels(const char* owner) {
-    const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1),
-               channels = a_.whole("kv_channels", 1);
-    if (channels && hidden && heads && *channels * *heads != *hidden)
-      a_.problem("kv_channels",
-                 concat(*channels, ": ", owner, " heads have hidden-size / num-attention-heads = ", *hidden / *heads,
-                        " channels"),
-                 {"config_overrides"});
+  /// Megatron's fused GELU is that by tanh, and there only where biases are added with it.
+  const char* gelu(const char* by_tanh) const {
+    return a_.has("disable_bias_linear") || a_.has("no_bias_gelu_fusion") ? "gelu" : by_tanh;
   }
 
   std::string dropout(const char* name) { return format_real(a_.real(name, 0).value_or(0.1)); }
@@ -194,6 +252,12 @@ class Model {
   void default_inner(const char* key) {
     const auto hidden = a_.whole("hidden_size", 1);
     if (!a_.has("ffn_hidden_size") && hidden) set(key, *hidden * 4);
+  }
+
+  /// Megatron's rule for --swiglu.
+  void default_gated_inner() {
+    const auto hidden = a_.whole("hidden_size", 1);
+    if (!a_.has("ffn_hidden_size") && hidden) set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);
   }
 
   void grouped_queries() {
@@ -211,6 +275,7 @@ class Model {
            "norm_epsilon");
     default_inner("intermediate_size");
     grouped_queries();
+    set("hidden_act", gelu("gelu_pytorch_tanh"));
     set("use_bias", a_.has("disable_bias_linear") ? "false" : "true");
     set("attention_dropout", dropout("attention_dropout"));
     set("residual_dropout", dropout("hidden_dropout"));
@@ -221,11 +286,7 @@ class Model {
     common("num_hidden_layers", "hidden_size", "num_attention_heads", "ffn_dim", "max_position_embeddings", "",
            "init_std");
     default_inner("ffn_dim");
-    check_channels("OPT's");
-    const char* const epsilon = epsilon_argument();
-    if (const auto given = a_.real(epsilon, 0); given && *given != 1e-5)
-      a_.problem(epsilon, concat(format_real(*given), " is not OPT's, whose norms have 1e-5"), {"config_overrides"});
-    set("activation_function", "gelu_new");
+    set("activation_function", gelu("gelu_new"));
     set("enable_bias", "false");
     set("attention_dropout", dropout("attention_dropout"));
     set("dropout", dropout("hidden_dropout"));
@@ -234,7 +295,7 @@ class Model {
 
   void gpt2() {
     common("n_layer", "n_embd", "n_head", "n_inner", "n_positions", "layer_norm_epsilon");
-    check_channels("GPT-2's");
+    set("activation_function", gelu("gelu_new"));
     real("attention_dropout", "attn_pdrop");
     real("hidden_dropout", "resid_pdrop");
     real("hidden_dropout", "embd_pdrop");
@@ -243,19 +304,32 @@ class Model {
   void llama() {
     common("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
            "rms_norm_eps");
-    const auto hidden = a_.whole("hidden_size", 1);
-    if (!a_.has("ffn_hidden_size") && hidden)
-      set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);  // Megatron's rule for --swiglu
+    default_gated_inner();
     if (!a_.has("norm_epsilon") && !a_.has("layernorm_epsilon")) set("rms_norm_eps", "1e-05");
     if (!a_.has("disable_bias_linear"))  // then it is a plain Llama
       for (const char* bias : {"attention_bias", "mlp_bias"}) set(bias, "true");
     grouped_queries();
     set("attention_dropout", dropout("attention_dropout"));
-    if (a_.real("hidden_dropout", 0).value_or(0.1) != 0)
-      a_.problem(a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
-                 "describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas "
-                 "do not have: give --hidden-dropout 0",
-                 {"config_overrides"});
+  }
+
+  void megatron() {
+    common("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+           "norm_epsilon");
+    const bool gated = a_.has("swiglu"), biases = !a_.has("disable_bias_linear");
+    gated ? default_gated_inner() : default_inner("intermediate_size");
+    grouped_queries();
+    set("position_embedding_type", position_);
+    if (position_ == "rope") set("partial_rotary_factor", format_real(rotary_part()));
+    set("normalization", norm_ == "rmsnorm" ? "RMSNorm" : "LayerNorm");
+    set("layernorm_zero_centered_gamma", a_.has("apply_layernorm_1p") ? "true" : "false");
+    set("hidden_act", gated ? "silu" : a_.has("squared_relu") ? "relu2" : gelu("gelu_new"));
+    set("gated_linear_unit", gated ? "true" : "false");
+    set("add_bias_linear", biases ? "true" : "false");
+    set("add_qkv_bias", biases || a_.has("add_qkv_bias") ? "true" : "false");
+    set("qk_layernorm", a_.has("qk_layernorm") ? "true" : "false");
+    set("attention_dropout", dropout("attention_dropout"));
+    set("hidden_dropout", dropout("hidden_dropout"));
+    if (a_.has("num_experts")) translate_megatron_gpt_experts(a_, members_);
   }
 
   MegatronArguments& a_;

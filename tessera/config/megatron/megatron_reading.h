@@ -83,11 +83,21 @@ void translate_megatron_load(MegatronArguments& arguments);
 using MegatronMembers = std::vector<std::pair<std::string, std::string>>;
 void set_member(MegatronMembers& members, const std::string& key, const std::string& value);
 
-/// The preset (config/core/model_presets.h) of the family in Llama's manner that has what the arguments ask for:
-/// experts, latent attention, norms or biases of queries and keys. nullptr after a complaint.
-const char* megatron_llama_family(MegatronArguments& arguments);
+/// The family of transformers that has what the arguments ask for.
+struct MegatronFamily {
+  const char* preset = nullptr;    ///< config/core/model_presets.h; nullptr: there is none
+  const char* argument = nullptr;  ///< then: because of this one,
+  std::string why = {};            ///< for this reason (what follows the argument)
+  bool built = true;               ///< the model can be built in Megatron's own manner (models/decoders/megatron_gpt.h)
+};
+/// Whether experts are chosen by Sinkhorn's method (nn/moe/sinkhorn.h).
+bool megatron_sinkhorn(MegatronArguments& arguments);
+/// The family among those in Llama's manner: experts, latent attention, norms or biases of queries and keys.
+MegatronFamily megatron_llama_family(MegatronArguments& arguments);
 /// Sets what that family has beyond Llama's members.
 void translate_megatron_family(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members);
+/// Sets the experts of a megatron_gpt.
+void translate_megatron_gpt_experts(MegatronArguments& arguments, MegatronMembers& members);
 /// How the load of experts is kept even: settings, also of a model whose shape others say (`model_given`).
 void translate_megatron_balance(MegatronArguments& arguments, bool model_given);
 

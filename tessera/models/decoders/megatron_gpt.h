@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// The GPT that Megatron-LM puts together from switches (megatron/training/arguments.py), for mixtures that no family
+/// of transformers has: experts without gates, RMS norms beside learned positions, gated MLPs with dropout of hidden
+/// states. A config.json of model_type "megatron_gpt" is Tessera's own: transformers cannot read it.
+
+#include <tessera/models/llama_config.h>
+
+namespace tessera::models {
+
+/// Members, beside those that read_sizes() reads (where they are not said the defaults are Megatron's):
+///   position_embedding_type   "learned_absolute", or "rope" with rope_theta, rope_scaling, partial_rotary_factor
+///   normalization             "LayerNorm" or "RMSNorm"; norm_epsilon; layernorm_zero_centered_gamma: factor 1 + weight
+///   hidden_act                of an MLP without a gate (activation.h); gated_linear_unit: silu(gate x) * (up x)
+///   add_bias_linear           all linear maps of blocks have biases; add_qkv_bias: only those of q, k and v
+///   qk_layernorm              norms of the heads of q and k
+///   attention_dropout, hidden_dropout (embeddings, what attention and the MLP give), tie_word_embeddings
+///   num_experts (null: none)  num_experts_per_tok, moe_intermediate_size, mlp_only_layers, decoder_sparse_step,
+///                             shared_expert_intermediate_size (null: none), shared_expert_gate, router_jitter_noise
+///   router_scoring            "softmax_of_chosen" (softmax of the chosen logits), "softmax" (the chosen ones of a
+///                             softmax over all), "sigmoid"; norm_topk_prob: weights add up to 1;
+///                             routed_scaling_factor; n_group, topk_group: of groups of experts, each as good as the
+///                             sum of its num_experts_per_tok / topk_group best; router_selection_bias: a bias of the
+///                             choice, as DeepSeek-V3 has
+///   router_balancing          "sinkhorn", or null: chosen by the scores
+/// Throws InputError as parse_llama_config does.
+LlamaConfig parse_megatron_gpt_config(const Value& json);
+
+}  // namespace tessera::models

@@ -1,0 +1,278 @@
+// Megatron's GPT against the families of transformers that it contains: the same weights under the same switches give
+// the same logits and gradients as their fixtures, which transformers made.
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/models/llama.h>
+#include <tessera/models/load.h>
+#include <tessera/models/moe_mlp.h>
+#include <tests/error_of.h>
+#include <tests/models/decoder_fixture.h>
+#include <tests/nn/compare.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace tessera;
+using models::Llama;
+using tessera::testing::decoder_fixture;
+using tessera::testing::error_of;
+
+using Weights = std::map<std::string, at::Tensor>;
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+/// What of a config.json both have: sizes, rotation, whether the head is tied.
+Value megatron_config(const Value& fixture, const std::string& members) {
+  Value config = parse_json("{" + members + "}", "megatron");
+  config.set("model_type", Value::of("megatron_gpt"));
+  for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+                          "intermediate_size", "vocab_size", "max_position_embeddings", "rope_parameters",
+                          "tie_word_embeddings", "mlp_only_layers", "num_experts_per_tok", "moe_intermediate_size",
+                          "norm_topk_prob", "shared_expert_intermediate_size"})
+    if (const Value* value = fixture.find(key); value && config.find(key) == nullptr) config.set(key, *value);
+  for (const char* dropout : {"hidden_dropout", "attention_dropout"}) config.set(dropout, Value::of(0.0));
+  return config;
+}
+
+struct Outcome {
+  at::Tensor logits;
+  Weights gradients;  ///< by the names of Megatron's GPT
+};
+
+Outcome outcome_of(Llama& model, const std::function<std::string(const std::string&)>& named) {
+  at::manual_seed(3);
+  const at::Tensor ids = at::randint(0, 97, {2, 14}, at::kLong);
+  model.train();
+  model.loss(ids, ids, 1.0 / 26).backward();
+  Outcome outcome;
+  for (const auto& item : model.named_parameters())
+    if (item.value().grad().defined()) outcome.gradients[named(item.key())] = item.value().grad();
+  const at::NoGradGuard no_grad;
+  model.eval();
+  outcome.logits = model.logits(ids);
+  return outcome;
+}
+
+struct Case {
+  const char* fixture;
+  std::vector<const char*> without;  ///< members of the fixture that are made null
+  std::string members;               ///< what Megatron's config.json has besides
+  std::function<std::string(std::string)> named = [](std::string name) { return name; };
+};
+
+std::shared_ptr<Llama> made(const Value& config) {
+  return std::dynamic_pointer_cast<Llama>(models::make_language_model(config, 5));
+}
+
+void expect_same(const Case& test) {
+  SCOPED_TRACE(test.fixture);
+  Value config = decoder_fixture(test.fixture, "");
+  for (const char* member : test.without) config.set(member, Value());
+  const auto wanted = made(config), model = made(megatron_config(config, test.members));
+  ASSERT_TRUE(wanted && model);
+  {
+    const at::NoGradGuard no_grad;
+    at::manual_seed(8);
+    Weights weights;
+    for (const auto& item : wanted->named_parameters()) {
+      item.value().add_(at::randn_like(item.value()) * 0.1);  // norms and biases, too, are to be seen
+      weights[test.named(item.key())] = item.value();
+    }
+    EXPECT_EQ(model->named_parameters().size(), weights.size());
+    for (const auto& item : model->named_parameters()) {
+      ASSERT_TRUE(weights.contains(item.key())) << item.key();
+      at::Tensor from = weights.at(item.key());
+      if (from.sizes() != item.value().sizes()) from = from.narrow(0, 2, item.value().size(0));  // OPT's positions
+      item.value().copy_(from);
+    }
+  }
+  const Outcome got = outcome_of(*model, [](const std::string& name) { return name; });
+  const Outcome expected = outcome_of(*wanted, [&](const std::string& name) { return test.named(name); });
+  EXPECT_LE(compare::error(got.logits, expected.logits), 2e-6);
+  for (const auto& [name, gradient] : got.gradients) {
+    at::Tensor other = expected.gradients.at(name);
+    if (other.sizes() != gradient.sizes()) other = other.narrow(0, 2, gradient.size(0));
+    EXPECT_LE((gradient - other).norm().item<double>(), 5e-6 * (other.norm().item<double>() + 1e-3)) << name;
+  }
+}
+
+TEST(MegatronGpt, DenseModelsAreThoseOfTransformers) {
+  const std::string rope = R"("position_embedding_type": "rope", "add_bias_linear": )";
+  expect_same(
+      {"qwen3", {}, rope + R"(false, "normalization": "RMSNorm", "norm_epsilon": 1e-6, "gated_linear_unit": true,
+                         "hidden_act": "silu", "qk_layernorm": true)"});
+  expect_same({"nemotron", {}, rope + R"(false, "layernorm_zero_centered_gamma": true, "hidden_act": "relu2")"});
+  expect_same(
+      {"starcoder2", {"sliding_window"}, rope + R"(true, "hidden_act": "gelu_pytorch_tanh")", [](std::string name) {
+         return replaced(replaced(name, "c_fc", "up_proj"), "c_proj", "down_proj");
+       }});
+  expect_same({"opt",
+               {},
+               R"("position_embedding_type": "learned_absolute", "hidden_act": "relu", "intermediate_size": 56)",
+               [](std::string name) {
+                 name = replaced(name, "model.decoder.final_layer_norm", "model.norm");
+                 for (const auto& [theirs, ours] : {std::pair("model.decoder.", "model."),
+                                                    {"self_attn_layer_norm", "input_layernorm"},
+                                                    {"final_layer_norm", "post_attention_layernorm"},
+                                                    {"out_proj", "o_proj"},
+                                                    {".fc1.", ".mlp.up_proj."},
+                                                    {".fc2.", ".mlp.down_proj."}})
+                   name = replaced(name, theirs, ours);
+                 return name;
+               }});
+}
+
+TEST(MegatronGpt, ExpertsAreThoseOfTransformers) {
+  const std::string llama =
+      R"("position_embedding_type": "rope", "add_bias_linear": false, "normalization": "RMSNorm",
+         "gated_linear_unit": true, "hidden_act": "silu", "num_experts": )";
+  expect_same({"mixtral",
+               {},
+               llama + R"(6, "norm_epsilon": 1e-5, "router_scoring": "softmax_of_chosen")",
+               [](std::string name) {
+                 for (const auto& [theirs, ours] : {std::pair("block_sparse_moe", "mlp"),
+                                                    {".w1.", ".gate_proj."},
+                                                    {".w2.", ".down_proj."},
+                                                    {".w3.", ".up_proj."}})
+                   name = replaced(name, theirs, ours);
+                 return name;
+               }});
+  expect_same(
+      {"qwen3_moe", {}, llama + R"(8, "norm_epsilon": 1e-6, "router_scoring": "softmax", "qk_layernorm": true)"});
+  expect_same({"qwen2_moe",
+               {"use_sliding_window", "layer_types"},
+               llama + R"(8, "norm_epsilon": 1e-6, "router_scoring": "softmax", "add_qkv_bias": true,
+                          "shared_expert_gate": true)"});
+}
+
+constexpr const char* plain_experts =
+    R"({"model_type": "megatron_gpt", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 48, "vocab_size": 97, "max_position_embeddings": 32, "hidden_dropout": 0.0,
+        "attention_dropout": 0.0, "add_bias_linear": false)";
+
+// Experts without gates, all alike and with weights that add up to 1, are the MLP that each of them is.
+TEST(MegatronGpt, EqualExpertsAreOneMlp) {
+  const auto dense = made(parse_json(concat(plain_experts, "}"), "dense"));
+  const auto sparse =
+      made(parse_json(concat(plain_experts, R"(, "num_experts": 4, "num_experts_per_tok": 2})"), "sparse"));
+  const at::NoGradGuard no_grad;
+  Weights weights;
+  for (const auto& item : dense->named_parameters()) weights[item.key()] = item.value();
+  for (const auto& item : sparse->named_parameters()) {
+    if (item.key().ends_with("mlp.gate.weight")) continue;
+    const std::size_t expert = item.key().find("experts.");
+    const std::string name =
+        expert == std::string::npos ? item.key() : item.key().substr(0, expert) + item.key().substr(expert + 10);
+    ASSERT_TRUE(weights.contains(name)) << name;
+    item.value().copy_(weights.at(name));
+  }
+  const at::Tensor ids = at::randint(0, 97, {2, 9}, at::kLong);
+  EXPECT_LE(compare::error(sparse->logits(ids), dense->logits(ids)), 2e-6);
+}
+
+/// Slots of each layer's experts in one forward pass.
+std::vector<std::vector<std::int64_t>> loads(Llama& model, const at::Tensor& ids) {
+  std::vector<std::vector<std::int64_t>> all;
+  model.set_experts([&](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights) {
+    const at::Tensor counts = nn::expert_counts(routing.ids, weights.total);
+    all.emplace_back(counts.const_data_ptr<std::int64_t>(), counts.const_data_ptr<std::int64_t>() + counts.numel());
+    return nn::experts(x, routing, weights);
+  });
+  const at::NoGradGuard no_grad;
+  model.logits(ids);
+  model.set_experts({});
+  return all;
+}
+
+TEST(MegatronGpt, SinkhornBalancesInTrainingOnly) {
+  const auto model = made(parse_json(concat(plain_experts, R"(, "num_experts": 4, "num_experts_per_tok": 1,
+      "router_scoring": "sigmoid", "router_balancing": "sinkhorn"})"),
+                                     "sinkhorn"));
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& item : model->named_parameters())
+      if (item.key().ends_with("post_attention_layernorm.bias"))
+        item.value().fill_(1);  // what all tokens share,
+      else if (item.key().ends_with("mlp.gate.weight"))
+        item.value().mul_(20)[2].add_(0.6);  // for which all of them want one expert
+  }
+  at::manual_seed(2);
+  const at::Tensor ids = at::randint(0, 97, {8, 32}, at::kLong);
+  const auto most = [&] {
+    std::int64_t largest = 0;
+    for (const auto& counts : loads(*model, ids)) largest = std::max(largest, *std::ranges::max_element(counts));
+    return largest;
+  };
+  model->train();
+  EXPECT_LE(most(), 100) << "of 256 tokens, 64 for each expert";
+  model->eval();
+  EXPECT_GE(most(), 180);
+}
+
+TEST(MegatronGpt, WhatMakesNoModel) {
+  const auto problem = [](const std::string& more) {
+    Value config = parse_json(concat(plain_experts, "}"), "c.json");
+    const Value changed = parse_json("{" + more + "}", "c.json");
+    for (const auto& [key, value] : changed.members()) config.set(key, value);
+    return error_of<InputError>([&] { (void)made(config); });
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"("position_embedding_type": "relative")",
+       R"(position_embedding_type "relative" is not supported; one of learned_absolute, rope is)"},
+      {R"("normalization": "BatchNorm")",
+       R"(normalization "BatchNorm" is not supported; one of LayerNorm, RMSNorm is)"},
+      {R"("num_experts": 4, "router_scoring": "tanh")", "one of softmax_of_chosen, softmax, sigmoid is"},
+      {R"("num_experts": 4, "router_balancing": "auction")", "one of sinkhorn is"},
+      {R"("num_experts": 4, "num_experts_per_tok": 5)", "num_experts_per_tok"},
+      {R"("num_experts": 6, "n_group": 4)", "6 experts in n_group 4 equal groups"},
+      {R"("num_experts": 4, "add_bias_linear": true)", "experts have no biases here"},
+      {R"("num_experts": 4, "shared_expert_gate": true)", "shared_expert_gate needs shared_expert_intermediate_size"},
+      {R"("gated_linear_unit": true, "hidden_act": "gelu")", "hidden_act"},
+  };
+  for (const auto& [members, text] : cases)
+    EXPECT_NE(problem(members).find(text), std::string::npos) << problem(members);
+}
+
+TEST(MegatronGpt, AFolderThatIsWrittenIsReadBack) {
+  const auto model = made(parse_json(concat(plain_experts, R"(, "num_experts": 4, "hidden_act": "relu2",
+      "shared_expert_intermediate_size": 12, "shared_expert_gate": true, "mlp_only_layers": [1]})"),
+                                     "c.json"));
+  checkpoint::NamedTensors weights;
+  for (const auto& item : model->named_parameters()) weights.emplace_back(item.key(), item.value().detach());
+  const TemporaryFolder folder;
+  checkpoint::write_hf_folder(folder.path(), weights, model->hf_config(), nullptr);
+  const auto loaded = models::load_language_folder(folder.path());
+  const auto read = std::dynamic_pointer_cast<Llama>(loaded);
+  ASSERT_TRUE(read);
+  const at::Tensor ids = at::arange(18, at::kLong).view({2, 9});
+  const at::NoGradGuard no_grad;
+  model->eval();
+  read->eval();
+  EXPECT_TRUE(at::equal(read->logits(ids), model->logits(ids)));
+  EXPECT_EQ(read->named_parameters().size(), model->named_parameters().size());
+}
+
+TEST(MegatronGpt, FromScratch) {
+  const auto model = made(parse_json(concat(plain_experts, R"(, "layernorm_zero_centered_gamma": true})"), "c.json"));
+  for (const auto& item : model->named_parameters()) {
+    if (item.value().dim() == 1) {
+      EXPECT_EQ(item.value().abs().max().item<double>(), 0) << item.key();  // factors are 1 + weight
+    }
+  }
+}
+
+}  // namespace
