@@ -21,6 +21,7 @@ Section: science
 Priority: optional
 Installed-Size: {kibibytes}
 Depends: {depends}
+Recommends: libcurl4, ca-certificates
 Description: distributed training of transformer models in C++ on LibTorch
  The program, its libraries and headers, and the CPU part of LibTorch 2.11.0. CMake finds it with
  -DCMAKE_PREFIX_PATH=/opt/tessera.
@@ -28,9 +29,12 @@ Description: distributed training of transformer models in C++ on LibTorch
 
 
 def depends(folder):
-    """Packages of the Debian libraries that ours and LibTorch are linked to."""
+    """Packages of the Debian libraries that ours and LibTorch are linked to. Those of s3:// are recommended only: ldd
+    would name all that libcurl is linked to."""
     packages = set()
     for path in glob.glob(os.path.join(folder, "lib", "*.so")) + glob.glob(os.path.join(folder, "torch/lib/*")):
+        if os.path.basename(path) == "libtessera_s3.so":
+            continue
         for at in re.findall(r"=> (/(?:usr/)?lib/\S+)", wheel.output_of("ldd", path)):
             packages.add(wheel.package_of(os.path.realpath(at)))
     return ", ".join(f"libc6 (>= {'.'.join(map(str, wheel.GLIBC))})" if p == "libc6" else p for p in sorted(packages))

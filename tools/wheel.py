@@ -14,8 +14,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PLATFORM = "manylinux_2_36_x86_64"  # Debian 12's glibc, which this is built on
 GLIBC = (2, 36)
 TORCH, ARROW = "torch==2.11.0", "pyarrow==26.0.1"  # tools/deps.sh
-# What every Linux of that platform has (PEP 600), and what the wheels beside ours bring.
-ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|cudart|arrow|parquet|tessera\w*)\.so)")
+# What every Linux of that platform has (PEP 600), what the wheels beside ours bring, and what only s3:// needs: the
+# system's libcurl, which knows the system's certificates.
+ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|cudart|arrow|parquet|curl|crypto|"
+                       r"tessera\w*)\.so)")
 RUN_PATHS = {"lib": "$ORIGIN:$ORIGIN/../../torch/lib:$ORIGIN/../../nvidia/cu13/lib:$ORIGIN/../../pyarrow",
              "bin": "$ORIGIN/../lib"}
 

@@ -40,6 +40,7 @@ READERS = {
     "corpus_records": ([64, 128, 256], []),
     "decompress": ([256, 512, 1024], []),
     "hostfile": ([64, 128, 256], []),
+    "object_store_answers": ([256, 128, 512, 1024], ["storage/answers.cpp"]),
     "store_message": ([128, 256, 512], []),
     "schedule_file": ([128, 64, 256, 1024], ["layout/schedule/*_file.cpp", "layout/schedule/schedule.cpp"]),
     "plan_files": ([2048], ["plan/model_config.cpp", "plan/hardware.cpp"]),
@@ -77,7 +78,7 @@ def commit():
     """The last commit of the checkout; + where the torch-free part differs from it."""
     git = lambda *words: subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True,
                                         check=True).stdout.strip()
-    parts = [f"tessera/{layer}" for layer in ("base", "layout", "text", "format", "config", "launch")]
+    parts = [f"tessera/{layer}" for layer in ("base", "layout", "text", "format", "config", "launch", "storage")]
     return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", *parts) else "")
 
 

@@ -49,9 +49,9 @@ TEST(LayerRules, ArrowsGoDown) {
 }
 
 TEST(LayerRules, EachLayerMayIncludeExactlyItselfAndThoseBelow) {
-  const std::vector<std::string> order = {"base",       "layout", "text",     "format", "corpus", "config",
-                                          "launch",     "plan",   "kernels",  "comm",   "nn",     "data",
-                                          "checkpoint", "optim",  "parallel", "models", "train"};
+  const std::vector<std::string> order = {"base",   "layout",     "text",  "format",   "corpus", "config",
+                                          "launch", "storage",    "plan",  "kernels",  "comm",   "nn",
+                                          "data",   "checkpoint", "optim", "parallel", "models", "train"};
   for (std::size_t from = 0; from < order.size(); ++from) {
     for (std::size_t to = 0; to < order.size(); ++to) {
       const auto found =
@@ -73,8 +73,8 @@ TEST(LayerRules, QuotedIncludesAreResolvedBesideTheFile) {
 TEST(LayerRules, TorchFreeMeansTorchFree) {
   for (const char* header : {"ATen/core/Tensor.h", "torch/nn/module.h", "c10/core/Device.h", "caffe2/x.h"}) {
     const std::string text = std::string("#include <") + header + ">\n";
-    for (const char* layer :
-         {"base", "layout", "text", "format", "corpus", "config", "launch", "plan", "kernels/cpu", "kernels/cuda"}) {
+    for (const char* layer : {"base", "layout", "text", "format", "corpus", "config", "launch", "storage", "plan",
+                              "kernels/cpu", "kernels/cuda"}) {
       expect_one(std::string("tessera/") + layer + "/a.cpp", text,
                  std::string("tessera/") + layer + "/a.cpp:1: ", "LibTorch's headers are not");
     }

@@ -15,7 +15,7 @@ ROOT = headers.ROOT
 SECTIONS = [  # the bar at the left: what a visitor wants, in the order in which they want it
     ("Begin", ["tutorial", "tutorial.zh", "install", "howto_launchers"]),
     ("Train", ["models", "data", "tokenizers", "finetuning", "configuration", "configuration_keys", "large_batches",
-               "checkpoints", "planning", "performance"]),
+               "checkpoints", "object_storage", "planning", "performance"]),
     ("Learn", ["learn/collectives", "learn/zero3", "learn/tensor_parallel", "learn/sequence_parallel",
                "learn/context_parallel", "learn/pipeline_parallel", "learn/expert_parallel"]),
     ("Reference", ["strategies", "sharding", "parallelism", "communication", "launching", "faces"]),

@@ -18,15 +18,21 @@ constexpr const char* help =
     "       tessera checkpoint diff A B                  which tensors differ, and by how much\n"
     "       tessera checkpoint convert SOURCE OUT_DIR    GGUF, .bin, .pt or PyTorch's DCP to a\n"
     "                                                    Hugging Face folder\n"
-    "       tessera checkpoint merge DIR OUT_DIR         shards to one model.safetensors\n\n"
+    "       tessera checkpoint merge DIR OUT_DIR         shards to one model.safetensors\n"
+    "       tessera checkpoint push DIR s3://B/PREFIX    copies one into an object store\n"
+    "       tessera checkpoint fetch s3://B/PREFIX DIR   copies one out of it, verified\n"
+    "       tessera checkpoint ls s3://B/PREFIX          which are there\n\n"
     "tessera checkpoint COMMAND --help explains one.\n";
 
 using Command = int (*)(const Arguments&);
-constexpr std::array<std::pair<const char*, Command>, 5> commands{{{"inspect", checkpoint_inspect},
+constexpr std::array<std::pair<const char*, Command>, 8> commands{{{"inspect", checkpoint_inspect},
                                                                    {"verify", checkpoint_verify},
                                                                    {"diff", checkpoint_diff},
                                                                    {"convert", checkpoint_convert},
-                                                                   {"merge", checkpoint_merge}}};
+                                                                   {"merge", checkpoint_merge},
+                                                                   {"push", checkpoint_push},
+                                                                   {"fetch", checkpoint_fetch},
+                                                                   {"ls", checkpoint_ls}}};
 
 }  // namespace
 

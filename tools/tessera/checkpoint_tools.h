@@ -15,6 +15,12 @@ int checkpoint_inspect(const Arguments& arguments);
 int checkpoint_verify(const Arguments& arguments);
 int checkpoint_diff(const Arguments& arguments);
 int checkpoint_merge(const Arguments& arguments);
+int checkpoint_push(const Arguments& arguments);
+int checkpoint_fetch(const Arguments& arguments);
+int checkpoint_ls(const Arguments& arguments);
+
+/// Reads every byte of the checkpoints at an s3:// URL and prints a line for each; whether all are whole.
+bool verify_objects(const std::string& url, bool json);
 
 /// Arguments that are no flags, and the flags with their values. `with_value`: flags that take the word after them.
 std::pair<Arguments, Arguments> split_positional(const Arguments& arguments,

@@ -3,6 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/object_url.h>
 #include <tessera/base/value.h>
 #include <tessera/config/core/command_flags.h>
 #include <tessera/format/manifest/verify.h>
@@ -18,7 +19,8 @@ namespace {
 constexpr const char* help =
     "tessera checkpoint verify: compares every byte with the checksums in manifest.json\n\n"
     "usage: tessera checkpoint verify PATH... [--json]\n\n"
-    "PATH: a checkpoint-N folder, or an output folder (all its checkpoint-N). Prints a line for\n"
+    "PATH: a checkpoint-N folder, or an output folder (all its checkpoint-N), or s3://BUCKET/PREFIX\n"
+    "(which is read and not kept). Prints a line for\n"
     "each; a damaged one is named with file, bytes and the tensors that lie there.\n\n"
     "  --json   one JSON object per checkpoint on a line: folder, whole, step, files, bytes, and\n"
     "           damages (file, begin, end, tensors, text)\n\n"
@@ -90,10 +92,13 @@ int checkpoint_verify(const Arguments& arguments) {
   const config::Flags flags("checkpoint verify", rest, {}, {"json"});
   if (paths.empty()) throw InputError("tessera checkpoint verify takes at least one folder");
   std::vector<std::string> folders;
-  for (const std::string& path : paths)
-    for (std::string& folder : checkpoints_in(path)) folders.push_back(std::move(folder));
-  TextProgress progress;
   bool whole = true;
+  for (const std::string& path : paths)
+    if (is_object_url(path)) whole = verify_objects(path, flags.has("json")) && whole;
+  for (const std::string& path : paths)
+    if (!is_object_url(path))
+      for (std::string& folder : checkpoints_in(path)) folders.push_back(std::move(folder));
+  TextProgress progress;
   for (const std::string& folder : folders) {
     const format::Verdict verdict = format::verify_folder(folder, {}, [&](std::uint64_t done, std::uint64_t all) {
       progress.show(concat("verifying ", folder), static_cast<std::int64_t>(done), static_cast<std::int64_t>(all),
