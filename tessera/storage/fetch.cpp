@@ -172,7 +172,7 @@ class Growing {
     if (!right) {
       const std::string damage = read_verified(store_, from_, file, piece, bytes);
       if (!damage.empty())
-        throw StorageError(StorageError::Kind::refused, concat(from_.text(), " is damaged in the store: ", damage,
+        throw StorageError(StorageError::Kind::damaged, concat(from_.text(), " is damaged in the store: ", damage,
                                                                " (read ", most_reads, " times)"));
       write_exactly(target.fd.get(), piece.begin, bytes, path_of(piece.file));
     }

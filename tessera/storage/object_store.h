@@ -28,6 +28,7 @@ class StorageError : public Error {
     missing,    ///< no such object, bucket or upload
     refused,    ///< credentials, permissions, a request that it does not take
     changed,    ///< the object is not the one that was asked for any more
+    damaged,    ///< its bytes are not those that were put
     passing,    ///< it may work later: every attempt failed
     cancelled,  ///< this side gave up
   };

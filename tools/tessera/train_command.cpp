@@ -18,6 +18,7 @@
 #include <tessera/launch/cli/job_variables.h>
 #include <tessera/plan/automatic.h>
 #include <tools/tessera/commands.h>
+#include <tools/tessera/objects/training.h>
 #include <tools/tessera/tuning/memory_check.h>
 
 #include <algorithm>
@@ -136,7 +137,8 @@ int train_command(const Arguments& given) {
     print(config::print_config_json(resolved));
     return 0;
   }
-  const config::Resolved resolved = resolve_in_job(arguments, environment);
+  config::Resolved resolved = resolve_in_job(arguments, environment);
+  fetch_objects(resolved, environment);
   const bool launched = environment.launcher != "none";
   const bool first_to_speak =
       launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken

@@ -139,7 +139,8 @@ const std::vector<Field>& table() {
       data<&D::train_file>(
           "train_file", anything("FILE..."),
           "training text (.txt), examples (.jsonl: text | prompt, completion | messages), or tokens (.bin with .idx); "
-          "several, folders and patterns ('part-*.jsonl'), and blends: 0.7 a.jsonl 0.3 folder"),
+          "several, folders and patterns ('part-*.jsonl'), blends: 0.7 a.jsonl 0.3 folder; s3://BUCKET/KEY is fetched "
+          "first"),
       data<&D::validation_file>("validation_file", anything("FILE..."),
                                 "evaluation data of the same kinds; unset: split off the end of train_file"),
       data<&D::blend_mode>("blend_mode", words<BlendMode>(),
@@ -437,9 +438,10 @@ const std::vector<Field>& table() {
       output<&W::output_dir>("output_dir", anything("DIR"),
                              "receives the model, checkpoints, metrics.jsonl and report.html"),
       output<&W::overwrite_output_dir>("overwrite_output_dir", anything(), "output_dir may hold files already"),
-      output<&W::resume_from_checkpoint>(
-          "resume_from_checkpoint", anything("DIR|last"),
-          "checkpoint folder to continue from; last (or true) = the newest in output_dir"),
+      output<&W::resume_from_checkpoint>("resume_from_checkpoint", anything("DIR|s3://...|last"),
+                                         "checkpoint to continue from; last (or true) = the newest in output_dir; of "
+                                         "s3://BUCKET/PREFIX the newest there, "
+                                         "which is fetched into output_dir"),
       output<&W::logging_steps>("logging_steps", steps_or_share(),
                                 "steps between two lines of metrics; below 1: a share of all steps"),
       output<&W::logging_first_step>("logging_first_step", anything(), "metrics of the first step, too"),

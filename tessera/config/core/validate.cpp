@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/object_url.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/mesh.h>
@@ -90,7 +91,24 @@ class Rules : RuleChecks {
     }
   }
 
+  /// True when `text` is an object's URL; what is wrong with it is a problem.
+  bool object(const char* name, const std::string& text) {
+    if (!is_object_url(text)) return false;
+    try {
+      parse_object_url(text);
+    } catch (const InputError& error) {
+      problem({name}, said(name), ": ", error.what());
+    }
+    return true;
+  }
+
   void data_file(const char* name, const std::string& path) {
+    if (object(name, path)) {
+      if (c_.data.data_cache_dir == "none")
+        problem({name, "data_cache_dir"}, said(name), " ", path,
+                ": objects are fetched into --data_cache_dir, which is none");
+      return;
+    }
     if (corpus::is_pattern(path)) return;
     if (!path_exists(path)) return problem({name}, said(name), " ", path, ": no such file");
     if (path.ends_with(".bin") && !path_exists(path.substr(0, path.size() - 4) + ".idx"))
@@ -193,6 +211,7 @@ class Rules : RuleChecks {
     const std::string& folder = c_.output.output_dir;
     if (from.empty()) return;
     if (from != "last") {
+      if (object("resume_from_checkpoint", from)) return;
       if (!is_directory(from))
         problem({"resume_from_checkpoint"}, said("resume_from_checkpoint"), " ", from,
                 ": no such folder (or say 'last')");
