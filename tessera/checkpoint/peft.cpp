@@ -17,6 +17,34 @@ bool is_adapter_name(std::string_view name) {
   return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
 }
 
+/// adapter_model.safetensors, which holds adapters and nothing else.
+format::SafetensorsFile open_adapter_weights(const std::string& folder) {
+  const std::string path = path_join(folder, kAdapterWeightsFile);
+  if (!path_exists(path)) {
+    const bool pickled = path_exists(path_join(folder, "adapter_model.bin"));
+    throw InputError(concat(
+        folder, ": holds no ", kAdapterWeightsFile,
+        pickled ? "; its adapter_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
+  }
+  format::SafetensorsFile file(path);
+  std::vector<std::string> problems;
+  for (const format::TensorInfo& info : file.tensors()) {
+    using format::DType;
+    const bool floating =
+        info.dtype == DType::f32 || info.dtype == DType::f64 || info.dtype == DType::f16 || info.dtype == DType::bf16;
+    if (!info.name.starts_with(kPrefix) || !is_adapter_name(info.name))
+      problems.push_back(concat("unexpected tensor ", info.name));
+    else if (!floating)
+      problems.push_back(concat(info.name, " is ", format::dtype_name(info.dtype), ", no floating-point type"));
+    if (problems.size() >= 20) break;
+  }
+  if (!problems.empty())
+    throw InputError(concat(path, ": only ", kPrefix, "MODULE.lora_A.weight and .lora_B.weight are supported:\n  ",
+                            join(problems, "\n  ")));
+  if (file.tensors().empty()) throw InputError(concat(path, ": holds no adapters"));
+  return file;
+}
+
 /// The members of adapter_config.json; PEFT itself fills in what is absent.
 Value adapter_config(const LoraConfig& config) {
   std::vector<Value> targets;
@@ -53,33 +81,21 @@ double LoraConfig::scale() const {
 
 bool is_adapter_folder(const std::string& folder) { return path_exists(path_join(folder, kAdapterConfigFile)); }
 
-NamedTensors read_adapter_weights(const std::string& folder) {
-  const std::string path = path_join(folder, kAdapterWeightsFile);
-  if (!path_exists(path)) {
-    const bool pickled = path_exists(path_join(folder, "adapter_model.bin"));
-    throw InputError(concat(
-        folder, ": holds no ", kAdapterWeightsFile,
-        pickled ? "; its adapter_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
-  }
-  const format::SafetensorsFile file(path);
+NamedTensors read_adapter_weights(const std::string& folder,
+                                  const std::function<bool(const std::string& name)>& wanted) {
+  const format::SafetensorsFile file = open_adapter_weights(folder);
   NamedTensors adapters;
-  std::vector<std::string> problems;
-  for (const format::TensorInfo& info : file.tensors()) {
-    using format::DType;
-    const bool floating =
-        info.dtype == DType::f32 || info.dtype == DType::f64 || info.dtype == DType::f16 || info.dtype == DType::bf16;
-    if (!info.name.starts_with(kPrefix) || !is_adapter_name(info.name))
-      problems.push_back(concat("unexpected tensor ", info.name));
-    else if (!floating)
-      problems.push_back(concat(info.name, " is ", format::dtype_name(info.dtype), ", no floating-point type"));
-    if (problems.size() >= 20) break;
-    if (problems.empty()) adapters.emplace_back(info.name.substr(kPrefix.size()), read_tensor(file, info));
-  }
-  if (!problems.empty())
-    throw InputError(concat(path, ": only ", kPrefix, "MODULE.lora_A.weight and .lora_B.weight are supported:\n  ",
-                            join(problems, "\n  ")));
-  if (adapters.empty()) throw InputError(concat(path, ": holds no adapters"));
+  for (const format::TensorInfo& info : file.tensors())
+    if (const std::string name = info.name.substr(kPrefix.size()); !wanted || wanted(name))
+      adapters.emplace_back(name, read_tensor(file, info));
   return adapters;
+}
+
+std::vector<std::string> adapter_names(const std::string& folder) {
+  const format::SafetensorsFile file = open_adapter_weights(folder);
+  std::vector<std::string> names;
+  for (const format::TensorInfo& info : file.tensors()) names.push_back(info.name.substr(kPrefix.size()));
+  return names;
 }
 
 std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config) {

@@ -8,6 +8,7 @@
 #include <tessera/format/manifest/manifest.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,12 @@ bool is_adapter_folder(const std::string& folder);
 /// set) throws InputError with file:line.
 LoraConfig read_adapter_config(const std::string& folder);
 /// Every tensor of adapter_model.safetensors, PEFT's names without "base_model.model.": MODULE.lora_A.weight [r, in],
-/// MODULE.lora_B.weight [out, r]. Any other tensor, or one that is no float, throws InputError (all are listed).
-NamedTensors read_adapter_weights(const std::string& folder);
+/// MODULE.lora_B.weight [out, r]. Any other tensor, or one that is no float, throws InputError (all are listed). Not
+/// read: those for which `wanted`, if there is one, says no.
+NamedTensors read_adapter_weights(const std::string& folder,
+                                  const std::function<bool(const std::string& name)>& wanted = {});
+/// Their names, with the same checks.
+std::vector<std::string> adapter_names(const std::string& folder);
 /// The folder of the base model: base_model_name_or_path, a relative one below the adapter's folder, else below the
 /// working directory. Throws InputError with the remedy when neither exists, or when it holds adapters itself.
 std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config);

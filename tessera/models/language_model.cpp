@@ -72,14 +72,18 @@ void LanguageModel::keep_experts(std::int64_t first, std::int64_t count) {
 std::optional<std::int64_t> LanguageModel::expert_of(const std::string&) const { return std::nullopt; }
 
 void LanguageModel::let_go(const std::function<void()>& drop) {
+  const auto count = [this](const at::Tensor& parameter, std::int64_t sign) {
+    elsewhere_elements_ += sign * parameter.numel();
+    if (parameter.requires_grad()) trained_elsewhere_ += sign * parameter.numel();
+  };
   for (const auto& item : named_parameters()) {
     elsewhere_.insert(item.key());
-    elsewhere_elements_ += item.value().numel();
+    count(item.value(), 1);
   }
   drop();
   for (const auto& item : named_parameters()) {
     elsewhere_.erase(item.key());
-    elsewhere_elements_ -= item.value().numel();
+    count(item.value(), -1);
   }
 }
 

@@ -102,7 +102,8 @@ class LanguageModel : public torch::nn::Module {
   /// Whether a parameter of this name is the whole model's, and gone.
   bool lies_elsewhere(const std::string& parameter) const { return elsewhere_.contains(parameter); }
   const std::set<std::string>& elsewhere() const { return elsewhere_; }    ///< all of them
-  std::int64_t elsewhere_elements() const { return elsewhere_elements_; }  ///< and their elements
+  std::int64_t elsewhere_elements() const { return elsewhere_elements_; }  ///< and their elements,
+  std::int64_t trained_elsewhere() const { return trained_elsewhere_; }    ///< those that were to be trained
   /// The pass of one of the parts: activations [B, t, C] of `batch` from `input`, those that the part before gave (none
   /// where the embeddings are); of the last part the batch's loss, as loss() gives it.
   virtual at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
@@ -136,7 +137,7 @@ class LanguageModel : public torch::nn::Module {
   double auxiliary_scale_ = 1;
   std::shared_ptr<RouterStatistics> routers_ = std::make_shared<RouterStatistics>();
   std::set<std::string> elsewhere_;
-  std::int64_t elsewhere_elements_ = 0;
+  std::int64_t elsewhere_elements_ = 0, trained_elsewhere_ = 0;
   double label_smoothing_ = 0, embedding_noise_ = 0;
 };
 

@@ -222,7 +222,8 @@ std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, st
   weights_folder.clear();
   if (!folder.empty()) check_no_overrides(config);
   if (!folder.empty()) check_folder(folder);
-  if (!folder.empty() && checkpoint::is_adapter_folder(folder)) return load_language_folder(folder, seed);
+  if (!folder.empty() && checkpoint::is_adapter_folder(folder))
+    return load_adapted_model_deferred(folder, seed, weights_folder);
   const Value json =
       edited(folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json")), edit);
   const bool initialised = folder.empty() || architecture_of(json).may_be_new;

@@ -31,8 +31,8 @@ std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, s
 std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::uint64_t seed);
 /// The same without memory for the parameters (parallel/deferred/deferred.h): for an engine that keeps parts of them.
 /// With model_name_or_path nothing is read: `weights_folder` receives the folder whose WeightSource has the values;
-/// empty: the parameters' own initialisers have them. A folder of adapters is loaded whole, as load_language_model
-/// does.
+/// empty: the parameters' own initialisers have them. Of a folder of adapters that is its base model's, and the
+/// adapters' values are load_adapters()' (lora.h).
 std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed,
                                                    std::string& weights_folder, const ConfigEdit& edit = {});
 

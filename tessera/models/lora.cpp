@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include <tessera/models/layers.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/redirect.h>
+#include <tessera/parallel/deferred/deferred.h>
 
 namespace tessera::models {
 namespace {
@@ -86,6 +89,12 @@ std::vector<std::string> spelled_out(const LanguageModel& model, const std::vect
   return {targets.begin(), targets.end()};
 }
 
+/// Adapters of maps without memory have none either.
+bool lack_memory(const std::vector<NamedLinear>& linears) {
+  return std::any_of(linears.begin(), linears.end(),
+                     [](const NamedLinear& l) { return parallel::is_deferred(l.second->weight); });
+}
+
 /// Freezes the model and puts uninitialised adapters on the chosen modules.
 void add_adapters(LanguageModel& model, const std::vector<NamedLinear>& chosen, const LoraConfig& config) {
   for (const auto& [name, linear] : linears_of(model))
@@ -140,15 +149,18 @@ void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTenso
   if (!problems.empty())
     throw InputError(concat(folder, ": the adapters do not fit the model:\n  ", join(problems, "\n  ")));
   const at::NoGradGuard no_grad;
-  for (auto& [own, read] : pairs) own.copy_(read);
+  for (auto& [own, read] : pairs) {
+    if (parallel::is_deferred(own)) parallel::materialize_empty(own);
+    own.copy_(read);
+  }
 }
 
 /// Names the modules that adapter tensors belong to; ones that the model lacks are an error.
-std::vector<NamedLinear> modules_of(const LanguageModel& model, const checkpoint::NamedTensors& stored,
+std::vector<NamedLinear> modules_of(const LanguageModel& model, const std::vector<std::string>& stored,
                                     const std::string& folder) {
   std::set<std::string> names;
   constexpr std::size_t ending = std::string_view(".lora_A.weight").size();
-  for (const auto& [name, tensor] : stored) names.insert(name.substr(0, name.size() - ending));
+  for (const std::string& name : stored) names.insert(name.substr(0, name.size() - ending));
   std::vector<NamedLinear> chosen;
   for (const NamedLinear& candidate : linears_of(model))
     if (names.erase(candidate.first) > 0) chosen.push_back(candidate);
@@ -185,12 +197,17 @@ LoraConfig lora_config(const ModelConfig& config) {
 LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t seed) {
   if (config.target_modules.empty()) config.target_modules = model.default_lora_targets();
   const auto chosen = select(model, config.target_modules);
+  std::optional<parallel::DeferredScope> scope;
+  if (lack_memory(chosen)) scope.emplace();
   add_adapters(model, chosen, config);
   const at::NoGradGuard no_grad;
   for (const auto& [name, linear] : chosen) {
     const double bound = 1 / std::sqrt(static_cast<double>(linear->in_features()));
-    const at::Tensor a = at::empty(linear->lora_A->weight.sizes());  // on the CPU: the same values on every device
-    linear->lora_A->weight.copy_(a.uniform_(-bound, bound, generator_by_name(seed, name + ".lora_A.weight")));
+    at::Tensor& a = linear->lora_A->weight;
+    // Drawn on the CPU: the same values on every device.
+    at::Tensor values = a.is_cpu() ? a : at::empty(a.sizes());
+    values.uniform_(-bound, bound, generator_by_name(seed, name + ".lora_A.weight"));
+    if (!a.is_cpu()) a.copy_(values);
     linear->lora_B->weight.zero_();
   }
   if (config.target_modules == std::vector<std::string>{all_linear}) config.target_modules = spelled_out(model, chosen);
@@ -215,20 +232,40 @@ void load_adapters(LanguageModel& model, const LoraConfig& config, const std::st
                             format_real(stored.alpha, 6), ", r ", stored.r, "), this run's by ",
                             format_real(config.scale(), 6), " (lora_alpha ", format_real(config.alpha, 6), ", r ",
                             config.r, "): give the same --lora_r and --lora_alpha"));
-  overwrite_adapters(model, checkpoint::read_adapter_weights(folder), folder);
+  const auto wanted = [&](const std::string& name) { return !model.lies_elsewhere(name); };
+  overwrite_adapters(model, checkpoint::read_adapter_weights(folder, wanted), folder);
 }
 
-std::shared_ptr<LanguageModel> load_adapted_model(const std::string& folder, std::uint64_t seed) {
+namespace {
+
+/// The base model of an adapter folder, as `load` makes it, with adapters whose values are still to come.
+std::shared_ptr<LanguageModel> adapted_model(
+    const std::string& folder, const std::function<std::shared_ptr<LanguageModel>(const ModelConfig& base)>& load) {
   const LoraConfig config = checkpoint::read_adapter_config(folder);
-  const checkpoint::NamedTensors stored = checkpoint::read_adapter_weights(folder);
+  const std::vector<std::string> stored = checkpoint::adapter_names(folder);
   ModelConfig base;
   base.model_name_or_path = checkpoint::base_model_folder(folder, config);
-  auto model = load_language_model(base, seed);
-  add_adapters(*model,
-               config.targets_from_weights ? modules_of(*model, stored, folder) : select(*model, config.target_modules),
-               config);
-  overwrite_adapters(*model, stored, folder);
+  auto model = load(base);
+  const auto chosen =
+      config.targets_from_weights ? modules_of(*model, stored, folder) : select(*model, config.target_modules);
+  std::optional<parallel::DeferredScope> scope;
+  if (lack_memory(chosen)) scope.emplace();
+  add_adapters(*model, chosen, config);
   return model;
+}
+
+}  // namespace
+
+std::shared_ptr<LanguageModel> load_adapted_model(const std::string& folder, std::uint64_t seed) {
+  auto model = adapted_model(folder, [&](const ModelConfig& base) { return load_language_model(base, seed); });
+  overwrite_adapters(*model, checkpoint::read_adapter_weights(folder), folder);
+  return model;
+}
+
+std::shared_ptr<LanguageModel> load_adapted_model_deferred(const std::string& folder, std::uint64_t seed,
+                                                           std::string& weights_folder) {
+  return adapted_model(folder,
+                       [&](const ModelConfig& base) { return load_model_deferred(base, seed, weights_folder); });
 }
 
 LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& folder) {
@@ -262,13 +299,13 @@ void merge_lora(LanguageModel& model) {
 
 double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size) {
   const double frozen = model.flops_per_token(0) / 6;  // without attention's share, 6 N
-  double adapters = 0;
+  auto adapters = static_cast<double>(model.trained_elsewhere());
   for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(nn::whole_numel(tensor));
   return model.flops_per_token(block_size) - 2 * frozen + 6 * adapters;
 }
 
 std::string describe_trainable(const LanguageModel& model) {
-  std::int64_t all = 0, trainable = 0;
+  std::int64_t all = model.elsewhere_elements(), trainable = model.trained_elsewhere();
   std::set<const void*> seen;
   for (const at::Tensor& parameter : model.parameters()) {
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;

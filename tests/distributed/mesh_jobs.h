@@ -65,11 +65,12 @@ class TrainMesh : public ResumeJobs {
     return all;
   }
 
-  void expect_same_run(const std::string& output, const std::string& wanted, const std::string& what) const {
+  void expect_same_run(const std::string& output, const std::string& wanted, const std::string& what,
+                       const std::string& file = "") const {
     const auto got = figures(output), expected = figures(wanted);
     ASSERT_EQ(got.size(), expected.size()) << what;
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-5 * std::abs(expected[i])) << what;
-    expect_same_model(output, wanted, what);
+    expect_same_model(output, wanted, what, file);
   }
 
   /// `exactly`: bit by bit.

@@ -108,6 +108,61 @@ TEST_F(TrainPipeline, dropout_recomputation_and_fewer_micro_batches_than_stages)
   expect_same_run("pp2", "one", "pp2");
 }
 
+// Each rank trains the adapters of its own layers; what is saved is one PEFT folder, which any mesh goes on from.
+TEST_F(TrainPipeline, adapters) {
+  train_pipe("base", 1, 1, llama(/*tied=*/true), unsaved);
+  const Words lora = {"--model_name_or_path", path("base"),     "--lora_r", "4",           "--lora_target_modules",
+                      "all-linear",           "--lora_dropout", "0.1",      "--lora_merge"};
+  train_pipe("one", 1, 1, lora, unsaved);
+  const std::vector<Mesh> meshes = {
+      {"pp2", 2, 1, {}},
+      {"pp2_zbv", 2, 1, {"--pipeline_schedule", "zbv"}},
+      {"dp2", 4, 2, {"--pipeline_schedule", "zb_h1"}},
+      {"tp2", 4, 1, {"--tp_size", "2", "--sequence_parallel"}},
+      {"full_shard2", 4, 2, {"--fsdp", "full_shard auto_wrap", "--pipeline_schedule", "interleaved"}},
+  };
+  std::string before;
+  for (const Mesh& mesh : meshes) {
+    train_pipe(mesh.name, mesh.ranks, mesh.copies, lora,
+               mesh.flags + Words{"--pp_size", "2", "--save_steps", concat(saved_at), "--load_best_model_at_end",
+                                  "--metric_for_best_model", "eval_loss"});
+    if (HasFailure()) return;
+    expect_same_run(mesh.name, "one", mesh.name, "adapter_model.safetensors");
+    expect_same_model(mesh.name, "one", mesh.name, "merged/model.safetensors");
+    for (const std::string& folder : {mesh.name, concat(mesh.name, "/checkpoint-", saved_at)})
+      for (const std::string& file : list_folder(path(folder)))
+        EXPECT_TRUE(!file.starts_with("adapter_model") || file == "adapter_model.safetensors")
+            << folder << ": " << file;
+    if (!before.empty()) {
+      const std::string resumed = concat(mesh.name, "_from_", before);
+      train_pipe(
+          resumed, mesh.ranks, mesh.copies, lora,
+          mesh.flags + unsaved +
+              Words{"--pp_size", "2", "--resume_from_checkpoint", path(concat(before, "/checkpoint-", saved_at))});
+      expect_same_model(resumed, "one", resumed, "adapter_model.safetensors");
+    }
+    before = mesh.name;
+    if (HasFailure()) return;
+  }
+}
+
+// A stage may have nothing to train; a folder of adapters goes on in a pipeline, whose ranks read their own of it.
+TEST_F(TrainPipeline, adapters_of_one_stage_go_on) {
+  train_pipe("base", 1, 1, llama(/*tied=*/false), unsaved);
+  const Words last = {"--model_name_or_path",  path("base"), "--lora_r", "4", "--lora_target_modules",
+                      "layers.3.mlp.down_proj"};
+  const Words pp2 = unsaved + Words{"--pp_size", "2"};
+  train_pipe("one", 1, 1, last, unsaved);
+  train_pipe("two", 2, 1, last, pp2);
+  if (HasFailure()) return;
+  expect_same_run("two", "one", "two", "adapter_model.safetensors");
+  train_pipe("one_again", 1, 1, {"--model_name_or_path", path("one")}, unsaved);
+  train_pipe("two_again", 2, 1, {"--model_name_or_path", path("one")}, pp2);
+  expect_same_run("two_again", "one_again", "two_again", "adapter_model.safetensors");
+  train_pipe("four_again", 4, 2, {"--model_name_or_path", path("one")}, pp2 + Words{"--fsdp", "full_shard auto_wrap"});
+  expect_same_run("four_again", "one_again", "four_again", "adapter_model.safetensors");
+}
+
 /// How often rank 0 gathered parameters in a run.
 double gathers_in(const std::string& metrics) {
   double calls = 0;

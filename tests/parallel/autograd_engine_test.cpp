@@ -137,6 +137,24 @@ TEST(AfterGradient, an_exception_ends_the_backward) {
   }
 }
 
+TEST(EditGradient, what_it_returns_is_accumulated) {
+  const at::Tensor w = at::ones({3}).requires_grad_();
+  at::Tensor seen, after;
+  const auto listener = after_gradient(w, [&](const at::Tensor& p) { after = p.grad().clone(); });
+  {
+    const auto edit = edit_gradient(w, [&](const at::Tensor& gradient) {
+      seen = gradient.clone();
+      return at::zeros({1}).expand({3});
+    });
+    (w * 2).sum().backward();
+  }
+  EXPECT_TRUE(at::equal(seen, at::full({3}, 2.0f)));
+  EXPECT_TRUE(at::equal(after, at::zeros({3})));
+  (w * 5).sum().backward();
+  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 5.0f))) << "its time is over";
+  EXPECT_TRUE(torch::autograd::impl::hooks(w).empty()) << "or gradients would not be added in place any more";
+}
+
 TEST(AfterGradient, is_for_leaves_that_require_grad) {
   EXPECT_THROW((void)after_gradient(at::ones({2}), [](const at::Tensor&) {}), tessera::Error);
   EXPECT_THROW((void)after_gradient(leaf() * 2, [](const at::Tensor&) {}), tessera::Error);

@@ -88,6 +88,70 @@ TEST_P(Pipeline, SeveralBatchesOfOneExecutor) {
   });
 }
 
+// A rank goes through its computations alone, as often as it likes, and the batch afterwards is as ever.
+TEST_P(Pipeline, ARehearsalNeedsNobody) {
+  const int ranks = GetParam();
+  const ChainResult reference = chain_reference(4, at::kFloat);
+  run_ranks(ranks, [&](comm::World& world) {
+    for (const char* name : {"1f1b", "zb_h1", "interleaved", "zbv"}) {
+      const Schedule schedule = make_schedule(name, {.ranks = ranks, .stages_per_rank = 0, .micro_batches = 4});
+      Chain chain(schedule, world.rank(), at::kFloat);
+      PipelineOptions options = options_for(world, chain, schedule);
+      options.sizes = [](int) { return std::vector<std::int64_t>{chain_rows, 2, chain_width}; };
+      int computations = 0;
+      options.enter = [&](const Action&) { ++computations; };
+      PipelineExecutor executor(std::move(options));
+      for (int i = 0; i <= world.rank(); ++i) executor.rehearse(schedule);
+      EXPECT_EQ(computations % (world.rank() + 1), 0) << name;
+      EXPECT_TRUE(chain.layers.begin()->second.weight.grad().defined()) << name << ": backward was rehearsed, too";
+      chain.clear_gradients();
+      EXPECT_LE(distance(chain.result(executor.run(schedule)), reference), 1e-6) << name;
+    }
+  });
+}
+
+// What a stage throws in a rehearsal is what its caller looks for.
+TEST(PipelineRehearsal, ErrorsComeOutAsTheyAre) {
+  const Schedule schedule = make_schedule("1f1b", {.ranks = 1, .stages_per_rank = 1, .micro_batches = 2});
+  PipelineOptions options;
+  options.sizes = [](int) { return std::vector<std::int64_t>{1}; };
+  options.stages[0] = {[](int, const at::Tensor&) -> at::Tensor { throw std::bad_alloc(); }};
+  PipelineExecutor executor(std::move(options));
+  EXPECT_THROW(executor.rehearse(schedule), std::bad_alloc);
+  EXPECT_THROW(executor.run(schedule), Error);
+}
+
+// I may be the whole backward: then all of a micro-batch's gradients are there after it, with the same bits.
+TEST_P(Pipeline, BackwardMayStayUndivided) {
+  const int ranks = GetParam();
+  run_ranks(ranks, [&](comm::World& world) {
+    for (const char* name : {"zb_h1", "zbv"}) {
+      const Schedule schedule = make_schedule(name, {.ranks = ranks, .stages_per_rank = 0, .micro_batches = 4});
+      std::vector<ChainResult> results;
+      for (const bool undivided : {false, true}) {
+        Chain chain(schedule, world.rank(), at::kDouble);
+        PipelineOptions options = options_for(world, chain, schedule);
+        options.undivided = undivided;
+        std::map<Kind, at::Tensor> before;
+        const at::Tensor weight = chain.layers.begin()->second.weight;
+        int changes = 0;  // how often a weight's gradient changed in W
+        options.enter = [&](const Action& action) {
+          if (action.kind == Kind::weight_gradient && weight.grad().defined())
+            before[action.kind] = weight.grad().clone();
+        };
+        options.leave = [&](const Action& action) {
+          if (const auto found = before.find(action.kind); found != before.end())
+            changes += !at::equal(found->second, weight.grad());
+        };
+        PipelineExecutor executor(std::move(options));
+        results.push_back(chain.result(executor.run(schedule)));
+        EXPECT_EQ(changes > 0, !undivided) << name;
+      }
+      EXPECT_TRUE(same_bits(results[0], results[1])) << name;
+    }
+  });
+}
+
 TEST_P(Pipeline, MicroBatchesMayDifferInSize) {
   const int ranks = GetParam();
   const std::vector<std::int64_t> rows = {3, 1, 5, 2, 4};

@@ -257,6 +257,15 @@ TEST_F(TrainSettingsTest, ABatchThatFits) {
       << found.err;
   run("given", large + Strings{"--per_device_train_batch_size", "128", "--gradient_accumulation_steps", "2"});
   expect_near(values(curve("found")), values(curve("given")), 1e-6);
+  // Ranks of a pipeline have other stages: what one cannot hold, none takes.
+  const Strings pipeline = {"--num_processes", "2", "--pp_size", "2"};
+  const auto halved = launch::run_and_capture(Strings{"sh", "-c", "ulimit -d 500000; exec \"$@\"", "sh", program} +
+                                                  with("halved", large + pipeline + Strings{"--auto_find_batch_size"}),
+                                              {{"OMP_NUM_THREADS", "1"}}, 120);
+  ASSERT_EQ(halved.exit_code, 0) << halved.err;
+  EXPECT_TRUE(contains(halved.err, "256 rows per process do not fit into memory; trying 128 in 2 micro-batches"))
+      << halved.err;
+  expect_near(values(curve("halved")), values(curve("given")), 1e-6);
   const auto refused = tessera(with("refused", batch(4, 1, 1) + Strings{"--auto_find_batch_size", "--strategy",
                                                                         "full_shard", "--num_processes", "2"}));
   EXPECT_EQ(refused.exit_code, 2) << refused.err;

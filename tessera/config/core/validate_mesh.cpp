@@ -1,7 +1,6 @@
 // What must hold between the settings of the mesh. Rules that need the model: layout/mesh_rules.h.
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/run_schedule.h>
@@ -27,7 +26,7 @@ class MeshRules : RuleChecks {
               "(tp_size is 1)");
     if (p_.cp_size > 1) levels();
     if (p_.pp_size > 1) pipeline();
-    if (ranks_per_sample(p_) * p_.ep_size > 1) fixed_order();
+    if (p_.tp_size * p_.cp_size * p_.ep_size > 1) fixed_order();
     if (p_.tp_size > 1) optimizer();
   }
 
@@ -49,7 +48,6 @@ class MeshRules : RuleChecks {
   }
 
   void pipeline() {
-    adapters();
     const std::optional<std::int64_t> each = stages();
     if (p_.pipeline_layout.empty() || p_.pipeline_layout == layout::layout_by_flops) return;
     try {
@@ -81,25 +79,14 @@ class MeshRules : RuleChecks {
     }
   }
 
-  /// PEFT's folders hold all adapters in one file.
-  void adapters() {
-    const std::string& folder = c_.model.model_name_or_path;
-    const bool given = c_.model.lora_r > 0;
-    if (!given && !path_exists(path_join(folder, "adapter_config.json"))) return;
-    problem({given ? "lora_r" : "model_name_or_path", "pp_size"},
-            given ? said("lora_r") : concat("the adapters of ", said("model_name_or_path"), " ", folder),
-            ": training of adapters is not built with pipelines (pp_size ", p_.pp_size,
-            "); divide the data, or each layer (--tp_size), instead");
-  }
-
   void fixed_order() {
     for (const char* name : {"deterministic_reduce", "logical_shards"})
       if (name == std::string_view("deterministic_reduce") ? p_.deterministic_reduce : p_.logical_shards > 0)
         return problem(
-            {name, "pp_size", "tp_size", "cp_size", "ep_size"}, said(name),
-            " is not built with pipeline, tensor, context and expert parallelism (pp_size ", p_.pp_size, ", tp_size ",
-            p_.tp_size, ", cp_size ", p_.cp_size, ", ep_size ", p_.ep_size,
-            "): its order is that of whole micro-batches; leave it out, or use data-parallel processes only");
+            {name, "tp_size", "cp_size", "ep_size"}, said(name),
+            " is not built with tensor, context and expert parallelism (tp_size ", p_.tp_size, ", cp_size ", p_.cp_size,
+            ", ep_size ", p_.ep_size,
+            "): its order is that of whole micro-batches; leave it out, or use data-parallel processes and pipelines");
   }
 
   void optimizer() {

@@ -169,16 +169,17 @@ class TrainingRules : RuleChecks {
       problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ",
               said("deterministic_reduce"),
               ": the micro-batches decide the order of the sums; give --per_device_train_batch_size yourself");
-    if (ranks_per_sample(c_.parallel) > 1)
-      problem({"auto_find_batch_size", "pp_size", "tp_size", "cp_size"}, said("auto_find_batch_size"),
-              ": with pp_size ", c_.parallel.pp_size, ", tp_size ", c_.parallel.tp_size, " and cp_size ",
-              c_.parallel.cp_size,
+    const ParallelConfig& p = c_.parallel;
+    if (p.tp_size * p.cp_size * p.ep_size > 1)
+      problem({"auto_find_batch_size", "tp_size", "cp_size", "ep_size"}, said("auto_find_batch_size"),
+              ": with tp_size ", p.tp_size, ", cp_size ", p.cp_size, " and ep_size ", p.ep_size,
               " forward and backward are collective, and a process that runs out of memory would leave the others "
               "waiting; give --per_device_train_batch_size yourself");
     const Strategy strategy = c_.sharding.strategy;
-    if (c_.parallel.num_processes > 1 && row_of(strategy).shard_gradients)
+    const std::int64_t ranks = data_parallel_ranks(p, p.num_processes);
+    if (ranks > 1 && row_of(strategy).shard_gradients)
       problem({"auto_find_batch_size", "strategy", "num_processes"}, said("auto_find_batch_size"),
-              ": with the strategy ", strategy, " over ", c_.parallel.num_processes,
+              ": with the strategy ", strategy, " over ", ranks,
               " processes, forward and backward are collective, and a process that runs out of memory would leave the "
               "others waiting; use ddp "
               "or zero1, or give --per_device_train_batch_size yourself");

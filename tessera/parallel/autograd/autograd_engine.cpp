@@ -172,6 +172,29 @@ Subscription after_gradient(const at::Tensor& parameter, std::function<void(cons
   });
 }
 
+namespace {
+
+struct GradientEdit : autograd::FunctionPreHook {
+  explicit GradientEdit(std::function<at::Tensor(const at::Tensor&)> the_edit) : edit(std::move(the_edit)) {}
+  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    if (!gradients.at(0).defined()) return gradients;
+    return {edit(gradients[0])};
+  }
+  std::function<at::Tensor(const at::Tensor&)> edit;
+};
+
+}  // namespace
+
+Subscription edit_gradient(const at::Tensor& parameter, std::function<at::Tensor(const at::Tensor&)> edit) {
+  TESSERA_CHECK(parameter.is_leaf() && parameter.requires_grad(), "gradient hooks are for leaves that require grad");
+  // Tensor::remove_hook() leaves an empty hook behind, for ever.
+  auto& hooks = autograd::impl::hooks(parameter);
+  hooks.push_back(std::make_unique<GradientEdit>(std::move(edit)));
+  return Subscription([parameter, own = hooks.back().get()] {
+    std::erase_if(autograd::impl::hooks(parameter), [own](const auto& hook) { return hook.get() == own; });
+  });
+}
+
 bool has_gradient_hook(const at::Tensor& parameter) {
   const Hooks* hooks = find_hooks(parameter);
   return hooks != nullptr && hooks->any();

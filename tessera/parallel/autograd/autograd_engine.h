@@ -76,7 +76,13 @@ std::vector<at::Tensor> leaves_behind(const std::vector<at::Tensor>& outputs);
 /// that requires grad. On the CPU the hook runs on the thread that called backward(). An exception ends the backward.
 [[nodiscard]] Subscription after_gradient(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook);
 
-/// Whether such a hook is in place.
+/// While it lives, `edit` is given each gradient of `parameter` before it is accumulated, and returns what takes its
+/// place (of the same sizes and type). Nothing of it remains afterwards, so that gradients that are added in place
+/// (nn/accumulate.h) are so again. Not ended while a backward runs.
+[[nodiscard]] Subscription edit_gradient(const at::Tensor& parameter,
+                                         std::function<at::Tensor(const at::Tensor& gradient)> edit);
+
+/// Whether an after_gradient() hook is in place.
 bool has_gradient_hook(const at::Tensor& parameter);
 
 /// Takes the place of one tensor that an operation saves for its backward.

@@ -82,8 +82,10 @@ struct PipelineExecutor::Batch {
     bool requires_grad = false;
   };
 
-  explicit Batch(const Plan& the_plan) : plan(the_plan) {}
+  explicit Batch(const Plan& the_plan, bool is_rehearsal = false) : plan(the_plan), rehearsal(is_rehearsal) {}
   const Plan& plan;
+  const bool rehearsal;                   // no messages
+  std::map<Key, at::TensorOptions> sent;  // in a rehearsal, the outputs whose gradients are to come back
   std::map<Key, Cell> cells;
   std::map<Key, Handed> inputs, output_gradients;  // what F, and I or B, of the key take
   std::map<Key, Handed> outputs, input_gradients;  // what SEND_F and SEND_B of the key take
@@ -128,7 +130,7 @@ const PipelineExecutor::Plan& PipelineExecutor::plan_of(const Schedule& schedule
   plan->outstanding = std::max(least_under_way, least_outstanding(schedule));
   plan->with_backward = has_backward(schedule);
   for (const Action& action : plan->actions)
-    if (action.kind == Kind::input_gradient) plan->divided.insert(key_of(action));
+    if (action.kind == Kind::input_gradient && !options_.undivided) plan->divided.insert(key_of(action));
   plans_.insert(plans_.begin(), std::move(plan));
   if (plans_.size() > remembered_plans) plans_.pop_back();
   return *plans_.front();
@@ -153,12 +155,23 @@ std::vector<at::Tensor> PipelineExecutor::run(const Schedule& schedule) {
   return std::move(batch.losses);
 }
 
+void PipelineExecutor::rehearse(const Schedule& schedule) {
+  TESSERA_CHECK(options_.sizes, "pipeline: a rehearsal needs the sizes of what passes between stages");
+  const Plan& plan = plan_of(schedule);
+  Batch batch(plan, /*is_rehearsal=*/true);
+  if (schedule.rank_of.back() == rank_) batch.losses.resize(static_cast<std::size_t>(schedule.micro_batches));
+  const at::AutoGradMode grad_mode(plan.with_backward);
+  for (const Action& action : plan.actions) act(batch, action);
+  measured_.clear();
+  sums_.clear();
+}
+
 void PipelineExecutor::act(Batch& batch, const Action& action) {
   if (is_compute(action.kind)) {
     compute(batch, action);
     if (batch.plan.sends_at_once)
       if (const auto message = send_after(batch.plan.schedule, action)) send(batch, *message);
-    messages_->progress();
+    if (!batch.rehearsal) messages_->progress();
   } else if (is_send(action.kind)) {
     if (!batch.plan.sends_at_once) send(batch, action);
   } else if (is_message(action.kind)) {
@@ -178,6 +191,7 @@ void PipelineExecutor::compute(Batch& batch, const Action& action) {
     else
       backward(batch, action);
   } catch (...) {
+    if (batch.rehearsal) throw;
     rethrow_with(action);
   }
   measured_.push_back(
@@ -213,7 +227,9 @@ void PipelineExecutor::forward(Batch& batch, const Action& action) {
   } else {
     Batch::Handed handed{output.detach(), requires_grad};
     if (send_after(schedule, action)) {
-      if (batch.plan.with_backward)
+      if (batch.rehearsal)
+        batch.sent[key] = output.options();
+      else if (batch.plan.with_backward)
         messages_->expect_gradient(action.stage, action.micro_batch,
                                    {output.scalar_type(), requires_grad, output.sizes().vec()});
       batch.outputs[key] = std::move(handed);
@@ -232,7 +248,10 @@ void PipelineExecutor::backward(Batch& batch, const Action& action) {
   auto taken = batch.cells.extract(key);
   TESSERA_CHECK(!taken.empty(), "its forward was not done");
   Batch::Cell cell = std::move(taken.mapped());
-  if (action.kind == Kind::weight_gradient) return cell.late->compute();
+  if (action.kind == Kind::weight_gradient) {
+    if (cell.late) cell.late->compute();
+    return;
+  }
   const bool last = action.stage + 1 == batch.plan.schedule.stages();
   at::Tensor gradient;
   if (!last) {
@@ -244,7 +263,7 @@ void PipelineExecutor::backward(Batch& batch, const Action& action) {
   }
   if (cell.root) {
     std::optional<nn::WeightGradients::Scope> divided;
-    if (action.kind == Kind::input_gradient) divided.emplace(cell.late, /*defer=*/true);
+    if (cell.late) divided.emplace(cell.late, /*defer=*/true);
     cell.root.backward(std::exchange(gradient, {}));
   }
   if (action.kind == Kind::input_gradient) batch.cells[key].late = std::move(cell.late);  // for W
@@ -277,6 +296,15 @@ std::vector<Action> PipelineExecutor::not_finite() const {
 }
 
 void PipelineExecutor::receive(Batch& batch, const Action& action) {
+  auto& to = action.kind == Kind::receive_forward ? batch.inputs : batch.output_gradients;
+  if (batch.rehearsal) {
+    const bool forward = action.kind == Kind::receive_forward;
+    const auto device = options_.group ? options_.group.device() : at::kCPU;
+    const at::TensorOptions like =
+        forward ? at::TensorOptions(at::kFloat).device(device) : batch.sent.at(key_of(action));
+    to[key_of(action)] = {at::zeros(options_.sizes(action.micro_batch), like), /*requires_grad=*/true};
+    return;
+  }
   const bool waits = !messages_->arrived(action);
   if (waits) comm::life().set_phase(text_of(action));
   const std::int64_t start = monotonic_ns();
@@ -284,7 +312,6 @@ void PipelineExecutor::receive(Batch& batch, const Action& action) {
   if (waits)
     measured_.push_back({action, 1e-9 * static_cast<double>(start - begin_ns_),
                          1e-9 * static_cast<double>(monotonic_ns() - begin_ns_)});
-  auto& to = action.kind == Kind::receive_forward ? batch.inputs : batch.output_gradients;
   to[key_of(action)] = {std::move(received.tensor), received.requires_grad};
 }
 
@@ -292,6 +319,7 @@ void PipelineExecutor::send(Batch& batch, const Action& action) {
   auto taken = (action.kind == Kind::send_forward ? batch.outputs : batch.input_gradients).extract(key_of(action));
   TESSERA_CHECK(!taken.empty(), text_of(action), ": there is nothing to send");
   const Batch::Handed& handed = taken.mapped();
+  if (batch.rehearsal) return;
   if (action.kind == Kind::send_backward && !handed.requires_grad) return;  // and nobody waits for it
   messages_->send(action, handed.tensor, handed.requires_grad);
 }

@@ -40,6 +40,8 @@ struct PipelineOptions {
   /// Type, and whether a gradient is wanted, are those of a batch's first micro-batch, and are told with it.
   std::function<std::vector<std::int64_t>(int micro_batch)> sizes = {};
   bool variable_sizes = false;
+  /// I is the whole backward, and W has nothing left to do: a micro-batch's gradients are complete at one moment.
+  bool undivided = false;
   /// Before every computation (F, I, W, B): phases, accumulation. Afterwards the rank's phase says "2F3" (comm/life.h).
   std::function<void(const layout::schedule::Action&)> enter = {};
   /// After every computation.
@@ -76,6 +78,11 @@ class PipelineExecutor {
   /// last stage, nothing elsewhere. Collective over the group. What a schedule needs is worked out once; the last few
   /// are remembered.
   std::vector<at::Tensor> run(const layout::schedule::Schedule& schedule);
+
+  /// This rank's computations of such a batch and nothing of the others', to learn whether it fits into memory: what
+  /// would be received is zeros of the announced sizes (PipelineOptions::sizes), fp32 activations, and nothing is sent.
+  /// Collective only as far as the stages are. What a stage throws comes out as it is.
+  void rehearse(const layout::schedule::Schedule& schedule);
 
   /// When the last batch's computations ran, and when receives were waited for, in order; seconds since its begin.
   const std::vector<layout::schedule::TimedAction>& measured() const { return measured_; }

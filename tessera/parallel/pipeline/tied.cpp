@@ -5,9 +5,72 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
 
 namespace tessera::parallel {
+namespace {
+// The pipeline's own messages have tag 0, and groups of the same ranks may share their connections (World::split).
+constexpr int message_tag = 1;
+}  // namespace
+
+void TiedGradient::enter(const layout::schedule::Action& action) {
+  using layout::schedule::Kind;
+  if (action.kind != Kind::backward && action.kind != Kind::input_gradient) return;
+  const int micro_batch = action.micro_batch;
+  if (action.stage == options_.last_stage)
+    edit_ = edit_gradient(parameter_,
+                          [this, micro_batch](const at::Tensor& gradient) { return take_head(micro_batch, gradient); });
+  else if (action.stage == 0 && options_.fixed_order)
+    edit_ = edit_gradient(parameter_,
+                          [this, micro_batch](const at::Tensor& gradient) { return with_head(micro_batch, gradient); });
+}
+
+/// What remains of it here: nothing.
+at::Tensor TiedGradient::take_head(int micro_batch, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  if (!options_.fixed_order) {
+    if (head_.defined())
+      head_.add_(gradient);
+    else
+      head_ = gradient.clone();
+  } else if (options_.first_rank == options_.last_rank) {
+    heads_[micro_batch] = gradient.clone();
+  } else {
+    const comm::Tag tag("tied embeddings");
+    sent_.push_back(options_.group.send(gradient.contiguous(), options_.first_rank, message_tag));
+  }
+  return at::zeros({1}, gradient.options()).expand(gradient.sizes());
+}
+
+at::Tensor TiedGradient::with_head(int micro_batch, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  if (options_.first_rank == options_.last_rank) return heads_.extract(micro_batch).mapped() + gradient;
+  const comm::Tag tag("tied embeddings");
+  const at::Tensor head = at::empty(gradient.sizes(), gradient.options());
+  options_.group.recv(head, options_.last_rank, message_tag).wait();
+  return head + gradient;
+}
+
+void TiedGradient::end_batch() {
+  for (comm::Work& work : sent_) work.wait();
+  sent_.clear();
+}
+
+void TiedGradient::add_to(Sharded& sharded, const std::string& name) {
+  if (!head_.defined()) return;
+  const at::NoGradGuard no_grad;
+  const auto& parameters = sharded.named_parameters();
+  const auto tied = std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == name; });
+  TESSERA_CHECK(tied != parameters.end(), "the tied parameter ", name, " is not trained here");
+  const at::Tensor head = std::exchange(head_, {}).contiguous();
+  if (const comm::Group& group = sharded.options().group; group.size() > 1) {
+    const comm::Tag tag("tied embeddings");
+    group.all_reduce(head, comm::Reduction::sum).wait();
+  }
+  at::Tensor& gradient = tied->local.mutable_grad();
+  gradient.add_(head.flatten().narrow(0, tied->begin, gradient.numel()).view(gradient.sizes()));
+}
 
 void add_tied_gradients(Sharded& sharded, const std::string& parameter, const comm::Group& pipeline, int first,
                         int last) {

@@ -121,10 +121,9 @@ std::int64_t take_adapters(const models::LanguageModel& model, Sharded& sharded,
   const auto parameters = model.named_parameters();
   std::vector<std::string> names;
   for (const auto& [name, tensor] : adapters) {
-    if (parameters.contains(name))
-      names.push_back(name);
-    else if (!sharded.options().stages)
+    if (!parameters.contains(name))
       throw InputError(concat(folder, ": the adapters of ", name, " are not among this run's"));
+    names.push_back(name);
   }
   if (names.empty()) return 0;
   const auto whole = sharded.unsharded({.names = names, .write_back = true});
@@ -152,9 +151,10 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
   if (!checkpoint::is_adapter_folder(folder)) return load_weights(model, sharded, folder);
   std::int64_t stored = 0;
   const auto [names, none] = count_over_stages(sharded, [&] {
+    const auto wanted = [&](const std::string& name) { return !model.lies_elsewhere(name); };
     std::map<std::string, at::Tensor> adapters;
-    for (auto& [name, tensor] : checkpoint::read_adapter_weights(folder)) adapters.emplace(name, tensor);
-    stored = static_cast<std::int64_t>(adapters.size());
+    for (auto& [name, tensor] : checkpoint::read_adapter_weights(folder, wanted)) adapters.emplace(name, tensor);
+    stored = static_cast<std::int64_t>(checkpoint::adapter_names(folder).size());
     return Counts{take_adapters(model, sharded, adapters, folder), 0};
   });
   if (names != stored)

@@ -27,8 +27,8 @@ bool fits_everywhere(const comm::Group& group, const std::function<void()>& prob
 std::string halve_batch_size(OptimizationConfig& config);
 
 /// Throws InputError where one rank that runs out of memory would leave others waiting in a collective: strategies that
-/// divide gradients or parameters over several processes; and with deterministic_reduce, where the micro-batches decide
-/// the bits.
+/// divide gradients or parameters over several processes (`ranks` of one stage); and with deterministic_reduce, where
+/// the micro-batches decide the bits.
 void check_automatic_batch_size(const RunConfig& config, std::int64_t ranks);
 
 }  // namespace tessera::train

@@ -24,7 +24,7 @@ std::string divisors(std::int64_t shards) {
 
 }  // namespace
 
-RunConfig with_fixed_order(RunConfig config, const Value& resolved, std::int64_t world_size) {
+RunConfig with_fixed_order(RunConfig config, const Value& resolved, std::int64_t copies) {
   auto& parallel = config.parallel;
   std::int64_t& accumulation = config.optimization.gradient_accumulation_steps;
   std::int64_t& shards = parallel.logical_shards;
@@ -36,17 +36,17 @@ RunConfig with_fixed_order(RunConfig config, const Value& resolved, std::int64_t
                  "not given: add it, or leave --logical_shards out"));
     return config;
   }
-  if (shards == 0) shards = world_size * accumulation;
+  if (shards == 0) shards = copies * accumulation;
   std::vector<std::string> problems;
-  if (shards % world_size != 0) {
-    problems.push_back(concat("--logical_shards ", shards, " micro-batches of a step do not divide by ", world_size,
-                              " processes: use ", divisors(shards), " processes, or a multiple of ", world_size,
+  if (shards % copies != 0) {
+    problems.push_back(concat("--logical_shards ", shards, " micro-batches of a step do not divide by ", copies,
+                              " processes: use ", divisors(shards), " processes, or a multiple of ", copies,
                               " shards"));
   } else if (was_given(resolved, "optimization", "gradient_accumulation_steps", accumulation != 1) &&
-             accumulation != shards / world_size) {
+             accumulation != shards / copies) {
     problems.push_back(concat("--gradient_accumulation_steps ", accumulation, " contradicts --logical_shards ", shards,
-                              ": ", world_size, " processes take ", shards, " / ", world_size, " = ",
-                              shards / world_size, " micro-batches each; leave --gradient_accumulation_steps out"));
+                              ": ", copies, " processes take ", shards, " / ", copies, " = ", shards / copies,
+                              " micro-batches each; leave --gradient_accumulation_steps out"));
   }
   if (parallel.threads_per_process > 1)
     problems.push_back(
@@ -54,7 +54,7 @@ RunConfig with_fixed_order(RunConfig config, const Value& resolved, std::int64_t
                " contradicts --deterministic_reduce: sums inside a matrix product depend on the number of "
                "threads, so each process has 1; start more processes instead"));
   if (!problems.empty()) throw InputError(join(problems, "\n"));
-  accumulation = shards / world_size;
+  accumulation = shards / copies;
   parallel.threads_per_process = 1;
   return config;
 }

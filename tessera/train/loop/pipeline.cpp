@@ -20,7 +20,6 @@
 #include <tessera/layout/schedule/lower.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/pipeline/executor.h>
-#include <tessera/parallel/pipeline/tied.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/loop/evaluate.h>
 
@@ -51,8 +50,28 @@ std::vector<layout::StagePart> PipelinePlan::parts_of(int rank) const {
   return parts;
 }
 
+namespace {
+
+/// In fixed order a stage's gradients join their sum as its backwards come, and its sum is to be that of one process.
+void check_backward_order(const schedule::Schedule& of_run, const std::string& name) {
+  for (const std::vector<schedule::Action>& actions : of_run.ranks) {
+    std::map<int, int> next;  // micro-batch, by stage
+    for (const schedule::Action& action : actions) {
+      if (action.kind != schedule::Kind::backward && action.kind != schedule::Kind::input_gradient) continue;
+      if (action.micro_batch != next[action.stage]++)
+        throw InputError(concat("--deterministic_reduce: the schedule ", name, " has ", schedule::text_of(action),
+                                " where micro-batch ", next[action.stage] - 1, " of stage ", action.stage,
+                                " should come: sums in fixed order need the backward passes of a stage in the order of "
+                                "the micro-batches"));
+    }
+  }
+}
+
+}  // namespace
+
 PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel& model) {
   PipelinePlan plan{.schedule = config::run_schedule(config), .stages = {}};
+  if (config.parallel.deterministic_reduce) check_backward_order(plan.schedule, config.parallel.pipeline_schedule);
   const int stages = plan.schedule.stages();
   const std::int64_t blocks = model.shape().blocks;
   const std::string& asked = config.parallel.pipeline_layout;
@@ -148,23 +167,58 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
   options.sharding = [this](const schedule::Action& action) {
     if (gathers_) gathers_->act(action);
   };
-  options.enter = [this](const schedule::Action& action) { enter_(action.kind == schedule::Kind::forward); };
+  options.undivided = config_.parallel.deterministic_reduce;
+  options.enter = [this](const schedule::Action& action) {
+    enter_(action.kind == schedule::Kind::forward);
+    if (tied_) tied_->enter(action);
+  };
+  options.leave = [this](const schedule::Action&) {
+    if (tied_) tied_->leave();
+  };
+  watch_tied_parameter(sharded.options());
   passes_->executor.emplace(std::move(options));
   if (auto* const causal = dynamic_cast<models::CausalLm*>(&model_))
     causal->set_next_logits([this](const at::Tensor& ids, models::KvCache& cache) { return next_logits(ids, cache); });
+}
+
+/// Sums that are compressed, or go beyond the engine's group, have no order that could be kept.
+void RunPipeline::watch_tied_parameter(const ShardingOptions& sharding) {
+  const auto parameters = model_.named_parameters();
+  const at::Tensor* const tied = parameters.find(model_.tied_parameter());
+  const bool plain = !sharding.compression && !sharding.reduce_dtype && !sharding.shared_beyond.ranks &&
+                     sharding.gradient_predivide_factor == 1;
+  if (tied == nullptr || !tied->requires_grad() || !plain) return;
+  const parallel::TiedGradient::Options options{.group = groups_.tied,
+                                                .first_rank = plan_.schedule.rank_of.front(),
+                                                .last_rank = plan_.schedule.rank_of.back(),
+                                                .last_stage = plan_.schedule.stages() - 1,
+                                                .fixed_order = config_.parallel.deterministic_reduce};
+  if (parallel::TiedGradient::needed(options)) tied_.emplace(*tied, options);
 }
 
 RunPipeline::~RunPipeline() {
   if (auto* const causal = dynamic_cast<models::CausalLm*>(&model_)) causal->set_next_logits(nullptr);
 }
 
-std::vector<double> RunPipeline::train(const std::vector<data::Batch>& batches, double scale) {
+void RunPipeline::prepare(const std::vector<data::Batch>& batches, double scale) {
   passes_->batches.clear();
   for (const data::Batch& batch : batches) passes_->batches.push_back(to_device(batch, groups_.pipeline.device()));
   passes_->scales.assign(batches.size(), scale);
   passes_->narrow = training_precision(config_);
   passes_->parts_of_rows = groups_.sequence_parallel ? groups_.tensor_ranks() : 1;
+}
+
+void RunPipeline::rehearse(const std::vector<data::Batch>& batches) {
+  prepare(batches, 0);
+  passes_->executor->rehearse(plan_.schedule);
+  passes_->batches.clear();
+  if (tied_) tied_->forget();
+}
+
+std::vector<double> RunPipeline::train(const std::vector<data::Batch>& batches, double scale) {
+  prepare(batches, scale);
   const std::vector<double> losses = losses_of(plan_.schedule);
+  if (tied_) tied_->end_batch();
   measured_ = passes_->executor->measured();
   return losses;
 }
@@ -311,7 +365,8 @@ std::string RunPipeline::first_not_finite(const comm::Group& group) const {
                : "";
 }
 
-void RunPipeline::add_tied_gradients(Sharded& sharded) const {
+void RunPipeline::add_tied_gradients(Sharded& sharded) {
+  if (tied_) tied_->add_to(sharded, model_.tied_parameter());
   parallel::add_tied_gradients(sharded, model_.tied_parameter(), groups_.pipeline, plan_.schedule.rank_of.front(),
                                plan_.schedule.rank_of.back());
 }

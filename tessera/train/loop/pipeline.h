@@ -11,6 +11,7 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/pipeline/stage_gathers.h>
+#include <tessera/parallel/pipeline/tied.h>
 #include <tessera/train/loop/run_groups.h>
 
 #include <cstdint>
@@ -50,8 +51,12 @@ class RunPipeline {
 
   const PipelinePlan& plan() const { return plan_; }
   /// Forward and backward of a step's micro-batches, whose losses are multiplied by `scale`; gradients are accumulated
-  /// and not reduced (Sharded::WholeBatch). Returns the losses, on every rank. Collective over the pipeline.
+  /// and not reduced (Sharded::WholeBatch); in fixed order each backward reduces its own. Returns the losses, on every
+  /// rank. Collective over the pipeline.
   std::vector<double> train(const std::vector<data::Batch>& batches, double scale);
+  /// A step's computations of this rank, with nothing from or for the others (PipelineExecutor::rehearse): throws where
+  /// they do not fit into memory. Gradients are left behind.
+  void rehearse(const std::vector<data::Batch>& batches);
   /// The losses of batches, each times its scale, without gradients. On every rank; collective over the pipeline.
   std::vector<double> evaluate(const std::vector<data::Batch>& batches, const std::vector<double>& scales);
   /// models::CausalLm::next_logits() through all stages, on every rank; collective over the pipeline.
@@ -64,12 +69,14 @@ class RunPipeline {
   std::string first_not_finite(const comm::Group& group) const;
   /// After the reduction: what the first and the last stage have in common gets the sum of both gradients, there and
   /// here. Collective over the ranks of both stages.
-  void add_tied_gradients(Sharded& sharded) const;
+  void add_tied_gradients(Sharded& sharded);
 
  private:
   /// What the last stage gave; with gathers, if there are any.
   std::vector<at::Tensor> run(const layout::schedule::Schedule& schedule);
+  void prepare(const std::vector<data::Batch>& batches, double scale);
   std::vector<double> losses_of(const layout::schedule::Schedule& schedule);
+  void watch_tied_parameter(const ShardingOptions& sharding);
 
   PipelinePlan plan_;
   const RunConfig& config_;
@@ -77,6 +84,7 @@ class RunPipeline {
   models::LanguageModel& model_;
   std::function<void(bool)> enter_;
   std::unique_ptr<PassesOfBatch> passes_;
+  std::optional<parallel::TiedGradient> tied_;
   std::optional<parallel::StageGathers> gathers_;        // --pipeline_gather per_batch
   std::vector<layout::schedule::TimedAction> measured_;  // in the last step
 };

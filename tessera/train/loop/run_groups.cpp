@@ -40,6 +40,8 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   constexpr Axis stages = Axis::pp;
   if (groups.pipeline_ranks() > 1 && groups.pipeline.capabilities().ordered_messages)
     groups.back = world.split(layout::all_groups(groups.mesh, std::span(&stages, 1)), "pp back");
+  if (groups.pipeline_ranks() > 1 && config.parallel.deterministic_reduce)
+    groups.tied = world.split(layout::all_groups(groups.mesh, std::span(&stages, 1)), "pp tied");
   if (groups.context_ranks() > 1)
     groups.context =
         context_groups(world, groups.mesh, config.parallel.cp_comm_type, static_cast<int>(config.parallel.cp_a2a_size));

@@ -26,6 +26,7 @@ struct RunGroups {
   comm::Group tensor;    ///< tp
   comm::Group pipeline;  ///< pp
   comm::Group back;      ///< the same ranks, for messages to lower ones, where the backend keeps messages in order
+  comm::Group tied;      ///< the same ranks, for tied embeddings in fixed order (parallel/pipeline/tied.h)
   ContextGroups context;  ///< cp
 
   bool sequence_parallel = false;

@@ -220,6 +220,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   const bool deferred = parts_only || pipelined || cut_later || few_experts;
   setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit)
                          : models::load_language_model(config.model, seed, edit);
+  setup.lora =
+      set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
   if (pipelined) {
     setup.pipeline = plan_pipeline(config, *setup.model);
     setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
@@ -230,7 +232,6 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   }
   if (groups.divides_experts() && setup.model->balance().experts > 0)
     setup.model->set_experts(expert_parallel(groups.places_of_experts()));
-  setup.lora = set_up_adapters(*setup.model, config, world.rank());
   setup.block_size = config::choose_block_size(config.data, setup.model->max_positions());
 
   check_model_fits(groups, config, *setup.model, setup.block_size);
@@ -268,11 +269,14 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
         "slower than fp32 ones; leave the flag out");
 
   ResumePoint from;
+  const std::string& folder = config.model.model_name_or_path;
+  std::string adapters =
+      deferred && !folder.empty() && checkpoint::is_adapter_folder(folder) ? folder : std::string();  // to be read
   if (!setup.resume_folder.empty()) {
     setup.resume = checkpoint::read_run_state(setup.resume_folder);
     check_checkpoint_kind(setup);
     if (setup.lora)
-      models::load_adapters(*setup.model, *setup.lora, setup.resume_folder);
+      adapters = setup.resume_folder;
     else if (deferred)
       weights_folder = setup.resume_folder;
     else
@@ -282,6 +286,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
                    ": the order of the data changes at step ", from.step);
   }
+  if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
   if (!weights_folder.empty())
     setup.weights =
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);

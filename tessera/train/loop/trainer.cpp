@@ -9,6 +9,7 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/life.h>
+#include <tessera/config/core/mesh.h>
 #include <tessera/train/core/resume.h>
 #include <tessera/train/loop/batch_size.h>
 #include <tessera/train/loop/determinism.h>
@@ -22,8 +23,9 @@ namespace {
 RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::World& ranks) {
   RunConfig here;
   agree(ranks.group(), [&] {
-    here = with_fixed_order(config, resolved, ranks.size());
-    check_automatic_batch_size(here, ranks.size());
+    const std::int64_t copies = config::data_parallel_ranks(config.parallel, ranks.size());
+    here = with_fixed_order(config, resolved, copies);
+    check_automatic_batch_size(here, copies);
     set_threads(here.parallel.threads_per_process, ranks.local_size());
   });
   return here;

@@ -103,6 +103,9 @@ void TrainingLoop::shard_model() {
   ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.engine);
   if (groups.stages && groups.stages.size() > 1) options.stages = groups.stages;
   if (setup_.pipeline) {
+    // In fixed order every backward is reduced, and it is one of several stages.
+    if (setup_.config.parallel.deterministic_reduce && setup_.pipeline->parts_of(groups.pipeline.rank()).size() > 1)
+      options.find_unused_parameters = true;
     const std::string tied = setup_.model->tied_parameter();
     const auto& rank_of = setup_.pipeline->schedule.rank_of;
     if (!tied.empty() && groups.pipeline.rank() == rank_of.back() && rank_of.front() != rank_of.back())

@@ -94,6 +94,10 @@ class TrainingLoop {
   checkpoint::RunState run_state() const;
   Utilization utilization() const;
   double seconds_left() const { return step_seconds_ * static_cast<double>(plan_.total_steps - step_); }
+  /// Ranks that log the same losses, and divide them by their number.
+  int ranks_with_same_loss() const { return setup_.groups.tensor_ranks() * setup_.groups.pipeline_ranks(); }
+  /// In fixed order one of them tells: halves would be added up in another order than wholes.
+  bool one_tells_loss() const { return pipeline_ && setup_.config.parallel.deterministic_reduce; }
   std::int64_t row_tokens() const { return setup_.datasets.train->max_length(); }
   double flops_per_token() const {
     return setup_.lora ? models::lora_flops_per_token(*setup_.model, row_tokens())

@@ -44,11 +44,12 @@ void TrainingLoop::count_step(double seconds, double cpu_seconds) {
   inputs_ += window_.step_inputs();
   train_seconds_ += seconds;
   step_seconds_ = step_seconds_ == 0 || step_ <= plan_.resumed_step + 2 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
+  const int told_by = one_tells_loss() ? world_.size() / ranks_with_same_loss() : world_.size();
   comm::life().set_step({step_, plan_.total_steps, static_cast<std::int64_t>(seconds * 1e9),
                          static_cast<double>(window_.step_tokens()) / seconds,
-                         std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(world_.size())});
+                         std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(told_by)});
   journal_.step([&] {
-    const double loss = std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(world_.size());
+    const double loss = std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(told_by);
     return ProgressState{step_,
                          plan_.total_steps,
                          loss,

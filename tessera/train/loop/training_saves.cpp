@@ -69,6 +69,7 @@ std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) const {
   if (setup_.lora) {
     model.weights_stem = checkpoint::kAdapterWeightsStem;
     model.weights_prefix = checkpoint::kAdapterPrefix;
+    model.one_file = true;
   } else {
     model.untrained = frozen_tensors(*sharded_);  // biases by which routers choose
     put_in_writing_order(model.untrained);

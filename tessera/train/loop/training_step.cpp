@@ -152,19 +152,23 @@ void TrainingLoop::count_noise() {
   noise_sums_.trace += own.trace;
 }
 
-/// The same with stages of the model on several ranks: one reduction, when all micro-batches are through.
+/// The same with stages of the model on several ranks: one reduction, when all micro-batches are through; in fixed
+/// order one in each backward.
 void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, double scale, double logged) {
   key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
                      plan_.first_row(step_, 0, setup_.groups.data.rank()));
   std::vector<double> losses;
   {
-    const Sharded::WholeBatch together(*sharded_);
+    std::optional<Sharded::WholeBatch> together;
+    if (!setup_.config.parallel.deterministic_reduce) together.emplace(*sharded_);
     losses = pipeline_->train(batches, scale);
   }
-  const int same = setup_.groups.tensor_ranks() * setup_.groups.pipeline_ranks();  // ranks that log the same
-  for (const double loss : losses) window_.add_loss(scale == 0 ? 0 : loss / scale * logged / same);
+  const double share = !one_tells_loss()                    ? 1.0 / ranks_with_same_loss()
+                       : setup_.groups.pipeline.rank() == 0 ? 1.0
+                                                            : 0.0;
+  for (const double loss : losses) window_.add_loss(scale == 0 ? 0 : loss / scale * logged * share);
   enter(Phase::backward, "reduce");
-  sharded_->reduce();
+  if (!setup_.config.parallel.deterministic_reduce) sharded_->reduce();
   pipeline_->add_tied_gradients(*sharded_);
   core_.gradients_changed();
   comm::life().advance();
@@ -232,6 +236,12 @@ bool TrainingLoop::fits() {
     batch.labels.select(1, 0).fill_(0);
     sharded_->zero_grad();
     setup_.model->train();
+    if (pipeline_) {
+      const Sharded::WholeBatch together(*sharded_);
+      pipeline_->rehearse({static_cast<std::size_t>(plan_.micro_batches(step_)), batch});
+      sharded_->zero_grad();
+      return;
+    }
     const at::Tensor loss = [&] {
       const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
       return setup_.model->loss(to_device(batch, world_.device()), 0);

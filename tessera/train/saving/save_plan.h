@@ -55,6 +55,7 @@ struct SavedModel {
   std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank of a stage, put_in_writing_order()
   std::string weights_stem = "model", states_stem = "optimizer";  ///< what its files' names begin with
   std::string weights_prefix = "";  ///< what the trained parameters' names begin with in the file
+  bool one_file = false;            ///< its readers know one file of weights: rank 0 joins those of several stages
 };
 
 /// A file of this rank: its tensors in the order in which their bytes come.

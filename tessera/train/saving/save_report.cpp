@@ -1,7 +1,9 @@
 #include <tessera/train/saving/save_report.h>
 
 #include <cstddef>
+#include <deque>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -77,6 +79,31 @@ PartReport parse_report(const Value& value) {
   return report;
 }
 
+std::optional<format::ManifestFile> join_weights(const std::string& folder, const SavedModel& model, std::size_t place,
+                                                 const std::vector<PartReport>& parts,
+                                                 std::vector<format::ManifestFile>& files) {
+  std::set<std::string> names;
+  for (const PartReport& part : parts)
+    for (const auto& [tensor, file] : part.models.at(place).file_of) names.insert(file);
+  if (!model.one_file || names.size() < 2) return std::nullopt;
+  std::deque<format::SafetensorsFile> opened;  // whose members stay where they are
+  format::ManifestFile joined;
+  {
+    checkpoint::TensorSources tensors;
+    for (const std::string& name : names) {
+      const format::SafetensorsFile& file = opened.emplace_back(path_join(folder, name));
+      for (const format::TensorInfo& info : file.tensors())
+        tensors.push_back({info.name, info.dtype, info.shape, [&file, &info] { return file.bytes(info); }});
+    }
+    joined = checkpoint::write_tensors_file(folder, (model.weights_stem + ".safetensors").c_str(), std::move(tensors));
+  }
+  opened.clear();
+  for (const std::string& name : names) remove_tree(path_join(folder, name));
+  std::erase_if(files, [&](const format::ManifestFile& file) { return names.contains(file.name); });
+  files.push_back(joined);
+  return joined;
+}
+
 std::vector<format::ManifestFile> write_indexes(const std::string& folder, const SavedModel& model, std::size_t place,
                                                 const std::vector<PartReport>& parts, bool with_states_index) {
   const auto index_name = [](const std::string& stem) { return stem + ".safetensors.index.json"; };
@@ -97,7 +124,7 @@ std::vector<format::ManifestFile> write_indexes(const std::string& folder, const
       pieces.insert(pieces.end(), state.pieces.begin(), state.pieces.end());
     }
   }
-  if (weight_files > 1) {
+  if (weight_files > 1 && !model.one_file) {
     Value map = Value::make_object();
     for (const auto& [tensor, file] : files) map.set(tensor, Value::of(file));
     written.push_back(checkpoint::write_json_file(

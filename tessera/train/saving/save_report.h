@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,12 @@ struct PartReport {
 };
 Value to_value(const PartReport& report);
 PartReport parse_report(const Value& value);
+
+/// SavedModel::one_file: where several ranks have written weights of models[place], their files become one, in the
+/// folder and in the list of `files`. Returns it; nothing: there was one already.
+std::optional<format::ManifestFile> join_weights(const std::string& folder, const SavedModel& model, std::size_t place,
+                                                 const std::vector<PartReport>& parts,
+                                                 std::vector<format::ManifestFile>& files);
 
 /// Writes the indexes of models[place] from the reports of all ranks: model.safetensors.index.json, unless one file
 /// holds all weights, and, where states are in pieces, optimizer.safetensors.index.json.

@@ -254,6 +254,8 @@ void Saver::publish(const std::vector<Value>& reports) {
   for (std::size_t m = 0; m < job.models.size(); ++m) {
     const SaveForm& form = job.contents.form;
     const bool staged = bool(job.models[m].sharded->options().stages);
+    if (const auto joined = join_weights(job.temporary, job.models[m], m, parts, manifest.files))
+      checkpoint::read_back(path_join(job.temporary, joined->name), joined->digest, cancelled_);
     const bool in_pieces = form.optimizer && group_.size() > 1 && (!form.full || staged);
     for (format::ManifestFile& index : write_indexes(job.temporary, job.models[m], m, parts, in_pieces))
       manifest.files.push_back(std::move(index));
