@@ -8,9 +8,11 @@ FILE is repeated up to so many gigabytes. Rows of a table:
   start      seconds of a second training of one step on it, against one on 1 MB of it
   HF         with --python (one that has `datasets` and `tokenizers`): CPU-seconds of datasets.map + tokenizers in as
              many processes, on the same lines as .jsonl; ids are compared
+  step       share of a step that waits for rows (`phase_ms` of metrics.jsonl) and tokens/s of a GPT-2 of 4 x 512 on
+             .jsonl: whole rows from the cache, packed from the cache, packed while streaming; rounds interleaved
 Run it on a machine that does nothing else; CPU-seconds forgive a little company, wall times do not.
 """
-import argparse, glob, json, os, resource, shutil, subprocess, sys, tempfile, threading, time
+import argparse, glob, json, os, resource, shutil, statistics, subprocess, sys, tempfile, threading, time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--build", required=True)
@@ -21,7 +23,7 @@ parser.add_argument("--jsonl_megabytes", type=float, default=100)
 parser.add_argument("--ranks", type=int, default=2)
 parser.add_argument("--python", default="")
 parser.add_argument("--folder", default="")
-parser.add_argument("--only", default="rate,memory,start,hf")
+parser.add_argument("--only", default="rate,memory,start,step,hf")
 args = parser.parse_args()
 folder = args.folder or tempfile.mkdtemp(prefix="tessera-tokens.")
 only = args.only.split(",")
@@ -127,6 +129,40 @@ def start():
           f"| <= +1.5 s |")
 
 
+def written_as_jsonl(name, size):
+    path = os.path.join(folder, name)
+    with open(path, "w") as out:
+        for line in open(repeated(name + ".txt", size), errors="replace"):
+            if line.strip():
+                out.write(json.dumps({"text": line}, ensure_ascii=False) + "\n")
+    return path
+
+
+def step(steps=24, skipped=4, rounds=3):
+    text, output = written_as_jsonl("step.jsonl", 40_000_000), os.path.join(folder, "run")
+    ways = {"whole rows": [], "--packing": ["--packing"], "--packing --streaming": ["--packing", "--streaming"]}
+    shares, rates = {way: [] for way in ways}, {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, flags in ways.items():
+            shutil.rmtree(output, ignore_errors=True)
+            cpu_seconds([f"{args.build}/tessera", "train", "--config_name", "gpt2", "--config_overrides",
+                         "n_embd=512,n_layer=4,n_head=8,vocab_size=50304", "--tokenizer_name", args.tokenizer,
+                         "--train_file", text, "--block_size", "256", "--per_device_train_batch_size", "4",
+                         "--max_steps", str(steps), "--logging_steps", "1", "--save_strategy", "no",
+                         "--num_processes", str(args.ranks), "--data_cache_dir", os.path.join(folder, "step-cache"),
+                         "--report_to", "none", "--validation_split_percentage", "0", "--disable_tqdm",
+                         "--output_dir", output, *flags], env=dict(os.environ, OMP_NUM_THREADS="1"))
+            logged = [json.loads(line) for line in open(os.path.join(output, "metrics.jsonl"))]
+            logged = [line for line in logged if "phase_ms" in line][skipped:]
+            phases = [line["phase_ms"] for line in logged]
+            shares[way].append(sum(p["data"] for p in phases) / sum(sum(p.values()) for p in phases))
+            rates[way].append(statistics.median(line["tokens_per_second"] for line in logged))
+    for way in ways:
+        print(f"| {way}: waiting for rows | {100 * statistics.median(shares[way]):.2f} % of a step "
+              f"({', '.join(f'{100 * share:.2f}' for share in shares[way])}), "
+              f"{statistics.median(rates[way]):.0f} tokens/s | <= 1 % |")
+
+
 HF = """
 import sys, json, datasets, tokenizers
 tokenizer = tokenizers.Tokenizer.from_file(sys.argv[2] + "/tokenizer.json")
@@ -142,12 +178,7 @@ with open(sys.argv[5], "w") as out:
 def hf():
     if not args.python:
         return
-    lines = repeated("hf.txt", int(args.jsonl_megabytes * 1e6))
-    path = os.path.join(folder, "hf.jsonl")
-    with open(path, "w") as out:
-        for line in open(lines, errors="replace"):
-            if line.strip():
-                out.write(json.dumps({"text": line}, ensure_ascii=False) + "\n")
+    path = written_as_jsonl("hf.jsonl", int(args.jsonl_megabytes * 1e6))
     ids = os.path.join(folder, "hf.ids")
     shutil.rmtree(os.path.join(folder, "hf-cache"), ignore_errors=True)
     theirs, _, _ = cpu_seconds([args.python, "-c", HF, path, args.tokenizer, os.path.join(folder, "hf-cache"),
@@ -169,7 +200,7 @@ def hf():
           f"{imports:.1f}), ours {ours:.2f}: {theirs / ours:.1f}x; {told.stdout.splitlines()[-1]} | >= 3x, ids equal |")
 
 
-for name, row in {"rate": rate, "memory": memory, "start": start, "hf": hf}.items():
+for name, row in {"rate": rate, "memory": memory, "start": start, "step": step, "hf": hf}.items():
     if name in only:
         row()
         sys.stdout.flush()

@@ -21,7 +21,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 namespace tessera::corpus {
@@ -102,6 +104,19 @@ TEST_F(Cache, IsMadeOnceAndFoundAgain) {
   EXPECT_EQ(text_of(*found.store), text);
   EXPECT_EQ(text_of(*private_tokens(asked).store), text);
   EXPECT_EQ(verify_entry(root(), std::filesystem::path(found.entry).filename()), "");
+}
+
+TEST_F(Cache, TokensOfOneProcessLeaveNoFiles) {
+  const std::string text = long_text(3 << 20);
+  const auto asked = request({write("a.txt", text)});
+  std::filesystem::create_directory(path("tmp"));
+  const char* given = std::getenv("TMPDIR");
+  const std::optional<std::string> before = given ? std::optional<std::string>(given) : std::nullopt;
+  ::setenv("TMPDIR", path("tmp").c_str(), 1);
+  const CachedTokens tokens = private_tokens(asked);
+  before ? ::setenv("TMPDIR", before->c_str(), 1) : ::unsetenv("TMPDIR");
+  EXPECT_TRUE(std::filesystem::is_empty(path("tmp"))) << "a process that is killed now would leave them for ever";
+  EXPECT_EQ(text_of(*tokens.store), text);
 }
 
 TEST_F(Cache, SeveralFilesAreOneStreamWithKnownBorders) {

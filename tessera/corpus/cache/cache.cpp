@@ -112,10 +112,11 @@ CachedTokens cached_tokens(const std::string& root, const TokenRequest& given, c
 CachedTokens private_tokens(const TokenRequest& given, const CacheProgress& progress) {
   TokenRequest request = given;
   request.settings = full_settings(given);
-  const auto folder = std::make_shared<TemporaryFolder>("tessera-tokens");
-  build_privately(folder->path(), request, progress);
-  Entry entry = read_entry(folder->path());
-  auto store = std::make_shared<TokenStore>(folder->path(), entry.shards, folder);
+  const TemporaryFolder folder("tessera-tokens");
+  build_privately(folder.path(), request, progress);
+  Entry entry = read_entry(folder.path());
+  // The store has its files mapped and needs their names no longer: a run that is killed later leaves nothing behind.
+  auto store = std::make_shared<TokenStore>(folder.path(), entry.shards, nullptr);
   return {std::move(store), std::move(entry.tally), "", false};
 }
 

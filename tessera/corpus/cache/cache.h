@@ -29,7 +29,7 @@ struct CachedTokens {
 /// build_entry() throws, and InputError where a file cannot be read.
 CachedTokens cached_tokens(const std::string& root, const TokenRequest& request, const CacheProgress& progress = {});
 
-/// Makes them for this process alone, in a folder below TMPDIR that vanishes with it.
+/// Makes them for this process alone, in files below TMPDIR whose names are removed before it returns.
 CachedTokens private_tokens(const TokenRequest& request, const CacheProgress& progress = {});
 
 /// Whether entries can be made in a folder, which is created if need be.
