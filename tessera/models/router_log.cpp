@@ -33,8 +33,9 @@ void RouterLog::add(std::int64_t block, const nn::Routing& routing, std::int64_t
 nn::Routing RouterLog::within_capacity(const nn::Routing& routing, std::int64_t rows, const nn::RandomPlace& place) {
   const nn::CapacityOptions& capacity = options_.capacity;
   if (capacity.factor == 0) return routing;
+  std::int64_t most = 0;
   const auto limited = [&](const nn::Routing& all) {
-    const std::int64_t most = nn::expert_capacity(all.ids.size(0), options_.top_k, options_.experts, capacity.factor);
+    most = nn::expert_capacity(all.ids.size(0), options_.top_k, options_.experts, capacity.factor);
     return nn::within_capacity(all, options_.experts, most, capacity.drop);
   };
   const BalanceOptions::TokensOfRows& others = options_.tokens_of_rows;
@@ -55,6 +56,7 @@ nn::Routing RouterLog::within_capacity(const nn::Routing& routing, std::int64_t 
     kept.ids = limited(all).routing.ids.index_select(0, back).narrow(0, others.place * here, here);
     kept.weights = routing.weights.masked_fill(kept.ids.lt(0), 0);
   }
+  if (capacity.pad) kept.padded_to = most;
   if (!closed_) totals_->dropped += kept.ids.lt(0).sum().item<std::int64_t>();
   return kept;
 }

@@ -154,6 +154,7 @@ TEST(MegatronArgs, BecomeSettings) {
        "lr_scheduler_kwargs=num_training_steps=20 lr_scheduler_type=linear max_steps=10 per_device_train_batch_size=2"},
       {"--train-iters 5 --distributed-backend gloo --distributed-timeout-minutes 2 --ddp-bucket-size 1000",
        "backend=gloo ddp_timeout=120 max_steps=5 reduce_bucket_size=1000"},
+      {"--train-iters 5 --moe-expert-capacity-factor 1.5", "max_steps=5 moe_capacity_factor=1.5"},
       {"--train-iters 5 --initial-loss-scale 65536", "initial_scale_power=16 max_steps=5"},
       {"--data-path corpus_text_document", "train_file=corpus_text_document.bin"},
       {"--data-path a.txt --valid-data-path b", "train_file=a.txt validation_file=b.bin"},

@@ -125,7 +125,9 @@ TEST_P(ExpertMatrix, ten_steps_on_every_grid_are_those_of_one_process) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!whole_product() && i % 6 != turn) continue;
     const Cell& cell = cells[i];
-    train_ten(cell.name, cell.ranks, cell.copies, cell.flags);
+    // In the second half with rows of zeros up to the capacity, which change nothing.
+    const Words padded = limited && i >= 6 ? Words{"--moe_pad_expert_input_to_capacity"} : Words{};
+    train_ten(cell.name, cell.ranks, cell.copies, cell.flags + padded);
     const double most = distance(figures(cell.name), wanted);
     std::printf("  %s%s %s: %.1e\n", family.name, limited ? " with capacity" : "", cell.name.c_str(), most);
     EXPECT_LE(most, 1e-5) << cell.name;

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/comm/recorder.h>
+#include <tessera/nn/moe/capacity.h>
 #include <tessera/nn/moe/router.h>
 #include <tessera/parallel/expert/experts.h>
 
@@ -131,6 +132,38 @@ TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
     });
     for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
   }
+}
+
+// Padded to a capacity, results are the same, and what travels is known beforehand.
+TEST(ExpertParallel, padded_to_capacity) {
+  run_ranks(2, [&](comm::World& world) {
+    const comm::Group& group = world.group();
+    const layout::Range own = own_experts(E, group);
+    constexpr std::int64_t n = 64, capacity = 24;
+    const auto run = [&](bool pad, double* sent) {
+      const Layer layer = make_layer(own.begin, own.end, at::kFloat);
+      at::Tensor x = tokens(n * 2, at::kFloat).narrow(0, n * group.rank(), n).clone().requires_grad_();
+      nn::Routing routing =
+          nn::within_capacity(choose(layer, x, 1), E, capacity, nn::DropBy::probability).routing;  // expert 1 is full
+      if (pad) routing.padded_to = capacity;
+      const auto wire = [] {
+        double sum = 0;
+        for (const comm::OpTotals& row : comm::recorder().totals()) sum += static_cast<double>(row.wire_bytes);
+        return sum;
+      };
+      const double before = wire();
+      const at::Tensor y = expert_parallel(group)(x, routing, layer.experts);
+      y.square().sum().backward();
+      *sent = wire() - before;
+      return std::vector<at::Tensor>{y.detach(), x.grad(), layer.experts.gate[1].grad(), layer.router.grad()};
+    };
+    double plain_bytes = 0, padded_bytes = 0;
+    const auto plain = run(false, &plain_bytes), padded = run(true, &padded_bytes);
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      EXPECT_LE((plain[i] - padded[i]).abs().max().item<double>(), 1e-5 * plain[i].abs().max().item<double>()) << i;
+    EXPECT_EQ(padded_bytes, 4.0 * C * 4 * capacity * E / 2 + 8.0 * E / 2);
+    EXPECT_LT(plain_bytes, padded_bytes);
+  });
 }
 
 TEST(ExpertParallel, says_what_does_not_fit) {

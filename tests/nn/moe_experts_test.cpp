@@ -79,10 +79,11 @@ at::Tensor by_loop(const Tensors& all, const Choice& choice) {
   return tokens.empty() ? at::zeros_like(all[0]) : at::stack(tokens);
 }
 
-at::Tensor by_experts(const Tensors& all, const Choice& choice) {
+at::Tensor by_experts(const Tensors& all, const Choice& choice, std::int64_t padded_to = 0) {
   nn::Routing routing;
   routing.ids = choice.ids;
   routing.weights = all[1];
+  routing.padded_to = padded_to;
   return nn::experts(all[0], routing, weights_of(all, choice.experts));
 }
 
@@ -122,6 +123,28 @@ TEST(MoeExperts, ALoopOverTokens) {
         const at::Tensor none = at::zeros_like(expected[i]);
         expect_near(all[i].grad(), expected[i].grad().defined() ? expected[i].grad() : none, bound, what);
       }
+    }
+  }
+}
+
+/// The most that a choice sends to one expert.
+std::int64_t largest_group(const Choice& choice) {
+  return nn::permutation_of(choice.ids, choice.experts).counts.max().item<std::int64_t>();
+}
+
+// Rows of zeros beside the others change no result and no gradient.
+TEST(MoeExperts, PaddedGroupsGiveTheSame) {
+  for (const Choice& choice : choices()) {
+    const Tensors expected = leaves(choice, at::kDouble);
+    const at::Tensor wanted = by_experts(expected, choice);
+    loss_of(wanted).backward();
+    for (const auto& [type, bound] : {std::pair(at::kDouble, 1e-11), {at::kFloat, 1e-5}}) {
+      const Tensors all = leaves(choice, type);
+      const at::Tensor got = by_experts(all, choice, largest_group(choice) + 3);
+      expect_near(got, wanted, bound, choice.name);
+      loss_of(got).backward();
+      for (std::size_t i = 0; i < all.size(); ++i)
+        expect_near(all[i].grad(), expected[i].grad(), bound, choice.name + ", input " + std::to_string(i));
     }
   }
 }
@@ -247,6 +270,13 @@ TEST(MoePermutation, SlotsInTheOrderOfExperts) {
   EXPECT_TRUE(at::equal(p.order, at::tensor({1, 5, 2, 0, 3}, at::kLong)));
   EXPECT_TRUE(at::equal(p.inverse.view(-1), at::tensor({3, 0, 2, 4, -1, 1}, at::kLong)));
   EXPECT_THROW(nn::permutation_of(ids, 2), Error);
+
+  const nn::Permutation padded = nn::permutation_of(ids, 4, 2);
+  EXPECT_TRUE(at::equal(padded.counts, at::full({4}, 2, at::kLong)));
+  EXPECT_TRUE(at::equal(padded.order, at::tensor({1, 5, 2, -1, 0, 3, -1, -1}, at::kLong)));
+  EXPECT_TRUE(at::equal(padded.inverse.view(-1), at::tensor({4, 0, 2, 5, -1, 1}, at::kLong)));
+  EXPECT_EQ(nn::permutation_of(ids, 4, 100).order.size(0), 12) << "no more than tokens";
+  EXPECT_THROW(nn::permutation_of(ids, 4, 1), Error) << "two slots of expert 0";
 }
 
 TEST(MoePermutation, ThereAndBack) {

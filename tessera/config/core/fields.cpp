@@ -243,6 +243,10 @@ const std::vector<Field>& table() {
       optimization<&O::moe_token_drop_policy>(
           "moe_token_drop_policy", words<TokenDrop>(),
           "with moe_capacity_factor: slots with the smallest router weights are dropped, or the last ones"),
+      optimization<&O::moe_pad_expert_input_to_capacity>(
+          "moe_pad_expert_input_to_capacity", anything(),
+          "with moe_capacity_factor: every expert is given as many rows as it may take, zeros where fewer come, so "
+          "that messages and memory are as large in every step"),
       optimization<&O::tokens_per_batch>("tokens_per_batch", at_least(0, 1LL << 31),
                                          "a process's micro-batch holds as many rows as fit into so many tokens when "
                                          "they are filled up to its longest, "

@@ -72,6 +72,7 @@ struct OptimizationConfig {
   double router_bias_update_rate = 0;  ///< step of e_score_correction_bias towards an even load; 0: as loaded
   double moe_capacity_factor = 0;      ///< slots of an expert, in means of a micro-batch; 0: all (nothing is dropped)
   TokenDrop moe_token_drop_policy = TokenDrop::probs;  ///< whose slots are dropped
+  bool moe_pad_expert_input_to_capacity = false;  ///< experts that fewer want get rows of zeros up to their capacity
   std::int64_t tokens_per_batch = 0;  ///< tokens of a rank's micro-batch, padding counted; 0: rows are counted instead
   bool balance_batches = false;       ///< rows of a step are given to ranks by the speed and memory of each
   std::string batch_size_schedule;    ///< "START,INCREMENT,SAMPLES": how the global batch grows

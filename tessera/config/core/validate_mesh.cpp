@@ -122,8 +122,10 @@ void unused_mesh(const Resolved& resolved, const Unused& unused) {
   if (p.pp_size > 1 && !row_of(resolved.values.sharding.strategy).shard_parameters)
     unused("pipeline_gather", "the strategy leaves parameters whole, so that nothing is gathered");
   if (p.tp_size == 1 && p.etp_size == 1) unused("etp_size", "--tp_size is 1");
-  if (resolved.values.optimization.moe_capacity_factor == 0)
+  if (resolved.values.optimization.moe_capacity_factor == 0) {
     unused("moe_token_drop_policy", "--moe_capacity_factor is 0: nothing is dropped");
+    unused("moe_pad_expert_input_to_capacity", "--moe_capacity_factor is 0: experts have no capacity");
+  }
   if (p.cp_size == 1) unused("cp_comm_type", "--cp_size is 1");
   if (p.cp_size == 1 || p.cp_comm_type != layout::ContextMethod::a2a_p2p)
     unused("cp_a2a_size", p.cp_size == 1 ? "--cp_size is 1" : concat("--cp_comm_type is ", word_of(p.cp_comm_type)));

@@ -66,7 +66,7 @@ constexpr std::array rows{
     elsewhere("expert_model_parallel_size", "ep_size"),
     elsewhere("expert_tensor_parallel_size", "etp_size"),
     value("moe_expert_capacity_factor", "moe_capacity_factor"),
-    without_effect("moe_pad_expert_input_to_capacity", "sizes follow the load, and results are the same"),
+    constant("moe_pad_expert_input_to_capacity", "moe_pad_expert_input_to_capacity", "true"),
     elsewhere("distributed_backend", "backend", "nccl: device auto, whose backend follows"),
     elsewhere("distributed_timeout_minutes", "ddp_timeout", "in seconds"),
     // ---- what is divided ----

@@ -23,6 +23,10 @@ float dot(const float* a, const float* b, std::int64_t n) {
 void gather_slots(const float* x, const std::int64_t* slots, const float* weights, float* y, std::int64_t rows,
                   std::int64_t k, std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r, y += columns) {
+    if (slots[r] < 0) {
+      std::memset(y, 0, static_cast<std::size_t>(columns) * sizeof(float));
+      continue;
+    }
     const float* const token = x + slots[r] / k * columns;
     if (weights == nullptr) {
       std::memcpy(y, token, static_cast<std::size_t>(columns) * sizeof(float));

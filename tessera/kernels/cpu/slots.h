@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// y[r] = weights[slots[r]] * x[slots[r] / k] for `rows` rows of `columns`; weights null: 1.
+/// y[r] = weights[slots[r]] * x[slots[r] / k] for `rows` rows of `columns`; weights null: 1; a slot of -1: zeros.
 void gather_slots(const float* x, const std::int64_t* slots, const float* weights, float* y, std::int64_t rows,
                   std::int64_t k, std::int64_t columns);
 

@@ -20,6 +20,7 @@ enum class DropBy { probability, position };
 struct CapacityOptions {
   double factor = 0;                  ///< 0: every slot stays
   DropBy drop = DropBy::probability;  ///< whose slots go first
+  bool pad = false;  ///< an expert that is wanted by fewer is given rows of zeros up to it (Routing::padded_to)
 };
 
 /// A choice within a capacity.

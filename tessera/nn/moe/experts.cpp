@@ -18,7 +18,7 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeig
   for (const at::Tensor& weight : w.up)
     TESSERA_CHECK(redirect_of(weight) == nullptr,
                   "the experts' matrices are cut over ranks: how parts are added up must be said by set_experts()");
-  const Permutation permutation = permutation_of(routing.ids, w.total);
+  const Permutation permutation = permutation_of(routing.ids, w.total, routing.padded_to);
   return unpermute(experts_of_rows(permute(x, permutation), permutation.counts, w), permutation, routing.weights);
 }
 

@@ -6,6 +6,7 @@
 #include <tessera/kernels/cpu/slots.h>
 #include <tessera/nn/fused.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace tessera::nn {
@@ -79,7 +80,7 @@ struct Unpermute : torch::autograd::Function<Unpermute> {
 
 }  // namespace
 
-Permutation permutation_of(const at::Tensor& ids, std::int64_t experts) {
+Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int64_t padded_to) {
   TESSERA_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong, "experts of tokens must be int64 [N, k]; they are ",
                 c10::str(ids.scalar_type()), " ", c10::str(ids.sizes()));
   const at::Tensor on_cpu = ids.cpu().contiguous();
@@ -93,10 +94,17 @@ Permutation permutation_of(const at::Tensor& ids, std::int64_t experts) {
                   experts);
     if (expert_of[s] >= 0) ++counts[expert_of[s]];
   }
+  p.padded = padded_to > 0;
+  if (p.padded)
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const std::int64_t rows = std::min(padded_to, on_cpu.size(0));
+      TESSERA_CHECK(counts[e] <= rows, counts[e], " slots of expert ", e, ", which is to have ", rows, " rows");
+      counts[e] = rows;
+    }
   std::vector<std::int64_t> next(static_cast<std::size_t>(experts) + 1, 0);
   for (std::int64_t e = 0; e < experts; ++e)
     next[static_cast<std::size_t>(e) + 1] = next[static_cast<std::size_t>(e)] + counts[e];
-  p.order = at::empty({next.back()}, at::kLong);
+  p.order = p.padded ? at::full({next.back()}, -1, at::kLong) : at::empty({next.back()}, at::kLong);
   p.inverse = at::empty(on_cpu.sizes(), at::kLong);
   std::int64_t *const order = p.order.mutable_data_ptr<std::int64_t>(), *const inverse =
                                                                             p.inverse.mutable_data_ptr<std::int64_t>();
@@ -116,7 +124,8 @@ at::Tensor permute(const at::Tensor& x, const Permutation& p) {
   TESSERA_CHECK(x.dim() == 2 && x.size(0) == p.inverse.size(0), "x is ", c10::str(x.sizes()), " for ",
                 p.inverse.size(0), " routed tokens");
   if (fusable({x})) return Permute::apply(x, p.order, p.inverse);
-  return x.index_select(0, p.order.div(p.inverse.size(1), "floor"));
+  const at::Tensor rows = x.index_select(0, p.order.clamp_min(0).div(p.inverse.size(1), "floor"));
+  return p.padded ? rows.masked_fill(p.order.lt(0).unsqueeze(1), 0) : rows;
 }
 
 at::Tensor unpermute(const at::Tensor& rows, const Permutation& p, const at::Tensor& weights) {
@@ -125,7 +134,8 @@ at::Tensor unpermute(const at::Tensor& rows, const Permutation& p, const at::Ten
                 " rows of slots ", c10::str(p.inverse.sizes()));
   if (fusable({rows, weights})) return Unpermute::apply(rows, p.order, p.inverse, weights);
   const std::int64_t k = p.inverse.size(1);
-  const at::Tensor weighted = rows * weights.reshape({-1}).index_select(0, p.order).unsqueeze(1).to(rows.scalar_type());
+  const at::Tensor of_row = weights.reshape({-1}).index_select(0, p.order.clamp_min(0));  // nobody takes those of zeros
+  const at::Tensor weighted = rows * of_row.unsqueeze(1).to(rows.scalar_type());
   // A dropped slot takes the row of zeros behind the others.
   const at::Tensor padded = at::cat({weighted, at::zeros({1, rows.size(1)}, rows.options())});
   const at::Tensor row_of = p.inverse.where(p.inverse.ge(0), at::scalar_tensor(rows.size(0), p.inverse.options()));

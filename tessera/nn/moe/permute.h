@@ -11,16 +11,19 @@ namespace tessera::nn {
 /// Slots n k + j (the j-th expert of token n) in the order of their experts; slots of one expert stay in the order of
 /// tokens. R <= N k slots take part: those whose id is not -1.
 struct Permutation {
-  at::Tensor order;    ///< int64 [R]: the slot of each row
-  at::Tensor inverse;  ///< int64 [N, k]: the row of each slot; -1: dropped
-  at::Tensor counts;   ///< int64 [E], on the CPU: rows of each expert
+  at::Tensor order;     ///< int64 [R]: the slot of each row; -1: a row of zeros, behind the others of its expert
+  at::Tensor inverse;   ///< int64 [N, k]: the row of each slot; -1: dropped
+  at::Tensor counts;    ///< int64 [E], on the CPU: rows of each expert
+  bool padded = false;  ///< there may be rows of zeros
 };
 
-/// ids int64 [N, k]. Throws Error for an id outside [-1, experts).
-Permutation permutation_of(const at::Tensor& ids, std::int64_t experts);
+/// ids int64 [N, k]. `padded_to` > 0: each expert has that many rows, or N if they are fewer, whatever was chosen, so
+/// that sizes are the same in every step. Throws Error for an id outside [-1, experts), and for an expert that is
+/// wanted by more.
+Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int64_t padded_to = 0);
 
-/// x [N, C] -> rows [R, C], row r being the token of slot order[r]. Gradients of a token's rows are summed in the order
-/// of its slots.
+/// x [N, C] -> rows [R, C], row r being the token of slot order[r], or zeros. Gradients of a token's rows are summed in
+/// the order of its slots.
 at::Tensor permute(const at::Tensor& x, const Permutation& permutation);
 
 /// rows [R, C], weights [N, k] -> [N, C]: sum over a token's slots, in their order, of weight times row. A token all of

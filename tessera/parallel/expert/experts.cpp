@@ -116,9 +116,9 @@ Arrivals arrivals_of(const at::Tensor& counts, c10::Device device) {
 namespace parallel {
 
 at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
-                              const at::Tensor& slot_weights, const nn::ExpertWeights& w) {
+                              const at::Tensor& slot_weights, const nn::ExpertWeights& w, std::int64_t padded_to) {
   const std::int64_t held = w.held();
-  const nn::Permutation permutation = nn::permutation_of(ids, held * group.size());
+  const nn::Permutation permutation = nn::permutation_of(ids, held * group.size(), padded_to);
   const at::Tensor counts_to = permutation.counts.view({group.size(), held});  // [ranks, experts there]
   at::Tensor counts_from = at::empty_like(counts_to);
   {
@@ -166,7 +166,7 @@ nn::ExpertsFunction expert_parallel(const comm::Group& group) {
     TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
                   " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which is to have ",
                   own.begin, " to ", own.end - 1, " (keep_experts)");
-    return parallel::dispatched_experts(group, x, routing.ids, routing.weights, w);
+    return parallel::dispatched_experts(group, x, routing.ids, routing.weights, w, routing.padded_to);
   };
 }
 

@@ -56,9 +56,9 @@ at::Tensor exchanged_experts(const ExpertRanks& ranks, bool same_tokens, const a
   };
   const at::Tensor ids = own_rows(routing.ids), weights = own_rows(routing.weights);
   const std::int64_t each = w.held();
-  const at::Tensor y =
-      parallel::dispatched_experts(ranks.experts, own_rows(x), ids_of_parts(ids, each, ranks.parts),
-                                   ranks.parts == 1 ? weights : weights.repeat_interleave(ranks.parts, 1), w);
+  const at::Tensor y = parallel::dispatched_experts(
+      ranks.experts, own_rows(x), ids_of_parts(ids, each, ranks.parts),
+      ranks.parts == 1 ? weights : weights.repeat_interleave(ranks.parts, 1), w, routing.padded_to);
   return same_tokens ? parallel::all_rows(y, x.size(0), ranks.tensor) : y;
 }
 
@@ -74,7 +74,7 @@ at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tens
     ids = at::empty({group.size() * ids.size(0), ids.size(1)}, ids.options());
     group.all_gather(ids, routing.ids.contiguous()).wait();
   }
-  const nn::Permutation permutation = nn::permutation_of(ids, w.total);
+  const nn::Permutation permutation = nn::permutation_of(ids, w.total, routing.padded_to);
   const at::Tensor part =
       nn::unpermute(nn::experts_of_rows(nn::permute(entered(x), permutation), permutation.counts, w), permutation,
                     entered(routing.weights));

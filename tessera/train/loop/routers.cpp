@@ -80,7 +80,8 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
         "--router_aux_loss_form micro_batch (or sequence, or global_batch), --router_aux_loss_coef 0, or --pp_size 1");
   balance.capacity = {
       .factor = config.moe_capacity_factor,
-      .drop = config.moe_token_drop_policy == TokenDrop::probs ? nn::DropBy::probability : nn::DropBy::position};
+      .drop = config.moe_token_drop_policy == TokenDrop::probs ? nn::DropBy::probability : nn::DropBy::position,
+      .pad = config.moe_pad_expert_input_to_capacity};
   const bool tokens_over_tp = groups.sequence_parallel && groups.tensor_ranks() > 1;
   const bool tokens_over_cp = groups.context_ranks() > 1;
   if (tokens_over_tp || tokens_over_cp)
