@@ -19,6 +19,7 @@
 #include <tessera/layout/residency.h>
 #include <tessera/layout/strategy.h>
 #include <tessera/layout/units.h>
+#include <tessera/nn/moe/source_gradients.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/compression/compression.h>
 
@@ -96,10 +97,15 @@ struct ShardingOptions {
   /// Where experts are divided among ranks: parameters that ranks outside of `group` hold alike, too (what is no
   /// expert). Their gradients are summed over `ranks` as well, when those of `group` have been. `ranks` is used while
   /// backward runs, by its own messages only: take a World::split() that nobody else sends over. The reduction must be
-  /// a sum (of losses that are divided by the number of all ranks), neither compressed nor in fixed order.
+  /// a sum (of losses that are divided by the number of all ranks), and is not compressed.
+  ///
+  /// In fixed order, micro-batch (i P + p) S + s is backward i of rank s of `group` (S ranks) and rank p of `ranks`
+  /// (P): those of `ranks` are outermost. The gradient of an expert is of micro-batches of all P ranks at once: `apart`
+  /// has it rank by rank (expert_parallel()).
   struct SharedBeyond {
     comm::Group ranks = {};                                 ///< may be empty: nothing is shared beyond
     std::function<bool(const std::string& name)> has = {};  ///< is asked for every parameter of the module
+    c10::intrusive_ptr<nn::SourceGradients> apart = {};     ///< with logical_shards only
   };
   SharedBeyond shared_beyond = {};
 

@@ -15,7 +15,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-constexpr std::int64_t C = 12, F = 20, E = 8, k = 2;
+constexpr std::int64_t C = 16, F = 32, E = 8, k = 2;  // widths of whole vectors, so that bits can be compared
 
 struct Layer {
   at::Tensor router;  // [E, C]
@@ -132,6 +132,46 @@ TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
     });
     for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
   }
+}
+
+// Each rank's tokens have products of their own: results and gradients are those of each rank's tokens alone, bit by
+// bit, on whatever rank an expert lies.
+TEST(ExpertParallel, fixed_order_keeps_the_ranks_tokens_apart) {
+  const std::vector<std::int64_t> each = {5, 0, 9, 3};
+  run_ranks(4, [&](comm::World& world) {
+    const comm::Group& group = world.group();
+    const layout::Range own = own_experts(E, group);
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      const Layer layer = make_layer(own.begin, own.end, type);
+      const auto apart = c10::make_intrusive<nn::SourceGradients>(group.size());
+      const nn::ExpertsFunction function = expert_parallel(group, apart);
+      std::vector<at::Tensor> parts = tokens(17, type).split_with_sizes(each);
+      at::Tensor x = parts[static_cast<std::size_t>(group.rank())].clone().requires_grad_();
+      const at::Tensor y = function(x, choose(layer, x, -1), layer.experts);
+      y.square().sum().backward();
+      std::vector<std::vector<at::Tensor>> up;  // gradients of this rank's experts, by the rank of the tokens
+      for (const at::Tensor& weight : layer.experts.up) {
+        up.push_back(apart->take(weight));
+        up.back().insert(up.back().begin(), weight.grad());
+      }
+      for (std::size_t rank = 0; rank < each.size(); ++rank) {
+        const Layer whole = make_layer(0, E, type);
+        at::Tensor alone = parts[rank].clone().requires_grad_();
+        const at::Tensor wanted = nn::experts(alone, choose(whole, alone, -1), whole.experts);
+        wanted.square().sum().backward();
+        if (static_cast<int>(rank) == group.rank()) {
+          EXPECT_TRUE(at::equal(y, wanted)) << rank;
+          EXPECT_TRUE(at::equal(x.grad(), alone.grad())) << rank;
+          EXPECT_TRUE(at::equal(layer.router.grad(), whole.router.grad())) << rank;
+        }
+        for (std::int64_t e = own.begin; e < own.end; ++e) {
+          const auto i = static_cast<std::size_t>(e - own.begin), j = static_cast<std::size_t>(e);
+          ASSERT_EQ(up[i].size(), each.size()) << e;
+          EXPECT_TRUE(at::equal(up[i][rank], whole.experts.up[j].grad())) << e << ", tokens of rank " << rank;
+        }
+      }
+    }
+  });
 }
 
 // Padded to a capacity, results are the same, and what travels is known beforehand.

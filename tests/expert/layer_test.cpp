@@ -105,7 +105,12 @@ TEST(ExpertsLayer, what_is_shared_beyond_the_group_is_summed_or_refused) {
     const ShardingOptions::SharedBeyond shared{world.group(), weight};
     EXPECT_NE(refusal(shared, comm::Reduction::mean).find("divide the loss by the number of all ranks"),
               std::string::npos);
-    EXPECT_NE(refusal(shared, comm::Reduction::sum, 4).find("goes neither with compression nor"), std::string::npos);
+    EXPECT_NE(refusal(shared, comm::Reduction::sum, 4).find("set shared_beyond.apart, of 2 sources"),
+              std::string::npos);
+    ShardingOptions::SharedBeyond apart = shared;
+    apart.apart = c10::make_intrusive<nn::SourceGradients>(2);
+    EXPECT_NE(refusal(apart, comm::Reduction::sum, 3).find("do not divide by the 1 ranks of group 'alone' times the 2"),
+              std::string::npos);
     EXPECT_NE(refusal(ShardingOptions::SharedBeyond{world.group(), {}}, comm::Reduction::sum).find("set shared_beyond"),
               std::string::npos);
 

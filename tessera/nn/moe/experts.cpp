@@ -7,9 +7,10 @@
 
 namespace tessera::nn {
 
-at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& w) {
-  if (!w.gate.empty()) return grouped_mlp(x, counts, w.gate, w.up, w.down);
-  return grouped_linear(activated(w.activation, grouped_linear(x, counts, w.up), {}), counts, w.down);
+at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& w,
+                           const c10::intrusive_ptr<SourceGradients>& apart) {
+  if (!w.gate.empty()) return grouped_mlp(x, counts, w.gate, w.up, w.down, apart);
+  return grouped_linear(activated(w.activation, grouped_linear(x, counts, w.up, apart), {}), counts, w.down, apart);
 }
 
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& w) {

@@ -6,6 +6,7 @@
 
 #include <tessera/nn/activation.h>
 #include <tessera/nn/moe/router.h>
+#include <tessera/nn/moe/source_gradients.h>
 
 #include <cstdint>
 #include <functional>
@@ -24,8 +25,9 @@ struct ExpertWeights {
 };
 
 /// What experts give for rows that lie expert by expert. x [R, C]; counts int64 [held] on the CPU, adding up to R.
-/// Returns [R, C].
-at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& weights);
+/// Returns [R, C]. With `apart`, counts are [S, held]: rows of S sources, kept apart (grouped.h).
+at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& weights,
+                           const c10::intrusive_ptr<SourceGradients>& apart = {});
 
 /// sum over j of routing.weights[n, j] * expert(routing.ids[n, j])(x[n]): x [N, C] -> [N, C]. All experts must be here
 /// and whole; otherwise it throws Error, since somebody must say what the other processes do (an ExpertsFunction).

@@ -49,8 +49,9 @@ at::Tensor padded(const at::Tensor& x, std::int64_t rows) {
   return all;
 }
 
-/// Products of groups of rows. fp32 on the CPU: all at once (multiply_all), or, with `half`, of numbers rounded to
-/// that type. Anything else: by at::mm, one after the other.
+/// Products of groups of rows; group e has weight e, modulo their number (several sources, one after the other). fp32
+/// on the CPU: all at once (multiply_all), or, with `half`, of numbers rounded to that type. Anything else: by at::mm,
+/// one after the other.
 ///
 /// For rounded numbers oneDNN makes a kernel of its own for every number of rows, and keeps about a thousand of them:
 /// routers would have it make hundreds in each step, a third of a gigabyte. So there groups are padded to few numbers
@@ -64,8 +65,10 @@ class Groups {
             bool accumulate = false) const {
     if (all_at_once(x)) {
       std::vector<Product> products;
-      for (std::size_t e = 0; e < weights.size(); ++e) {
-        const at::Tensor w = weights[e].contiguous();
+      Tensors kept;  // until the products have been formed
+      for (const at::Tensor& weight : weights) kept.push_back(weight.contiguous());
+      for (std::size_t e = 0; e + 1 < starts_.size(); ++e) {
+        const at::Tensor& w = kept[e % weights.size()];
         products.push_back({.a = data(x) + starts_[e] * x.size(1),
                             .a_stride = x.size(1),
                             .a_transposed = false,
@@ -81,15 +84,16 @@ class Groups {
       }
       return multiply_all(products);
     }
-    for (std::size_t e = 0; e < weights.size(); ++e) {
+    for (std::size_t e = 0; e + 1 < starts_.size(); ++e) {
       if (starts_[e] == starts_[e + 1]) continue;
+      const at::Tensor& weight = weights[e % weights.size()];
       if (half_) {
-        const at::Tensor w = weights[e].to(*half_), here = of(out, e), in = padded(of(x, e), few(e));
+        const at::Tensor w = weight.to(*half_), here = of(out, e), in = padded(of(x, e), few(e));
         const at::Tensor rounded = at::mm(in, out_in ? w.t() : w).narrow(0, 0, here.size(0));
         accumulate ? here.add_(rounded) : here.copy_(rounded);
         continue;
       }
-      const at::Tensor w = out_in ? weights[e].t() : weights[e];
+      const at::Tensor w = out_in ? weight.t() : weight;
       at::Tensor here = of(out, e);
       if (accumulate)
         here.addmm_(of(x, e), w);
@@ -173,6 +177,44 @@ Groups groups_of(AutogradContext* ctx) {
   return {starts_of(ctx->saved_data["counts"].toTensor()), type == at::kFloat ? Half() : Half(type)};
 }
 
+/// Where gradients of other sources than the first go, and whose they are: the weights as the caller has them.
+struct Apart {
+  c10::intrusive_ptr<SourceGradients> to;
+  Tensors owners;
+
+  /// Gradients of every source's groups, list by list -> those of the first source; the others go where they belong.
+  Tensors first_of(const std::vector<Tensors>& lists) const {
+    Tensors first;
+    std::size_t owner = 0;
+    for (const Tensors& all : lists) {
+      const std::size_t groups = to ? all.size() / static_cast<std::size_t>(to->sources()) : all.size();
+      for (std::size_t e = 0; e < groups; ++e) {
+        first.push_back(all[e]);
+        if (!to) continue;
+        const at::Tensor& weight = owners[owner++];
+        if (!weight.requires_grad()) continue;
+        Tensors others;
+        for (std::size_t i = e + groups; i < all.size(); i += groups) others.push_back(all[i].to(weight.scalar_type()));
+        to->add(weight, others);
+      }
+    }
+    return first;
+  }
+};
+
+void remember(AutogradContext* ctx, const Apart& apart) {
+  if (!apart.to) return;
+  ctx->saved_data["apart"] = c10::IValue::make_capsule(apart.to);
+  ctx->saved_data["owners"] = apart.owners;
+}
+
+Apart apart_of(AutogradContext* ctx) {
+  const auto found = ctx->saved_data.find("apart");
+  if (found == ctx->saved_data.end()) return {};
+  return {c10::static_intrusive_pointer_cast<SourceGradients>(found->second.toCapsule()),
+          ctx->saved_data["owners"].toTensorVector()};
+}
+
 bool any_requires_grad(const Tensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.requires_grad(); });
 }
@@ -182,7 +224,8 @@ at::Tensor narrowed(const at::Tensor& x, Half half) { return half ? x.to(*half) 
 
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& counts,
-                            at::TensorList list) {
+                            at::TensorList list, const Apart& apart) {
+    remember(ctx, apart);
     const Tensors weights = list.vec();
     const Materialized materialized = present({&weights});
     const Half half = fusable({given}) ? autocast_type(at::kCPU) : Half();
@@ -204,15 +247,16 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     const Groups groups = groups_of(ctx);
     const auto type = static_cast<at::ScalarType>(ctx->saved_data["half"].toInt());
     const at::Tensor dy = gradients[0].contiguous(), narrow = type == at::kFloat ? dy : dy.to(type);
-    variable_list all(2 + weights.size());
+    variable_list all(3 + weights.size());
     if (ctx->needs_input_grad(0)) {
       const Materialized materialized = present({&weights});
       all[0] = at::empty({dy.size(0), weights[0].size(1)}, dy.options());
       groups.rows(narrow, weights, /*out_in=*/false, all[0]);
     }
     if (!x.defined()) return all;
-    const auto form = [groups, x = x.detach(), narrow, weight_type = ctx->saved_data["type"].toInt()] {
-      return groups.weights(narrow, x, static_cast<at::ScalarType>(weight_type));
+    const auto form = [groups, x = x.detach(), narrow, weight_type = ctx->saved_data["type"].toInt(),
+                       apart = apart_of(ctx)] {
+      return apart.first_of({groups.weights(narrow, x, static_cast<at::ScalarType>(weight_type))});
     };
     const variable_list formed = now_or_later(ctx, 2, weights.size(), dy, form);
     std::copy(formed.begin(), formed.end(), all.begin() + 2);
@@ -223,7 +267,8 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
 /// gate, up and down are one list, one after the other.
 struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& counts,
-                            at::TensorList list) {
+                            at::TensorList list, const Apart& apart) {
+    remember(ctx, apart);
     const Tensors weights = list.vec();
     const Materialized materialized = present({&weights});
     const Half half = autocast_type(at::kCPU);
@@ -262,18 +307,16 @@ struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
     });
     dg = narrowed(dg, half);
     du = narrowed(du, half);
-    variable_list all(2 + weights.size());
+    variable_list all(3 + weights.size());
     if (ctx->needs_input_grad(0)) {
       all[0] = at::empty({g.size(0), gate[0].size(1)}, g.options());
       groups.rows(dg, gate, /*out_in=*/false, all[0]);
       groups.rows(du, up, /*out_in=*/false, all[0], /*accumulate=*/true);
     }
     if (!x.defined()) return all;
-    const auto form = [groups, x = x.detach(), h, dg, du, dy] {
-      Tensors formed = groups.weights(dg, x, at::kFloat);
-      for (Tensors& more : std::array{groups.weights(du, x, at::kFloat), groups.weights(dy, h, at::kFloat)})
-        formed.insert(formed.end(), more.begin(), more.end());
-      return formed;
+    const auto form = [groups, x = x.detach(), h, dg, du, dy, apart = apart_of(ctx)] {
+      return apart.first_of(
+          {groups.weights(dg, x, at::kFloat), groups.weights(du, x, at::kFloat), groups.weights(dy, h, at::kFloat)});
     };
     const variable_list formed = now_or_later(ctx, 2, weights.size(), gradients[0], form);
     std::copy(formed.begin(), formed.end(), all.begin() + 2);
@@ -296,41 +339,46 @@ struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
   }
 };
 
-void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights, std::int64_t in) {
-  TESSERA_CHECK(!weights.empty() && counts.dim() == 1 && counts.size(0) == static_cast<std::int64_t>(weights.size()) &&
-                    counts.scalar_type() == at::kLong && counts.is_cpu(),
+void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights, std::int64_t in,
+           const c10::intrusive_ptr<SourceGradients>& apart) {
+  TESSERA_CHECK(!weights.empty() && counts.dim() == (apart ? 2 : 1) && (!apart || counts.size(0) == apart->sources()) &&
+                    counts.size(-1) == static_cast<std::int64_t>(weights.size()) && counts.scalar_type() == at::kLong &&
+                    counts.is_cpu() && counts.is_contiguous(),
                 "counts ", c10::str(counts.sizes()), " for ", weights.size(),
-                " groups; they must be int64 on the CPU, one for each group, of which there is at least one");
+                " groups; they must be int64 on the CPU, one for each group (of each source), of which there is at "
+                "least one");
   TESSERA_CHECK(x.dim() == 2 && x.size(1) == in && x.size(0) == counts.sum().item<std::int64_t>(), "rows ",
                 c10::str(x.sizes()), " for groups of ", counts.sum().item<std::int64_t>(), " rows of ", in);
 }
 
 }  // namespace
 
-at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights) {
-  check(x, counts, weights, weights.empty() ? 0 : weights[0].size(1));
+at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights,
+                          const c10::intrusive_ptr<SourceGradients>& apart) {
+  check(x, counts, weights, weights.empty() ? 0 : weights[0].size(1), apart);
   const c10::DeviceType device = x.device().type();
   const Half half = autocast_type(device);
-  if (!half || fusable({x, weights[0]})) return GroupedLinear::apply(x, counts, at::TensorList(weights));
+  const Apart owned{apart, apart ? weights : Tensors()};
+  if (!half || fusable({x, weights[0]})) return GroupedLinear::apply(x, counts, at::TensorList(weights), owned);
   const auto narrow = [&](const at::Tensor& t) { return at::autocast::cached_cast(*half, t, device); };
   Tensors narrow_weights;
   for (const at::Tensor& weight : weights) narrow_weights.push_back(narrow(weight));
-  return GroupedLinear::apply(narrow(x), counts, at::TensorList(narrow_weights));
+  return GroupedLinear::apply(narrow(x), counts, at::TensorList(narrow_weights), owned);
 }
 
 at::Tensor grouped_mlp(const at::Tensor& x, const at::Tensor& counts, const Tensors& gate, const Tensors& up,
-                       const Tensors& down) {
+                       const Tensors& down, const c10::intrusive_ptr<SourceGradients>& apart) {
   TESSERA_CHECK(gate.size() == up.size() && gate.size() == down.size(), gate.size(), ", ", up.size(), " and ",
                 down.size(), " matrices of gates, ups and downs");
-  check(x, counts, gate, gate.empty() ? 0 : gate[0].size(1));
+  check(x, counts, gate, gate.empty() ? 0 : gate[0].size(1), apart);
   if (!fusable({x, gate[0], up[0], down[0]})) {
-    const at::Tensor g = grouped_linear(x, counts, gate), u = grouped_linear(x, counts, up);
-    return grouped_linear(at::silu(g) * u, counts, down);
+    const at::Tensor g = grouped_linear(x, counts, gate, apart), u = grouped_linear(x, counts, up, apart);
+    return grouped_linear(at::silu(g) * u, counts, down, apart);
   }
   Tensors weights = gate;
   weights.insert(weights.end(), up.begin(), up.end());
   weights.insert(weights.end(), down.begin(), down.end());
-  return GroupedMlp::apply(x, counts, at::TensorList(weights));
+  return GroupedMlp::apply(x, counts, at::TensorList(weights), Apart{apart, apart ? weights : Tensors()});
 }
 
 }  // namespace tessera::nn

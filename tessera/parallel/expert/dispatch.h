@@ -6,15 +6,25 @@
 
 #include <tessera/comm/group.h>
 #include <tessera/nn/moe/experts.h>
+#include <tessera/nn/moe/source_gradients.h>
 
 #include <cstdint>
 
 namespace tessera::parallel {
 
+/// How rows travel.
+struct DispatchOptions {
+  std::int64_t padded_to = 0;  ///< Routing::padded_to
+  /// Fixed order: of each rank's rows products of their own, and gradients of the weights apart (as many sources as
+  /// ranks). Empty: rows of all ranks together.
+  c10::intrusive_ptr<nn::SourceGradients> apart = {};
+};
+
 /// As nn::experts() of all ranks' experts together: each rank of `group` holds as many, those of `weights`, and they
-/// are numbered rank by rank. x [N, C], ids int64 [N, k], slot_weights [N, k] -> [N, C]; `padded_to` as
-/// nn::Routing has it. Collective, as its backward is.
+/// are numbered rank by rank. x [N, C], ids int64 [N, k], slot_weights [N, k] -> [N, C]. Collective, as its backward
+/// is.
 at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
-                              const at::Tensor& slot_weights, const nn::ExpertWeights& weights, std::int64_t padded_to);
+                              const at::Tensor& slot_weights, const nn::ExpertWeights& weights,
+                              const DispatchOptions& options);
 
 }  // namespace tessera::parallel

@@ -116,9 +116,10 @@ Arrivals arrivals_of(const at::Tensor& counts, c10::Device device) {
 namespace parallel {
 
 at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
-                              const at::Tensor& slot_weights, const nn::ExpertWeights& w, std::int64_t padded_to) {
+                              const at::Tensor& slot_weights, const nn::ExpertWeights& w,
+                              const DispatchOptions& options) {
   const std::int64_t held = w.held();
-  const nn::Permutation permutation = nn::permutation_of(ids, held * group.size(), padded_to);
+  const nn::Permutation permutation = nn::permutation_of(ids, held * group.size(), options.padded_to);
   const at::Tensor counts_to = permutation.counts.view({group.size(), held});  // [ranks, experts there]
   at::Tensor counts_from = at::empty_like(counts_to);
   {
@@ -133,9 +134,13 @@ at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, con
   const Arrivals arrivals = arrivals_of(counts_from, x.device());
   const at::Tensor came =
       Exchanged::apply(nn::permute(x, permutation), group, sent, arrivals.from_rank, "tokens to experts");
-  const at::Tensor sorted = Reordered::apply(came, arrivals.order, arrivals.inverse);
-  const at::Tensor results = nn::experts_of_rows(sorted, arrivals.counts, w);
-  const at::Tensor by_rank = Reordered::apply(results, arrivals.inverse, arrivals.order);
+  at::Tensor by_rank;
+  if (options.apart) {  // in the order in which they came, each rank's by itself
+    by_rank = nn::experts_of_rows(came, counts_from, w, options.apart);
+  } else {
+    const at::Tensor sorted = Reordered::apply(came, arrivals.order, arrivals.inverse);
+    by_rank = Reordered::apply(nn::experts_of_rows(sorted, arrivals.counts, w), arrivals.inverse, arrivals.order);
+  }
   const at::Tensor back = Exchanged::apply(by_rank, group, arrivals.from_rank, sent, "results of experts");
   return nn::unpermute(back, permutation, slot_weights);
 }
@@ -158,15 +163,18 @@ layout::Range own_experts(std::int64_t experts, const ExpertRanks& ranks) {
 
 bool is_expert_parameter(const std::string& name) { return name.find(".experts.") != std::string::npos; }
 
-nn::ExpertsFunction expert_parallel(const comm::Group& group) {
+nn::ExpertsFunction expert_parallel(const comm::Group& group, const c10::intrusive_ptr<nn::SourceGradients>& apart) {
   if (group.size() == 1) return nn::experts;
-  return [group](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& w) {
+  TESSERA_CHECK(!apart || apart->sources() == group.size(), "gradients of ", apart->sources(), " sources for the ",
+                group.size(), " ranks of '", group.name(), "'");
+  return [group, apart](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& w) {
     const layout::Range own = own_experts(w.total, group);
     const std::int64_t held = w.held();
     TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
                   " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which is to have ",
                   own.begin, " to ", own.end - 1, " (keep_experts)");
-    return parallel::dispatched_experts(group, x, routing.ids, routing.weights, w, routing.padded_to);
+    return parallel::dispatched_experts(group, x, routing.ids, routing.weights, w,
+                                        {.padded_to = routing.padded_to, .apart = apart});
   };
 }
 

@@ -22,6 +22,7 @@
 #include <tessera/layout/flat.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/nn/moe/experts.h>
+#include <tessera/nn/moe/source_gradients.h>
 #include <tessera/parallel/fully_shard.h>
 
 #include <cstdint>
@@ -64,7 +65,12 @@ bool is_expert_parameter(const std::string& name);
 /// (N = 0). Bytes that a rank sends per call, of N k slots of which s go to other ranks: 4 s C forward, and the results
 /// of what it got back; the same again in backward; and 8 E bytes of counts. Any rank may get all tokens of all ranks:
 /// its memory is that of their rows. Throws Error when the given experts are not this rank's.
-nn::ExpertsFunction expert_parallel(const comm::Group& group);
+///
+/// `apart` (of as many sources as ranks): fixed order. An expert computes for each rank's tokens what it would compute
+/// for them alone, and its gradients for the tokens of ranks 1, 2, ... lie there; ShardingOptions::SharedBeyond takes
+/// them.
+nn::ExpertsFunction expert_parallel(const comm::Group& group,
+                                    const c10::intrusive_ptr<nn::SourceGradients>& apart = {});
 
 /// The same for experts that lie on a grid of ep and etp, and whose matrices TensorParallel has cut by place_experts().
 /// Ranks of tp compute every token once: where they have the same tokens (no sequence parallelism, or a pass without

@@ -58,7 +58,7 @@ at::Tensor exchanged_experts(const ExpertRanks& ranks, bool same_tokens, const a
   const std::int64_t each = w.held();
   const at::Tensor y = parallel::dispatched_experts(
       ranks.experts, own_rows(x), ids_of_parts(ids, each, ranks.parts),
-      ranks.parts == 1 ? weights : weights.repeat_interleave(ranks.parts, 1), w, routing.padded_to);
+      ranks.parts == 1 ? weights : weights.repeat_interleave(ranks.parts, 1), w, {.padded_to = routing.padded_to});
   return same_tokens ? parallel::all_rows(y, x.size(0), ranks.tensor) : y;
 }
 

@@ -20,7 +20,7 @@ void check_values(const ShardingOptions& o, const comm::Group& group) {
 }
 
 /// Two options that contradict each other, whatever the strategy.
-void check_pairs(const ShardingOptions& o) {
+void check_pairs(const ShardingOptions& o, const comm::Group& group) {
   if (o.compression && o.logical_shards > 0)
     throw InputError("sharding: compressed gradients have no fixed order; leave logical_shards or the compression out");
   if (o.compression && o.reduce_dtype)
@@ -33,6 +33,7 @@ void check_pairs(const ShardingOptions& o) {
     throw InputError(concat("sharding: held_by_earlier_stage names '", o.held_by_earlier_stage.front(),
                             "', but there is no earlier stage; set stages, or leave the names out"));
   if (o.shared_beyond.ranks && o.shared_beyond.ranks.size() > 1) {
+    const int beyond = o.shared_beyond.ranks.size();
     constexpr const char* what = "sharding: shared_beyond (parameters that ranks outside of the group hold, too) ";
     if (!o.shared_beyond.has) throw InputError(concat(what, "does not say which they are; set shared_beyond.has"));
     if (o.reduction != comm::Reduction::sum)
@@ -40,8 +41,14 @@ void check_pairs(const ShardingOptions& o) {
                               "needs reduction = sum: what is not shared has terms of the other ranks' losses in "
                               "its gradient already, and a mean over the group would weigh the two differently; divide "
                               "the loss by the number of all ranks"));
-    if (o.compression || o.logical_shards > 0)
-      throw InputError(concat(what, "goes neither with compression nor with logical_shards; leave them out"));
+    if (o.compression) throw InputError(concat(what, "does not go with compression; leave it out"));
+    if (o.logical_shards > 0 && (!o.shared_beyond.apart || o.shared_beyond.apart->sources() != beyond))
+      throw InputError(concat(what, "with logical_shards needs the other parameters' gradients rank by rank: set ",
+                              "shared_beyond.apart, of ", beyond, " sources"));
+    if (o.logical_shards % (group.size() * beyond) != 0)
+      throw InputError(concat("data parallelism: logical_shards = ", o.logical_shards,
+                              " micro-batches of a step do not divide by the ", group.size(), " ranks of group '",
+                              group.name(), "' times the ", beyond, " of '", o.shared_beyond.ranks.name(), "'"));
   }
   if (!o.offload_folder.empty() && o.offload == Offload::none)
     throw InputError(concat("sharding: offload_folder = '", o.offload_folder,
@@ -53,7 +60,7 @@ void check_pairs(const ShardingOptions& o) {
 void check_options(const ShardingOptions& o, const comm::Group& group) {
   const StrategyRow& strategy = row_of(o.strategy);
   check_values(o, group);
-  check_pairs(o);
+  check_pairs(o, group);
   const auto refuse = [&](bool set, const char* option, const char* why, const char* remedy) {
     if (set)
       throw InputError(concat("sharding: ", option, " does nothing under strategy '", word_of<Strategy>(o.strategy),

@@ -67,6 +67,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
   parallel::check_options(options_, context_.data_parallel);
   if (options_.shared_beyond.ranks && options_.shared_beyond.ranks.size() > 1) {
     context_.beyond = options_.shared_beyond.ranks;
+    if (options_.logical_shards > 0) context_.apart = options_.shared_beyond.apart;
     for (std::size_t i = 0; i < parameters_.parameters.size(); ++i)
       parameters_.shared_beyond[i] = options_.shared_beyond.has(parameters_.parameters[i].name);
   }
@@ -176,6 +177,7 @@ parallel::GradientReducerOptions Sharded::Impl::reducer_options(
           .reduce_at_end = options_.data_dependent,
           .check_finite = options_.check_finite,
           .beyond = context_.beyond,
+          .apart = context_.apart,
           .before = options_.before_reduction};
 }
 

@@ -49,6 +49,9 @@ FlatGradient::FlatGradient(std::string name, GradientGroups groups, std::vector<
   const comm::Group& widest = groups_.all.size() == 1 && groups_.beyond ? groups_.beyond : groups_.all;
   buffer_ = comm::zeros_shared(widest, {with_counters}, options);
   sum_ = in_place_ ? buffer_ : comm::zeros_shared(widest, {with_counters}, options);
+  if (groups_.apart)  // their counters stay 0: the first of these counts for all
+    for (std::int64_t s = 1; s < groups_.apart->sources(); ++s)
+      further_.push_back(comm::zeros_shared(widest, {with_counters}, options));
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& m = members_[i];
     m.offset = flat.segments[i].offset;
@@ -72,7 +75,8 @@ FlatGradient::FlatGradient(ShardingContext& context, FlatGroup& group, std::opti
       groups_{.all = context.data_parallel,
               .shards = context.shards,
               .copies = context.copies,
-              .beyond = group.shared_beyond() ? context.beyond : comm::Group()},
+              .beyond = group.shared_beyond() ? context.beyond : comm::Group(),
+              .apart = group.shared_beyond() ? nullptr : context.apart},
       fixed_order_(fixed_order),
       context_(&context),
       group_(&group),
@@ -130,8 +134,29 @@ void FlatGradient::begin() {
 }
 
 void FlatGradient::take_buffer() {
-  if (!buffer_.defined())
-    buffer_ = context_->pool.take(group_->flat_layout().padded, wire_dtype_, BufferUse::gradients);
+  if (buffer_.defined()) return;
+  const auto taken = [this] {
+    return context_->pool.take(group_->flat_layout().padded, wire_dtype_, BufferUse::gradients);
+  };
+  buffer_ = taken();
+  if (groups_.apart)
+    for (std::int64_t s = 1; s < groups_.apart->sources(); ++s) further_.push_back(taken());
+}
+
+void FlatGradient::give_buffers() {
+  context_->pool.give(std::move(buffer_), BufferUse::gradients);
+  buffer_.reset();
+  for (at::Tensor& further : further_) context_->pool.give(std::move(further), BufferUse::gradients);
+  further_.clear();
+}
+
+void FlatGradient::take_further(const Member& member) {
+  const std::vector<at::Tensor> gradients = groups_.apart->take(member.parameter);
+  for (std::size_t s = 0; s < further_.size(); ++s) {
+    const at::Tensor place = place_of(further_[s], member);
+    if (!member.given) place.zero_();
+    if (!gradients.empty()) place.add_(gradients[s]);
+  }
 }
 
 bool FlatGradient::take(std::size_t i, bool check_finite) {
@@ -146,6 +171,7 @@ bool FlatGradient::take(std::size_t i, bool check_finite) {
     else
       finite = copy_checked(place, grad, check_finite);
   }
+  if (groups_.apart) take_further(m);  // before `given` is changed
   m.given = true;
   if (in_place_) {
     m.reduced = m.hidden = false;
@@ -185,7 +211,10 @@ Passing FlatGradient::close() {
   prepare_sum();
   std::int64_t end = 0;  // behind the last element that is defined
   for (Member& m : members_) {
-    if (!whole() && m.offset > end) buffer_.narrow(0, end, m.offset - end).zero_();  // padding
+    if (!whole() && m.offset > end) {  // padding
+      buffer_.narrow(0, end, m.offset - end).zero_();
+      for (const at::Tensor& further : further_) further.narrow(0, end, m.offset - end).zero_();
+    }
     end = m.offset + m.numel;
     if (m.given || (in_place_ && m.reduced && adds_up_)) continue;
     const at::Tensor& grad = m.parameter.grad();
@@ -195,6 +224,7 @@ Passing FlatGradient::close() {
       m.given = true;
     } else {
       place_of(buffer_, m).zero_();
+      for (const at::Tensor& further : further_) place_of(further, m).zero_();
     }
   }
   if (fixed_order_) zero_what_does_not_count();
@@ -213,9 +243,13 @@ Passing FlatGradient::close() {
             .message = buffer_,
             .result = {},
             .sum = sum_,
+            .further = further_,
             .segments = &segments_};
   }
-  if (buffer_.numel() > end) buffer_.narrow(0, end, buffer_.numel() - end).zero_();
+  if (buffer_.numel() > end) {
+    buffer_.narrow(0, end, buffer_.numel() - end).zero_();
+    for (const at::Tensor& further : further_) further.narrow(0, end, further.numel() - end).zero_();
+  }
   // With nothing in the sum yet, the reduction writes there.
   const bool fresh = std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.reduced; });
   const bool straight = fresh && buffer_.scalar_type() == sum_.scalar_type() && buffer_.device() == sum_.device();
@@ -228,6 +262,7 @@ Passing FlatGradient::close() {
           .message = {},
           .result = result_,
           .sum = sum_,
+          .further = further_,
           .segments = &segments_};
 }
 
@@ -245,8 +280,7 @@ void FlatGradient::reduced() {
     context_->pool.give(std::move(result_), BufferUse::shards);
   }
   result_.reset();
-  context_->pool.give(std::move(buffer_), BufferUse::gradients);
-  buffer_.reset();
+  give_buffers();
 }
 
 std::pair<bool, bool> FlatGradient::used_and_missed(std::size_t m) const {
@@ -281,9 +315,11 @@ void FlatGradient::fail() noexcept {
     members_[i].parameter.mutable_grad().reset();
     forget(members_[i]);
   }
+  if (groups_.apart) groups_.apart->clear();
   if (whole()) return;
   // A reduction that is still under way keeps its memory alive by itself; ours is let go, not reused.
   buffer_.reset();
+  further_.clear();
   result_.reset();
   sum_.reset();
   locals_.reset();
@@ -297,8 +333,7 @@ void FlatGradient::zero_grad() {
     forget(members_[i]);
   }
   if (whole() || !buffer_.defined()) return;
-  context_->pool.give(std::move(buffer_), BufferUse::gradients);  // what paused backwards left
-  buffer_.reset();
+  give_buffers();  // what paused backwards left
 }
 
 void FlatGradient::scale_unreduced(double factor) {
@@ -320,7 +355,7 @@ std::vector<FlatGradient::Member> FlatGradient::release_members() {
   return std::move(members_);
 }
 
-std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const comm::Group& all, const comm::Group& beyond,
+std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const GradientGroups& groups,
                                                            const std::vector<bool>& shared,
                                                            std::vector<FlatGradient::Member> members,
                                                            const std::vector<std::vector<std::size_t>>& lists,
@@ -331,10 +366,13 @@ std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const comm::Group& al
     std::vector<FlatGradient::Member> chosen;
     for (const std::size_t i : list) chosen.push_back(std::move(members[i]));
     const bool is_shared = !shared.empty() && shared[list.front()];
-    made.push_back(std::make_unique<FlatGradient>(
-        concat("bucket ", made.size()),
-        GradientGroups{.all = all, .shards = {}, .copies = all, .beyond = is_shared ? beyond : comm::Group()},
-        std::move(chosen), reduction, fixed_order));
+    made.push_back(std::make_unique<FlatGradient>(concat("bucket ", made.size()),
+                                                  GradientGroups{.all = groups.all,
+                                                                 .shards = {},
+                                                                 .copies = groups.all,
+                                                                 .beyond = is_shared ? groups.beyond : comm::Group(),
+                                                                 .apart = is_shared ? nullptr : groups.apart},
+                                                  std::move(chosen), reduction, fixed_order));
   }
   return made;
 }

@@ -91,6 +91,8 @@ class FlatGradient {
 
  private:
   void take_buffer();
+  void give_buffers();
+  void take_further(const Member& member);
   void prepare_sum();
   void zero_what_does_not_count();
   void forget(Member& member);
@@ -103,9 +105,10 @@ class FlatGradient {
   bool in_place_ = false;  ///< the result is the buffer itself
   bool adds_up_ = true;    ///< in place: this rank's share of the next reduction contains what was reduced before
   at::Tensor buffer_;      ///< [padded], in the type that travels; whole: two counters per member follow
-  at::Tensor sum_;         ///< whole: laid out like the buffer; sharded: [padded / S]
-  at::Tensor result_;      ///< sharded: [padded / S] of the reduction under way
-  std::vector<float> counts_ = {};  ///< whole: [used..., missed...], numbers of ranks after the reduction
+  std::vector<at::Tensor> further_;  ///< laid out like the buffer: of the micro-batches that follow, in fixed order
+  at::Tensor sum_;                   ///< whole: laid out like the buffer; sharded: [padded / S]
+  at::Tensor result_;                ///< sharded: [padded / S] of the reduction under way
+  std::vector<float> counts_ = {};   ///< whole: [used..., missed...], numbers of ranks after the reduction
   std::vector<CompressedSegment> segments_ = {};
   // Sharded only.
   ShardingContext* context_ = nullptr;
@@ -115,9 +118,9 @@ class FlatGradient {
   std::unique_ptr<MovedGradients> signs_ = {};  ///< in the module's own parameters between backwards
 };
 
-/// DDP's flat gradients, one per list of indices into `members`; what lies in `old` moves there. `beyond`: the groups'
-/// for lists of parameters that `shared` (by index; empty: none) names.
-std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const comm::Group& all, const comm::Group& beyond,
+/// DDP's flat gradients, one per list of indices into `members`; what lies in `old` moves there. Of `groups`, `beyond`
+/// is for lists of parameters that `shared` (by index; empty: none) names, `apart` for the others.
+std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const GradientGroups& groups,
                                                            const std::vector<bool>& shared,
                                                            std::vector<FlatGradient::Member> members,
                                                            const std::vector<std::vector<std::size_t>>& lists,

@@ -14,6 +14,7 @@
 
 #include <tessera/comm/group.h>
 #include <tessera/layout/flat.h>
+#include <tessera/nn/moe/source_gradients.h>
 #include <tessera/parallel/sharding/local_parts.h>
 #include <tessera/parallel/sharding/managed.h>
 #include <tessera/parallel/sharding/module_units.h>
@@ -35,6 +36,7 @@ struct ShardingContext {
   comm::Group shards;         ///< the S ranks that hold the parts of one copy
   comm::Group copies;         ///< the R ranks that hold the same part
   comm::Group beyond;         ///< ranks outside that hold some parameters alike, too (GroupPlan::shared_beyond)
+  c10::intrusive_ptr<nn::SourceGradients> apart = {};  ///< GradientGroups::apart, of the other parameters
   BufferPool pool;
   Materializer* materializer = nullptr;
   Materializer* writes = nullptr;  ///< is told of every operator that changes a local part

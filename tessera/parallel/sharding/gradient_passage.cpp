@@ -29,10 +29,10 @@ void GradientPassage::start(const PassageOptions& options, const GradientGroups&
       stages_ = {Stage::reduce_scatter, Stage::all_reduce};
     else
       stages_ = {Stage::reduce_scatter};
-  }
-  if (groups_.beyond) {
-    if (!passing_.scattered() && groups_.all.size() == 1) stages_.clear();
-    stages_.push_back(Stage::beyond);
+    if (groups_.beyond) {
+      if (!passing_.scattered() && groups_.all.size() == 1) stages_.clear();
+      stages_.push_back(Stage::beyond);
+    }
   }
   advance();
 }
@@ -78,17 +78,33 @@ void GradientPassage::run(Stage stage) {
   }
 }
 
-/// sum = ((sum + x_0) + x_1) + ... in the order of the ranks. Of scattered gradients with copies the sum travels from
-/// one shard group to the next, each adding its own ranks' parts.
+/// sum = ((sum + x_0) + x_1) + ... in the order of the ranks of `all`; then the micro-batches of the next rank beyond
+/// in the same way, which lie here (`further`), or there, so that the sum travels from one to the next.
 void GradientPassage::accumulate() {
-  if (!passing_.scattered()) {
-    work_ = groups_.all.accumulate(passing_.sum, passing_.message);
+  const at::Tensor& own = passing_.scattered() ? passing_.flat : passing_.message;
+  if (groups_.beyond) {
+    for (int place = 0; place < groups_.beyond.size(); ++place) {
+      if (place == groups_.beyond.rank()) add_to_sum(own).wait();
+      groups_.beyond.broadcast(passing_.sum, place).wait();
+    }
     return;
   }
+  work_ = add_to_sum(own);
+  for (const at::Tensor& further : passing_.further) {
+    work_.wait();
+    work_ = add_to_sum(further);
+  }
+}
+
+/// x_0, x_1, ... of the ranks of `all` join the sum. That of scattered gradients with copies travels from one shard
+/// group to the next, each adding its own ranks' parts.
+comm::Work GradientPassage::add_to_sum(const at::Tensor& flat_or_message) {
+  if (!passing_.scattered()) return groups_.all.accumulate(passing_.sum, flat_or_message);
   for (int copy = 0; copy < groups_.copies.size(); ++copy) {
-    if (copy == groups_.copies.rank()) groups_.shards.accumulate_scatter(passing_.sum, passing_.flat).wait();
+    if (copy == groups_.copies.rank()) groups_.shards.accumulate_scatter(passing_.sum, flat_or_message).wait();
     if (groups_.copies.size() > 1) groups_.copies.broadcast(passing_.sum, copy).wait();
   }
+  return {};
 }
 
 void GradientPassage::finish() {

@@ -5,12 +5,14 @@
 ///   whole gradients    all_reduce over all ranks
 ///   shards             reduce_scatter over the shard group, then all_reduce over the copies of the shard (HSDP)
 ///   shared beyond      behind these, all_reduce over ranks outside that hold the same parameters (what is no expert)
-///   fixed order        accumulate: x_0, x_1, ... are added to the running sum in the order of the ranks
+///   fixed order        accumulate: x_0, x_1, ... are added to the running sum in the order of the ranks; with ranks
+///                      beyond, those of the first of these, then those of the second, ...
 ///
 /// What is done to the numbers for the wire's sake, and undone after it, is done here and nowhere else: the division
 /// before and the multiplication after (gradient_predivide_factor), compression, the mean.
 
 #include <tessera/comm/group.h>
+#include <tessera/nn/moe/source_gradients.h>
 #include <tessera/parallel/compression/compression.h>
 
 #include <cstdint>
@@ -21,9 +23,11 @@
 namespace tessera::parallel {
 
 /// The groups of one flat gradient. `shards`: the ranks that hold its parts (one rank: it stays whole); `copies`: those
-/// that hold the same part; `all`: both. `beyond`: ranks of other groups that hold the same part; empty: none.
+/// that hold the same part; `all`: both. `beyond`: ranks of other groups that hold the same part; empty: none. `apart`:
+/// in fixed order, what such ranks' micro-batches gave to a part that they do not hold lies there, and not with them.
 struct GradientGroups {
   comm::Group all, shards, copies, beyond = {};
+  c10::intrusive_ptr<nn::SourceGradients> apart = {};
 };
 
 struct PassageOptions {
@@ -42,6 +46,8 @@ struct Passing {
   std::string tag;  ///< tag of the collectives
   at::Tensor flat, message, result;
   at::Tensor sum;  ///< fixed order: laid out like result (or message); what there is so far, and the result
+  /// Fixed order: laid out like flat (or message), gradients of the micro-batches that follow (GradientGroups::apart).
+  std::vector<at::Tensor> further = {};
   const std::vector<CompressedSegment>* segments = nullptr;
   bool scattered() const { return !message.defined(); }
 };
@@ -60,6 +66,7 @@ class GradientPassage {
 
   void run(Stage stage);
   void accumulate();
+  comm::Work add_to_sum(const at::Tensor& flat_or_message);
   void wait();
   comm::Reduction reduction() const;
 

@@ -75,8 +75,10 @@ void GradientReducer::rebuild() {
   for (Flat& flat : flats_)
     for (FlatGradient::Member& member : flat.gradient->release_members()) members[member.index] = std::move(member);
   flats_.clear();
-  place(whole_gradients(all_, options_.beyond, sizes_.shared_beyond, std::move(members), assignment_,
-                        options_.passage.reduction, options_.passage.fixed_order()));
+  const GradientGroups groups{
+      .all = all_, .shards = {}, .copies = all_, .beyond = options_.beyond, .apart = options_.apart};
+  place(whole_gradients(groups, sizes_.shared_beyond, std::move(members), assignment_, options_.passage.reduction,
+                        options_.passage.fixed_order()));
 }
 
 void GradientReducer::begin(bool paused) {

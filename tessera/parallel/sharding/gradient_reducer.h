@@ -25,6 +25,7 @@ struct GradientReducerOptions {
   bool reduce_at_end = false;  ///< all reductions when backward ends, in one order, whatever was used
   bool check_finite = true;    ///< remember the first gradient that is not finite
   comm::Group beyond = {};     ///< where some flat gradients are reduced, too (GradientGroups); empty: none is
+  c10::intrusive_ptr<nn::SourceGradients> apart = {};       ///< for the others (GradientGroups)
   std::function<void(const at::Tensor& flat)> before = {};  ///< is given each flat gradient before its reduction
 };
 
@@ -40,7 +41,7 @@ struct GradientReducerOptions {
 /// - Paused backwards accumulate locally and reduce nothing.
 /// - Fixed order (docs/strategies.md): every backward is a micro-batch, V = logical_shards of them make a step over all
 ///   ranks, and micro-batch i = k * ranks + rank is the k-th backward of a rank: whatever the number of ranks, the sum
-///   is (((g_0 + g_1) + g_2) + ...), bit for bit.
+///   is (((g_0 + g_1) + g_2) + ...), bit for bit. With ranks beyond: ShardingOptions::SharedBeyond.
 ///
 /// A backward that gives no parameter a gradient is not the reducer's business (unless reduce_at_end). A failed one
 /// drops all gradients. One backward at a time; another model's may run in another thread when the parameters are on

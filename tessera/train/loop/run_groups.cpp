@@ -24,6 +24,7 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   groups.data = made.over({Axis::dp_replicate, Axis::dp_shard});
   groups.gradients = made.over({Axis::dp_replicate, Axis::dp_shard, Axis::cp});
   groups.engine = groups.gradients;
+  groups.place = groups.data.rank();
   if (!groups.cuts() && groups.expert_ranks() == 1) return groups;
   comm::life().set_place(layout::describe_rank(groups.mesh, world.rank()));
   groups.tensor = made.of(Axis::tp);
@@ -33,6 +34,11 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
     groups.engine = made.of(Axis::edp);
     // Tokens travel during backward, too: sums must not come between them.
     groups.beside = world.split(layout::groups_beside_experts(groups.mesh, /*stages=*/false), "ep gradients");
+    if (config.parallel.deterministic_reduce) {
+      // An expert's sums go over the ranks of ep first, whose tokens meet there, so theirs is the outer order.
+      groups.place = groups.beside.rank() * groups.engine.size() + groups.engine.rank();
+      groups.apart = c10::make_intrusive<nn::SourceGradients>(groups.beside.size());
+    }
     groups.stages = groups.mesh.size(Axis::etp) == groups.tensor_ranks()
                         ? made.over({Axis::pp, Axis::ep})
                         : world.split(layout::groups_beside_experts(groups.mesh, /*stages=*/true), "pp-ep beside");

@@ -231,7 +231,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     setup.model->keep_experts(held.begin, held.end - held.begin);
   }
   if (groups.divides_experts() && setup.model->balance().experts > 0)
-    setup.model->set_experts(expert_parallel(groups.places_of_experts()));
+    setup.model->set_experts(groups.apart ? expert_parallel(groups.experts, groups.apart)
+                                          : expert_parallel(groups.places_of_experts()));
   setup.block_size = config::choose_block_size(config.data, setup.model->max_positions());
 
   check_model_fits(groups, config, *setup.model, setup.block_size);

@@ -113,7 +113,8 @@ void TrainingLoop::shard_model() {
   }
   if (groups.beside && groups.beside.size() > 1)
     options.shared_beyond = {groups.beside,
-                             [model = setup_.model](const std::string& name) { return !model->expert_of(name); }};
+                             [model = setup_.model](const std::string& name) { return !model->expert_of(name); },
+                             groups.apart};
   if (groups.beside && groups.beside.rank() > 0) {
     options.held_by_earlier_stage.clear();
     for (const auto& item : setup_.model->named_parameters())

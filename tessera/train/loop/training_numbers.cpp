@@ -65,7 +65,7 @@ void TrainingLoop::log(bool tell) {
   const PhaseSeconds phases = clock_.take();
   StepMetrics metrics = window_.close(
       world_.group(), phases, memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_, peak_resident_bytes()),
-      at::get_num_threads(), {noise_sums_.squared_norm, noise_sums_.trace});
+      at::get_num_threads(), setup_.groups.place, {noise_sums_.squared_norm, noise_sums_.trace});
   if (small_) {
     const NoiseEstimate sums = {metrics.sums[0], metrics.sums[1]};
     noise_.add(sums, steps);

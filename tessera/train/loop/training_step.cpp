@@ -36,7 +36,7 @@ std::vector<data::Batch> TrainingLoop::read_step() {
 
 data::Batch TrainingLoop::read_rows(std::int64_t micro) const {
   const layout::RowRange rows =
-      plan_.rows_of(step_, micro, setup_.groups.data.rank(), balance_ ? balance_->shares() : plan_.equal_shares(step_));
+      plan_.rows_of(step_, micro, setup_.groups.place, balance_ ? balance_->shares() : plan_.equal_shares(step_));
   data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, rows.begin, rows.count);
   batch.first_row = rows.begin;
   return batch;
@@ -47,7 +47,7 @@ std::vector<data::Batch> TrainingLoop::read_token_batches() const {
   const std::vector<layout::TokenBatch> all = plan_.token_steps->batches(step_);
   const std::int64_t begin = plan_.samples(step_);
   std::vector<data::Batch> own;
-  for (const std::size_t i : layout::batches_of_rank(all.size(), plan_.data_ranks, setup_.groups.data.rank())) {
+  for (const std::size_t i : layout::batches_of_rank(all.size(), plan_.data_ranks, setup_.groups.place)) {
     std::vector<std::int64_t> samples = all[i].rows;
     for (std::int64_t& sample : samples) sample += begin;
     own.push_back(data::make_batch(*setup_.datasets.train, sampler_, samples, begin + all[i].first));
@@ -156,7 +156,7 @@ void TrainingLoop::count_noise() {
 /// order one in each backward.
 void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, double scale, double logged) {
   key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
-                     plan_.first_row(step_, 0, setup_.groups.data.rank()));
+                     plan_.first_row(step_, 0, setup_.groups.place));
   std::vector<double> losses;
   {
     std::optional<Sharded::WholeBatch> together;

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
@@ -46,10 +48,10 @@ double Window::rough_loss(int ranks) const {
 }
 
 StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
-                          std::int64_t threads, const std::vector<double>& sums) {
+                          std::int64_t threads, int place, const std::vector<double>& sums) {
   TESSERA_CHECK(steps_ > 0, "a log without a step");
   const comm::Tag tag("log");
-  std::vector<double> mine = {cpu_seconds_};
+  std::vector<double> mine = {static_cast<double>(place), cpu_seconds_};
   mine.insert(mine.end(), phases.begin(), phases.end());
   mine.insert(mine.end(), memory.begin(), memory.end());
   mine.insert(mine.end(), sums.begin(), sums.end());
@@ -63,8 +65,10 @@ StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, 
 
   StepMetrics metrics;
   const auto steps = static_cast<double>(steps_);
+  std::vector<std::pair<int, int>> by_place;  // ranks
   for (int rank = 0; rank < group.size(); ++rank) {
     const double* field = all.data_ptr<double>() + rank * fields;
+    by_place.emplace_back(static_cast<int>(*field++), rank);
     metrics.cpu_seconds += *field++ / steps;
     double all_seconds = 0;
     for (std::size_t i = 0; i < phase_count; ++i) {
@@ -82,9 +86,10 @@ StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, 
     metrics.sums.resize(sums.size());
     for (double& sum : metrics.sums) sum += *field++;
   }
+  std::sort(by_place.begin(), by_place.end());
   double loss_sum = 0;
   for (auto i = static_cast<std::int64_t>(losses_begin); i < fields; ++i)
-    for (int rank = 0; rank < group.size(); ++rank) loss_sum += all.const_data_ptr<double>()[rank * fields + i];
+    for (const auto& [its_place, rank] : by_place) loss_sum += all.const_data_ptr<double>()[rank * fields + i];
   metrics.loss = loss_sum / (hf_loss_scale_ ? steps : static_cast<double>(scored_));
   metrics.tokens_per_second = static_cast<double>(tokens_) / seconds_;
   metrics.step_time_ms = 1000 * seconds_ / steps;

@@ -41,14 +41,14 @@ class Window {
   /// What is known here alone, for the time before the first log: `ranks` times this rank's share.
   double rough_loss(int ranks) const;
 
-  /// Brings the ranks' numbers together, adds the losses in the order of the micro-batches (k x ranks + rank, one step
+  /// Brings the ranks' numbers together, adds the losses in the order of the micro-batches (k x ranks + place, one step
   /// after another: the same bits for every number of ranks that computes the same micro-batches), and starts anew.
   /// Fills loss, tokens_per_second, step_time_ms, cpu_seconds, cpu_utilization, phases and the memory of all ranks.
-  /// `phases`: this rank's seconds of the window; `threads`: of every rank; `sums`: what is
-  /// to be added up over the ranks besides (StepMetrics::sums), as many on each. Collective. At least one step must
-  /// have ended.
+  /// `phases`: this rank's seconds of the window; `threads`: of every rank; `place`: of this rank's micro-batches among
+  /// those that run at once (RunGroups::place); `sums`: what is to be added up over the ranks besides
+  /// (StepMetrics::sums), as many on each. Collective. At least one step must have ended.
   StepMetrics close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
-                    std::int64_t threads, const std::vector<double>& sums = {});
+                    std::int64_t threads, int place = 0, const std::vector<double>& sums = {});
 
  private:
   bool hf_loss_scale_, nan_filter_;
