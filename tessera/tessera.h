@@ -14,6 +14,9 @@
 ///                                            <tessera/parallel/deferred/deferred.h>
 ///   tessera::pipeline(*sequential, {...})    layers of your own module on different ranks
 ///                                            <tessera/parallel/pipeline/pipeline_parallel.h>
+///   tessera::record_step(*module, {...}, [&] { ... })
+///                                            what one step of a module does, for `tessera plan --model FILE`
+///                                            <tessera/parallel/recorder/record_step.h>
 ///   tessera::checkpointed(f, x)              activations recomputed in backward
 ///                                            <tessera/parallel/recompute/checkpoint_activations.h>
 ///   tessera::context_attention(q, k, v, groups)
@@ -39,4 +42,5 @@
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/pipeline/pipeline_parallel.h>
 #include <tessera/parallel/recompute/checkpoint_activations.h>
+#include <tessera/parallel/recorder/record_step.h>
 #include <tessera/parallel/replicas/data_parallel.h>

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/kernels/cpu/dispatch.h>
+#include <tessera/nn/product_watch.h>
 
 namespace at::native {
 /// Exported by libtorch_cpu.so 2.11.0, declared in a header that the wheel does not ship
@@ -19,7 +20,11 @@ bool multiplies_with_onednn() {
 }
 
 void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
-  if (multiplies_with_onednn()) return at::native::mkldnn_matmul(a, b, out, accumulate ? 1 : 0, 1);
+  if (multiplies_with_onednn()) {
+    if (ProductWatcher* const watcher = product_watcher.load(std::memory_order_acquire)) [[unlikely]]
+      watcher->product(a.size(0), b.size(1), a.size(1), 4, &a, &b);
+    return at::native::mkldnn_matmul(a, b, out, accumulate ? 1 : 0, 1);
+  }
   at::Tensor result = out;
   if (accumulate)
     at::addmm_out(result, out, a, b);

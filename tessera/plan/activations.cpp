@@ -1,5 +1,7 @@
 #include <tessera/plan/memory.h>
 
+#include <tessera/plan/recorded.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -84,6 +86,16 @@ void keep_mlp(Kept& kept, const Model& m, double inner) {
 }  // namespace
 
 BlockActivations block_activations(const Model& m, const Plan& run, bool sparse) {
+  if (m.recorded) {  // the fullest layer: what is computed again, and for a moment, is that of one
+    BlockActivations block;
+    const double scale = recorded_scale(*m.recorded, run);
+    for (const RecordedLayer& layer : m.recorded->layers) {
+      block.kept = std::max(block.kept, scale * layer.saved_bytes);
+      block.input = std::max(block.input, scale * layer.input_bytes);
+    }
+    block.moment = scale * m.recorded->moment_bytes;
+    return block;
+  }
   const double t = run.tp(), tokens = run.tokens(), c = real(m.hidden);
   const bool whole_heads = m.latent || m.wide_head_norm;  // every rank computes all heads
   const double heads = whole_heads ? real(m.heads) : std::ceil(real(m.heads) / t);

@@ -1,6 +1,7 @@
 #include <tessera/plan/search.h>
 
 #include <tessera/base/text.h>
+#include <tessera/plan/recorded.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -47,6 +48,7 @@ std::vector<Change> changes(const Question& q, const Plan& best) {
   std::vector<Change> all;
   const auto mesh = [&](const std::string& text, int tp, int pp, int cp) {
     Plan plan = best;
+    if (q.model.recorded && tp * cp > 1) return;  // nobody knows what they would cut
     if (resize(q, plan, tp, pp, cp)) all.push_back({text, plan});
   };
   for (const int tp : {best.tp() * 2, best.tp() / 2})
@@ -154,6 +156,40 @@ std::vector<std::string> train_arguments(const Question& q, const Plan& plan) {
   if (plan.recompute > 1) all.push_back(concat("--gradient_checkpointing_kwargs every=", plan.recompute));
   if (!q.cluster.on_cpu) all.emplace_back("--device cuda");
   return all;
+}
+
+std::vector<std::string> run_lines(const Question& q, const Plan& plan) {
+  if (!q.model.recorded) {
+    std::vector<std::string> lines;
+    std::string line = "tessera train";
+    for (const std::string& argument : train_arguments(q, plan)) {
+      if (line.size() + argument.size() + 5 > 80) {
+        lines.push_back(line + " \\");
+        line = "   ";
+      }
+      line += " " + argument;
+    }
+    lines.push_back(line + " \\");
+    lines.emplace_back("    --train_file ... --output_dir ...");
+    return lines;
+  }
+  std::vector<std::string> lines = {concat("tessera launch --num_processes ", plan.mesh.world_size(), " YOUR_PROGRAM")};
+  if (plan.pp() > 1)
+    lines.push_back(
+        concat("tessera::pipeline(net, {", plan.dp() > 1 ? concat(".group = GROUP_OF_", plan.pp(), ", ") : "",
+               ".schedule = \"", plan.schedule, "\", .micro_batches = ", plan.micro_batches,
+               ", .stages_per_rank = ", plan.stages_per_rank, ", .cut = tessera::PipelineCut::by_measured(sample)})"));
+  if (plan.dp() > 1) {
+    const int group = row_of(plan.strategy).shard_group == ShardGroup::host ? plan.mesh.size(Axis::dp_shard) : 0;
+    lines.push_back(concat("tessera::Sharded(net, {.strategy = \"", word_of(plan.strategy), "\"",
+                           group > 0 ? concat(", .shard_group_size = ", group) : "", "})"));
+  }
+  if (plan.recompute > 0)
+    lines.push_back(concat("tessera::checkpointed(layer, x) around every ",
+                           plan.recompute > 1 ? concat(plan.recompute, "th ") : "", "layer"));
+  lines.push_back(concat(plan.rows, plan.rows == 1 ? " row" : " rows", " a micro-batch, ", plan.micro_batches,
+                         plan.micro_batches == 1 ? " micro-batch a step" : " micro-batches a step"));
+  return lines;
 }
 
 std::string limit_of(const Question& q, const Candidate& c) {

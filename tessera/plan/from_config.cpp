@@ -7,6 +7,7 @@
 #include <tessera/config/core/model_presets.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/plan/presets.h>
+#include <tessera/plan/recorded.h>
 
 #include <algorithm>
 
@@ -69,7 +70,10 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
   plan.numerics = numerics_of(plan.precision, plan.on_cpu);
   plan.numerics.wire = config.sharding.reduce_dtype != FloatType::fp32 ? 2 : 4;
   plan.numerics.states = state_bytes(o);
-  plan.sequence = config.data.block_size > 0 ? config.data.block_size : std::min<std::int64_t>(1024, model.positions);
+  if (model.recorded && config.data.block_size == 0)
+    plan.sequence = model.recorded->row_tokens;
+  else
+    plan.sequence = config.data.block_size > 0 ? config.data.block_size : std::min<std::int64_t>(1024, model.positions);
   plan.rows = o.per_device_train_batch_size;
   plan.micro_batches = o.gradient_accumulation_steps;
   plan.recompute = o.gradient_checkpointing ? every_of(o.gradient_checkpointing_kwargs) : 0;

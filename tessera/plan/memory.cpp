@@ -3,6 +3,7 @@
 #include <tessera/layout/schedule/check.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/layout/schedule/timing.h>
+#include <tessera/plan/recorded.h>
 
 #include <algorithm>
 #include <cmath>
@@ -30,6 +31,14 @@ MemoryKind Memory::largest() const {
 }
 
 Elements elements_of(const Model& model, int tp, int ep) {
+  if (model.recorded) {
+    Elements e;
+    e.embeddings.shared = model.recorded->begin.parameters;
+    e.end.shared = model.recorded->end.parameters;
+    for (const RecordedLayer& layer : model.recorded->layers) e.block[0].shared += layer.parameters;
+    e.block[0].shared /= real(model.layers);  // stages are counted layer by layer
+    return e;
+  }
   // One block of each kind stands for all of them.
   Model small = model;
   small.layers = 0;
@@ -68,6 +77,12 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
   };
   if (part.embeddings) add(elements.embeddings);
   if (part.end) add(elements.end);
+  if (model.recorded) {
+    if (part.end && !part.embeddings) sum.shared += model.recorded->shared;
+    for (std::int64_t i = part.first_block; i < part.past_block(); ++i)
+      sum.shared += model.recorded->layers[static_cast<std::size_t>(i)].parameters;
+    return sum;
+  }
   if (part.end && !part.embeddings && model.tied) sum.shared += elements.head;  // the last stage's copy of the table
   double sparse = 0;
   if (!model.sparse.empty())
@@ -128,6 +143,15 @@ void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, dou
 /// Activations of a stage for one micro-batch.
 double stage_activations(const Model& model, const Plan& run, const layout::StagePart& part,
                          const BlockActivations kinds[2]) {
+  if (model.recorded) {
+    double bytes =
+        (part.embeddings ? model.recorded->begin.saved_bytes : 0) + (part.end ? model.recorded->end.saved_bytes : 0);
+    for (std::int64_t i = part.first_block; i < part.past_block(); ++i) {
+      const RecordedLayer& layer = model.recorded->layers[static_cast<std::size_t>(i)];
+      bytes += run.recompute > 0 && i % run.recompute == 0 ? layer.input_bytes : layer.saved_bytes;
+    }
+    return bytes * recorded_scale(*model.recorded, run);
+  }
   const std::int64_t sparse = sparse_blocks(model, part), dense = part.blocks - sparse;
   double bytes = 0;
   const auto add = [&](const BlockActivations& block, std::int64_t count) {
@@ -161,13 +185,23 @@ double reserve_bytes(const Memory& memory, const Plan& run, double blocks) {
   return bytes + (ranks - 1) * memory[MemoryKind::parameters] + others * memory[buffers];
 }
 
+/// Elements of a stage of a recorded module that have gradients.
+double recorded_trained(const RecordedStep& step, const layout::StagePart& part) {
+  double sum = (part.embeddings ? step.begin.trained : 0) + (part.end ? step.end.trained : 0);
+  if (part.end && !part.embeddings) sum += step.shared;
+  for (std::int64_t i = part.first_block; i < part.past_block(); ++i)
+    sum += step.layers[static_cast<std::size_t>(i)].trained;
+  return sum;
+}
+
 /// Everything but what is in flight.
 Memory fixed_memory(const Model& model, const Plan& run, const Elements& elements,
                     std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double process_bytes) {
   Memory memory;
   Elements::Piece all;
-  double root = 0, unit = 0, moment = 0, again = 0;
+  double root = 0, unit = 0, moment = 0, again = 0, trained = 0;
   for (const layout::StagePart& part : parts) {
+    if (model.recorded) trained += recorded_trained(*model.recorded, part);
     const Elements::Piece piece = stage_elements(model, elements, part);
     all.shared += piece.shared;
     all.experts += piece.experts;
@@ -187,6 +221,8 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
   }
   root = std::max(0.0, root + all.all());
   add_states(memory, run, all, root, unit);
+  if (model.recorded && all.all() > 0)  // what is frozen has neither
+    for (const MemoryKind kind : {gradients, optimizer}) memory[kind] *= std::min(1.0, trained / all.all());
   // A step's peak is at the end of its forward (the head) or in a block's backward, when another one's activations may
   // have been computed again.
   memory[head] = moment;

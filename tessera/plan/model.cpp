@@ -1,6 +1,7 @@
 #include <tessera/plan/model.h>
 
 #include <tessera/base/text.h>
+#include <tessera/plan/recorded.h>
 
 #include <algorithm>
 #include <cmath>
@@ -209,7 +210,25 @@ double Tensor::numel() const {
   return n;
 }
 
+namespace {
+
+/// One tensor for each layer: of a recorded module only the elements of layers are known.
+std::vector<Tensor> tensors_of(const RecordedStep& step) {
+  std::vector<Tensor> all;
+  const auto add = [&](const RecordedLayer& layer, std::int64_t block) {
+    if (layer.parameters > 0)
+      all.push_back({.name = layer.name, .shape = {static_cast<std::int64_t>(layer.parameters)}, .block = block});
+  };
+  add(step.begin, -1);
+  for (std::size_t i = 0; i < step.layers.size(); ++i) add(step.layers[i], static_cast<std::int64_t>(i));
+  add(step.end, static_cast<std::int64_t>(step.layers.size()));
+  return all;
+}
+
+}  // namespace
+
 std::vector<Tensor> tensors(const Model& model) {
+  if (model.recorded) return tensors_of(*model.recorded);
   List list(model);
   if (model.family == Family::gpt2)
     add_gpt2(list, model);
@@ -265,6 +284,7 @@ double parameter_count(const Model& model) {
 }
 
 double active_parameters(const Model& m) {
+  if (m.recorded) return m.recorded->parameters();
   // BERT's head sees masked tokens only, a few in a hundred: the models' own count leaves it out, too.
   double n = m.family == Family::bert ? 0 : static_cast<double>(m.vocabulary * m.hidden);
   for (std::int64_t i = 0; i < m.layers; ++i) n += matrices_of_layer(m, m.is_sparse(i));
@@ -272,6 +292,7 @@ double active_parameters(const Model& m) {
 }
 
 double model_flops_per_token(const Model& m, double sequence, bool half) {
+  if (m.recorded) return m.recorded->flop() / real(m.recorded->rows) / real(m.recorded->row_tokens);
   double seen = 0;  // tokens within reach, summed over layers
   for (std::int64_t i = 0; i < m.layers; ++i) {
     const double window = m.windows.empty() ? 0 : static_cast<double>(m.windows[static_cast<std::size_t>(i)]);

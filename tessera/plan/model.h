@@ -5,6 +5,7 @@
 ///
 ///   model.h       what a model is here: sizes, and every parameter by name (this header)
 ///   presets.h     well-known models, and where a model may come from
+///   recorded.h    a user's module by what one step of it was seen to do
 ///   plan.h        the settings that memory and time depend on
 ///   memory.h      bytes of every pipeline stage, by kind
 ///   hardware.h    devices and links
@@ -20,6 +21,7 @@
 #include <tessera/layout/decoder_names.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,6 +70,8 @@ enum class Packing : unsigned char {
 
 enum class Family : unsigned char { gpt2, llama, bert };
 
+struct RecordedStep;
+
 /// A transformer: embeddings, blocks, end (last norm, head, loss). Sizes in elements.
 struct Model {
   std::string name;  ///< for people: "llama-3-8b", or the file
@@ -97,6 +101,7 @@ struct Model {
   std::optional<Latent> latent;
   std::int64_t labels = 0;    ///< BERT: classes of a classification head; 0: masked tokens are guessed
   std::int64_t segments = 2;  ///< BERT: rows of token_type_embeddings
+  std::shared_ptr<const RecordedStep> recorded;  ///< a user's module (recorded.h): what it does instead of formulas
 
   std::int64_t query_width() const { return heads * head_size; }
   std::int64_t key_width() const { return key_heads * head_size; }

@@ -2,6 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/layout/mesh_rules.h>
+#include <tessera/plan/recorded.h>
 
 #include <algorithm>
 
@@ -45,7 +46,20 @@ int Plan::expert_shard_ranks() const {
 }
 
 void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as) {
-  run.parts = layout::cut_evenly(model.layers, static_cast<int>(run.pp() * run.stages_per_rank), embeddings_as, end_as);
+  const int stages = static_cast<int>(run.pp() * run.stages_per_rank);
+  if (!model.recorded) {
+    run.parts = layout::cut_evenly(model.layers, stages, embeddings_as, end_as);
+    return;
+  }
+  // Layers of somebody's module may be unequal: as PipelineCut::by_measured() does, by what they cost.
+  const auto cost = [](const RecordedLayer& layer) {
+    constexpr double flop_of_byte = 10;  // roughly what processors do while a byte comes from memory
+    return layer.forward.flop + layer.backward.flop +
+           flop_of_byte * (layer.forward.pass_bytes + layer.backward.pass_bytes);
+  };
+  layout::ChainCosts costs{.blocks = {}, .embeddings = cost(model.recorded->begin), .end = cost(model.recorded->end)};
+  for (const RecordedLayer& layer : model.recorded->layers) costs.blocks.push_back(cost(layer));
+  run.parts = layout::cut_by_cost(costs, stages);
 }
 
 namespace {
@@ -61,6 +75,11 @@ std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
 }  // namespace
 
 std::string plan_problem(const Model& m, const Plan& run) {
+  if (m.recorded)
+    for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"ep", run.mesh.ep}})
+      if (size > 1)
+        return concat(axis, " ", size, ": of ", m.name, " only a recorded step is known, not what ", axis,
+                      " would cut; the nearest is ", axis, " 1 (a config.json of a known family says more)");
   const std::int64_t stages = run.pp() * run.stages_per_rank;
   if (stages > m.layers)
     return concat(stages, " pipeline stages (pp ", run.pp(), " x ", run.stages_per_rank, ") of ", m.layers,

@@ -74,7 +74,8 @@ struct Plan {
   }
 };
 
-/// Fills run.parts: blocks as evenly as can be over pp x v stages. `embeddings_as`, `end_as`: as so many blocks.
+/// Fills run.parts: blocks as evenly as can be over pp x v stages. `embeddings_as`, `end_as`: as so many blocks. Layers
+/// of a recorded module by their arithmetic instead.
 void cut_plan(const Model& model, Plan& run, double embeddings_as = 0, double end_as = 0);
 
 /// What cannot be: axes that do not divide heads, blocks, experts or rows, with the rule, the numbers and the nearest

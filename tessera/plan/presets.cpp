@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/plan/recorded.h>
 
 #include <algorithm>
 
@@ -110,7 +111,9 @@ Value preset_config(const std::string& name) {
 Model find_model(const std::string& text) {
   const bool folder = is_directory(text);
   if (folder || path_exists(text)) {
-    Model model = read_model(read_json(folder ? path_join(text, "config.json") : text));
+    const Value config = read_json(folder ? path_join(text, "config.json") : text);
+    if (is_recorded(config)) return model_of_recorded(read_recorded(config), text);
+    Model model = read_model(config);
     model.name = text;
     return model;
   }

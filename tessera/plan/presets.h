@@ -14,8 +14,8 @@ std::vector<std::string> preset_names();
 /// What its config.json says, as far as sizes go. Throws InputError for another name, with the nearest.
 Value preset_config(const std::string& name);
 
-/// A file (config.json, whatever its name), a folder with one, or a preset; case and '_' for '-' make no difference in
-/// a preset's name. Throws InputError.
+/// A file (config.json, whatever its name, or a recorded step: recorded.h), a folder with a config.json, or a preset;
+/// case and '_' for '-' make no difference in a preset's name. Throws InputError.
 Model find_model(const std::string& text);
 
 /// A Llama or GPT-2 of these sizes. 0: as the family has it.

@@ -4,6 +4,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/layout/schedule/table.h>
+#include <tessera/plan/recorded.h>
 
 #include <algorithm>
 #include <cmath>
@@ -304,7 +305,7 @@ std::vector<int> tensor_sizes(const Question& q) {
   const bool together = m.latent || m.wide_head_norm;
   const std::int64_t inner = m.experts ? m.experts->inner : m.inner;
   for (const int tp : divisors(q.cluster.devices)) {
-    if (tp > q.cluster.per_node || (q.tp > 0 && tp != q.tp)) continue;
+    if (tp > q.cluster.per_node || (q.tp > 0 && tp != q.tp) || (q.model.recorded && tp > 1)) continue;
     if (!together && (m.heads % tp != 0 || (m.key_heads % tp != 0 && tp % m.key_heads != 0))) continue;
     if (inner % tp != 0 || m.inner % tp != 0 || q.sequence % tp != 0) continue;
     all.push_back(tp);
@@ -315,7 +316,7 @@ std::vector<int> tensor_sizes(const Question& q) {
 std::vector<int> context_sizes(const Question& q) {
   std::vector<int> all;
   for (const int cp : divisors(q.cluster.devices)) {
-    if (q.cp > 0 && cp != q.cp) continue;
+    if ((q.cp > 0 && cp != q.cp) || (q.model.recorded && cp > 1)) continue;
     if (cp > 1 && (q.sequence % (2 * cp) != 0 || q.sequence / cp < 1024) && q.cp == 0) continue;
     if (cp > 1 && q.sequence % (2 * cp) != 0) continue;
     all.push_back(cp);
@@ -324,6 +325,23 @@ std::vector<int> context_sizes(const Question& q) {
 }
 
 Question completed(Question q) {
+  if (q.model.recorded) {
+    const RecordedStep& step = *q.model.recorded;
+    Plan wanted;
+    wanted.mesh.sizes = {1, 1, 1, std::max(1, q.cp), std::max(1, q.tp)};
+    wanted.mesh.ep = std::max(1, q.ep);
+    if (const std::string problem = plan_problem(q.model, wanted); !problem.empty()) throw InputError(problem);
+    if (q.sequence == 0) q.sequence = step.row_tokens;
+    if (q.sequence != step.row_tokens)
+      throw InputError(concat("sequences of ", q.sequence, " tokens: ", q.model.name, " was recorded with ",
+                              step.row_tokens, "; record a step of the other length"));
+    if ((step.product_bytes < 4) != (q.precision != Precision::fp32))
+      throw InputError(concat("precision ", word_of(q.precision), ": ", q.model.name, " was recorded in ",
+                              step.product_bytes < 4 ? "bf16" : "fp32",
+                              ", so what it keeps in the other is not known; ",
+                              step.product_bytes < 4 ? "plan it with bf16" : "plan it with fp32, or record it under ",
+                              step.product_bytes < 4 ? "" : "autocast"));
+  }
   if (q.sequence == 0) q.sequence = std::min<std::int64_t>(4096, q.model.positions);
   if (q.sequence < 1 || q.sequence > q.model.positions)
     throw InputError(concat("sequences of ", q.sequence, " tokens: ", q.model.name, " has ", q.model.positions,
@@ -382,11 +400,11 @@ Answer search(const Question& asked) {
   answer.points = all.points;
   answer.too_large = all.too_large;
   if (all.points == 0)
-    throw InputError(concat("no mesh of ", q.cluster.devices, " devices fits ", q.model.name, " (", q.model.heads,
-                            " heads, ", q.model.layers, " blocks) and a global batch of ", q.global_batch,
-                            " rows: the data-parallel ranks must divide the batch; a batch of ",
-                            (q.global_batch + q.cluster.devices - 1) / q.cluster.devices * q.cluster.devices,
-                            " rows allows all of them"));
+    throw InputError(concat(
+        "no mesh of ", q.cluster.devices, " devices fits ", q.model.name, " (",
+        q.model.recorded ? "" : concat(q.model.heads, " heads, "), q.model.layers, " blocks) and a global batch of ",
+        q.global_batch, " rows: the data-parallel ranks must divide the batch; a batch of ",
+        (q.global_batch + q.cluster.devices - 1) / q.cluster.devices * q.cluster.devices, " rows allows all of them"));
   std::sort(all.fast.begin(), all.fast.end(), faster);
   for (const Point& point : all.fast) {
     Candidate c = evaluate(q, plan_of(q, point));

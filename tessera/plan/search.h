@@ -65,6 +65,9 @@ std::vector<Neighbour> neighbours(const Question& question, const Candidate& bes
 
 /// The arguments of `tessera train` that run it (without data and output).
 std::vector<std::string> train_arguments(const Question& question, const Plan& plan);
+/// What runs it, in lines: `tessera train` with its arguments, without data and output. Of a recorded module the
+/// launcher and the options that the user's own program gives the library (C++).
+std::vector<std::string> run_lines(const Question& question, const Plan& plan);
 /// "activations, 41.2 GB" or "products, 61 % of the step": what stands in the way of more.
 std::string limit_of(const Question& question, const Candidate& candidate);
 

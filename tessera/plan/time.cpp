@@ -2,6 +2,7 @@
 
 #include <tessera/layout/schedule/table.h>
 #include <tessera/layout/schedule/timing.h>
+#include <tessera/plan/recorded.h>
 
 #include <algorithm>
 #include <cmath>
@@ -125,8 +126,28 @@ void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, cons
 
 }  // namespace
 
+namespace {
+
+/// A recorded layer's arithmetic for the micro-batch of `run`.
+void add_recorded(StepTime& time, const RecordedWork& work, const Model& m, const Plan& run, const Cluster& cluster,
+                  double times = 1) {
+  const RecordedSeconds seconds = recorded_seconds(*m.recorded, work, cluster, product_element(run), run.rows);
+  time[TimeKind::products] += times * seconds.products;
+  time[TimeKind::attention] += times * seconds.attention;
+  time[TimeKind::passes] += times * seconds.passes;
+}
+
+}  // namespace
+
 BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bool sparse, double seen) {
   BlockTime block;
+  if (m.recorded) {  // the mean layer
+    for (const RecordedLayer& layer : m.recorded->layers) {
+      add_recorded(block.forward, layer.forward, m, run, cluster, 1 / real(m.layers));
+      add_recorded(block.backward, layer.backward, m, run, cluster, 1 / real(m.layers));
+    }
+    return block;
+  }
   const Device& d = cluster.device;
   const double element = product_element(run), tokens = run.tokens(), t = run.tp();
   StepTime &f = block.forward, &b = block.backward;
@@ -187,6 +208,14 @@ struct StageTime {
 /// Head and loss of the last stage, the embedding of the first.
 void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
               const layout::StagePart& part) {
+  if (m.recorded) {
+    for (const auto& [has, layer] : {std::pair{part.embeddings, &m.recorded->begin}, {part.end, &m.recorded->end}}) {
+      if (!has) continue;
+      add_recorded(stage.forward, layer->forward, m, run, cluster);
+      add_recorded(stage.backward, layer->backward, m, run, cluster);
+    }
+    return;
+  }
   const Device& d = cluster.device;
   const double tokens = run.tokens(), c = real(m.hidden), words = elements.head / c;
   if (part.embeddings) {
@@ -305,6 +334,16 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
   for (std::size_t s = 0; s < stages; ++s) {
     const layout::StagePart& part = run.parts[s];
     StageTime& stage = times[s];
+    if (m.recorded) {
+      for (std::int64_t i = part.first_block; i < part.past_block(); ++i) {
+        const RecordedLayer& layer = m.recorded->layers[static_cast<std::size_t>(i)];
+        add_recorded(stage.forward, layer.forward, m, run, cluster);
+        add_recorded(stage.backward, layer.backward, m, run, cluster);
+        if (run.recompute > 0 && i % run.recompute == 0) add_recorded(stage.again, layer.forward, m, run, cluster);
+      }
+      add_ends(stage, m, run, elements, cluster, part);
+      continue;
+    }
     const std::int64_t step = uniform ? std::max<std::int64_t>(1, part.blocks) : 1;
     for (std::int64_t layer = part.first_block; layer < part.past_block(); layer += step) {
       const BlockTime& block = time_of(layer);

@@ -1,14 +1,16 @@
-// libFuzzer entry for what the planner reads: whatever the bytes, a config.json gives a model or an InputError, a file
-// of hardware a cluster or an InputError; and then its parameters add up, a plan of it has memory and time that are
-// finite, and hardware reads back as it was written.
+// libFuzzer entry for what the planner reads: whatever the bytes, a config.json or a recorded step gives a model or an
+// InputError, a file of hardware a cluster or an InputError; and then its parameters add up, a plan of it has memory
+// and time that are finite, and steps and hardware read back as they were written.
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include <tessera/base/error.h>
+#include <tessera/plan/recorded.h>
 #include <tessera/plan/time.h>
 
 namespace {
@@ -19,7 +21,24 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
+/// Any recorded step reads back, and has memory and time that are finite.
+void judge_recorded(const Value& value) {
+  plan::RecordedStep step = plan::read_recorded(value);
+  const std::string written = dump_json(plan::recorded_value(step));
+  require(dump_json(plan::recorded_value(plan::read_recorded(parse_json(written, "written")))) == written);
+  const plan::Model model = plan::model_of_recorded(std::move(step), "fuzzed");
+  plan::Plan plan;
+  plan.mesh = layout::parse_mesh("dp_shard=2");
+  plan.strategy = Strategy::full_shard;
+  plan.sequence = model.positions;
+  plan::cut_plan(model, plan);
+  require(std::isfinite(plan::largest(plan::memory_by_rank(model, plan, 0)).first.total()));
+  const plan::Cluster cluster = plan::parse_cluster("2xH100/2");
+  require(std::isfinite(plan::step_time(model, plan, plan::elements_of(model, 1, 1), cluster).total()));
+}
+
 void judge_model(const Value& value) {
+  if (plan::is_recorded(value)) return judge_recorded(value);
   const plan::Model model = plan::read_model(value);
   const double active = plan::active_parameters(model);
   require(active > 0 && std::isfinite(active));

@@ -60,14 +60,24 @@ class Checker:
                                glob.glob(os.path.join(ROOT, "examples/**/CMakeLists.txt"), recursive=True))
         with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as file:
             self.targets = set(re.findall(r"^([a-z-]+):", file.read(), re.M))
+        self.files = {**FILES, "recorded.json": self.recorded(build)}
         self.launch_help = self.run(["launch", "--help"])[1]
         self.count = 0
 
+    @staticmethod
+    def recorded(build):
+        """What examples/record_step writes."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "recorded.json")
+            subprocess.run([os.path.join(build, "examples/record_step"), path], stdout=subprocess.DEVNULL, check=True)
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+
     def run(self, arguments):
         with tempfile.TemporaryDirectory() as folder:
-            for name in FILES:
+            for name, text in self.files.items():
                 with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                    file.write(FILES[name])
+                    file.write(text)
             try:
                 done = subprocess.run([self.program, *arguments], cwd=folder, stdin=subprocess.DEVNULL, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)

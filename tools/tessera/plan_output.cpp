@@ -47,6 +47,10 @@ void print_parts(const Candidate& c) {
   std::printf("  %-14s%10s     %-12s%9.4g s\n", "in all", gigabytes(c.memory.total()).c_str(), "in all", c.seconds);
 }
 
+std::string command_of(const Question& q, const Plan& plan) {
+  return q.model.recorded ? join(run_lines(q, plan), "; ") : "tessera train " + join(train_arguments(q, plan), " ");
+}
+
 Value value_of(const Candidate& c, const Question& q) {
   const Plan& p = c.plan;
   std::vector<Value::Member> memory, time;
@@ -72,7 +76,7 @@ Value value_of(const Candidate& c, const Question& q) {
                              {"memory", Value::make_object(std::move(memory))},
                              {"time", Value::make_object(std::move(time))},
                              {"limit", Value::of(limit_of(q, c))},
-                             {"command", Value::of("tessera train " + join(train_arguments(q, p), " "))}});
+                             {"command", Value::of(command_of(q, p))}});
 }
 
 }  // namespace tessera::tool

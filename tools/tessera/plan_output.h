@@ -14,5 +14,7 @@ std::string gigabytes(double bytes);
 /// Memory of the fullest rank by kind, and time of a step by kind, side by side.
 void print_parts(const plan::Candidate& candidate);
 Value value_of(const plan::Candidate& candidate, const plan::Question& question);
+/// What runs the plan, in one line.
+std::string command_of(const plan::Question& question, const plan::Plan& plan);
 
 }  // namespace tessera::tool

@@ -5,6 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/config/core/command_flags.h>
 #include <tessera/plan/presets.h>
+#include <tessera/plan/recorded.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/plan_output.h>
 #include <tools/tessera/tuning/plan_page.h>
@@ -25,8 +26,9 @@ constexpr const char* search_help =
     "How to train a model on a cluster: all meshes, strategies, schedules, degrees of\n"
     "recomputation and micro-batches that fit, the fastest first, with the command\n"
     "that runs it. Nothing is started, no tensors are needed.\n\n"
-    "  --model MODEL        a config.json, a folder with one, or a known model\n"
-    "                       (--models lists them)\n"
+    "  --model MODEL        a config.json, a folder with one, a known model (--models\n"
+    "                       lists them), or what tessera::record_step() wrote of a\n"
+    "                       module of your own\n"
     "  --layers N --hidden N [--heads N --key_heads N --inner N --vocabulary N\n"
     "      --experts N --top_k N --expert_inner N --gpt2]\n"
     "                       a model by its numbers instead\n"
@@ -91,7 +93,7 @@ class PlanSearch {
       throw InputError("--price and --train_tokens are for the page: --html FILE");
     const Answer answer = search(question);
     if (page && !answer.best.empty()) {
-      const std::string command = "tessera train " + join(train_arguments(question, answer.best.front().plan), " ");
+      const std::string command = command_of(question, answer.best.front().plan);
       write_file_atomically(*page, plan_page(question, answer, {.tokens = tokens, .price = price, .command = command}));
       std::fprintf(stderr, "written: %s\n", page->c_str());
     }
@@ -164,7 +166,8 @@ class PlanSearch {
     if (!cluster) throw InputError("which devices? --gpus 64xH100 (tessera plan hardware lists what is known)");
     q.cluster = plan::parse_cluster(*cluster);
     const std::int64_t devices = q.cluster.devices;
-    q.sequence = number("seq", std::min<std::int64_t>(4096, q.model.positions), 1, std::int64_t{1} << 24);
+    const std::int64_t usual = q.model.recorded ? q.model.positions : std::min<std::int64_t>(4096, q.model.positions);
+    q.sequence = number("seq", usual, 1, std::int64_t{1} << 24);
     if (const auto tokens = flags_.text("batch_tokens")) {
       if (flags_.text("global_batch"))
         throw InputError("--batch_tokens and --global_batch say the same; leave one of them");
@@ -173,8 +176,8 @@ class PlanSearch {
       flags_.required("global_batch", "rows of a step, or --batch_tokens 4M");
       q.global_batch = number("global_batch", 0, 1, 1 << 24);
     }
-    q.precision =
-        word<plan::Precision>("precision").value_or(q.cluster.on_cpu ? plan::Precision::fp32 : plan::Precision::bf16);
+    const bool narrow = q.model.recorded ? q.model.recorded->product_bytes < 4 : !q.cluster.on_cpu;
+    q.precision = word<plan::Precision>("precision").value_or(narrow ? plan::Precision::bf16 : plan::Precision::fp32);
     if (flags_.text("memory")) {
       const double gb = flags_.real("memory", 0);
       if (!(gb > 0 && gb <= 1e6))
@@ -230,17 +233,8 @@ class PlanSearch {
         std::printf("\n%.1f failures a day: with checkpoints of 30 s every %.0f min, %.1f %% of the time trains\n",
                     good.failures_per_day, good.interval_seconds / 60, 100 * good.share);
     }
-    std::printf("\nRun it\n  tessera train");
-    std::size_t column = 15;
-    for (const std::string& argument : train_arguments(q, best.plan)) {
-      if (column + argument.size() + 3 > 80) {
-        std::printf(" \\\n     ");
-        column = 5;
-      }
-      std::printf(" %s", argument.c_str());
-      column += argument.size() + 1;
-    }
-    std::printf(" \\\n      --train_file ... --output_dir ...\n");
+    std::printf("\nRun it\n");
+    for (const std::string& line : run_lines(q, best.plan)) std::printf("  %s\n", line.c_str());
   }
 
   void print_nothing_fits(const Question& q, const Answer& answer) const {

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <tessera/nn/gemm.h>
+#include <tessera/nn/product_watch.h>
 
 #include <algorithm>
 #include <atomic>
@@ -67,6 +68,8 @@ void multiply_all(const std::vector<Product>& products) {
   const std::int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   double total = 0;
   for (const Product& p : products) total += cost(p);
+  if (ProductWatcher* const watcher = product_watcher.load(std::memory_order_acquire)) [[unlikely]]
+    for (const Product& p : products) watcher->product(p.m, p.n, p.k, sizeof(float), nullptr, nullptr);
   const double largest = total / static_cast<double>(4 * threads);
   std::vector<Product> tasks;
   for (const Product& p : products) {

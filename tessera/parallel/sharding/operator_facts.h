@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Internal to managed_dispatch.cpp: what an operator does with the tensors it is given, read off its schema.
+/// Internal to managed_dispatch.cpp and parallel/recorder: what an operator does with the tensors it is given, read off
+/// its schema.
 
 #include <c10/util/ArrayRef.h>
 

@@ -1,0 +1,69 @@
+#include <tessera/parallel/recorder/operator_recorder.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <tessera/base/error.h>
+#include <tessera/parallel/sharding/operator_facts.h>
+
+#include <atomic>
+#include <vector>
+
+namespace tessera::parallel {
+namespace {
+
+using torch::jit::Stack;
+
+/// Free in LibTorch 2.11, below Autograd and above what runs kernels.
+constexpr c10::DispatchKey recorded_key = c10::DispatchKey::Fake;
+
+std::atomic<OperatorListener*> listener{nullptr};
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recorded_key);
+  OperatorListener* const told = listener.load(std::memory_order_acquire);
+  // Views do nothing; what is composed of others, which reaches this key under no_grad guards, is seen by its parts.
+  if (told == nullptr || detail::known_facts(op).passes ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
+    return op.redispatchBoxed(below, stack);
+  const std::size_t count = op.schema().arguments().size();
+  const std::vector<c10::IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  const c10::impl::ExcludeDispatchKeyGuard nested(recorded_key);
+  told->before(op, arguments);
+  op.redispatchBoxed(below, stack);
+  const std::size_t results = op.schema().returns().size();
+  told->after({op, arguments, std::span(*stack).last(results)});
+}
+
+void register_fallback() {
+  // Never undone: threads may still run operators while the process ends.
+  static const auto* const registration = new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
+      recorded_key, c10::KernelFunction::makeFromBoxedFunction<&fallback>(), "tessera: recorded steps"));
+  (void)registration;
+}
+
+}  // namespace
+
+struct ListenToOperators::Impl {
+  c10::impl::IncludeDispatchKeyGuard include{recorded_key};
+};
+
+ListenToOperators::ListenToOperators(OperatorListener& told) {
+  OperatorListener* nobody = nullptr;
+  register_fallback();
+  if (!listener.compare_exchange_strong(nobody, &told))
+    throw Error("a step is being recorded already: one at a time in a process");
+  impl_ = std::make_unique<Impl>();
+}
+
+bool listening_here() {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  return keys.included_.has(recorded_key) && !keys.excluded_.has(recorded_key);
+}
+
+ListenToOperators::~ListenToOperators() {
+  impl_.reset();
+  listener.store(nullptr, std::memory_order_release);
+}
+
+}  // namespace tessera::parallel

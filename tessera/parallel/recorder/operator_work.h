@@ -1,0 +1,19 @@
+#pragma once
+/// \file
+/// The arithmetic of an operator, from the sizes of its tensors.
+
+#include <tessera/parallel/recorder/operator_recorder.h>
+#include <tessera/plan/recorded.h>
+
+namespace tessera::parallel {
+
+/// Products (of convolutions: those that they amount to) and fused attention; an operator that is neither has no FLOP
+/// here, and reads and writes the bytes of its tensors. Sources: a product of [m, k] by [k, n] is 2 m n k; attention 4
+/// per query, key and width, its backward 8 (Chowdhery et al. 2022, appendix B: causal in full, recomputed scores not
+/// counted).
+plan::RecordedWork work_of(const SeenOperator& seen);
+
+/// All tensors among the values, those of lists too.
+std::vector<at::Tensor> tensors_among(std::span<const c10::IValue> values);
+
+}  // namespace tessera::parallel
