@@ -89,4 +89,23 @@ sbatch -W job.sh || { cat emitted-*.log; show_logs "sbatch"; }
 cat emitted-*.log
 grep -q "4 processes\|4 ranks" emitted-*.log
 [ -z "$(ls -A | grep tessera-secret || true)" ] || { echo "the secret was left behind"; exit 1; }
+
+echo "--- a job that was asked to stop, and has saved, goes back into the queue"
+tessera launch --emit slurm --requeue --num_machines 2 --nproc_per_node 1 --job_name requeued --time 5 \
+  sh -c 'n=${SLURM_RESTART_COUNT:-0}; echo "start $n"; [ "$n" = 1 ] || { sleep 1; exit 3; }' > requeued.sh
+job=$(sbatch --parsable requeued.sh)
+scontrol update JobId="$job" StartTime=now 2> /dev/null || true
+for _ in $(seq 1200); do
+  case $(scontrol show job "$job" | grep -o 'JobState=[A-Z]*') in
+    JobState=COMPLETED) break ;;
+    JobState=FAILED|JobState=CANCELLED) cat requeued-*.log; show_logs "requeued" ;;
+    # Slurm lets a requeued job wait for two minutes.
+    JobState=PENDING) scontrol update JobId="$job" StartTime=now 2> /dev/null || true ;;
+  esac
+  sleep 0.1
+done
+cat requeued-*.log
+starts() { grep -c "^\[rank .\] start $1" requeued-*.log; }
+[ "$(starts 0)" = 2 ] && [ "$(starts 1)" = 2 ] ||
+  { echo "not started twice on both nodes"; exit 1; }
 echo "ok"

@@ -52,7 +52,12 @@ std::string emit(const LaunchCommand& command) {
   }
   EmitJob job{command.options, command.command, command.emission, "", command.exports};
   if (command.emit == "slurm") return emit_slurm(job);
+  if (command.emit == "ray") return emit_ray(job);
+  if (command.emit == "mpijob") return emit_mpijob(job);
   job.secret_hex = secret_digits(command.secret_file.empty() ? make_secret() : read_secret_file(command.secret_file));
+  if (command.emit == "jobset") return emit_jobset(job);
+  if (command.emit == "trainjob") return emit_trainjob(job);
+  if (command.emit == "volcano") return emit_volcano(job);
   return emit_kubernetes(job);
 }
 

@@ -39,9 +39,9 @@ std::optional<int> machine_rank_of_environment(int machines) {
   struct Source {
     const char *rank, *size;
   };
-  for (const Source& source :
-       {Source{"SLURM_NODEID", "SLURM_NNODES"}, Source{"JOB_COMPLETION_INDEX", nullptr},
-        Source{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Source{"PMI_RANK", "PMI_SIZE"}}) {
+  for (const Source& source : {Source{"SLURM_NODEID", "SLURM_NNODES"}, Source{"JOB_COMPLETION_INDEX", nullptr},
+                               Source{"VC_TASK_INDEX", nullptr}, Source{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                               Source{"PMI_RANK", "PMI_SIZE"}}) {
     const auto rank = number_in(source.rank);
     const auto size = source.size == nullptr ? std::nullopt : number_in(source.size);
     if (rank && (!size || *size == machines)) return rank;

@@ -25,7 +25,7 @@ struct LaunchCommand {
   std::string secret_file;           ///< the job's secret, mode 600, the same on all hosts
   bool secret_from_stdin = false;    ///< our own ssh start: stdin brings the secret, then signals (ssh.h)
   bool trusted_network = false;      ///< several hosts without a secret
-  std::string emit;                  ///< "slurm", "kubernetes", "hostfile": print a job file instead of starting
+  std::string emit;                  ///< "slurm", "jobset", ...: print a job file instead of starting anything
   EmitOptions emission;
   std::vector<std::string> notes;  ///< for the user: files that are used, settings that have no effect
 };
