@@ -372,11 +372,13 @@ class Part {
     ::fsync(opened.get());  // some file systems refuse; the rename itself is atomic
   }
 
-  /// After an error: the last one clears up.
+  /// After an error: the last one clears up. Nobody is present while he waits for his turn to look whether others are,
+  /// so that of two who leave at once the second finds nobody.
   void leave() noexcept {
     try {
-      if (locks_->still_there() && locks_->try_lock(planning_place, Kind::exclusive) &&
-          locks_->try_lock(presence_place, Kind::exclusive)) {
+      locks_->unlock(presence_place);
+      if (!wait_for(*locks_, planning_place, Kind::exclusive)) return;
+      if (locks_->try_lock(presence_place, Kind::exclusive)) {
         const std::string gone = concat(folder_, ".gone.", ::getpid());  // another may begin anew meanwhile
         if (::rename(folder_.c_str(), gone.c_str()) == 0) remove_tree(gone);
       }
