@@ -16,7 +16,7 @@ using parallel::NamedTensor;
 void Sharded::Impl::check_module() const {
   const bool any_trained = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
                                        [](const NamedTensor& p) { return p.tensor.requires_grad(); });
-  if (!any_trained)
+  if (!any_trained && !options_.stages)  // a stage of a pipeline goes through the steps of the others
     throw InputError(concat("sharding: module '", module_.name(), "' has no parameter that requires gradient (",
                             parameters_.parameters.size(), " frozen); there is nothing to reduce, use it as it is"));
   for (const NamedTensor& p : parameters_.parameters) {

@@ -129,7 +129,11 @@ std::int64_t take_adapters(const models::LanguageModel& model, Sharded& sharded,
   const auto whole = sharded.unsharded({.names = names, .write_back = true});
   for (const std::string& name : names) {
     const at::Tensor* parameter = parameters.find(name);
-    parameter->copy_(adapters.at(name).view(parameter->sizes()));
+    const at::Tensor& stored = adapters.at(name);
+    const std::vector<std::int64_t> whole_sizes = whole_shape(*parameter);
+    if (stored.sizes() != at::IntArrayRef(whole_sizes))
+      throw InputError(concat(folder, ": ", name, " is of shape ", stored.sizes(), ", this model's of ", whole_sizes));
+    parameter->copy_(own_tensor_part(*parameter, stored));
   }
   return static_cast<std::int64_t>(names.size());
 }

@@ -15,8 +15,8 @@ namespace tessera::train {
 /// The run as W processes (copies of the model) take it: gradient_accumulation_steps = V / W, threads_per_process = 1,
 /// logical_shards = V (W x gradient_accumulation_steps when it was not given). As it is without --deterministic_reduce.
 /// Throws one InputError with all contradictions: V not a multiple of W, accumulation or threads that were given and
-/// differ, shards without --deterministic_reduce. `resolved` tells what was given (a setting's "origin"); empty: what is
-/// not the default was.
+/// differ, shards without --deterministic_reduce. `resolved` tells what was given (a setting's "origin"); empty: what
+/// is not the default was.
 RunConfig with_fixed_order(RunConfig config, const Value& resolved, std::int64_t copies);
 
 }  // namespace tessera::train
