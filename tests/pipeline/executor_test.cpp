@@ -132,16 +132,22 @@ TEST_P(Pipeline, BackwardMayStayUndivided) {
         Chain chain(schedule, world.rank(), at::kDouble);
         PipelineOptions options = options_for(world, chain, schedule);
         options.undivided = undivided;
-        std::map<Kind, at::Tensor> before;
-        const at::Tensor weight = chain.layers.begin()->second.weight;
+        const auto gradients = [&] {
+          std::vector<at::Tensor> all;
+          for (const auto& [stage, layer] : chain.layers)
+            all.push_back(layer.weight.grad().defined() ? layer.weight.grad().clone()
+                                                        : at::zeros_like(layer.weight.detach()));
+          return all;
+        };
+        std::vector<at::Tensor> before;
         int changes = 0;  // how often a weight's gradient changed in W
         options.enter = [&](const Action& action) {
-          if (action.kind == Kind::weight_gradient && weight.grad().defined())
-            before[action.kind] = weight.grad().clone();
+          if (action.kind == Kind::weight_gradient) before = gradients();
         };
         options.leave = [&](const Action& action) {
-          if (const auto found = before.find(action.kind); found != before.end())
-            changes += !at::equal(found->second, weight.grad());
+          if (action.kind != Kind::weight_gradient) return;
+          const std::vector<at::Tensor> after = gradients();
+          for (std::size_t i = 0; i < after.size(); ++i) changes += !at::equal(before[i], after[i]);
         };
         PipelineExecutor executor(std::move(options));
         results.push_back(chain.result(executor.run(schedule)));
