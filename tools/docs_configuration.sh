@@ -41,7 +41,7 @@ page come from it.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,
   `derived (why)`) and exits.
 - Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration
-  or input (nothing was written), 3 stopped on SIGTERM after saving, 130 interrupted.
+  or input (nothing was written), 3 stopped after saving (SIGTERM, `--exit_duration_in_mins`), 130 interrupted.
 
 ## Sharding
 One engine runs all strategies; `--fsdp`, `--zero_stage`, `--strategy` and the file of `--fsdp_config` are four ways to
@@ -97,6 +97,18 @@ or `xN` repeats a letter or bracket).
 
 PyTorch's context parallelism calls a ring `alltoall`: it passes keys and values on by that operation.
 
+## Optimizers and rates
+`--optim_args` has what an optimizer takes beyond the flags. `muon` (Jordan et al. 2024) makes the update of every matrix
+of the blocks orthogonal, by torch.optim.Muon's formula: `momentum` 0.95, `nesterov` true, `ns_steps` 5,
+`ns_coefficients` `simple` or `quintic`, `scale_mode` `shape_scaling` (sqrt(max(1, rows / columns)), torch's `original`),
+`spectral` (sqrt(max(rows, columns)); with `extra_scale_factor` 0.2 torch's `match_rms_adamw`) or `unit_rms_norm`
+(sqrt(rows / columns)). Embeddings, the head, biases and norms follow AdamW with the same rate. It works in the precision
+of the weights, under every strategy, pipelines, context and expert parallelism: pieces of a matrix are gathered, each
+process computes on the whole. With `--tp_size` above 1 it is refused.
+
+`--decoupled_lr` is the peak rate of the embeddings of words and of the head, `--decoupled_min_lr` the least one, of the
+same schedule; 0 freezes them. The log shows the rate of all others.
+
 ## Differences from Hugging Face
 - The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the
   shifted-away one too, and so prints (T-1)/T of it.
@@ -121,19 +133,19 @@ Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 | DeepSpeed's JSON | 113 | 90 | 23 | 0 | 100 % |
 | accelerate's YAML | 54 | 50 | 4 | 0 | 100 % |
 | TRL's recipes | 25 | 12 | 13 | 0 | 100 % |
-| Megatron-LM's functional tests of pretrain_gpt.py | 220 | 171 | 49 | 0 | 100 % |
-| command lines | 43 | 20 | 21 | 2 | 90.9 % |
-| together | 455 | 343 | 110 | 2 | 99.4 % |
+| Megatron-LM's functional tests of pretrain_gpt.py | 220 | 186 | 34 | 0 | 100 % |
+| command lines | 43 | 21 | 19 | 3 | 87.5 % |
+| together | 455 | 359 | 93 | 3 | 99.2 % |
 | Megatron-LM's tests of other programs | 78 | 6 | 72 | 0 | |
 
-So 75.4 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
+So 78.9 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
 differed in what is compared. 15 of DeepSpeed's name OneBitAdam, OneBitLamb or ZeroOneAdam: a warning says how what is
 trained then differs (gradients are compressed, not momenta; the second moment is not frozen). Not built are, most
-frequent first (a file may ask for several): a duration after which Megatron ends a run (18), compression and
-quantization in training (15), models that see images (12), preference training (DPO, ORPO; 12), fp8 (11), multi-token
-prediction (10), learning rates of their own for embeddings and head (8), Muon (6), weights of 4 bits (6), batch sizes
-by a list of steps (5), linear attention (5), sampling by difficulty (4). The two others are command lines: an excerpt,
-and one with variables that `tools/real_configs.py` does not expand. The other programs generate, learn by
+frequent first (a file may ask for several): compression and quantization in training (15), models that see images (12),
+preference training (DPO, ORPO; 12), fp8 (11), multi-token prediction (10), weights of 4 bits (6), linear attention (5),
+sampling by difficulty (4), batches that grow in a pipeline (2). The three others are command lines: an excerpt, one with
+variables that `tools/real_configs.py` does not expand, and one that Megatron-LM refuses, too (it has both
+`--global-batch-size` and `--step-batch-size-schedule`). The other programs generate, learn by
 reinforcement, or train T5, BERT, Mamba and models that see.
 
 ## tessera train

@@ -3,8 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/models/layers.h>
 
 #include <cmath>
+#include <memory>
+#include <string>
 #include <utility>
 
 namespace tessera::models {
@@ -147,6 +151,27 @@ bool LanguageModel::is_norm_or_bias(const std::string& parameter_name) const {
   const at::Tensor* parameter = parameters.find(parameter_name);
   TESSERA_CHECK(parameter, "the model has no parameter ", parameter_name);
   return parameter->dim() < 2;
+}
+
+bool LanguageModel::is_embedding(const std::string& parameter_name, bool of_words_alone) const {
+  const std::vector<std::string> path = split(parameter_name, '.');
+  if (path.size() < 2 || path.back() != "weight") return false;
+  // Tables in blocks, whose paths hold a number, are experts and adapters.
+  for (const std::string& step : path)
+    if (parse_int(step)) return false;
+  const torch::nn::Module* module = this;
+  std::vector<std::shared_ptr<torch::nn::Module>> held;
+  for (std::size_t i = 0; i + 1 < path.size(); ++i) {
+    const auto children = module->named_children();
+    const auto* child = children.find(path[i]);
+    if (child == nullptr) return false;
+    held.push_back(*child);
+    module = held.back().get();
+  }
+  if (dynamic_cast<const Table*>(module) == nullptr) return false;
+  const std::string& name = path[path.size() - 2];
+  return !of_words_alone ||
+         (name != "wpe" && name.find("position") == std::string::npos && name.find("token_type") == std::string::npos);
 }
 
 }  // namespace tessera::models

@@ -68,6 +68,9 @@ class LanguageModel : public torch::nn::Module {
   virtual std::int64_t num_labels() const { return 0; }
   /// True for parameters that weight decay skips (biases and norms: everything of one dimension), by their full name.
   bool is_norm_or_bias(const std::string& parameter_name) const;
+  /// True for embeddings (of words, positions, kinds of tokens) and the head that gives logits over the vocabulary; of
+  /// words alone: without those of positions and kinds.
+  bool is_embedding(const std::string& parameter_name, bool of_words_alone = false) const;
 
   /// Every part, in the order in which they begin: block 0, its attention, its MLP, block 1, ...
   virtual std::vector<ModelPart> parts() const = 0;

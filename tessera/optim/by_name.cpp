@@ -20,6 +20,14 @@ class Arguments {
     const Value* value = given(name);
     return value ? value->as_bool() : otherwise;
   }
+  std::int64_t whole(const char* name, std::int64_t otherwise) const {
+    const Value* value = given(name);
+    return value ? value->as_int() : otherwise;
+  }
+  std::string text(const char* name, const std::string& otherwise) const {
+    const Value* value = given(name);
+    return value ? value->as_string() : otherwise;
+  }
 
  private:
   const Value* given(const std::string& name) const {
@@ -95,6 +103,29 @@ Made lars(const OptimizerChoice& c, const Arguments& a, Slots slots, const Commo
                    common);
 }
 
+/// The number of a word in the order of the enumeration.
+std::size_t word(const Arguments& a, const char* name, const std::vector<std::string>& words) {
+  const std::string given = a.text(name, words.front());
+  const auto found = std::find(words.begin(), words.end(), given);
+  if (found == words.end())
+    throw InputError(concat("--optim_args: ", name, " of muon is '", given, "'; it is one of ", join(words)));
+  return static_cast<std::size_t>(found - words.begin());
+}
+Made muon(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  const MuonOptions d;
+  return make_muon(
+      std::move(slots),
+      {.momentum = a.real("momentum", d.momentum),
+       .nesterov = a.flag("nesterov", d.nesterov),
+       .steps = a.whole("ns_steps", d.steps),
+       .coefficients = static_cast<MuonCoefficients>(word(a, "ns_coefficients", {"simple", "quintic"})),
+       .scale = static_cast<MuonScale>(word(a, "scale_mode", {"shape_scaling", "spectral", "unit_rms_norm"})),
+       .extra_scale = a.real("extra_scale_factor", d.extra_scale),
+       .epsilon = a.real("ns_eps", d.epsilon),
+       .others = {.beta1 = c.beta1, .beta2 = c.beta2, .epsilon = c.epsilon}},
+      common);
+}
+
 struct Kind {
   OptimizerKind kind;
   std::vector<std::string> parameters;
@@ -115,6 +146,9 @@ const std::vector<Kind>& kinds() {
        {"beta1", "beta2", "eps", "bias_correction", "min_trust_ratio", "max_trust_ratio", "adapt_undecayed"},
        lamb},
       {OptimizerKind::lars, {"momentum", "nesterov", "trust_coefficient", "eps", "adapt_undecayed"}, lars},
+      {OptimizerKind::muon,
+       {"momentum", "nesterov", "ns_steps", "ns_coefficients", "scale_mode", "extra_scale_factor", "ns_eps"},
+       muon},
   };
   return all;
 }

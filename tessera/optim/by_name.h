@@ -22,6 +22,9 @@ namespace tessera::optim {
 /// lamb         beta1, beta2 = the fields below; eps = 1e-6, bias_correction = true, min_trust_ratio = 0,
 ///              max_trust_ratio = 0, adapt_undecayed = false
 /// lars         momentum, nesterov = the fields below; trust_coefficient = 1e-3, eps = 1e-8, adapt_undecayed = false
+/// muon         momentum = 0.95, nesterov = true, ns_steps = 5, ns_coefficients = simple (or quintic), scale_mode =
+///              shape_scaling (or spectral, unit_rms_norm), extra_scale_factor = 1, ns_eps = 1e-7; embeddings, head and
+///              vectors follow adamw
 struct OptimizerChoice {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< --adam_beta1, --adam_beta2, --adam_epsilon

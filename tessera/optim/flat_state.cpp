@@ -91,6 +91,11 @@ FlatState::FlatState(std::vector<Slot> slots, std::vector<StateKind> kinds, cons
   }
 }
 
+void FlatState::set_learning_rate_scales(const std::vector<double>& scales) {
+  TESSERA_CHECK(scales.size() == slots_.size(), scales.size(), " scales of rates for ", slots_.size(), " slots");
+  for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].learning_rate_scale = scales[i];
+}
+
 std::vector<std::pair<std::string, at::Tensor>> FlatState::named() const {
   std::vector<std::pair<std::string, at::Tensor>> result;
   for (std::size_t k = 0; k < kinds_.size(); ++k)

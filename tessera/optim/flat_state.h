@@ -38,6 +38,7 @@ class FlatState {
   FlatState(std::vector<Slot> slots, std::vector<StateKind> kinds, const CommonOptions& common);
 
   const std::vector<Slot>& slots() const { return slots_; }
+  void set_learning_rate_scales(const std::vector<double>& scales);  ///< one for each slot
   std::size_t kind_count() const { return kinds_.size(); }
   /// Slot i's part of state kind k; aliases the flat buffer. Undefined: it has none.
   const at::Tensor& view(std::size_t k, std::size_t i) const { return views_[k][i]; }

@@ -20,6 +20,7 @@ struct StepFactors {
 class FusedOptimizer : public Optimizer {
  public:
   void step(double learning_rate, double gradient_scale) final;
+  void set_learning_rate_scales(const std::vector<double>& scales) final { state_.set_learning_rate_scales(scales); }
   std::vector<std::pair<std::string, at::Tensor>> state() const final { return state_.named(); }
   bool is_replicated(const std::string& name) const final { return state_.is_replicated(name); }
   std::int64_t steps() const final { return steps_; }

@@ -34,6 +34,7 @@ struct Slot {
   /// `begin` is a multiple of 64. Empty and 0: `parameter` is the whole one.
   std::vector<std::int64_t> shape = {};
   std::int64_t begin = 0;
+  bool orthogonal = false;  ///< Muon: a matrix whose updates are made orthogonal; others follow AdamW
 };
 
 /// Makes memory for optimizer state (zero-filled), somewhere else than in ordinary memory. Empty: ordinary memory.
@@ -49,6 +50,8 @@ class Optimizer {
   /// One update. Every gradient is multiplied by `gradient_scale` on the fly (clipping costs no extra pass). Collective
   /// where SumOverShards is given to Adafactor, LAMB or LARS. Every updated parameter's version counter grows.
   virtual void step(double learning_rate, double gradient_scale = 1) = 0;
+  /// From the next step on slot i's learning_rate_scale is scales[i]; one for each slot.
+  virtual void set_learning_rate_scales(const std::vector<double>& scales) = 0;
   /// State tensors by name ("exp_avg.h.0.attn.c_attn.weight", ...), for checkpoints; they alias the live state. Of a
   /// piece of a parameter: the same piece [n] of the state.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
@@ -163,6 +166,37 @@ struct LarsOptions {
 /// (g + decay * p) * trust_coefficient * ||p|| / (||g|| + decay * ||p|| + epsilon), factor 1 where a norm is 0; then
 /// torch.optim.SGD without decay. State momentum_buffer, if there is momentum. One SumOverShards a step.
 std::unique_ptr<Optimizer> make_lars(std::vector<Slot> slots, const LarsOptions& options,
+                                     const CommonOptions& common = {});
+
+/// The factor of Muon's orthogonal updates, by the rows and columns of a matrix as it is stored (out x in of a Linear).
+enum class MuonScale : unsigned char {
+  shape_scaling,  ///< sqrt(max(1, rows / columns)): Jordan 2024; torch.optim.Muon's "original"
+  spectral,       ///< sqrt(max(rows, columns)): Liu et al. 2025; times 0.2 torch.optim.Muon's "match_rms_adamw"
+  unit_rms_norm   ///< sqrt(rows / columns): Bernstein 2025
+};
+/// The coefficients (a, b, c) of the iteration x <- a x + (b x x' + c (x x')^2) x.
+enum class MuonCoefficients : unsigned char {
+  simple,  ///< 3.4445, -4.7750, 2.0315 in every step: Jordan 2024, torch.optim.Muon
+  quintic  ///< five triples of modded-nanogpt, one after the other, and again from the first: Megatron-LM
+};
+/// Muon (Jordan et al. 2024).
+struct MuonOptions {
+  double momentum = 0.95;                                    ///< decay of the average of gradients
+  bool nesterov = true;                                      ///< the gradient itself counts once more
+  std::int64_t steps = 5;                                    ///< of the iteration
+  MuonCoefficients coefficients = MuonCoefficients::simple;  ///< of the iteration
+  MuonScale scale = MuonScale::shape_scaling;                ///< of the updates
+  double extra_scale = 1;                                    ///< a factor besides
+  double epsilon = 1e-7;                                     ///< the least norm that a matrix is divided by
+  AdamWOptions others = {};                                  ///< of the slots that are not orthogonal
+};
+/// Muon, Jordan et al. 2024 (kellerjordan.github.io/posts/muon), as torch.optim.Muon: the average m of gradients, or
+/// with nesterov g + momentum (m - g), is brought near the closest orthogonal matrix by Newton and Schulz's iteration,
+/// in the precision of the parameters, and subtracted times rate and scale; decay is decoupled. Slots that are not
+/// `orthogonal` follow make_adamw(). States momentum_buffer, or exp_avg and exp_avg_sq. Throws InputError, too, for an
+/// orthogonal slot without two dimensions. One SumOverShards a matrix and step: its pieces are gathered, each rank
+/// iterates on the whole and takes its own piece, so results do not depend on the cuts.
+std::unique_ptr<Optimizer> make_muon(std::vector<Slot> slots, const MuonOptions& options,
                                      const CommonOptions& common = {});
 
 }  // namespace tessera::optim

@@ -14,7 +14,8 @@
 namespace tessera::plan {
 namespace {
 
-/// Bytes that the optimizer keeps per element (optim/): one moment or two, Adafactor next to nothing.
+/// Bytes that the optimizer keeps per element (optim/): one moment or two (Muon: two at most), Adafactor next to
+/// nothing.
 double state_bytes(const OptimizationConfig& config) {
   const double moment = config.bf16_optimizer_states ? 2 : 4;
   switch (config.optim) {

@@ -114,7 +114,21 @@ TEST(MegatronArgs, BecomeSettings) {
        "12",
        "batch_size_schedule=4,4,24 gradient_accumulation_steps=4 max_steps=8 per_device_train_batch_size=4 "
        "warmup_steps=2"},
+      {"--micro-batch-size 2 --step-batch-size-schedule 0:4,256:8 1K:16 --seq-length 32 --num_processes 2 "
+       "--train-samples 136",
+       "batch_size_schedule=0:4 8:8 31:16 block_size=32 gradient_accumulation_steps=4 max_steps=11 "
+       "per_device_train_batch_size=2"},
       {"--seq-length 128", "block_size=128"},
+      {"--train-iters 5 --optimizer lion", "max_steps=5 optim=lion optim_args=beta1=0.95,beta2=0.98"},
+      {"--train-iters 5 --optimizer lion --lion-beta1 .9", "max_steps=5 optim=lion optim_args=beta1=0.9,beta2=0.98"},
+      {"--train-iters 5 --optimizer muon",
+       "max_steps=5 optim=muon optim_args=momentum=0.9,nesterov=false,ns_coefficients=quintic,ns_steps=5,"
+       "scale_mode=spectral,extra_scale_factor=1,ns_eps=1e-15"},
+      {"--train-iters 5 --optimizer dist_muon --muon-momentum 0.95 --muon-nesterov --muon-coefficient-type simple "
+       "--muon-num-ns-steps 3 --muon-scale-mode shape_scaling --muon-extra-scale-factor .2 --muon-scalar-optimizer "
+       "adam",
+       "max_steps=5 optim=muon optim_args=momentum=0.95,nesterov=true,ns_coefficients=simple,ns_steps=3,"
+       "scale_mode=shape_scaling,extra_scale_factor=0.2,ns_eps=1e-15"},
       {"--clip-grad 0.5 --adam-eps 1e-8 --optimizer adam", "adam_epsilon=1e-8 max_grad_norm=0.5 optim=adamw"},
       {"--clip-grad 0.5 --sgd-momentum 0.9 --optimizer sgd", "max_grad_norm=0.5 momentum=0.9 optim=sgd"},
       {"--use-distributed-optimizer --overlap-grad-reduce", "overlap_comm=true strategy=zero1"},
@@ -267,15 +281,27 @@ TEST(MegatronArgs, Mistakes) {
        {"--num-distributed-optimizer-instances 3 does not divide the 8 processes that would share the optimizer's "
         "states"}},
       {"--train-iters 5 --step-batch-size-schedule 1",
-       {"--step-batch-size-schedule is not supported: a batch grows by --rampup-batch-size, to sizes that all "
-        "processes share evenly; leave it out"}},
+       {"--step-batch-size-schedule 1: expected TOKENS:ROWS TOKENS:ROWS ..., from 0 on, each with more of both, such "
+        "as "
+        "0:384 200B:768, beside --seq-length"}},
+      {"--step-batch-size-schedule 0:4 --seq-length 8 --train-iters 5 --global-batch-size 4 --micro-batch-size 4",
+       {"--step-batch-size-schedule and --global-batch-size exclude each other: give one of them"}},
+      {"--step-batch-size-schedule 0:4,7:6 --seq-length 8 --micro-batch-size 1 --train-iters 5",
+       {"--step-batch-size-schedule 0:4,7:6: expected TOKENS:ROWS TOKENS:ROWS ..., from 0 on, each with more of both, "
+        "such as 0:384 200B:768, beside --seq-length"}},
       {"--train-iters 5 --initial-loss-scale 1000",
        {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
       {"--train-iters 5 --non-persistent-ckpt-type local",
        {"--non-persistent-ckpt-type local is not supported: copies between checkpoints lie in memory; say in_memory"}},
       {"--train-iters 5 --optimizer adamw",
-       {"--optimizer is 'adamw'; it is one of adam, sgd, muon, dist_muon (did you mean adam?)"}},
-      {"--train-iters 5 --optimizer muon", {"--optimizer muon is not built: say adam"}},
+       {"--optimizer is 'adamw'; it is one of adam, sgd, lion, muon, dist_muon (did you mean adam?)"}},
+      {"--train-iters 5 --optimizer muon --muon-scalar-optimizer lion",
+       {"--muon-scalar-optimizer lion is not built: vectors and embeddings follow adam"}},
+      {"--train-iters 5 --optimizer muon --muon-no-split-qkv",
+       {"--muon-no-split-qkv is not supported: queries, keys and values are matrices of their own, as muon_split_qkv "
+        "has it; leave it out"}},
+      {"--train-iters 5 --optimizer muon --muon-coefficient-type aol",
+       {"--muon-coefficient-type is 'aol'; it is one of quintic, simple"}},
       {"--num-layers 2 --hidden-size 64", {"--num-layers describes a model that has no --num-attention-heads: add it"}},
       {concat(shape, "--config_name gpt2"),
        {"--num-layers describes the model, which --config_name or --model_name_or_path does already: keep one of "
@@ -448,7 +474,16 @@ TEST(MegatronArgs, EveryRow) {
       {"sequence_parallel", "--tensor-model-parallel-size 2"},
       {"cp_comm_type", "p2p"},
       {"hierarchical_context_parallel_sizes", "2 4 --context-parallel-size 8"},
-      {"non_persistent_ckpt_type", "in_memory"}};
+      {"non_persistent_ckpt_type", "in_memory"},
+      {"step_batch_size_schedule", "0:4 --seq-length 8 --micro-batch-size 2"},
+      {"lion_beta1", "0.9 --optimizer lion"},
+      {"lion_beta2", "0.9 --optimizer lion"},
+      {"muon_nesterov", "--optimizer muon"},
+      {"muon_momentum", "0.9 --optimizer muon"},
+      {"muon_coefficient_type", "simple --optimizer muon"},
+      {"muon_num_ns_steps", "4 --optimizer muon"},
+      {"muon_scale_mode", "spectral --optimizer muon"},
+      {"muon_extra_scale_factor", "0.2 --optimizer muon"}};
   const std::set<std::string_view> shapes = {
       "ffn_hidden_size", "max_position_embeddings", "vocab_size",
       "norm_epsilon",    "layernorm_epsilon",       "attention_dropout",

@@ -52,6 +52,37 @@ TEST_F(ValidateTraining, StepsMayBeShares) {
   EXPECT_EQ(dump_json(output.at("logging_steps").at("value"), -1), "0.5");
 }
 
+TEST_F(ValidateTraining, RatesOfEmbeddings) {
+  EXPECT_EQ(error_of({"--decoupled_lr", "1e-3"}), "");
+  EXPECT_EQ(error_of({"--embedding_learning_rate", "1e-3", "--lr_scheduler_type", "cosine_with_min_lr",
+                      "--lr_scheduler_kwargs", "min_lr=1e-5", "--decoupled_min_lr", "1e-4"}),
+            "");
+  EXPECT_EQ(error_of({"--decoupled_min_lr", "1e-4"}),
+            "--decoupled_min_lr needs --decoupled_lr, the peak of the same parameters");
+  EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--decoupled_min_lr", "1e-4"}),
+            "--decoupled_min_lr has no place in --lr_scheduler_type linear, which has no least rate: take "
+            "cosine_with_min_lr or polynomial");
+  EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--decoupled_min_lr", "1e-2", "--lr_scheduler_type", "polynomial"}),
+            "--decoupled_min_lr is above --decoupled_lr 0.001, the peak");
+  EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--lr_scheduler_type", "one_cycle"}),
+            "--decoupled_lr has no place in --lr_scheduler_type one_cycle, which has one learning rate of its own for "
+            "all: leave it out, or take cosine or linear");
+  EXPECT_EQ(
+      error_of({"--decoupled_lr", "1e-3", "--optim", "adafactor", "--optim_args", "relative_step=true"}),
+      "--decoupled_lr has no place beside adafactor's relative_step, which makes the learning rates itself: leave "
+      "one of them out");
+  EXPECT_EQ(unused({"--decoupled_lr", "1e-3", "--lora_r", "4"}),
+            Words{"--decoupled_lr has no effect: --lora_r trains adapters, not embeddings and the head"});
+}
+
+TEST_F(ValidateTraining, MuonNeedsWholeMatrices) {
+  EXPECT_EQ(error_of({"--optim", "muon", "--zero_stage", "3", "--num_processes", "2"}), "");
+  EXPECT_EQ(
+      error_of({"--optim", "muon", "--tp_size", "2", "--num_processes", "2"}),
+      "--optim muon needs whole matrices, which it makes orthogonal, of which a process has 1/2 (tp_size 2); that "
+      "is not built: use adamw, adam, sgd, lion or adagrad, or --tp_size 1");
+}
+
 TEST_F(ValidateTraining, SchedulesOfOtherSystems) {
   EXPECT_EQ(error_of({"--lr_scheduler_type", "WarmupDecayLR", "--lr_scheduler_kwargs", "warmup_num_steps=5"}), "");
   EXPECT_EQ(resolve_flags({"--lr_scheduler_type", "OneCycle"}, no_environment).values.optimization.lr_scheduler_type,

@@ -170,6 +170,21 @@ TEST(BatchRamp, GrowsInEqualParts) {
   EXPECT_NO_THROW(check_batch_ramp(ramp, 40, 4));
 }
 
+TEST(BatchRamp, HasTheRowsOfAList) {
+  const BatchRamp list = parse_batch_ramp("0:16, 100:24  0.2K:48");
+  EXPECT_EQ(list.steps, (std::vector<BatchStep>{{0, 16}, {100, 24}, {200, 48}}));
+  EXPECT_EQ(ramp_rows(list, 48, 0), 16);
+  EXPECT_EQ(ramp_rows(list, 48, 99), 16);
+  EXPECT_EQ(ramp_rows(list, 48, 100), 24);
+  EXPECT_EQ(ramp_rows(list, 48, 199), 24);
+  EXPECT_EQ(ramp_rows(list, 48, 200), 48);
+  EXPECT_EQ(ramp_rows(list, 48, 1'000'000), 48);
+  EXPECT_NO_THROW(check_batch_ramp(list, 48, 8));
+  EXPECT_EQ(parse_batch_ramp("0:384 200B:768 1.5T:1152").steps,
+            (std::vector<BatchStep>{{0, 384}, {200'000'000'000, 768}, {1'500'000'000'000, 1152}}));
+  for (const char* text : {"0:16 100:24", "16,8,300"}) EXPECT_EQ(to_text(parse_batch_ramp(text)), text);
+}
+
 TEST(BatchRamp, SaysWhatIsWrong) {
   const auto problem = [](const std::function<void()>& act) -> std::string {
     try {
@@ -185,6 +200,15 @@ TEST(BatchRamp, SaysWhatIsWrong) {
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("1,2"); }), "has 2 numbers"));
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("1,x,3"); }), "'x' is no whole number"));
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("0,2,3"); }), "at least 1"));
+  for (const char* text : {"0:8 x:16", "0:8 100", "0:8 100:0", "0:8 -1:16", "0:8 9999T:16"})
+    EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "is no AFTER:ROWS")) << text;
+  EXPECT_TRUE(has(problem([] { parse_batch_ramp("5:8 100:16"); }), "must begin at 0"));
+  for (const char* text : {"0:8 100:16 100:24", "0:8 100:16 200:16"})
+    EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "than 100:16 before it")) << text;
+  const BatchRamp list = parse_batch_ramp("0:8 100:16");
+  EXPECT_TRUE(
+      has(problem([&] { check_batch_ramp(list, 32, 1); }), "ends with 16 rows per step, but the full batch has 32"));
+  EXPECT_TRUE(has(problem([&] { check_batch_ramp(list, 16, 16); }), "8 is no multiple of the 16 processes"));
   EXPECT_TRUE(has(problem([] { check_batch_ramp({64, 8, 1}, 32, 1); }), "more than the full batch of 32"));
   EXPECT_TRUE(has(problem([] { check_batch_ramp({8, 10, 1}, 32, 1); }), "24 is no multiple of 10"));
   EXPECT_TRUE(has(problem([] { check_batch_ramp({8, 8, 1}, 32, 3); }), "multiples of the 3 processes"));

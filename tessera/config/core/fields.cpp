@@ -186,6 +186,9 @@ const std::vector<Field>& table() {
       optimization<&O::max_steps>("max_steps", at_least(-1), "optimizer steps; when > 0 it overrides num_train_epochs"),
       optimization<&O::num_train_epochs>("num_train_epochs", more_than(0),
                                          "passes over the training data; a fraction is allowed"),
+      optimization<&O::exit_duration_in_mins>("exit_duration_in_mins", at_least(0),
+                                              "minutes after its start at which the run saves a checkpoint and stops "
+                                              "with exit code 3, to be resumed; 0 = never"),
       optimization<&O::per_device_train_batch_size>("per_device_train_batch_size", at_least(1),
                                                     "blocks per process and micro-batch"),
       optimization<&O::per_device_eval_batch_size>("per_device_eval_batch_size", at_least(1),
@@ -199,6 +202,12 @@ const std::vector<Field>& table() {
       optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
                                    "parameters of the optimizer that have no flag of their own"),
       optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),
+      optimization<&O::decoupled_lr>("decoupled_lr", at_least(0),
+                                     "peak learning rate of the embeddings of words and of the head; unset: "
+                                     "learning_rate"),
+      optimization<&O::decoupled_min_lr>("decoupled_min_lr", at_least(0),
+                                         "with decoupled_lr: the least rate of those, as min_lr or lr_end of "
+                                         "lr_scheduler_kwargs is of all others; unset: the same"),
       optimization<&O::lr_scheduler_type>("lr_scheduler_type", words<ScheduleType>(),
                                           "how the learning rate moves over the run"),
       optimization<&O::lr_scheduler_kwargs>("lr_scheduler_kwargs", anything("JSON|K=V,..."),
@@ -256,9 +265,10 @@ const std::vector<Field>& table() {
                                         "memory; rows, loss and gradient "
                                         "of the step stay those of equal shares"),
       optimization<&O::batch_size_schedule>(
-          "batch_size_schedule", anything("START,INCREMENT,SAMPLES"),
+          "batch_size_schedule", anything("START,INCREMENT,SAMPLES|0:ROWS AFTER:ROWS..."),
           "the rows per step grow from START by INCREMENT, to the full batch after SAMPLES rows (Megatron-LM's "
-          "rampup-batch-size); the learning rate's schedule goes on counting steps"),
+          "rampup-batch-size), or are ROWS from AFTER rows on (its step-batch-size-schedule); the learning rate's "
+          "schedule goes on counting steps"),
       optimization<&O::learning_rate_rule>(
           "learning_rate_rule", words<BatchRule>(),
           "learning_rate was found for learning_rate_batch_size rows per step: it grows with the rows per step "
@@ -521,10 +531,11 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 29> names = {{
-      {"data_path", "train_file"},               // the scripts of Alpaca, FastChat, LLaVA, Qwen
-      {"evaluation_strategy", "eval_strategy"},  // transformers before v4.46
-      {"deepspeed_config", "deepspeed"},         // DeepSpeed's own flag
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 30> names = {{
+      {"data_path", "train_file"},                  // the scripts of Alpaca, FastChat, LLaVA, Qwen
+      {"evaluation_strategy", "eval_strategy"},     // transformers before v4.46
+      {"embedding_learning_rate", "decoupled_lr"},  // Unsloth
+      {"deepspeed_config", "deepspeed"},            // DeepSpeed's own flag
       {"deepscale_config", "deepspeed"},
       {"per_gpu_train_batch_size", "per_device_train_batch_size"},  // transformers v4
       {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},

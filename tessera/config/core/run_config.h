@@ -56,9 +56,11 @@ struct DataConfig {
 /// Optimizer, schedule, batch sizes, losses, precision.
 struct OptimizationConfig {
   OptimizerKind optim = OptimizerKind::adamw;  ///< optim/by_name.h: how each is made
-  std::string optim_args;       ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
-  double learning_rate = 5e-5;  ///< the peak of the schedule
-  double weight_decay = 0.0;    ///< in `tessera train` biases and norms have none
+  std::string optim_args;        ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
+  double learning_rate = 5e-5;   ///< the peak of the schedule
+  double decoupled_lr = -1;      ///< the peak for embeddings of words and the head; -1: learning_rate
+  double decoupled_min_lr = -1;  ///< where that ends, of schedules with a least rate; -1: as all others
+  double weight_decay = 0.0;     ///< in `tessera train` biases and norms have none
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;  ///< AdamW, Adam; Lion and LAMB take the betas
   double momentum = 0.0;                                             ///< sgd
   bool nesterov = false;                                             ///< sgd
@@ -75,7 +77,7 @@ struct OptimizationConfig {
   bool moe_pad_expert_input_to_capacity = false;  ///< experts that fewer want get rows of zeros up to their capacity
   std::int64_t tokens_per_batch = 0;  ///< tokens of a rank's micro-batch, padding counted; 0: rows are counted instead
   bool balance_batches = false;       ///< rows of a step are given to ranks by the speed and memory of each
-  std::string batch_size_schedule;    ///< "START,INCREMENT,SAMPLES": how the global batch grows
+  std::string batch_size_schedule;    ///< how the global batch grows: layout/batch/ramp.h has the two forms
   BatchRule learning_rate_rule = BatchRule::none;  ///< how learning_rate follows from that of learning_rate_batch_size
   std::int64_t learning_rate_batch_size = 0;       ///< rows per step for which learning_rate was found
   bool gradient_noise_scale = false;               ///< measured at every step (McCandlish et al. 2018)
@@ -88,10 +90,11 @@ struct OptimizationConfig {
   double warmup_ratio = 0;                                ///< share of all steps; only one of the two is given
   std::int64_t max_steps = -1;                            ///< > 0 overrides num_train_epochs
   double num_train_epochs = 3.0;                          ///< passes over the training data, or a part of one
-  std::int64_t per_device_train_batch_size = 8;           ///< rows per rank and micro-batch
-  std::int64_t per_device_eval_batch_size = 8;            ///< rows per rank and batch
-  std::int64_t gradient_accumulation_steps = 1;           ///< micro-batches of a step
-  std::int64_t seed = 42;                                 ///< for initial weights, order of rows, dropout
+  double exit_duration_in_mins = 0;              ///< so long after its start the run is saved and stopped; 0: never
+  std::int64_t per_device_train_batch_size = 8;  ///< rows per rank and micro-batch
+  std::int64_t per_device_eval_batch_size = 8;   ///< rows per rank and batch
+  std::int64_t gradient_accumulation_steps = 1;  ///< micro-batches of a step
+  std::int64_t seed = 42;                        ///< for initial weights, order of rows, dropout
   bool bf16 = false;      ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
   bool fp16 = false;      ///< the same in float16, with loss scaling
   double loss_scale = 0;  ///< fp16: a fixed scale; 0: dynamic

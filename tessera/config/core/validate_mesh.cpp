@@ -104,8 +104,15 @@ std::string problem_of_optimizer(OptimizerKind optim, const ParallelConfig& para
   using Kind = OptimizerKind;
   const char* why = optim == Kind::adafactor                     ? "sums over rows and columns of whole matrices"
                     : optim == Kind::lamb || optim == Kind::lars ? "norms of whole matrices"
+                    : optim == Kind::muon                        ? "whole matrices, which it makes orthogonal"
                                                                  : nullptr;
-  if (why == nullptr || parallel.tp_size == 1) return "";
+  if (why == nullptr) return "";
+  if (parallel.tp_size == 1 && parallel.etp_size > 1 && optim == Kind::muon)
+    return concat(said, " ", optim, " needs ", why, ", of which a process has 1/", parallel.etp_size,
+                  " of an expert's "
+                  "(etp_size ",
+                  parallel.etp_size, "); that is not built: use adamw, or --etp_size 1");
+  if (parallel.tp_size == 1) return "";
   return concat(said, " ", optim, " needs ", why, ", of which a process has 1/", parallel.tp_size, " (tp_size ",
                 parallel.tp_size, "); that is not built: use adamw, adam, sgd, lion or adagrad, or --tp_size 1");
 }

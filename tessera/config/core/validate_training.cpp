@@ -107,7 +107,7 @@ class TrainingRules : RuleChecks {
       }
       if (c_.parallel.pp_size > 1)
         problem({"batch_size_schedule", "pp_size"}, said("batch_size_schedule"),
-                ": the order of a pipeline's work (pp_size ", c_.parallel.pp_size,
+                " is not built for pipelines: the order of their work (pp_size ", c_.parallel.pp_size,
                 ") is made for one number of micro-batches; leave it out");
       not_with("batch_size_schedule", true, "", false, fixed);
       if (by_tokens)
@@ -161,8 +161,39 @@ class TrainingRules : RuleChecks {
               " their number changes from step to step: give --learning_rate itself");
   }
 
+  void decoupled_rates() {
+    const OptimizationConfig& o = c_.optimization;
+    using Type = ScheduleType;
+    constexpr std::array own_rates = {Type::warmup_lr, Type::warmup_decay_lr, Type::warmup_cosine_lr, Type::one_cycle,
+                                      Type::lr_range_test};
+    if (o.decoupled_lr < 0 && o.decoupled_min_lr >= 0)
+      problem({"decoupled_min_lr", "decoupled_lr"}, said("decoupled_min_lr"),
+              " needs --decoupled_lr, the peak of the same parameters");
+    if (o.decoupled_lr < 0) return;
+    if (std::find(own_rates.begin(), own_rates.end(), o.lr_scheduler_type) != own_rates.end())
+      problem({"decoupled_lr", "lr_scheduler_type"}, said("decoupled_lr"), " has no place in --lr_scheduler_type ",
+              o.lr_scheduler_type,
+              ", which has one learning rate of its own for all: leave it out, or take cosine or "
+              "linear");
+    else if (o.decoupled_min_lr >= 0 && least_rate_parameter(o.lr_scheduler_type).empty())
+      problem({"decoupled_min_lr", "lr_scheduler_type"}, said("decoupled_min_lr"),
+              " has no place in "
+              "--lr_scheduler_type ",
+              o.lr_scheduler_type,
+              ", which has no least rate: take cosine_with_min_lr or "
+              "polynomial");
+    else if (o.decoupled_min_lr > o.decoupled_lr)
+      problem({"decoupled_min_lr", "decoupled_lr"}, said("decoupled_min_lr"), " is above ", said("decoupled_lr"), " ",
+              o.decoupled_lr, ", the peak");
+    if (o.optim == OptimizerKind::adafactor && o.optim_args.find("relative_step") != std::string::npos)
+      problem({"decoupled_lr", "optim_args"}, said("decoupled_lr"),
+              " has no place beside adafactor's relative_step, "
+              "which makes the learning rates itself: leave one of them out");
+  }
+
   void batch() {
     unequal_batches();
+    decoupled_rates();
     learning_rate_rule();
     if (!c_.optimization.auto_find_batch_size) return;
     if (c_.parallel.deterministic_reduce)
@@ -222,6 +253,12 @@ class TrainingRules : RuleChecks {
 };
 
 }  // namespace
+
+std::string least_rate_parameter(ScheduleType type) {
+  if (type == ScheduleType::polynomial) return "lr_end";
+  const bool has_one = type == ScheduleType::cosine_with_min_lr || type == ScheduleType::cosine_warmup_with_min_lr;
+  return has_one ? "min_lr" : "";
+}
 
 void validate_training(const Resolved& resolved, Problems& problems) { TrainingRules(resolved, problems).check(); }
 
@@ -291,6 +328,9 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
 void unused_training(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
   unused_schedule(resolved, unused);
+  if (resolved.values.model.lora_r > 0)
+    for (const char* name : {"decoupled_lr", "decoupled_min_lr"})
+      unused(name, "--lora_r trains adapters, not embeddings and the head");
   if (o.tokens_per_batch > 0) unused("per_device_train_batch_size", "--tokens_per_batch counts tokens");
   if (o.balance_batches && resolved.values.parallel.num_processes == 1 && !resolved.is_default("num_processes"))
     unused("balance_batches", "there is one process");

@@ -24,7 +24,7 @@ const WordTable& words_of(FloatType) {
 }
 
 const WordTable& words_of(OptimizerKind) {
-  static const WordTable words = {{"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars"},
+  static const WordTable words = {{"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars", "muon"},
                                   {{"adamw_torch", "adamw"},
                                    {"adamw_torch_fused", "adamw"},
                                    {"adamw_hf", "adamw"},

@@ -28,7 +28,7 @@ enum class FloatType : unsigned char { fp32, bf16, fp16 };  ///< types of parame
 const WordTable& words_of(FloatType);                       ///< synonyms: torch.float32, float32 and so on
 
 /// Which rule updates the weights: optim/optimizer.h has the formulas.
-enum class OptimizerKind : unsigned char { adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars };
+enum class OptimizerKind : unsigned char { adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon };
 const WordTable& words_of(OptimizerKind);  ///< synonyms: Hugging Face's, adamw_torch and so on
 
 /// How the learning rate moves over a run: optim/schedule.h has the formulas.

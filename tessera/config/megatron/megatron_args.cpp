@@ -81,6 +81,7 @@ class Reader {
     recompute();
     batch();
     schedule();
+    translate_megatron_optimizer(a_);
     data();
     translate_megatron_load(a_);
     const bool model_given = typed("config_name") || typed("model_name_or_path");
@@ -156,13 +157,6 @@ class Reader {
     }
     if (name == "distributed_timeout_minutes")
       if (const auto minutes = a_.real(name, 0)) a_.give(name, row.setting, format_real(*minutes * 60));
-    if (name == "optimizer")
-      if (const auto word = a_.word(name, {"adam", "sgd", "muon", "dist_muon"})) {
-        if (*word == "adam" || *word == "sgd")
-          a_.give(name, row.setting, *word == "adam" ? "adamw" : "sgd");
-        else
-          a_.problem(name, concat(*word, " is not built: say adam"), {"optim"});
-      }
     if (name == "initial_loss_scale")
       if (const auto scale = a_.real(name, 1)) {
         const double power = std::log2(*scale);
@@ -308,22 +302,39 @@ class Reader {
 
   /// Megatron's default: one micro-batch of every replica (arguments.py: "setting global batch size to ...").
   std::optional<std::int64_t> global_batch() {
+    if (a_.has(steps_of_batch)) {
+      const auto grows = ramp();
+      return grows ? std::optional(grows->steps.back().rows) : std::nullopt;
+    }
     if (a_.has("global_batch_size")) return a_.whole("global_batch_size", 1);
     const auto micro = a_.whole("micro_batch_size", 1);
     return micro && *micro <= 1 << 20 ? std::optional(*micro * replicas()) : std::nullopt;
   }
 
-  /// "32 32 1000000"; a file has them as one word. nullopt also where they are wrong, which is said once.
+  /// Which argument says how the batch grows.
+  const char* growth() const { return a_.has(steps_of_batch) ? steps_of_batch : "rampup_batch_size"; }
+
+  /// "32 32 1000000", or "0:384 200B:768" in tokens; a file has them as one word. nullopt also where they are wrong,
+  /// which is said once.
   std::optional<layout::BatchRamp> ramp() {
-    constexpr const char* name = "rampup_batch_size";
-    const auto* given = a_.find(name);
+    const auto* given = a_.find(growth());
     if (given == nullptr || wrong_ramp_) return std::nullopt;
+    const bool list = growth() == steps_of_batch;
+    const std::string text = join(given->values, " ");
+    const auto length = list ? a_.whole("seq_length", 1) : std::nullopt;
     try {
-      return layout::parse_batch_ramp(join(given->values, " "));
+      layout::BatchRamp grows = layout::parse_batch_ramp(text);
+      if (list == grows.steps.empty() || (list && !length)) throw InputError("");
+      for (layout::BatchStep& step : grows.steps) step.after /= *length;
+      return layout::parse_batch_ramp(layout::to_text(grows));  // which may have become equal
     } catch (const InputError&) {
       wrong_ramp_ = true;
-      a_.problem(name, concat(join(given->values, " "), ": expected START INCREMENT SAMPLES, such as 32 32 1000000"),
-                 {"batch_size_schedule"});
+      a_.problem(
+          growth(),
+          concat(text, list ? ": expected TOKENS:ROWS TOKENS:ROWS ..., from 0 on, each with more of both, such as "
+                              "0:384 200B:768, beside --seq-length"
+                            : ": expected START INCREMENT SAMPLES, such as 32 32 1000000"),
+          {"batch_size_schedule"});
       return std::nullopt;
     }
   }
@@ -331,7 +342,7 @@ class Reader {
   /// The whole steps that so many samples make.
   std::int64_t steps_of(std::int64_t samples, std::int64_t global) {
     const auto grows = ramp();
-    if (!grows || grows->start > global) return samples / global;
+    if (!grows || layout::ramp_rows(*grows, global, 0) > global) return samples / global;
     std::int64_t steps = 0, consumed = 0;
     for (;; ++steps) {
       const std::int64_t rows = layout::ramp_rows(*grows, global, consumed);
@@ -342,22 +353,27 @@ class Reader {
   }
 
   void batch() {
-    if (const auto grows = ramp())
-      a_.give("rampup_batch_size", "batch_size_schedule",
-              concat(grows->start, ",", grows->increment, ",", grows->samples));
-    const auto micro = a_.whole("micro_batch_size", 1), given = a_.whole("global_batch_size", 1);
+    if (const auto grows = ramp()) a_.give(growth(), "batch_size_schedule", layout::to_text(*grows));
+    if (a_.has(steps_of_batch))
+      for (const char* other : {"global_batch_size", "rampup_batch_size"})
+        if (a_.has(other))
+          return a_.problem(steps_of_batch,
+                            concat("and ", a_.find(other)->flag, " exclude each other: give one of them"),
+                            {"batch_size_schedule"});
+    const char* const whole_batch = a_.has(steps_of_batch) ? steps_of_batch : "global_batch_size";
+    const auto micro = a_.whole("micro_batch_size", 1);
+    const auto given = a_.has(whole_batch) ? global_batch() : std::nullopt;
     if (given && !micro)
-      return a_.problem("global_batch_size", concat(*given, " needs --micro-batch-size"),
-                        {"gradient_accumulation_steps"});
+      return a_.problem(whole_batch, concat(*given, " needs --micro-batch-size"), {"gradient_accumulation_steps"});
     if (given) {
       const std::int64_t ranks = replicas(), one = *micro * ranks;
       if (*micro > 1 << 20 || *given % one != 0)
         return a_.problem(
-            "global_batch_size",
+            whole_batch,
             concat(*given, " is no multiple of --micro-batch-size ", *micro, " x ", ranks,
                    ranks_per_sample_ > 1 ? " data-parallel" : "", ranks == 1 ? " process" : " processes", " = ", one),
             {"gradient_accumulation_steps"});
-      a_.give("global_batch_size", "gradient_accumulation_steps", std::to_string(*given / one));
+      a_.give(whole_batch, "gradient_accumulation_steps", std::to_string(*given / one));
     }
     const auto global = global_batch();
     const auto steps = [&](const char* name, const char* setting, const char* instead) {
@@ -504,6 +520,7 @@ class Reader {
   std::vector<FileWord>& arguments_;
   Problems& problems_;
   const GetEnvironment& environment_;
+  static constexpr const char* steps_of_batch = "step_batch_size_schedule";
   bool wrong_ramp_ = false;
   static constexpr std::int64_t most_processes = 4096;
   std::int64_t ranks_per_sample_ = 1;  ///< pipeline x tensor x context parallel: they have the same data

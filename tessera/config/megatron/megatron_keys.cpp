@@ -159,16 +159,33 @@ constexpr std::array rows{
     elsewhere("global_batch_size", "gradient_accumulation_steps",
               "divided by micro_batch_size and the number of processes"),
     elsewhere("rampup_batch_size", "batch_size_schedule", "START INCREMENT SAMPLES"),
+    elsewhere("step_batch_size_schedule", "batch_size_schedule",
+              "its tokens divided by seq_length; global_batch_size is its last"),
     value("seq_length", "block_size", "T tokens, of which T-1 are scored"),
     value("train_iters", "max_steps"),
     elsewhere("train_samples", "max_steps", "divided by global_batch_size, or as rampup_batch_size has it"),
     standing("exit_on_missing_checkpoint", "", "without a checkpoint in --load: an error, not a run that begins anew"),
     elsewhere("exit_interval", "max_steps",
               "when it ends the run early: before all its steps, by which the rate still falls"),
-    not_built("exit_duration_in_mins", "tessera launch --emit slurm --time ends a run after saving"),
+    elsewhere("exit_duration_in_mins", "exit_duration_in_mins"),
     // ---- the optimizer ----
-    elsewhere("optimizer", "optim", "adam: adamw; sgd"),
+    elsewhere("optimizer", "optim", "adam: adamw; sgd; lion; muon and dist_muon: muon"),
+    elsewhere("lion_beta1", "optim_args", "of lion; Megatron's default is 0.95"),
+    elsewhere("lion_beta2", "optim_args", "of lion; Megatron's default is 0.98"),
+    elsewhere("muon_momentum", "optim_args", "of muon; Megatron's default is 0.9"),
+    standing("muon_nesterov", "optim_args", "of muon; without it the average alone counts"),
+    elsewhere("muon_coefficient_type", "optim_args", "of muon; simple or quintic, which is Megatron's default"),
+    elsewhere("muon_num_ns_steps", "optim_args", "of muon"),
+    elsewhere("muon_scale_mode", "optim_args", "of muon; Megatron's default is spectral"),
+    elsewhere("muon_extra_scale_factor", "optim_args", "of muon"),
+    elsewhere("muon_scalar_optimizer", "", "adam; lion is refused"),
+    standing("muon_no_split_qkv", "", "with muon refused: queries, keys and values are matrices of their own"),
+    without_effect("muon_fp32_matmul_prec", "muon's products have the precision of the weights"),
+    without_effect("muon_tp_mode", "muon makes whole matrices orthogonal"),
+    without_effect("muon_use_syrk", fastest),
     value("lr", "learning_rate"),
+    elsewhere("decoupled_lr", "decoupled_lr"),
+    elsewhere("decoupled_min_lr", "decoupled_min_lr"),
     elsewhere("min_lr", "lr_scheduler_kwargs"),
     elsewhere("lr_decay_style", "lr_scheduler_type",
               "constant: constant_with_warmup; linear: linear, with min_lr polynomial; cosine: cosine, with min_lr "
@@ -312,7 +329,8 @@ constexpr Family families[] = {
     {ignored, "it belongs to fp8, which --fp8-format asks for",
      "fp8_* fp4_* no_fp8_wgrad first_last_layers_bf16 num_layers_at_* reuse_grad_buf_for_mxfp8_param_ag"},
     {ignored, "it belongs to an optimizer that --optimizer does not name",
-     "muon_* lion_* main_* exp_avg_* no_pin_cpu_* optimizer_offload_fraction use_torch_optimizer_for_cpu_offload "
+     "muon_* adaptive_muon_* soap_* main_* exp_avg_* no_pin_cpu_* optimizer_offload_fraction "
+     "use_torch_optimizer_for_cpu_offload "
      "dump_param_to_param_group_map apply_wd_to_qk_layernorm no_weight_decay_cond_type"},
     {ignored, "it is for generation: tessera generate",
      "inference_* enable_chunked_prefill disable_chunked_prefill decode_only_cuda_graphs max_tokens_to_oom "
@@ -370,11 +388,13 @@ constexpr Family families[] = {
      "rl_* grpo_* langrl_* perform_rl_step refit_method logits_* export_kd_* export_te_mcore_model"},
     {refused, "documents are not rewritten; leave it out", "fim_*"},
     {refused, "examples in a .jsonl file given as --data-path are fine-tuned on", "sft*"},
-    {refused, "all parameters have one learning rate and one decay for the whole run; leave it out",
-     "decoupled_* start_weight_decay end_weight_decay lr_wsd_* phase_transition_iterations iterations_to_skip "
+    {refused, "decays stay as they are, and learning rates have the forms of lr_decay_style; leave it out",
+     "start_weight_decay end_weight_decay lr_wsd_* phase_transition_iterations iterations_to_skip "
      "skip_train"},
-    {refused, "a batch grows by --rampup-batch-size, to sizes that all processes share evenly; leave it out",
-     "decrease_batch_size_if_needed step_batch_size_schedule"},
+    {refused,
+     "a batch grows by --step-batch-size-schedule or --rampup-batch-size, to sizes that all processes share evenly; "
+     "leave it out",
+     "decrease_batch_size_if_needed"},
     {refused, "give --resume_from_checkpoint the folder checkpoint-N, or --model_name_or_path its weights",
      "ckpt_step override_ckpt_iteration pretrained_checkpoint ckpt_convert_*"},
     {refused, "name one file with --data-path",

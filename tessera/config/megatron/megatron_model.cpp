@@ -1,6 +1,7 @@
 // The shape of a model by Megatron's arguments -> config_name and config_overrides.
 #include <tessera/config/megatron/megatron_reading.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 

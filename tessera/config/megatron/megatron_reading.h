@@ -73,6 +73,9 @@ class MegatronArguments {
 /// complaint about their number. `schedule_given`: by a name of ours, which counts.
 std::int64_t translate_megatron_pipeline(MegatronArguments& arguments, bool schedule_given);
 
+/// --optimizer and what belongs to it: megatron_optimizer.cpp.
+void translate_megatron_optimizer(MegatronArguments& arguments);
+
 /// Whether --load names nothing that a run could continue from: no folder, or an empty one. As in Megatron the run
 /// begins anew then. A folder of --save may hold what a run that has just begun has written.
 bool loads_nothing(MegatronArguments& arguments);

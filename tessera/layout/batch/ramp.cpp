@@ -1,6 +1,9 @@
 #include <tessera/layout/batch/ramp.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,10 +11,54 @@
 #include <tessera/base/text.h>
 
 namespace tessera::layout {
+namespace {
+
+constexpr double most_rows = 1e15;  // and whole numbers up to there are exact in a double
+
+/// "250B" -> 250e9; nullopt: no number of rows.
+std::optional<std::int64_t> rows_of_word(std::string_view word) {
+  double unit = 1;
+  constexpr std::string_view letters = "KMBT";
+  if (!word.empty()) {
+    const char last = static_cast<char>(std::toupper(static_cast<unsigned char>(word.back())));
+    if (const std::size_t place = letters.find(last); place != std::string_view::npos) {
+      unit = std::pow(1000.0, static_cast<double>(place + 1));
+      word.remove_suffix(1);
+    }
+  }
+  const auto number = parse_real(word);
+  if (!number || !(*number >= 0) || *number * unit > most_rows) return std::nullopt;
+  return static_cast<std::int64_t>(*number * unit);
+}
+
+BatchRamp parse_steps(std::string_view text, std::string_view spaced) {
+  const auto wrong = [&](const auto&... parts) -> InputError {
+    return InputError(concat("--batch_size_schedule '", text, "': ", parts...));
+  };
+  BatchRamp ramp;
+  for (const std::string& word : split(spaced, ' ')) {
+    if (word.empty()) continue;
+    const std::size_t colon = word.find(':');
+    const auto after = rows_of_word(std::string_view(word).substr(0, colon));
+    const auto rows =
+        colon == std::string::npos ? std::nullopt : rows_of_word(std::string_view(word).substr(colon + 1));
+    if (!after || !rows || *rows < 1)
+      throw wrong("'", word, "' is no AFTER:ROWS of whole numbers, such as 1000:64 or 2.5M:128");
+    if (ramp.steps.empty() && *after != 0) throw wrong("the first entry must begin at 0, as 0:", *rows);
+    if (!ramp.steps.empty() && (*after <= ramp.steps.back().after || *rows <= ramp.steps.back().rows))
+      throw wrong("'", word, "' must begin later and have more rows than ", ramp.steps.back().after, ":",
+                  ramp.steps.back().rows, " before it");
+    ramp.steps.push_back({*after, *rows});
+  }
+  return ramp;
+}
+
+}  // namespace
 
 BatchRamp parse_batch_ramp(std::string_view text) {
   std::string spaced(text);
   std::replace(spaced.begin(), spaced.end(), ',', ' ');
+  if (spaced.find(':') != std::string::npos) return parse_steps(text, spaced);
   std::vector<std::int64_t> numbers;
   for (const std::string& word : split(spaced, ' ')) {
     if (word.empty()) continue;
@@ -30,7 +77,19 @@ BatchRamp parse_batch_ramp(std::string_view text) {
   return {numbers[0], numbers[1], numbers[2]};
 }
 
+std::string to_text(const BatchRamp& ramp) {
+  if (ramp.steps.empty()) return concat(ramp.start, ",", ramp.increment, ",", ramp.samples);
+  std::vector<std::string> entries;
+  for (const BatchStep& step : ramp.steps) entries.push_back(concat(step.after, ":", step.rows));
+  return join(entries, " ");
+}
+
 std::int64_t ramp_rows(const BatchRamp& ramp, std::int64_t full, std::int64_t consumed) {
+  if (!ramp.steps.empty()) {
+    const auto next = std::upper_bound(ramp.steps.begin(), ramp.steps.end(), consumed,
+                                       [](std::int64_t rows, const BatchStep& step) { return rows < step.after; });
+    return (next - 1)->rows;
+  }
   const std::int64_t parts = (full - ramp.start) / ramp.increment;
   if (parts <= 0 || consumed >= ramp.samples) return full;
   // floor(consumed / (samples / parts)) without rounding
@@ -39,7 +98,17 @@ std::int64_t ramp_rows(const BatchRamp& ramp, std::int64_t full, std::int64_t co
 }
 
 void check_batch_ramp(const BatchRamp& ramp, std::int64_t full, std::int64_t ranks) {
-  const std::string name = concat("--batch_size_schedule ", ramp.start, ",", ramp.increment, ",", ramp.samples, ": ");
+  const std::string name = concat("--batch_size_schedule ", to_text(ramp), ": ");
+  if (!ramp.steps.empty()) {
+    if (ramp.steps.back().rows != full)
+      throw InputError(concat(name, "it ends with ", ramp.steps.back().rows, " rows per step, but the full batch has ",
+                              full, " (processes x --per_device_train_batch_size x --gradient_accumulation_steps)"));
+    for (const BatchStep& step : ramp.steps)
+      if (step.rows % ranks != 0)
+        throw InputError(concat(name, step.rows, " is no multiple of the ", ranks,
+                                " processes that share a step, so that each has as many rows"));
+    return;
+  }
   if (ramp.start > full)
     throw InputError(concat(name, "it begins with ", ramp.start, " rows per step, more than the full batch of ", full,
                             " (processes x --per_device_train_batch_size x --gradient_accumulation_steps)"));

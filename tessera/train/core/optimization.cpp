@@ -7,6 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/core/validate_training.h>
 
 namespace tessera::train {
 
@@ -28,7 +29,8 @@ double batch_factor(BatchRule rule, std::int64_t rows, std::int64_t from) {
 
 OptimizationConfig with_learning_rate_rule(OptimizationConfig config, std::int64_t rows) {
   if (config.learning_rate_rule != BatchRule::none)
-    config.learning_rate *= batch_factor(config.learning_rate_rule, rows, config.learning_rate_batch_size);
+    for (double* rate : {&config.learning_rate, &config.decoupled_lr})
+      if (*rate >= 0) *rate *= batch_factor(config.learning_rate_rule, rows, config.learning_rate_batch_size);
   return config;
 }
 
@@ -46,6 +48,19 @@ std::string describe_learning_rate(const OptimizationConfig& config, std::int64_
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
   optim::Schedule schedule{config.lr_scheduler_type, plan.warmup_steps, plan.total_steps, config.learning_rate,
                            config::parse_overrides(config.lr_scheduler_kwargs, "--lr_scheduler_kwargs")};
+  optim::check_schedule(schedule);
+  return schedule;
+}
+
+std::optional<optim::Schedule> make_schedule_of_embeddings(const OptimizationConfig& config, const RunPlan& plan) {
+  if (config.decoupled_lr <= 0 || config.decoupled_min_lr < 0) return std::nullopt;
+  optim::Schedule schedule = make_schedule(config, plan);
+  schedule.learning_rate = config.decoupled_lr;
+  const std::string least = config::least_rate_parameter(config.lr_scheduler_type);
+  TESSERA_CHECK(!least.empty(), "--decoupled_min_lr with the schedule ", config.lr_scheduler_type);
+  std::erase_if(schedule.parameters,
+                [&](const auto& given) { return given.first == least || given.first == "min_lr_rate"; });
+  schedule.parameters.emplace_back(least, Value::of(config.decoupled_min_lr));
   optim::check_schedule(schedule);
   return schedule;
 }

@@ -27,6 +27,8 @@ std::string describe_learning_rate(const OptimizationConfig& config, std::int64_
 
 /// Throws InputError for parameters (--lr_scheduler_kwargs) that the schedule does not have or that are out of range.
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan);
+/// That of embeddings where --decoupled_min_lr gives them another least rate; nullopt: the same one with their peak.
+std::optional<optim::Schedule> make_schedule_of_embeddings(const OptimizationConfig& config, const RunPlan& plan);
 
 /// What --fp16 scales its loss by; nullopt without it.
 std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config);

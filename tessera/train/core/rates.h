@@ -20,6 +20,8 @@ struct RateSchedule {
   std::function<double(std::int64_t steps, double base)> rate = {};           ///< empty: rates stay as they are
   std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};  ///< empty, or gives none: betas stay
   std::shared_ptr<optim::Plateau> plateau = {};                               ///< what `rate` says; evaluations move it
+  /// Of all groups but the first; empty: rate.
+  std::function<double(std::int64_t steps, double base)> of_embeddings = {};
 };
 
 /// Throws InputError for parameters that the schedule does not have. `bases`: the groups' rates before the schedule,

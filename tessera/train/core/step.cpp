@@ -89,10 +89,12 @@ void StepCore::set_schedule(RateSchedule schedule) {
   set_schedule_steps(schedule_steps_);
 }
 
-void StepCore::set_schedule(const optim::Schedule& schedule) {
+void StepCore::set_schedule(const optim::Schedule& schedule, const std::optional<optim::Schedule>& of_embeddings) {
   std::vector<double> bases;
-  update_->set_learning_rates([&](double base) { return bases.emplace_back(base); });
-  set_schedule(rate_schedule(schedule, bases));
+  update_->set_learning_rates([&](double base, std::size_t) { return bases.emplace_back(base); });
+  RateSchedule rates = rate_schedule(schedule, bases);
+  if (of_embeddings) rates.of_embeddings = rate_schedule(*of_embeddings).rate;
+  set_schedule(std::move(rates));
 }
 
 void StepCore::scale_rates(std::function<double(std::int64_t)> factor) {
@@ -103,7 +105,10 @@ void StepCore::scale_rates(std::function<double(std::int64_t)> factor) {
 void StepCore::set_schedule_steps(std::int64_t steps) {
   schedule_steps_ = steps;
   const double factor = rate_factor_ ? rate_factor_(steps) : 1;
-  if (schedule_.rate) update_->set_learning_rates([&](double base) { return factor * schedule_.rate(steps, base); });
+  if (schedule_.rate)
+    update_->set_learning_rates([&](double base, std::size_t group) {
+      return factor * (group > 0 && schedule_.of_embeddings ? schedule_.of_embeddings : schedule_.rate)(steps, base);
+    });
   if (schedule_.betas)
     if (const auto betas = schedule_.betas(steps)) moves_betas_ = update_->set_betas(*betas);
 }

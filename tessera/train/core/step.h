@@ -79,8 +79,9 @@ class StepCore {
   /// Learning rates follow the schedule from now on, at once that of the steps taken so far. Empty: they stay as they
   /// are.
   void set_schedule(RateSchedule schedule);
-  /// The same of one with parameters; reduce_lr_on_plateau follows evaluated().
-  void set_schedule(const optim::Schedule& schedule);
+  /// The same of one with parameters; reduce_lr_on_plateau follows evaluated(). `of_embeddings`: of all parameter
+  /// groups but the first, where it is another.
+  void set_schedule(const optim::Schedule& schedule, const std::optional<optim::Schedule>& of_embeddings = {});
   /// From now on learning rates are multiplied by factor(steps taken), too.
   void scale_rates(std::function<double(std::int64_t steps)> factor);
   /// One step on.

@@ -96,9 +96,9 @@ class TorchUpdate final : public Update {
     optimizer_.step();
     ++steps_;
   }
-  void set_learning_rates(const std::function<double(double)>& rate) override {
+  void set_learning_rates(const std::function<double(double, std::size_t)>& rate) override {
     auto& groups = optimizer_.param_groups();
-    for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(rate(base_.at(i)));
+    for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(rate(base_.at(i), i));
   }
   std::vector<double> learning_rates() const override {
     std::vector<double> rates;

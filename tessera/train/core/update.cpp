@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <tessera/base/error.h>
@@ -17,13 +18,24 @@ namespace {
 
 class OwnUpdate final : public Update {
  public:
-  OwnUpdate(std::unique_ptr<optim::Optimizer> optimizer, double learning_rate)
-      : optimizer_(std::move(optimizer)), base_(learning_rate), rate_(learning_rate) {}
+  /// `bases`: the rate of each parameter group; `groups`: the group of each slot, where there are several.
+  OwnUpdate(std::unique_ptr<optim::Optimizer> optimizer, std::vector<double> bases, std::vector<std::size_t> groups)
+      : optimizer_(std::move(optimizer)), bases_(std::move(bases)), rates_(bases_), groups_(std::move(groups)) {}
 
-  void step(double gradient_scale) override { optimizer_->step(rate_, gradient_scale); }
-  void set_learning_rates(const std::function<double(double)>& rate) override { rate_ = rate(base_); }
+  void step(double gradient_scale) override {
+    if (rates_.size() == 1) return optimizer_->step(rates_.front(), gradient_scale);
+    // One of the rates may be 0 while another is not, so none of them is the unit.
+    std::vector<double> rates;
+    for (const std::size_t group : groups_) rates.push_back(rates_.at(group));
+    optimizer_->set_learning_rate_scales(rates);
+    optimizer_->step(1, gradient_scale);
+  }
+  void set_learning_rates(const std::function<double(double, std::size_t)>& rate) override {
+    // Schedules with a least rate have none below a peak of 0: embeddings with it stay as they are.
+    for (std::size_t i = 0; i < bases_.size(); ++i) rates_[i] = i > 0 && bases_[i] == 0 ? 0 : rate(bases_[i], i);
+  }
   bool set_betas(const optim::Betas& betas) override { return optimizer_->set_betas(betas); }
-  std::vector<double> learning_rates() const override { return {rate_}; }
+  std::vector<double> learning_rates() const override { return rates_; }
   std::vector<HeldState> states(const Sharded& sharded) const override { return held_states(sharded, *optimizer_); }
   std::int64_t steps() const override { return optimizer_->steps(); }
   void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
@@ -66,7 +78,8 @@ class OwnUpdate final : public Update {
   }
 
   std::unique_ptr<optim::Optimizer> optimizer_;
-  double base_, rate_;
+  std::vector<double> bases_, rates_;
+  std::vector<std::size_t> groups_;
 };
 
 }  // namespace
@@ -79,20 +92,33 @@ WeightDecay decay_matrices(double weight_decay) {
       [=](const std::string&, const std::vector<std::int64_t>& shape) { return shape.size() > 1 ? weight_decay : 0.0; };
 }
 
-MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay) {
-  return [config, decay = std::move(decay)](const torch::nn::Module&, const Sharded& sharded) {
+MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, Embeddings embeddings) {
+  return [config, decay = std::move(decay), embeddings = std::move(embeddings)](const torch::nn::Module&,
+                                                                                const Sharded& sharded) {
+    const bool muon = config.optim == OptimizerKind::muon, decoupled = config.decoupled_lr >= 0;
+    if (!embeddings.any && (muon || decoupled))
+      throw InputError(
+          concat(muon ? "--optim muon" : "--decoupled_lr",
+                 " is for `tessera train`, whose models say which parameters are embeddings; leave it out"));
     std::vector<optim::Slot> slots = sharded.slots();
     const auto& parameters = sharded.named_parameters();
     TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
-    for (std::size_t i = 0; i < slots.size(); ++i)
-      slots[i].weight_decay = decay(parameters[i].name, parameters[i].shape);
+    std::vector<std::size_t> groups;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const auto& [name, shape] = std::tie(parameters[i].name, parameters[i].shape);
+      slots[i].weight_decay = decay(name, shape);
+      slots[i].orthogonal = muon && shape.size() == 2 && !embeddings.any(name);
+      groups.push_back(decoupled && embeddings.of_words(name) ? 1 : 0);
+    }
     auto optimizer = optim::make_optimizer(optimizer_choice(config), std::move(slots),
                                            {.bf16_state = config.bf16_optimizer_states,
                                             .stochastic_rounding = config.stochastic_rounding,
                                             .seed = static_cast<std::uint64_t>(config.seed),
                                             .allocate = sharded.state_allocator(),
                                             .sum_over_shards = sharded.sum_over_shards()});
-    return std::make_unique<OwnUpdate>(std::move(optimizer), config.learning_rate);
+    std::vector<double> bases = {config.learning_rate};
+    if (decoupled) bases.push_back(config.decoupled_lr);
+    return std::make_unique<OwnUpdate>(std::move(optimizer), std::move(bases), std::move(groups));
   };
 }
 

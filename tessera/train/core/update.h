@@ -26,11 +26,11 @@ class Update {
   virtual ~Update() = default;
   /// One step; gradients are multiplied by `gradient_scale`.
   virtual void step(double gradient_scale) = 0;
-  /// Every learning rate becomes rate(the one that the optimizer was made with).
-  virtual void set_learning_rates(const std::function<double(double base)>& rate) = 0;
+  /// Every learning rate becomes rate(the one that the optimizer was made with, the number of its parameter group).
+  virtual void set_learning_rates(const std::function<double(double base, std::size_t group)>& rate) = 0;
   /// Acts on this library's optimizers that have betas; elsewhere nothing, and false.
   virtual bool set_betas(const optim::Betas&) { return false; }
-  /// One for each parameter group; this library's optimizers have one.
+  /// One for each parameter group; this library's optimizers have one, with decoupled_lr another for embeddings.
   virtual std::vector<double> learning_rates() const = 0;
 
   /// For checkpoints: what this rank holds of the state tensors, under names such as "exp_avg.layers.0.weight". They
@@ -53,9 +53,16 @@ using WeightDecay = std::function<double(const std::string& name, const std::vec
 WeightDecay decay_everything(double weight_decay);
 WeightDecay decay_matrices(double weight_decay);
 
+/// Which parameters are embeddings or the head, by their names. Empty: nobody knows.
+struct Embeddings {
+  std::function<bool(const std::string& name)> any;       ///< of words, positions, kinds of tokens; the head
+  std::function<bool(const std::string& name)> of_words;  ///< of words; the head
+};
+
 /// An optimizer of this library, as the configuration chooses it (--optim, --learning_rate and so on), over this rank's
-/// parts of the parameters that are trained.
-MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay);
+/// parts of the parameters that are trained. decoupled_lr acts on embeddings of words and the head; Muon leaves all
+/// embeddings and the head to AdamW; without `embeddings` both are refused (InputError while making).
+MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, Embeddings embeddings = {});
 
 /// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts of them, so that it
 /// updates those; parameters that are not trained leave it. It must outlive the Update. Elementwise ones only (Adam,

@@ -57,6 +57,20 @@ double optimizer_bytes(const OptimizationConfig& config) {
   return 2 * moment;
 }
 
+/// Muon keeps one average of the matrices that it makes orthogonal, and two of all else: per element, in the mean.
+double muon_bytes(const models::LanguageModel& model, const std::vector<layout::Parameter>& parameters,
+                  const std::vector<bool>& trained) {
+  double elements = 0, numbers = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!trained[i]) continue;
+    const auto numel = static_cast<double>(parameters[i].numel());
+    const bool matrix = parameters[i].shape.size() == 2 && !model.is_embedding(parameters[i].name);
+    elements += numel;
+    numbers += numel * (matrix ? 1 : 2);
+  }
+  return elements > 0 ? 4 * numbers / elements : 0;
+}
+
 /// Averages over rows and columns, on every rank, and, of parameters of one dimension, this rank's share of the
 /// squares.
 std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained,
@@ -261,6 +275,8 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
   options.whole_element = dtype(config.sharding.param_dtype) ? 2 : 0;
   options.wire_element = dtype(config.sharding.reduce_dtype) ? 2 : 4;
   options.optimizer_per_element = optimizer_bytes(config.optimization);
+  if (config.optimization.optim == OptimizerKind::muon)
+    options.optimizer_per_element = muon_bytes(model, parameters.tree.parameters, trained);
   options.accumulates = config.optimization.gradient_accumulation_steps > 1;
   layout::StateBytes bytes = layout::state_bytes(parameters.tree, trained, options);
   if (config.optimization.optim == OptimizerKind::adafactor)

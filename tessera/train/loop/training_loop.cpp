@@ -61,8 +61,11 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
     const auto decay = [&](const std::string& name, const std::vector<std::int64_t>&) {
       return setup_.model->is_norm_or_bias(name) ? 0.0 : config.weight_decay;
     };
-    core_.set_update(configured_update(config, decay)(*setup_.model, *sharded_));
-    core_.set_schedule(make_schedule(config, plan_));
+    const auto* const model = setup_.model.get();
+    const Embeddings embeddings = {[model](const std::string& name) { return model->is_embedding(name); },
+                                   [model](const std::string& name) { return model->is_embedding(name, true); }};
+    core_.set_update(configured_update(config, decay, embeddings)(*setup_.model, *sharded_));
+    core_.set_schedule(make_schedule(config, plan_), make_schedule_of_embeddings(config, plan_));
     if (config.learning_rate_rule != BatchRule::none && !plan_.segments.empty())
       core_.scale_rates([this](std::int64_t step) {
         return batch_factor(optimization_.learning_rate_rule, plan_.rows_of_step(std::max(step, plan_.resumed_step)),
@@ -279,6 +282,10 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
     if (checkpoints_.saved_step() != step_)
       throw Error(concat("step ", step_, " could not be saved before the run stopped, as it was asked to"));
   }
+  if (stop == StopRequest::terminate && time_is_over())
+    journal_.note(concat("--exit_duration_in_mins ", format_real(setup_.config.optimization.exit_duration_in_mins),
+                         ": saved and stopped after step ", step_, " of ", plan_.total_steps,
+                         "; go on with --resume_from_checkpoint last"));
   enter(Phase::other);
   if (trace_) {
     trace_->collect();

@@ -66,6 +66,8 @@ class TrainingLoop {
   data::Batch read_rows(std::int64_t micro) const;
   std::vector<data::Batch> read_token_batches() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches);
+  StopRequest stop_requested() const;
+  bool time_is_over() const;
   void compute_in_pipeline(const std::vector<data::Batch>& batches, double scale, double logged);
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
   void count_squares(std::size_t micro);

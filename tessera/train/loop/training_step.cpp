@@ -61,7 +61,7 @@ std::vector<data::Batch> TrainingLoop::read_token_batches() const {
 TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) {
   const comm::Tag tag("step");
   const StepCounts own = count(batches);
-  const StopRequest asked = signals_.requested();
+  const StopRequest asked = stop_requested();
   std::vector<std::int64_t> numbers = {own.scored_tokens,
                                        own.tokens,
                                        own.labels_not_ignored,
@@ -85,6 +85,17 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
           : sums[3] > 0 ? StopRequest::terminate
                         : StopRequest::none,
           sums[6] == world_.size()};
+}
+
+/// --exit_duration_in_mins, which leaves a run one step at least, so that it gets on however often it is resumed.
+bool TrainingLoop::time_is_over() const {
+  const double minutes = setup_.config.optimization.exit_duration_in_mins;
+  return minutes > 0 && step_ > plan_.resumed_step && seconds_since_process_start() >= 60 * minutes;
+}
+
+StopRequest TrainingLoop::stop_requested() const {
+  const StopRequest asked = signals_.requested();
+  return asked == StopRequest::none && time_is_over() ? StopRequest::terminate : asked;
 }
 
 /// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
