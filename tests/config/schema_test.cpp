@@ -10,6 +10,7 @@
 #include <tessera/config/core/fields.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 
 namespace tessera::config {
@@ -39,6 +40,16 @@ class Validator {
     if (keyword == "enum")
       return std::any_of(rule.items().begin(), rule.items().end(),
                          [&](const Value& one) { return dump_json(one) == dump_json(value); });
+    if (keyword == "anyOf")
+      return std::any_of(rule.items().begin(), rule.items().end(),
+                         [&](const Value& one) { return accepts(one, value); });
+    if (keyword == "items") {
+      if (!value.is_array()) return true;
+      return std::all_of(value.items().begin(), value.items().end(),
+                         [&](const Value& item) { return accepts(rule, item); });
+    }
+    if (keyword == "pattern")
+      return !value.is_string() || std::regex_search(value.as_string(), std::regex(rule.as_string()));
     if (keyword == "minimum") return !value.is_number() || value.as_real() >= rule.as_real();
     if (keyword == "maximum") return !value.is_number() || value.as_real() <= rule.as_real();
     if (keyword == "exclusiveMinimum") return !value.is_number() || value.as_real() > rule.as_real();
@@ -109,6 +120,11 @@ TEST(Schema, AgreesWithTheReader) {
       {"transformer_layer_cls_to_wrap: [GPT2Block, GPT2MLP]\n", true},
       {"reshard_after_forward: true\n", true},
       {"greater_is_better: false\n", true},
+      {"report_to: csv\n", true},
+      {"report_to: mlflow,csv\n", true},
+      {"report_to: [csv, mlflow]\n", true},
+      {"report_to: cvs\n", false},
+      {"report_to: [csv, mlfow]\n", false},
       {"$schema: schema.json\nlearning_rate: 1.0e-3\n", true},
       {"learning_rte: 3.0e-4\n", false},
       {"optimisation:\n  learning_rate: 1.0e-3\n", false},
@@ -136,7 +152,9 @@ TEST(Schema, EverySettingHasAKindAndAHelp) {
   std::size_t count = 0;
   for (const Section section : all_sections)
     for (const auto& [name, setting] : schema.at("properties").at(section_key(section)).at("properties").members()) {
-      EXPECT_TRUE(setting.find("type") != nullptr || setting.find("enum") != nullptr) << name;
+      EXPECT_TRUE(setting.find("type") != nullptr || setting.find("enum") != nullptr ||
+                  setting.find("anyOf") != nullptr)
+          << name;
       EXPECT_FALSE(setting.at("description").as_string().empty()) << name;
       if (const Value* by_default = setting.find("default")) {
         EXPECT_TRUE(Validator(schema).accepts(setting, *by_default)) << name << ": the default";

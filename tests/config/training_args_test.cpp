@@ -200,7 +200,7 @@ TEST_F(TrainingArguments, WhatTransformers4WritesIsReadWithoutComplaint) {
   EXPECT_EQ(problems.lines, Strings{});
   EXPECT_EQ(resolved.notes, Strings{});
   EXPECT_EQ(resolved.values.sharding.strategy, Strategy::ddp);
-  EXPECT_EQ(resolved.values.output.report_to, ReportTo::tensorboard);
+  EXPECT_EQ(resolved.values.output.report_to, "tensorboard");
   EXPECT_EQ(resolved.values.output.include_num_input_tokens_seen, CountedTokens::no);
   EXPECT_EQ(resolved.values.optimization.warmup_steps, 0);
 }
@@ -302,21 +302,36 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
                 .only_note(),
             "what has no effect: --dataloader_num_workers, --no_dataloader_pin_memory: rows are read from "
             "memory-mapped files, without worker processes; "
-            "--report_to wandb: metrics go to TensorBoard, metrics.jsonl and report.html only; --hub_token: nothing is "
-            "uploaded");
+            "--report_to wandb: metrics go to TensorBoard, MLflow's file store or CSV (--report_to), and always to "
+            "metrics.jsonl and report.html; --hub_token: nothing is uploaded");
   EXPECT_EQ(flags({"--dataloader_num_workers", "4", "--no_dataloader_pin_memory"}).only_note(),
             "--dataloader_num_workers, --no_dataloader_pin_memory have no effect: rows are read from memory-mapped "
             "files, without worker processes");
   const std::string path =
-      file("a.yaml", "dataloader_num_workers: 4\nreport_to: [wandb, mlflow]\nlearning_rate: 1e-4\n");
+      file("a.yaml", "dataloader_num_workers: 4\nreport_to: [wandb, trackio]\nlearning_rate: 1e-4\n");
   const Read read = read_file(path);
   EXPECT_EQ(bare(read.only_note()),
             "a.yaml: what has no effect: dataloader_num_workers (line 1): rows are read from memory-mapped files, "
             "without worker processes; "
-            "report_to wandb (line 2), report_to mlflow (line 2): metrics go to TensorBoard, metrics.jsonl and "
-            "report.html only");
+            "report_to wandb (line 2), report_to trackio (line 2): metrics go to TensorBoard, MLflow's file store or "
+            "CSV (--report_to), and always to metrics.jsonl and report.html");
   EXPECT_EQ(read.value("report_to").as_string(), "none");
   EXPECT_EQ(read.value("learning_rate").as_real(), 1e-4);
+}
+
+// Trackers in any order and form; one choice is written in one way.
+TEST_F(TrainingArguments, SeveralTrackers) {
+  const auto trackers = [](const Strings& words) { return flags(words).value("report_to").as_string(); };
+  EXPECT_EQ(trackers({"--report_to", "csv", "tensorboard"}), "tensorboard,csv");
+  EXPECT_EQ(trackers({"--report_to", "CSV,mlflow"}), "mlflow,csv");
+  EXPECT_EQ(trackers({"--report_to", "all"}), "tensorboard,mlflow,csv");
+  EXPECT_EQ(trackers({"--report_to", "none"}), "none");
+  EXPECT_EQ(trackers({"--report_to", "wandb"}), "none");
+  const Read read = read_file(file("a.json", R"({"report_to": ["mlflow", "csv"]})"));
+  EXPECT_EQ(read.value("report_to").as_string(), "mlflow,csv");
+  EXPECT_TRUE(reports_to(read.resolved.values.output, "csv"));
+  EXPECT_FALSE(reports_to(read.resolved.values.output, "tensorboard"));
+  EXPECT_FALSE(reports_to(read.resolved.values.output, "flow"));
 }
 
 TEST_F(TrainingArguments, SeveralFiles) {

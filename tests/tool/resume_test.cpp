@@ -111,6 +111,31 @@ TEST_F(ResumeTest, SigtermSavesAndTheRunCanContinue) {
   }
 }
 
+// One command that a batch system can start as often as it likes: SIGTERM is no failure, and every start goes on from
+// where the one before came to.
+TEST_F(ResumeTest, OneCommandForTheFirstStartAndAllLaterOnes) {
+  const Strings job = Strings{"--num_processes", "2", "--resume_from_checkpoint", "auto", "--sigterm_is_success"};
+  EXPECT_EQ(stop_while_training(training("out", job + batch(3, 1, 1'000'000)), "out", SIGTERM), 0);
+  const Value end = end_line("out");
+  EXPECT_EQ(end.at("reason").as_string(), "terminated");
+  const std::int64_t step = end.at("steps").as_int();
+  EXPECT_TRUE(path_exists(path_join(at("out"), concat("checkpoint-", step, "/manifest.json"))));
+  const auto more = tessera(training("out", job + batch(3, 1, static_cast<int>(step) + 1)));
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_TRUE(contains(more.err, concat("at step ", step))) << more.err;
+  EXPECT_EQ(end_line("out").at("steps").as_int(), step + 1);
+
+  // What was killed before it saved anything begins anew; a finished model is not trained over.
+  make_folders(at("killed"));
+  write_file_atomically(at("killed/metrics.jsonl"), "");
+  const auto anew = tessera(
+      training("killed", Strings{"--resume_from_checkpoint", "auto", "--save_strategy", "no"} + batch(3, 1, 1)));
+  ASSERT_EQ(anew.exit_code, 0) << anew.err;
+  const auto again = tessera(training("killed", Strings{"--resume_from_checkpoint", "auto"} + batch(3, 1, 1)));
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_TRUE(contains(again.err, "holds a finished model")) << again.err;
+}
+
 TEST_F(ResumeTest, SigintStopsWithoutSaving) {
   EXPECT_EQ(stop_while_training(training("out", batch(3, 1, 1'000'000)), "out", SIGINT), 130);
   EXPECT_EQ(end_line("out").at("reason").as_string(), "interrupted");

@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <set>
 
 namespace tessera::config {
 namespace {
+
+using Strings = std::vector<std::string>;
 
 std::string number(double value) { return format_real(value); }
 
@@ -33,7 +37,30 @@ struct Setter {
     return concat("is '", text, "'; it must be ", rule.describe(), near ? concat(" (did you mean ", *near, "?)") : "");
   }
 
+  /// The words in the table's order, so that one choice is written in one way; "none" beside others says nothing.
+  std::optional<std::string> set_several(std::string& slot) const {
+    std::string list = to_lower(text);
+    std::replace(list.begin(), list.end(), ' ', ',');
+    std::set<std::string> given;
+    for (const std::string& word : split(list, ',')) {
+      if (word.empty()) continue;
+      const auto all = std::find_if(rule.synonyms.begin(), rule.synonyms.end(),
+                                    [&](const Synonym& synonym) { return synonym.theirs == word; });
+      for (const std::string& ours : all == rule.synonyms.end() ? Strings{word} : split(all->ours, ',')) {
+        if (std::find(rule.words.begin(), rule.words.end(), ours) == rule.words.end()) return unknown_word();
+        given.insert(ours);
+      }
+    }
+    given.erase("none");
+    Strings chosen;
+    std::copy_if(rule.words.begin(), rule.words.end(), std::back_inserter(chosen),
+                 [&](const std::string& word) { return given.contains(word); });
+    slot = chosen.empty() ? "none" : join(chosen, ",");
+    return std::nullopt;
+  }
+
   std::optional<std::string> operator()(std::string& slot) const {
+    if (rule.several) return set_several(slot);
     std::string word(text);
     if (!rule.words.empty()) word = to_lower(word);
     for (const auto& [theirs, ours] : rule.synonyms)
@@ -102,7 +129,7 @@ std::string_view section_title(Section section) {
 }
 
 std::string Rule::describe() const {
-  if (!words.empty()) return concat("one of ", join(words));
+  if (!words.empty()) return concat(several ? "one or several of " : "one of ", join(words));
   if (steps_or_share) return "a whole number of steps, or, between 0 and 1, a share of all steps";
   std::vector<std::string> parts;
   if (std::isfinite(least)) parts.push_back(concat(above_least ? "more than " : "at least ", number(least)));

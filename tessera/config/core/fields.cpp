@@ -95,6 +95,13 @@ Rule one_of(std::vector<std::string> words, std::vector<Synonym> synonyms = {}) 
   return rule;
 }
 
+/// A list of them; `all`: what "all" stands for.
+Rule several_of(std::vector<std::string> words, std::string_view all) {
+  Rule rule = one_of(std::move(words), {{"all", all}});
+  rule.several = true;
+  return rule;
+}
+
 using F = FilesConfig;
 using M = ModelConfig;
 using D = DataConfig;
@@ -452,10 +459,10 @@ const std::vector<Field>& table() {
       output<&W::output_dir>("output_dir", anything("DIR"),
                              "receives the model, checkpoints, metrics.jsonl and report.html"),
       output<&W::overwrite_output_dir>("overwrite_output_dir", anything(), "output_dir may hold files already"),
-      output<&W::resume_from_checkpoint>("resume_from_checkpoint", anything("DIR|s3://...|last"),
-                                         "checkpoint to continue from; last (or true) = the newest in output_dir; of "
-                                         "s3://BUCKET/PREFIX the newest there, "
-                                         "which is fetched into output_dir"),
+      output<&W::resume_from_checkpoint>(
+          "resume_from_checkpoint", anything("DIR|s3://...|last|auto"),
+          "checkpoint to continue from; last (or true) = the newest in output_dir; auto = the same, and from the start "
+          "where there is none yet; of s3://BUCKET/PREFIX the newest there, which is fetched into output_dir"),
       output<&W::logging_steps>("logging_steps", steps_or_share(),
                                 "steps between two lines of metrics; below 1: a share of all steps"),
       output<&W::logging_first_step>("logging_first_step", anything(), "metrics of the first step, too"),
@@ -469,7 +476,10 @@ const std::vector<Field>& table() {
           "log_format", words<LogFormat>(),
           "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
           "5 does (hf5), or plain words"),
-      output<&W::report_to>("report_to", words<ReportTo>(), "where metrics go besides metrics.jsonl and report.html"),
+      output<&W::report_to>("report_to", several_of({"tensorboard", "mlflow", "csv", "none"}, "tensorboard,mlflow,csv"),
+                            "where metrics go besides metrics.jsonl and report.html: TensorBoard's events, MLflow's "
+                            "file store (MLFLOW_TRACKING_URI; unset: OUT/mlruns), metrics.csv; several with commas, or "
+                            "all"),
       output<&W::metrics_file>("metrics_file", anything("FILE"),
                                "the newest numbers in Prometheus' text form, for node_exporter's textfile collector"),
       output<&W::metrics_port>("metrics_port", at_least(0, 65535),
@@ -484,6 +494,12 @@ const std::vector<Field>& table() {
       output<&W::save_total_limit>("save_total_limit", at_least(0), "checkpoints kept, oldest removed; 0 = all"),
       output<&W::save_only_model>("save_only_model", anything(),
                                   "checkpoints without optimizer state, which cannot be resumed"),
+      output<&W::model_card>("model_card", anything(),
+                             "write README.md, a card of the finished model from the run's records; one that a person "
+                             "has written stays"),
+      output<&W::sigterm_is_success>("sigterm_is_success", anything(),
+                                     "SIGTERM, after the checkpoint, ends with exit code 0 instead of 3",
+                                     "TESSERA_SIGTERM_IS_SUCCESS"),
       output<&W::save_state_dict_type>(
           "save_state_dict_type", words<StateDictType>(),
           "each process writes its part of a checkpoint (sharded), or the first one whole "

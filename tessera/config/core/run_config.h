@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera {
@@ -184,7 +185,7 @@ struct ShardingConfig {
 struct OutputConfig {
   std::string output_dir;                       ///< required by train
   bool overwrite_output_dir = false;            ///< output_dir may hold files already
-  std::string resume_from_checkpoint;           ///< folder, or "last" (true on the command line): newest in output_dir
+  std::string resume_from_checkpoint;           ///< folder, "last" (newest in output_dir), "auto" (or from the start)
   double logging_steps = 10;                    ///< Hugging Face: 500; below 1: a share of all steps
   bool logging_first_step = false;              ///< log the first step, too
   Interval logging_strategy = Interval::steps;  ///< when log lines are written
@@ -192,7 +193,7 @@ struct OutputConfig {
   std::string run_name;                ///< in the report and TensorBoard; empty: the name of output_dir
   CountedTokens include_num_input_tokens_seen = CountedTokens::no;  ///< in the log lines
   LogFormat log_format = LogFormat::hf;                             ///< how lines on standard output look
-  ReportTo report_to = ReportTo::tensorboard;        ///< metrics.jsonl and report.html are always written
+  std::string report_to = "tensorboard";             ///< trackers with commas between them, or none: reports_to()
   std::string metrics_file;                          ///< newest numbers in Prometheus' text form; empty: none
   std::int64_t metrics_port = 0;                     ///< the same at http://127.0.0.1:PORT/metrics; 0: none
   std::string logging_dir;                           ///< TensorBoard events; empty: OUT/runs
@@ -220,7 +221,15 @@ struct OutputConfig {
   std::int64_t check_replicas_steps = 100;  ///< steps between comparisons of what several ranks hold whole; 0: never
   bool disable_tqdm = false;                ///< no progress line
   bool profile = false;                     ///< write OUT/trace.json: a Chrome trace with a row per rank
+  bool model_card = true;                   ///< OUT/README.md beside the finished model
+  bool sigterm_is_success = false;          ///< after SIGTERM and saving the exit code is 0, not 3
 };
+
+/// Whether report_to names the tracker: "tensorboard", "mlflow" or "csv". metrics.jsonl and report.html are always
+/// written.
+inline bool reports_to(const OutputConfig& output, std::string_view tracker) {
+  return ("," + output.report_to + ",").find("," + std::string(tracker) + ",") != std::string::npos;
+}
 
 /// Files of other systems (and ours) that describe the run: see config/core/front_ends.h.
 struct FilesConfig {

@@ -34,7 +34,12 @@ void add_words(const Field& field, Value& schema) {
   if (can_be_given(field, Value::of("true"))) words.push_back(Value::of(true));
   if (can_be_given(field, Value::of("false")) || can_be_given(field, Value::of("no")))
     words.push_back(Value::of(false));
-  schema.set("enum", Value::make_array(std::move(words)));
+  if (!field.rule.several) return schema.set("enum", Value::make_array(std::move(words)));
+  const Value word = Value::make_object({{"enum", Value::make_array(std::move(words))}});
+  // as a list, or as one text with commas
+  schema.set("anyOf",
+             Value::make_array({word, Value::make_object({{"type", Value::of("array")}, {"items", word}}),
+                                Value::make_object({{"type", Value::of("string")}, {"pattern", Value::of(",")}})}));
 }
 
 void add_range(const Field& field, Value& schema, bool integer) {

@@ -206,10 +206,24 @@ class Rules : RuleChecks {
               above.string());
   }
 
+  /// A job that is started again and again by the same command begins anew in what an unfinished run has left, never
+  /// in a finished model.
+  void automatic(const std::string& folder) {
+    if (folder.empty() || !is_directory(folder) || c_.output.overwrite_output_dir) return;
+    const std::vector<std::string> names = list_folder(folder);
+    const bool resumable = std::any_of(names.begin(), names.end(),
+                                       [](const std::string& name) { return name.starts_with("checkpoint-"); });
+    if (!resumable && path_exists(path_join(folder, "config.json")))
+      problem({"resume_from_checkpoint", "output_dir"}, "--resume_from_checkpoint auto: ", folder,
+              " holds a finished model and no checkpoint to go on from; choose another folder, or replace it with "
+              "--overwrite_output_dir");
+  }
+
   void resume() {
     const std::string& from = c_.output.resume_from_checkpoint;
     const std::string& folder = c_.output.output_dir;
     if (from.empty()) return;
+    if (from == "auto") return automatic(folder);
     if (from != "last") {
       if (object("resume_from_checkpoint", from)) return;
       if (!is_directory(from))
@@ -350,7 +364,7 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
       unused(name, "--train_file is not a .jsonl file of examples");
   if (!c.data.streaming) unused("streaming_buffer", "--streaming is not given");
   if (!corpus::has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");
-  if (c.output.report_to == ReportTo::none) unused("logging_dir", "--report_to is none");
+  if (!reports_to(c.output, "tensorboard")) unused("logging_dir", concat("--report_to is ", c.output.report_to));
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
   if (c.output.save_state_dict_type == StateDictType::local && c.model.lora_r == 0)

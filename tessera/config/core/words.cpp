@@ -106,11 +106,6 @@ const WordTable& words_of(LogFormat) {
   return words;
 }
 
-const WordTable& words_of(ReportTo) {
-  static const WordTable words = {{"tensorboard", "none"}, {{"all", "tensorboard"}}};
-  return words;
-}
-
 const WordTable& words_of(StateDictType) {
   static const WordTable words = {{"sharded", "full", "local"},
                                   {{"sharded_state_dict", "sharded"},

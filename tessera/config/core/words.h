@@ -103,9 +103,6 @@ const WordTable& words_of(CountedTokens);
 enum class LogFormat : unsigned char { hf, hf5, plain };
 const WordTable& words_of(LogFormat);
 
-enum class ReportTo : unsigned char { tensorboard, none };  ///< besides metrics.jsonl
-const WordTable& words_of(ReportTo);                        ///< synonym: all, for tensorboard
-
 /// Each rank writes its part of a checkpoint, or rank 0 the whole; local is written as sharded.
 enum class StateDictType : unsigned char { sharded, full, local };
 const WordTable& words_of(StateDictType);

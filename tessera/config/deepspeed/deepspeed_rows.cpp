@@ -219,7 +219,7 @@ constexpr Row table[] = {
     acts("tensorboard.enabled", flag, "report_to"),
     acts("tensorboard.output_path", text, "logging_dir", "with job_name below it"),
     acts("tensorboard.job_name", text, "logging_dir"),
-    ignored("csv_monitor", section, "metrics.jsonl holds the same numbers", "enabled"),
+    ignored("csv_monitor", section, "--report_to csv writes metrics.csv", "enabled"),
     ignored("csv_monitor.enabled", flag, kSection),
     ignored("csv_monitor.output_path", text, kSection),
     ignored("csv_monitor.job_name", text, kSection),

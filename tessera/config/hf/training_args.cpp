@@ -97,25 +97,28 @@ std::string_view not_built(std::string_view key, std::string_view word) {
 
 ArgumentMeaning report_to(const std::string& text) {
   static const Strings others = {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive",
-                                 "flyte",    "mlflow",  "neptune",    "swanlab",  "trackio", "wandb"};
+                                 "flyte",    "neptune", "swanlab",    "trackio",  "wandb"};
+  static const Strings ours = {"tensorboard", "mlflow", "csv", "none", "all"};
   ArgumentMeaning meaning;
-  bool tensorboard = false;
+  Strings chosen;
   for (const std::string& written : words_of(text)) {
     const std::string word = to_lower(written);
-    if (word == "tensorboard" || word == "all") {
-      tensorboard = true;
+    if (std::find(ours.begin(), ours.end(), word) != ours.end()) {
+      chosen.push_back(word);
     } else if (std::find(others.begin(), others.end(), word) != others.end()) {
-      meaning.without_effect.push_back({word, "metrics go to TensorBoard, metrics.jsonl and report.html only"});
-    } else if (word != "none") {
+      meaning.without_effect.push_back({word,
+                                        "metrics go to TensorBoard, MLflow's file store or CSV (--report_to), "
+                                        "and always to metrics.jsonl and report.html"});
+    } else {
       Strings known = others;
-      known.insert(known.end(), {"tensorboard", "none", "all"});
+      known.insert(known.end(), ours.begin(), ours.end());
       const auto near = nearest(word, known);
-      meaning.problem = concat(" is '", written, "'; it must be one of tensorboard, none, all",
+      meaning.problem = concat(" is '", written, "'; it must be one of ", join(ours),
                                near ? concat(" (did you mean ", *near, "?)") : "");
       return meaning;
     }
   }
-  meaning.settings.emplace_back("report_to", tensorboard ? "tensorboard" : "none");
+  meaning.settings.emplace_back("report_to", chosen.empty() ? "none" : join(chosen, ","));
   return meaning;
 }
 

@@ -134,7 +134,7 @@ std::string emit_jobset(const EmitJob& job) {
   return concat(
       "# An agent in each pod starts its ranks; the agents meet in pod 0, whose name JobSet makes. When a pod is "
       "evicted\n"
-      "# all start again.\n"
+      "# all start again and, with --resume_from_checkpoint auto, go on from what they have saved.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=",
       name, " --prefix\n", secret_object(job), head(job, "jobset.x-k8s.io/v1alpha2", "JobSet"),
       "spec:\n  network:\n    enableDNSHostnames: true\n    publishNotReadyAddresses: true\n  failurePolicy:\n"
@@ -207,7 +207,7 @@ std::string emit_volcano(const EmitJob& job) {
   return concat(
       "# An agent in each pod starts its ranks; the agents meet in pod 0, whose name Volcano's svc plug-in makes. When "
       "a\n"
-      "# pod is evicted all start again.\n"
+      "# pod is evicted all start again and, with --resume_from_checkpoint auto, go on from what they have saved.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l volcano.sh/job-name=",
       o.job_name, " --prefix\n", secret_object(job), head(job, "batch.volcano.sh/v1alpha1", "Job"),
       "spec:\n  schedulerName: volcano\n", o.partition.empty() ? "" : concat("  queue: ", o.partition, "\n"),

@@ -9,9 +9,11 @@
 namespace tessera::train {
 namespace {
 
+bool may_begin_anew(const OutputConfig& output) { return to_lower(output.resume_from_checkpoint) == "auto"; }
+
 bool asks_for_newest(const OutputConfig& output) {
   const std::string asked = to_lower(output.resume_from_checkpoint);
-  return asked == "true" || asked == "last";
+  return asked == "true" || asked == "last" || may_begin_anew(output);
 }
 
 }  // namespace
@@ -35,6 +37,7 @@ std::string checkpoint_to_resume(const OutputConfig& output, const comm::Group& 
   std::vector<checkpoint::StepFolder> candidates;
   comm::agree(group, [&] { candidates = checkpoint::step_folders(output.output_dir); });
   const auto found = newest_whole(std::move(candidates), group, rules, rejected);
+  if (!found && may_begin_anew(output)) return "";
   if (!found)
     refuse(group, concat("--resume_from_checkpoint ", asked, ": ", output.output_dir,
                          " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));

@@ -17,6 +17,7 @@
 #include <tessera/parallel/expert/experts.h>
 #include <tessera/train/inference/unigram.h>
 #include <tessera/train/loop/restart.h>
+#include <tessera/train/reporting/model_card.h>
 
 namespace tessera::train {
 namespace {
@@ -302,6 +303,8 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
   if (stop == StopRequest::none) save_final_model();
   if (output_) {
     if (stop == StopRequest::none) journal_.sampled(step_, last_sample_.prompt, last_sample_.text);
+    if (stop == StopRequest::none && setup_.config.output.model_card)
+      output_->write_cards(card_facts(setup_, world_, configuration_, totals_, journal_.log_history()));
     write_report();
     journal_.close();
     if (stop == StopRequest::none) unmark_output(setup_.config.output.output_dir);
@@ -313,7 +316,8 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
       journal_.note(line);
   }
   if (stop == StopRequest::none) return ExitCode::done;
-  return stop == StopRequest::terminate ? ExitCode::stopped : ExitCode::interrupted;
+  if (stop == StopRequest::interrupt) return ExitCode::interrupted;
+  return setup_.config.output.sigterm_is_success ? ExitCode::done : ExitCode::stopped;
 }
 
 }  // namespace tessera::train

@@ -36,6 +36,7 @@ std::string file_name_of(std::string name) {
 Journal::Journal(const Setup& setup, const comm::World& world)
     : config_(setup.config.output),
       resumed_step_(setup.plan.resumed_step),
+      resumed_(setup.resume.has_value()),
       model_config_(setup.model->hf_config()),
       progress_(world.rank() != 0, setup.config.output.disable_tqdm) {
   exposition_.job = config_.run_name.empty() ? file_name_of(config_.output_dir) : config_.run_name;
@@ -43,6 +44,7 @@ Journal::Journal(const Setup& setup, const comm::World& world)
     server_.emplace(static_cast<int>(config_.metrics_port));
     server_->show(prometheus_text(exposition_));
   }
+  if (world.rank() == 0 && reports_to(config_, "mlflow")) mlflow_settings_ = read_mlflow_settings();
   if (setup.resume) log_history_ = setup.resume->log_history;
 }
 
@@ -55,7 +57,11 @@ void Journal::open(OutputFolder& output, const Value& configuration) {
       throw InputError(concat("--metrics_file: ", error.what()));
     }
   }
-  if (config_.report_to != ReportTo::tensorboard) return;
+  if (reports_to(config_, "tensorboard")) open_events(output, configuration);
+  open_trackers(output, configuration);
+}
+
+void Journal::open_events(const OutputFolder& output, const Value& configuration) {
   const double now = unix_seconds();
   try {
     std::string folder = config_.logging_dir.empty() ? output.path("runs") : config_.logging_dir;
@@ -67,6 +73,21 @@ void Journal::open(OutputFolder& output, const Value& configuration) {
   }
   events_->text(now, resumed_step_, "args/text_summary", as_code(dump_json(configuration)));
   events_->text(now, resumed_step_, "model_config/text_summary", as_code(dump_json(model_config_)));
+}
+
+void Journal::open_trackers(const OutputFolder& output, const Value& configuration) {
+  try {
+    const std::int64_t kept = resumed_ ? resumed_step_ : -1;
+    if (reports_to(config_, "csv")) csv_.emplace(output.path("metrics.csv"), kept);
+    if (!reports_to(config_, "mlflow")) return;
+    mlflow_ = open_mlflow_run(mlflow_settings_, config_.output_dir, exposition_.job, kept, configuration, model_config_,
+                              unix_seconds());
+  } catch (const Error& error) {
+    throw InputError(concat("--report_to ", config_.report_to, ": ", error.what()));
+  }
+  if (!mlflow_settings_.ignored.empty())
+    note(concat("warning: without effect on --report_to mlflow: ", join(mlflow_settings_.ignored)));
+  note(concat("MLflow run ", mlflow_->id(), " in ", mlflow_->folder()));
 }
 
 void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seconds_left) {
@@ -82,20 +103,20 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
   exposition_.planned = total_steps;
   exposition_.seconds_left = seconds_left;
   expose();
-  write_events(m.step, "train/",
-               {{"loss", m.loss},
-                {"grad_norm", m.grad_norm},
-                {"learning_rate", m.learning_rate},
-                {"epoch", m.epoch},
-                {"tokens_per_second", m.tokens_per_second},
-                {"step_time_ms", m.step_time_ms},
-                {"peak_memory_gib", static_cast<double>(m.peak_memory_bytes()) / (1 << 30)},
-                {"cpu_utilization", m.cpu_utilization}});
-  if (m.flops_utilization > 0) write_events(m.step, "train/", {{"mfu", m.flops_utilization}});
-  std::vector<std::pair<std::string, double>> phases;
+  std::vector<Number> numbers;
+  const auto add = [&](const std::string& name, double value) { numbers.push_back(number("train", name, value)); };
+  add("loss", m.loss);
+  add("grad_norm", m.grad_norm);
+  add("learning_rate", m.learning_rate);
+  add("epoch", m.epoch);
+  add("tokens_per_second", m.tokens_per_second);
+  add("step_time_ms", m.step_time_ms);
+  add("peak_memory_gib", static_cast<double>(m.peak_memory_bytes()) / (1 << 30));
+  add("cpu_utilization", m.cpu_utilization);
+  if (m.flops_utilization > 0) add("mfu", m.flops_utilization);
   for (std::size_t i = 0; i < phase_count; ++i)
-    phases.emplace_back(std::string(phase_names[i]) + "_ms", 1000 * m.phases[i]);
-  write_events(m.step, "time/", phases);
+    numbers.push_back(number("time", std::string(phase_names[i]) + "_ms", 1000 * m.phases[i]));
+  track(m.step, numbers);
 }
 
 void Journal::evaluated(const EvalMetrics& m) {
@@ -108,7 +129,8 @@ void Journal::evaluated(const EvalMetrics& m) {
   output_->metrics().append(to_json(m));
   exposition_.evaluation = m;
   expose();
-  write_events(m.step, "eval/", {{"loss", m.loss}, {"perplexity", m.perplexity()}, {"runtime", m.seconds}});
+  track(m.step, {number("eval", "loss", m.loss), number("eval", "perplexity", m.perplexity()),
+                 number("eval", "runtime", m.seconds)});
 }
 
 void Journal::sampled(std::int64_t step, const std::string& prompt, const std::string& text) {
@@ -125,11 +147,13 @@ void Journal::ended(const RunTotals& t) {
   exposition_.running = false;
   expose();
   const Value entry = hf_log_entry(t);
-  std::vector<std::pair<std::string, double>> scalars;
+  std::vector<Number> numbers;
   for (const char* name :
        {"train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"})
-    if (entry.at(name).is_number()) scalars.emplace_back(name, entry.at(name).as_real());
-  write_events(t.steps, "train/", scalars);
+    if (entry.at(name).is_number()) numbers.push_back(number("train", name, entry.at(name).as_real()));
+  track(t.steps, numbers);
+  using Status = format::MlflowRun::Status;
+  if (mlflow_) mlflow_->end(unix_seconds(), t.reason == "done" ? Status::finished : Status::killed);
 }
 
 void Journal::expose() {
@@ -144,14 +168,21 @@ void Journal::expose() {
   }
 }
 
-void Journal::write_events(std::int64_t step, const std::string& prefix,
-                           const std::vector<std::pair<std::string, double>>& scalars) {
-  if (!events_) return;
-  std::vector<std::string> tags;
-  for (const auto& [name, value] : scalars) tags.push_back(prefix + name);
-  std::vector<format::Scalar> values;
-  for (std::size_t i = 0; i < scalars.size(); ++i) values.emplace_back(tags[i], scalars[i].second);
-  events_->scalars(unix_seconds(), step, values);
+Journal::Number Journal::number(const std::string& group, const std::string& name, double value) {
+  return {concat(group, "/", name), group == "eval" ? "eval_" + name : name, value};
+}
+
+void Journal::track(std::int64_t step, const std::vector<Number>& numbers) {
+  const double now = unix_seconds();
+  std::vector<format::Scalar> by_tag;
+  std::vector<std::pair<std::string, double>> by_name;
+  for (const Number& n : numbers) {
+    by_tag.emplace_back(n.tag, n.value);
+    by_name.emplace_back(n.name, n.value);
+  }
+  if (events_) events_->scalars(now, step, by_tag);
+  if (mlflow_) mlflow_->points(now, step, by_name);
+  if (csv_) csv_->append(now, step, by_name);
 }
 
 }  // namespace tessera::train

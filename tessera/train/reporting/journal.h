@@ -1,17 +1,20 @@
 #pragma once
 /// \file
-/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, Prometheus, and
+/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, MLflow, CSV, Prometheus, and
 /// trainer_state.json's history.
 
 #include <tessera/comm/world.h>
 #include <tessera/format/tensorboard.h>
 #include <tessera/train/loop/setup.h>
+#include <tessera/train/reporting/csv_log.h>
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/metrics_server.h>
+#include <tessera/train/reporting/mlflow_log.h>
 #include <tessera/train/reporting/output.h>
 #include <tessera/train/reporting/progress.h>
 #include <tessera/train/reporting/prometheus.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,12 +24,13 @@ namespace tessera::train {
 /// Every rank has one; that of the others than rank 0 writes nothing. Not thread-safe.
 class Journal {
  public:
-  /// Throws InputError when --metrics_port cannot be listened on.
+  /// Throws InputError when --metrics_port cannot be listened on, and for what MLFLOW_* variables ask for in vain.
   Journal(const Setup& setup, const comm::World& world);
 
-  /// Rank 0, once, when it is time to write: from now on numbers go to metrics.jsonl of `output` and, with
-  /// --report_to tensorboard, to an event file in --logging_dir, which begins with `configuration`. `output` must
-  /// outlive this object. Throws InputError when --logging_dir cannot be made or --metrics_file not be written.
+  /// Rank 0, once, when it is time to write: from now on numbers go to metrics.jsonl of `output` and to what
+  /// --report_to names: an event file in --logging_dir and a run of MLflow's store, both of which begin with
+  /// `configuration`, and metrics.csv. `output` must outlive this object. Throws InputError when one of them cannot be
+  /// made.
   void open(OutputFolder& output, const Value& configuration);
 
   void note(const std::string& text) { progress_.note(text); }
@@ -48,12 +52,20 @@ class Journal {
  private:
   /// Brings --metrics_file and --metrics_port up to date.
   void expose();
-  /// HF's names after a prefix: train/loss.
-  void write_events(std::int64_t step, const std::string& prefix,
-                    const std::vector<std::pair<std::string, double>>& scalars);
+  /// A number as TensorBoard groups it and as transformers' logs name it: "eval/loss" and "eval_loss".
+  struct Number {
+    std::string tag, name;
+    double value = 0;
+  };
+  /// Numbers of training keep their name: "train/loss" and "loss".
+  static Number number(const std::string& group, const std::string& name, double value);
+  void open_trackers(const OutputFolder& output, const Value& configuration);
+  void open_events(const OutputFolder& output, const Value& configuration);
+  void track(std::int64_t step, const std::vector<Number>& numbers);
 
   const OutputConfig& config_;
   std::int64_t resumed_step_;
+  bool resumed_;
   Value model_config_;
   Progress progress_;
   OutputFolder* output_ = nullptr;
@@ -61,6 +73,9 @@ class Journal {
   bool exposition_failed_ = false;  ///< which was said
   std::optional<MetricsServer> server_;
   std::optional<format::EventFile> events_;
+  MlflowSettings mlflow_settings_;
+  std::unique_ptr<format::MlflowRun> mlflow_;
+  std::optional<CsvLog> csv_;
   std::vector<Value> log_history_;
 };
 

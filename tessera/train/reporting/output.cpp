@@ -13,6 +13,7 @@
 #include <tessera/models/load.h>
 #include <tessera/plan/automatic.h>
 #include <tessera/train/loop/restart.h>
+#include <tessera/train/reporting/mlflow_log.h>
 #include <tessera/train/reporting/report.h>
 
 namespace tessera::train {
@@ -32,8 +33,11 @@ std::string make_ready(const Setup& setup) {
     for (const auto& checkpoint : checkpoint::step_folders(output.output_dir)) remove_tree(checkpoint.path);
     if (this_restart().generation == 0)  // a restart that begins anew keeps what shows why
       for (const std::string& damaged : checkpoint::damaged_folders(output.output_dir)) remove_tree(damaged);
-    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json", kMerged, plan::chosen_file})
+    for (const char* name : {"metrics.jsonl", "metrics.csv", "report.html", "runs", "mlruns", kMlflowRunFile,
+                             "trainer_state.json", kMerged, plan::chosen_file})
       remove_tree(path_join(output.output_dir, name));
+    const std::string card = path_join(output.output_dir, "README.md");
+    if (path_exists(card) && is_own_card(read_file(card))) remove_tree(card);
   }
   mark_output(output.output_dir, this_restart());
   if (setup.config.sharding.auto_strategy) {
@@ -80,6 +84,21 @@ void OutputFolder::save_merged(const Setup& setup) {
   checkpoint::publish_folder(path(kMerged), [&](const std::string& folder) {
     checkpoint::write_hf_folder(folder, weights_of(*merged), merged->hf_config(), tokenizer_of(setup).get());
   });
+}
+
+void OutputFolder::write_cards(CardFacts facts) {
+  const auto write = [&](const std::string& folder) {
+    try {
+      if (!write_model_card(folder, model_card(facts)))
+        log::info(path_join(folder, "README.md"), " is a person's, and stays as it is");
+    } catch (const Error& error) {
+      log::warning("the model's card is missing: ", error.what());
+    }
+  };
+  write(folder_);
+  if (!facts.adapters || !is_directory(path(kMerged))) return;
+  facts.adapters = false;  // the whole model
+  write(path(kMerged));
 }
 
 void OutputFolder::write_report(const Report& report) {

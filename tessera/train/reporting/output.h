@@ -5,6 +5,7 @@
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/metrics.h>
+#include <tessera/train/reporting/model_card.h>
 #include <tessera/train/reporting/report.h>
 
 #include <functional>
@@ -28,6 +29,9 @@ class OutputFolder {
       const Setup& setup, checkpoint::RunState state);
   /// --lora_merge: the adapters that the folder holds and their base model, merged into merged/.
   void save_merged(const Setup& setup);
+  /// README.md of the finished model, and of the merged one; a person's stays, with a note. That one cannot be written
+  /// is a warning.
+  void write_cards(CardFacts facts);
   void write_report(const Report& report);  ///< that it cannot be written is a warning
 
  private:

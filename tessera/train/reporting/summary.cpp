@@ -30,12 +30,6 @@ std::string numbers_text(const char* format, Numbers... numbers) {
   return buffer;
 }
 
-std::string model_name(const Setup& setup) {
-  const Value* type = setup.model->hf_config().find("model_type");
-  return concat(type != nullptr && type->is_string() ? type->as_string() : "model", ", ",
-                format_count(static_cast<double>(parameter_count(*setup.model))), " parameters");
-}
-
 std::string plural(std::int64_t count, const std::string& thing, const std::string& many = "") {
   return concat(count, " ", count == 1 ? thing : many.empty() ? thing + "s" : many);
 }
@@ -93,11 +87,17 @@ std::int64_t parameter_count(const models::LanguageModel& model) {
   return count;
 }
 
+std::string describe_model(const models::LanguageModel& model) {
+  const Value* type = model.hf_config().find("model_type");
+  return concat(type != nullptr && type->is_string() ? type->as_string() : "model", ", ",
+                format_count(static_cast<double>(parameter_count(model))), " parameters");
+}
+
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world) {
   const RunPlan& plan = setup.plan;
   const auto& train = *setup.datasets.train;
   std::vector<std::string> lines = {
-      concat("model: ", model_name(setup), "; ", processes_text(world), " on ", world.device().str()),
+      concat("model: ", describe_model(*setup.model), "; ", processes_text(world), " on ", world.device().str()),
       concat("data: ",
              train.streamed() ? concat("a stream of ", rows_text(train))
                               : concat(train.size(), " ", rows_text(train), " (",
@@ -158,7 +158,7 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
 Report describe_run(const Setup& setup, const comm::World& world) {
   Report report;
   const std::string& name = setup.config.output.run_name;
-  report.title = name.empty() ? model_name(setup) : concat(name, ": ", model_name(setup));
+  report.title = name.empty() ? describe_model(*setup.model) : concat(name, ": ", describe_model(*setup.model));
   report.facts = {processes_text(world), batch_text(setup) + " a step", rows_text(*setup.datasets.train),
                   setup.config.data.train_file};
   char time[64] = {};

@@ -19,6 +19,9 @@ struct Sample {
 /// Parameters, frozen ones too, tied ones once.
 std::int64_t parameter_count(const models::LanguageModel& model);
 
+/// "gpt2, 124 M parameters".
+std::string describe_model(const models::LanguageModel& model);
+
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world);
 std::string describe(const EvalMetrics& metrics);
 /// `before` and `after`: samples; an empty one is not shown.

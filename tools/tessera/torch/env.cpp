@@ -9,9 +9,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <cstdio>
-#include <fstream>
 
 #include <tessera/base/error.h>
+#include <tessera/base/processor.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/rendezvous.h>
 #include <tessera/kernels/cpu/dispatch.h>
@@ -23,13 +23,6 @@ namespace tessera::tool {
 namespace {
 
 void row(const std::string& name, const std::string& value) { std::printf("- %s: %s\n", name.c_str(), value.c_str()); }
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return trim(line.substr(line.find(':') + 1));
-  return "unknown";
-}
 
 std::string platform() {
   utsname name = {};
@@ -64,7 +57,7 @@ int env(const Arguments& arguments) {
   train::set_threads(0, 1);
   row("Build", comm::build_text());
   row("Platform", platform());
-  row("Processor", cpu_model());
+  row("Processor", processor_name());
   row("Cores", cores());
   row("Memory", format_bytes(static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                              static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))));

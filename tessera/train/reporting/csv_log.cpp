@@ -1,0 +1,51 @@
+#include <tessera/train/reporting/csv_log.h>
+
+#include <algorithm>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr std::string_view kHeader =
+    "step,wall_time,epoch,loss,grad_norm,learning_rate,tokens_per_second,step_time_ms,peak_memory_gib,cpu_utilization,"
+    "mfu,data_ms,forward_ms,backward_ms,communication_ms,optimizer_ms,other_ms,eval_loss,eval_perplexity,eval_runtime,"
+    "train_loss,train_runtime,train_samples_per_second,train_steps_per_second,total_flos";
+constexpr int csv_digits = 9;
+
+}  // namespace
+
+std::string_view CsvLog::header() { return kHeader; }
+
+CsvLog::CsvLog(const std::string& path, std::int64_t resumed_step) {
+  std::string kept = concat(kHeader, "\n");
+  if (resumed_step >= 0 && path_exists(path)) {
+    const std::vector<std::string> lines = split(read_file(path), '\n');
+    const auto fields = static_cast<std::size_t>(std::count(kHeader.begin(), kHeader.end(), ','));
+    const bool same = !lines.empty() && lines[0] == kHeader;
+    for (std::size_t i = 1; same && i + 1 < lines.size(); ++i) {  // the last one is empty, or has no end
+      const auto step = parse_int(lines[i].substr(0, lines[i].find(',')));
+      const bool whole = static_cast<std::size_t>(std::count(lines[i].begin(), lines[i].end(), ',')) == fields;
+      if (whole && step && *step <= resumed_step) kept += lines[i] + "\n";
+    }
+  }
+  write_file_atomically(path, kept);
+  file_ = AppendFile(path);
+}
+
+void CsvLog::append(double wall_time, std::int64_t step, std::span<const std::pair<std::string, double>> values) {
+  static const std::vector<std::string> columns = split(kHeader, ',');
+  std::vector<std::string> cells(columns.size());
+  cells[0] = concat(step);
+  cells[1] = format_real(wall_time, 13);  // milliseconds
+  for (const auto& [name, value] : values) {
+    const auto column = std::find(columns.begin(), columns.end(), name);
+    TESSERA_CHECK(column != columns.end(), "metrics.csv has no column ", name);
+    cells[static_cast<std::size_t>(column - columns.begin())] = format_real(value, csv_digits);
+  }
+  file_.append(join(cells, ",") + "\n");
+}
+
+}  // namespace tessera::train

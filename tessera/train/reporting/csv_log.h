@@ -1,0 +1,31 @@
+#pragma once
+/// \file
+/// OUT/metrics.csv (--report_to csv): one line per log and per evaluation, for spreadsheets and pandas.
+
+#include <tessera/base/append_file.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tessera::train {
+
+/// RFC 4180 with a header. Columns are always the same, by transformers' names (eval_loss, train_runtime); what a line
+/// does not have is empty. Reals carry 9 significant digits.
+class CsvLog {
+ public:
+  /// Starts a file with its header. With resumed_step >= 0 an existing one with this header keeps its lines up to that
+  /// step; half a line, which a machine that lost power leaves, is dropped. Throws Error.
+  CsvLog(const std::string& path, std::int64_t resumed_step);
+
+  /// One line. Throws Error for a name that is no column.
+  void append(double wall_time, std::int64_t step, std::span<const std::pair<std::string, double>> values);
+  static std::string_view header();
+
+ private:
+  AppendFile file_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/train/reporting/csv_log.h>
+
+#include <algorithm>
+
+namespace tessera::train {
+namespace {
+
+using Points = std::vector<std::pair<std::string, double>>;
+
+TEST(CsvLog, OneLinePerLogUnderOneHeader) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.csv");
+  {
+    CsvLog log(path, -1);
+    log.append(1700000000.25, 1, Points{{"loss", 2.5}, {"epoch", 0.125}});
+    log.append(1700000001, 2, Points{{"eval_loss", 1.0 / 3}});
+    EXPECT_THROW(log.append(0, 3, Points{{"losss", 1}}), Error);
+  }
+  const std::vector<std::string> lines = split(read_file(path), '\n');
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0], CsvLog::header());
+  EXPECT_TRUE(lines[1].starts_with("1,1700000000.25,0.125,2.5,,,")) << lines[1];
+  EXPECT_NE(lines[2].find(",0.333333333,,"), std::string::npos) << lines[2];
+  for (const std::string& line : {lines[1], lines[2]})
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), std::count(lines[0].begin(), lines[0].end(), ',')) << line;
+}
+
+TEST(CsvLog, AResumedOneKeepsWhatIsNotMeasuredAgain) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.csv");
+  {
+    CsvLog log(path, -1);
+    for (int step = 1; step <= 4; ++step) log.append(step, step, Points{{"loss", step}});
+  }
+  write_file_atomically(path, read_file(path) + "2,17");  // half a line
+  {
+    CsvLog log(path, 2);
+    log.append(9, 3, Points{{"loss", 9}});
+  }
+  std::vector<std::string> steps;
+  for (const std::string& line : split(read_file(path), '\n')) steps.push_back(line.substr(0, line.find(',')));
+  EXPECT_EQ(steps, (std::vector<std::string>{"step", "1", "2", "3", ""}));
+  write_file_atomically(path, "other,columns\n1,2\n");
+  CsvLog(path, 2);
+  EXPECT_EQ(read_file(path), concat(CsvLog::header(), "\n"));
+}
+
+}  // namespace
+}  // namespace tessera::train
