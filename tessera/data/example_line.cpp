@@ -29,24 +29,24 @@ void not_empty_content(const Value& content) {
     throw InputError(concat(content.where().str(), ": \"content\" is empty: nothing can be learnt from it"));
 }
 
-/// What kind of example a line is; the fields of that kind are all there.
+/// What kind of example a line is; the fields of that kind are all there. Places are spelt out for complaints only: in a
+/// part of a large file that counts the lines before it.
 ExampleKind kind_of(const Value& line, const std::string& text_field) {
   line.members();  // an object
   const auto has = [&](std::string_view name) { return line.find(name) != nullptr; };
   if (text_field != "text" && has(text_field)) return ExampleKind::text;  // asked for by name
 
   const bool text = has(text_field), prompt = has("prompt"), completion = has("completion"), messages = has("messages");
-  const std::string where = line.where().str();
   if (text + (prompt || completion) + messages > 1)
-    throw InputError(concat(where, ": has fields of several kinds of example; give either \"", text_field,
+    throw InputError(concat(line.where().str(), ": has fields of several kinds of example; give either \"", text_field,
                             "\", or \"prompt\" and \"completion\", or \"messages\""));
   if (text) return ExampleKind::text;
   if (messages) return ExampleKind::messages;
   if (prompt && completion) return ExampleKind::prompt_completion;
   if (prompt || completion)
-    throw InputError(concat(where, ": has \"", prompt ? "prompt" : "completion", "\" but no \"",
+    throw InputError(concat(line.where().str(), ": has \"", prompt ? "prompt" : "completion", "\" but no \"",
                             prompt ? "completion" : "prompt", "\""));
-  throw InputError(concat(where, ": has none of the fields of an example: \"", text_field,
+  throw InputError(concat(line.where().str(), ": has none of the fields of an example: \"", text_field,
                           "\", or \"prompt\" and \"completion\", or \"messages\""));
 }
 
@@ -83,11 +83,10 @@ bool is_answer(const Value& message) {
 
 std::vector<Piece> chat_pieces(const Value& line, const ExampleOptions& options) {
   const Value& messages = line.at("messages");
-  const std::string where = messages.where().str();
   bool answered = false;
   for (const Value& message : messages.items()) answered |= is_answer(message);
   if (!messages.items().empty() && options.assistant_only && !answered)
-    throw InputError(concat(where, ": no message is the assistant's, so that nothing is scored"));
+    throw InputError(concat(messages.where().str(), ": no message is the assistant's, so that nothing is scored"));
   text::ChatOptions chat;
   chat.tools = list_of(line, "tools");
   chat.documents = list_of(line, "documents");
@@ -97,7 +96,7 @@ std::vector<Piece> chat_pieces(const Value& line, const ExampleOptions& options)
     if (options.assistant_only) return options.chat->scored_pieces(messages, chat);
     return {{options.chat->render(messages, chat).text, true}};
   } catch (const InputError& error) {
-    throw InputError(concat(where, ": ", error.what()));
+    throw InputError(concat(messages.where().str(), ": ", error.what()));
   }
 }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -238,6 +239,34 @@ TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {
   const std::string what = complaint(text);
   EXPECT_TRUE(what.starts_with("e.jsonl: the first 20 records that cannot be used:\n  e.jsonl:1:10: ")) << what;
   EXPECT_TRUE(what.ends_with("\n  e.jsonl:20:10: expected a string, found an integer\n  ... and more")) << what;
+}
+
+/// A part of a file does not know its first line's number, which is counted from the beginning when somebody asks.
+TEST_F(ExamplesTest, GoodLinesOfALargeFileAreReadOnce) {
+  const auto bytes_read = [] {
+    std::ifstream counters("/proc/self/io");
+    std::string name;
+    std::uint64_t bytes = 0;
+    counters >> name >> bytes;
+    EXPECT_EQ(name, "rchar:");
+    return bytes;
+  };
+  const std::string words(1000, 'w');
+  const std::string lines[] = {"{\"text\": \"" + words + "\"}\n",
+                               "{\"prompt\": \"" + words + "\", \"completion\": \"c\"}\n",
+                               "{\"messages\": [{\"role\": \"user\", \"content\": \"" + words +
+                                   "\"}, {\"role\": \"assistant\", \"content\": \"a\"}]}\n"};
+  options_.max_length = 2000;
+  for (const std::string& line : lines) {
+    SCOPED_TRACE(line.substr(0, 12));
+    std::string text;
+    while (text.size() < std::size_t{4} << 20) text += line;
+    const std::string path = write(text);
+    const auto before = bytes_read();
+    const File file = read_file(path);
+    EXPECT_EQ(static_cast<std::size_t>(file.examples->size()), text.size() / line.size());
+    EXPECT_LT(bytes_read() - before, 6 * text.size());  // hashed, read, and written shards read again
+  }
 }
 
 TEST_F(ExamplesTest, TheNumberOfThreadsChangesNothing) {
