@@ -98,13 +98,14 @@ or `xN` repeats a letter or bracket).
 PyTorch's context parallelism calls a ring `alltoall`: it passes keys and values on by that operation.
 
 ## Optimizers and rates
-`--optim_args` has what an optimizer takes beyond the flags. `muon` (Jordan et al. 2024) makes the update of every matrix
-of the blocks orthogonal, by torch.optim.Muon's formula: `momentum` 0.95, `nesterov` true, `ns_steps` 5,
-`ns_coefficients` `simple` or `quintic`, `scale_mode` `shape_scaling` (sqrt(max(1, rows / columns)), torch's `original`),
-`spectral` (sqrt(max(rows, columns)); with `extra_scale_factor` 0.2 torch's `match_rms_adamw`) or `unit_rms_norm`
-(sqrt(rows / columns)). Embeddings, the head, biases and norms follow AdamW with the same rate. It works in the precision
-of the weights, under every strategy, pipelines, context and expert parallelism: pieces of a matrix are gathered, each
-process computes on the whole. With `--tp_size` above 1 it is refused.
+`--optim_args` has what an optimizer takes beyond the flags. `muon` (Jordan et al. 2024) makes the update of every
+matrix of the blocks orthogonal, by torch.optim.Muon's formula: `momentum` 0.95, `nesterov` true, `ns_steps` 5,
+`ns_coefficients` `simple` or `quintic`, `scale_mode` `shape_scaling` (sqrt(max(1, rows / columns)), torch's
+`original`), `spectral` (sqrt(max(rows, columns)); with `extra_scale_factor` 0.2 torch's `match_rms_adamw`) or
+`unit_rms_norm` (sqrt(rows / columns)). Embeddings, the head, biases and norms follow AdamW with the same rate. It works
+in the precision of the weights (torch iterates in bfloat16), under every strategy, pipelines, context and expert
+parallelism: pieces of a matrix are gathered, each process computes on the whole.
+With `--tp_size` above 1 it is refused.
 
 `--decoupled_lr` is the peak rate of the embeddings of words and of the head, `--decoupled_min_lr` the least one, of the
 same schedule; 0 freezes them. The log shows the rate of all others.
@@ -143,8 +144,8 @@ differed in what is compared. 15 of DeepSpeed's name OneBitAdam, OneBitLamb or Z
 trained then differs (gradients are compressed, not momenta; the second moment is not frozen). Not built are, most
 frequent first (a file may ask for several): compression and quantization in training (15), models that see images (12),
 preference training (DPO, ORPO; 12), fp8 (11), multi-token prediction (10), weights of 4 bits (6), linear attention (5),
-sampling by difficulty (4), batches that grow in a pipeline (2). The three others are command lines: an excerpt, one with
-variables that `tools/real_configs.py` does not expand, and one that Megatron-LM refuses, too (it has both
+sampling by difficulty (4), batches that grow in a pipeline (2). The three others are command lines: an excerpt, one
+with variables that `tools/real_configs.py` does not expand, and one that Megatron-LM refuses, too (it has both
 `--global-batch-size` and `--step-batch-size-schedule`). The other programs generate, learn by
 reinforcement, or train T5, BERT, Mamba and models that see.
 

@@ -29,8 +29,8 @@ void not_empty_content(const Value& content) {
     throw InputError(concat(content.where().str(), ": \"content\" is empty: nothing can be learnt from it"));
 }
 
-/// What kind of example a line is; the fields of that kind are all there. Places are spelt out for complaints only: in a
-/// part of a large file that counts the lines before it.
+/// What kind of example a line is; the fields of that kind are all there. Places are spelt out for complaints only: in
+/// a part of a large file that counts the lines before it.
 ExampleKind kind_of(const Value& line, const std::string& text_field) {
   line.members();  // an object
   const auto has = [&](std::string_view name) { return line.find(name) != nullptr; };

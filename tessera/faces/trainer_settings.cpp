@@ -42,20 +42,22 @@ std::span<const std::string_view> trainer_settings() {
 }
 
 std::span<const std::string_view> refused_by_trainer() {
-  static constexpr auto names = std::to_array<std::string_view>(
-      {"tokens_per_batch", "batch_size_schedule", "pp_size", "cp_size", "ep_size", "etp_size"});
+  static constexpr auto names =
+      std::to_array<std::string_view>({"tokens_per_batch", "batch_size_schedule", "decoupled_lr", "decoupled_min_lr",
+                                       "pp_size", "cp_size", "ep_size", "etp_size"});
   return names;
 }
 
 void check_trainer_settings(const RunConfig& config) {
   check_axes(config.parallel);
   const RunConfig defaults;
-  for (const std::string_view name : {"tokens_per_batch", "batch_size_schedule"}) {
+  constexpr std::string_view rows = "the Trainer's steps all have the same number of rows",
+                             embeddings = "it has models that say which parameters are embeddings";
+  for (const auto& [name, why] : {std::pair("tokens_per_batch", rows), std::pair("batch_size_schedule", rows),
+                                  std::pair("decoupled_lr", embeddings), std::pair("decoupled_min_lr", embeddings)}) {
     const config::Field& field = *config::find_field(name);
     if (dump_json(field.get(config)) != dump_json(field.get(defaults)))
-      throw InputError(concat("Trainer: --", name,
-                              " is for `tessera train`: the Trainer's steps all have the same number of rows; leave it "
-                              "out"));
+      throw InputError(concat("Trainer: --", name, " is for `tessera train`: ", why, "; leave it out"));
   }
 }
 

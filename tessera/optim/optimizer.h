@@ -183,12 +183,12 @@ enum class MuonCoefficients : unsigned char {
 struct MuonOptions {
   double momentum = 0.95;                                    ///< decay of the average of gradients
   bool nesterov = true;                                      ///< the gradient itself counts once more
-  std::int64_t steps = 5;                                    ///< of the iteration
-  MuonCoefficients coefficients = MuonCoefficients::simple;  ///< of the iteration
-  MuonScale scale = MuonScale::shape_scaling;                ///< of the updates
+  std::int64_t steps = 5;                                    ///< how often the iteration runs
+  MuonCoefficients coefficients = MuonCoefficients::simple;  ///< what each of its steps multiplies with
+  MuonScale scale = MuonScale::shape_scaling;                ///< how long updates are
   double extra_scale = 1;                                    ///< a factor besides
   double epsilon = 1e-7;                                     ///< the least norm that a matrix is divided by
-  AdamWOptions others = {};                                  ///< of the slots that are not orthogonal
+  AdamWOptions others = {};                                  ///< for slots that are not orthogonal
 };
 /// Muon, Jordan et al. 2024 (kellerjordan.github.io/posts/muon), as torch.optim.Muon: the average m of gradients, or
 /// with nesterov g + momentum (m - g), is brought near the closest orthogonal matrix by Newton and Schulz's iteration,

@@ -42,8 +42,8 @@ TEST_F(TrainingArguments, WrongFlags) {
        "adafactor has small states"},
       {{"--optim", "adamw_torch_xla"}, "--optim adamw_torch_xla: TPUs are not supported: write --optim adamw"},
       {{"--optim", "admaw"},
-       "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars (did you mean "
-       "adamw?)"},
+       "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon (did you "
+       "mean adamw?)"},
       {{"--lr_scheduler_type", "greedy"},
        "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
       {{"--report_to", "tensorbord"},

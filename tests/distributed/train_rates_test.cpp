@@ -61,14 +61,16 @@ TEST_F(TrainRates, muon_is_the_same_on_any_number_of_ranks) {
   train_on("zero1", 2, 6, muon + micro2 + Words{"--zero_stage", "1", "--save_steps", "3"});
   train_on("full4", 4, 6, muon + no_saves + Words{"--fsdp", "full_shard auto_wrap"});
   const auto losses = column("one", "loss");
-  for (const char* name : {"ddp2", "zero1", "full4"}) expect_same_losses(name, losses);
+  train_on("pp2", 2, 6, muon + micro4 + no_saves + Words{"--pp_size", "2"});
+  train_on("cp2", 2, 6, muon + micro4 + no_saves + Words{"--cp_size", "2"});
+  for (const char* name : {"ddp2", "zero1", "full4", "pp2", "cp2"}) expect_same_losses(name, losses);
   train_on("resumed", 4, 6,
            muon + no_saves +
                Words{"--fsdp", "full_shard auto_wrap", "--resume_from_checkpoint", path("zero1/checkpoint-3")});
   expect_same_losses("resumed", {losses.begin() + 3, losses.end()});
 
   // Each matrix of a block moves by a multiple of an orthogonal one, an embedding does not.
-  train_on("still", 1, 1, muon + micro4 + no_saves + Words{"--learning_rate", "0"});
+  train_on("still", 1, 1, muon + micro4 + no_saves + Words{"--learning_rate", "0", "--warmup_steps", "0"});
   train_on("moved", 1, 1, muon + micro4 + no_saves + Words{"--warmup_steps", "0", "--weight_decay", "0"});
   auto before = weights("still"), after = weights("moved");
   const auto spread = [&](const std::string& name) {
@@ -81,7 +83,8 @@ TEST_F(TrainRates, muon_is_the_same_on_any_number_of_ranks) {
 
 TEST_F(TrainRates, embeddings_have_a_rate_of_their_own) {
   const Words schedule = {"--lr_scheduler_type", "cosine_with_min_lr", "--lr_scheduler_kwargs", "min_lr=1e-3"};
-  train_on("still", 1, 1, micro4 + no_saves + Words{"--learning_rate", "0", "--lr_scheduler_type", "linear"});
+  train_on("still", 1, 1,
+           micro4 + no_saves + Words{"--learning_rate", "0", "--warmup_steps", "0", "--lr_scheduler_type", "linear"});
   train_on("frozen", 1, 4, micro4 + no_saves + schedule + Words{"--decoupled_lr", "0"});
   const auto begin = weights("still"), frozen = weights("frozen");
   EXPECT_TRUE(at::equal(begin.at("transformer.wte.weight"), frozen.at("transformer.wte.weight")));

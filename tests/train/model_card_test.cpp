@@ -40,7 +40,7 @@ TEST(ModelCard, SaysWhatWasMeasured) {
   EXPECT_TRUE(says(card, "# small: one\n\ngpt2, 1.2 M parameters; trained from scratch with Tessera.")) << card;
   EXPECT_TRUE(says(card, "after step 4: loss 2.0000, perplexity 7.39.")) << card;
   EXPECT_TRUE(says(card, "| 2 | 1 | 4 | 3 |\n| 4 | 2 | 2.5 | 2 |\n")) << card;
-  EXPECT_TRUE(says(card, "1:01 for 3 steps (the 1 before them ran in earlier processes), 1 k tokens")) << card;
+  EXPECT_TRUE(says(card, "1:01 for 3 steps (the 1 before them ran in earlier processes), 1.0 k tokens")) << card;
   EXPECT_TRUE(says(card, "```yaml\nlearning_rate: 0.01\n```\n")) << card;
 
   CardFacts quiet = facts();

@@ -39,7 +39,8 @@ std::string to_text(const BatchRamp& ramp);
 std::int64_t ramp_rows(const BatchRamp& ramp, std::int64_t full, std::int64_t consumed);
 
 /// Throws InputError unless START <= full, INCREMENT divides full - START, and START and INCREMENT (of a list: all its
-/// rows) are multiples of `ranks`, so that every step has whole rows for every rank, and a list ends with the full batch.
+/// rows) are multiples of `ranks`, so that every step has whole rows for every rank, and a list ends with the full
+/// batch.
 void check_batch_ramp(const BatchRamp& ramp, std::int64_t full, std::int64_t ranks);
 
 }  // namespace tessera::layout

@@ -55,8 +55,8 @@ WeightDecay decay_matrices(double weight_decay);
 
 /// Which parameters are embeddings or the head, by their names. Empty: nobody knows.
 struct Embeddings {
-  std::function<bool(const std::string& name)> any;       ///< of words, positions, kinds of tokens; the head
-  std::function<bool(const std::string& name)> of_words;  ///< of words; the head
+  std::function<bool(const std::string& name)> any;       ///< tables of words, positions, kinds of tokens; the head
+  std::function<bool(const std::string& name)> of_words;  ///< tables of words; the head
 };
 
 /// An optimizer of this library, as the configuration chooses it (--optim, --learning_rate and so on), over this rank's
