@@ -12,6 +12,8 @@
 #include <tessera/nn/redirect.h>
 #include <tessera/nn/weight_gradients.h>
 
+#include <algorithm>
+
 namespace tessera::nn {
 namespace {
 
@@ -21,19 +23,34 @@ using torch::autograd::variable_list;
 /// bf16, fp16, or nothing.
 using Half = std::optional<at::ScalarType>;
 
-/// a b in fp32, in the given shape; with `half`, of a and b rounded to that type. No view of anything: somebody may
-/// change it in place (torch::nn::Linear adds its bias so).
-at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half, at::IntArrayRef shape) {
-  at::Tensor out = at::empty(shape, a.options().dtype(at::kFloat));
-  const at::Tensor rows = out.view({a.size(0), b.size(1)});
+void product_into(const at::Tensor& rows, const at::Tensor& a, const at::Tensor& b, Half half) {
   if (half)
     multiply_half(rows, a.to(*half), b.to(*half));
   else
     multiply(rows, a, b);
+}
+
+/// a b in fp32, in the given shape; with `half`, of a and b rounded to that type. No view of anything: somebody may
+/// change it in place (torch::nn::Linear adds its bias so).
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half, at::IntArrayRef shape) {
+  at::Tensor out = at::empty(shape, a.options().dtype(at::kFloat));
+  product_into(out.view({a.size(0), b.size(1)}), a, b, half);
   return out;
 }
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half) {
   return product(a, b, half, {a.size(0), b.size(1)});
+}
+
+/// Calls multiply(begin, end) for the rows of each part of y [n, ..., C] and tells whoever waits for it; without parts
+/// once, for all of them.
+template <class Multiply>
+void in_parts(const at::Tensor& y, const ProductParts* parts, const Multiply& multiply) {
+  const std::int64_t n = y.size(0), rows = y.numel() / y.size(-1), count = parts ? std::min(parts->parts, n) : 1;
+  for (std::int64_t p = 0; p < count; ++p) {
+    const std::int64_t begin = p * n / count, end = (p + 1) * n / count;
+    multiply(begin * (rows / n), end * (rows / n));
+    if (parts) parts->computed(y.narrow(0, begin, end - begin));
+  }
 }
 
 /// a b as the gradient of `weight`, or nothing where it was added to grad() at once.
@@ -91,23 +108,24 @@ variable_list now_or_later(AutogradContext* ctx, bool has_bias, const at::Tensor
   const bool bias = has_bias && ctx->needs_input_grad(2), weight = ctx->needs_input_grad(1);
   variable_list gradients(2);
   if (!weight && !bias) return gradients;
-  const auto both = [form, weight, bias] { return form(weight, bias); };
+  const auto both = [form, weight, bias, has_bias] {
+    variable_list formed = form(weight, bias);
+    formed.resize(has_bias ? 2 : 1);
+    return formed;
+  };
   if (const auto late = deferring_scope(ctx)) {
-    late->leave(1, has_bias ? 2 : 1, dy, [both, has_bias] {
-      variable_list formed = both();
-      formed.resize(has_bias ? 2 : 1);
-      return formed;
-    });
+    late->leave(1, has_bias ? 2 : 1, dy, both);
     return gradients;
   }
-  return both();
+  if (leave_late(both)) return gradients;
+  return form(weight, bias);
 }
 
 /// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16
 /// or fp16.
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, bool out_first) {
+                            const std::optional<at::Tensor>& bias, bool out_first, const ProductParts* parts) {
     const Materialized materialized({&x, &weight, pointer(bias)});
     const Half half = autocast_type(at::kCPU);
     const at::Tensor in_out = out_first ? weight.t() : weight;  // [in, out]
@@ -115,7 +133,11 @@ struct Linear : torch::autograd::Function<Linear> {
     shape.back() = in_out.size(1);
     at::Tensor rows = x.reshape({-1, in_out.size(0)});
     if (half) rows = rows.to(*half);
-    const at::Tensor y = product(rows, in_out, half, shape);
+    const at::Tensor y = at::empty(shape, rows.options().dtype(at::kFloat));
+    const at::Tensor out = y.view({rows.size(0), in_out.size(1)});
+    in_parts(y, parts, [&](std::int64_t begin, std::int64_t end) {
+      product_into(out.slice(0, begin, end), rows.slice(0, begin, end), in_out, half);
+    });
     if (bias) add_rows(y, {}, *bias, y);
     const bool frozen = !weight.requires_grad();  // then nobody needs x again
     ctx->save_for_backward({frozen ? at::Tensor() : rows, weight});
@@ -152,7 +174,7 @@ struct Linear : torch::autograd::Function<Linear> {
       return formed;
     };
     const variable_list formed = now_or_later(ctx, has_bias, rows, form);
-    return {dx, formed[0], formed[1], at::Tensor()};
+    return {dx, formed[0], formed[1], at::Tensor(), at::Tensor()};
   }
 };
 
@@ -160,7 +182,7 @@ struct Linear : torch::autograd::Function<Linear> {
 /// own backward does.
 struct PlainLinear : torch::autograd::Function<PlainLinear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, bool out_first) {
+                            const std::optional<at::Tensor>& bias, bool out_first, const ProductParts* parts) {
     const at::Tensor in_out = out_first ? weight.t() : weight;
     auto shape = x.sizes().vec();
     shape.back() = in_out.size(1);
@@ -169,7 +191,16 @@ struct PlainLinear : torch::autograd::Function<PlainLinear> {
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["out_first"] = out_first;
     remember_scope(ctx);
-    return (bias ? at::addmm(*bias, rows, in_out) : at::mm(rows, in_out)).view(shape);
+    // No view of anything, as above.
+    const at::Tensor y = at::empty(shape, rows.options()), out = y.view({rows.size(0), in_out.size(1)});
+    in_parts(y, parts, [&](std::int64_t begin, std::int64_t end) {
+      at::Tensor part = out.slice(0, begin, end);
+      if (bias)
+        at::addmm_out(part, *bias, rows.slice(0, begin, end), in_out);
+      else
+        at::mm_out(part, rows.slice(0, begin, end), in_out);
+    });
+    return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
@@ -192,19 +223,20 @@ struct PlainLinear : torch::autograd::Function<PlainLinear> {
       return formed;
     };
     const variable_list formed = now_or_later(ctx, has_bias, rows, form);
-    return {dx, formed[0], formed[1], at::Tensor()};
+    return {dx, formed[0], formed[1], at::Tensor(), at::Tensor()};
   }
 };
 
-at::Tensor plain_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool out_first) {
+at::Tensor plain_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool out_first,
+                        const ProductParts* parts = nullptr) {
   const c10::DeviceType device = x.device().type();
   const Half half = autocast_type(device);
-  if (!half) return PlainLinear::apply(x, weight, maybe(bias), out_first);
+  if (!half) return PlainLinear::apply(x, weight, maybe(bias), out_first, parts);
   const auto narrow = [&](const at::Tensor& t) {
     return t.defined() ? at::autocast::cached_cast(*half, t, device) : t;
   };
   const at::Tensor x_half = narrow(x), weight_half = narrow(weight), bias_half = narrow(bias);
-  return PlainLinear::apply(x_half, weight_half, maybe(bias_half), out_first);
+  return PlainLinear::apply(x_half, weight_half, maybe(bias_half), out_first, parts);
 }
 
 struct AddBias : torch::autograd::Function<AddBias> {
@@ -225,20 +257,46 @@ struct AddBias : torch::autograd::Function<AddBias> {
   }
 };
 
+/// By one of the two functions above, whose backward can leave gradients for later.
+at::Tensor own_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
+                      const ProductParts* parts = nullptr) {
+  const bool out_first = layout == WeightLayout::out_in;
+  if (fusable({x, weight, bias})) return Linear::apply(x, weight, maybe(bias), out_first, parts);
+  return plain_linear(x, weight, bias, out_first, parts);
+}
+
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout) {
   if (const Redirect* cut = redirect_of(weight)) [[unlikely]]
     return cut->linear(x, weight, bias, layout);
   const bool out_first = layout == WeightLayout::out_in;
-  if (fusable({x, weight, bias}) && x.numel() > 0) return Linear::apply(x, weight, maybe(bias), out_first);
+  if (x.numel() > 0 && fusable({x, weight, bias})) return own_linear(x, weight, bias, layout);
   if (WeightGradients::current() && weight.dim() == 2 && x.dim() >= 1 && x.numel() > 0) [[unlikely]]
-    return plain_linear(x, weight, bias, out_first);
+    return own_linear(x, weight, bias, layout);
   if (out_first) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
   auto shape = x.sizes().vec();
   shape.back() = weight.size(1);
   const at::Tensor rows = x.reshape({-1, weight.size(0)});
   return (bias.defined() ? at::addmm(bias, rows, weight) : at::mm(rows, weight)).view(shape);
+}
+
+at::Tensor linear_late(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
+                       std::uint64_t place) {
+  if (!at::GradMode::is_enabled() || weight.dim() != 2 || x.numel() == 0 || WeightGradients::current())
+    return linear(x, weight, bias, layout);
+  const at::Tensor y = own_linear(x, weight, bias, layout);
+  form_late(y, place);
+  return y;
+}
+
+at::Tensor linear_in_parts(const at::Tensor& x, const at::Tensor& weight, WeightLayout layout,
+                           const ProductParts& parts) {
+  if (x.numel() > 0 && x.dim() >= 2 && weight.dim() == 2) return own_linear(x, weight, {}, layout, &parts);
+  const at::Tensor y = linear(x, weight, {}, layout);
+  const at::NoGradGuard no_grad;
+  parts.computed(y.detach());
+  return y;
 }
 
 at::Tensor add_bias(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias) {

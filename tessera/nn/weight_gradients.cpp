@@ -91,4 +91,60 @@ void WeightGradients::compute() {
                                                  /*accumulate_grad=*/true);
 }
 
+namespace {
+
+/// The node of form_late().
+class LateGradients final : public autograd::Node {
+ public:
+  LateGradients(std::uint64_t place, autograd::edge_list edges) : Node(place, std::move(edges)) {
+    for (const autograd::Edge& edge : next_edges())
+      input_metadata_.push_back(edge.is_valid() ? edge.function->input_metadata(edge.input_nr)
+                                                : autograd::InputMetadata());
+  }
+
+  std::string name() const override { return "tessera::LateGradients"; }
+  void leave(std::function<std::vector<at::Tensor>()> form) { form_ = std::move(form); }
+
+  /// `gradients`: given by a backward that left nothing (a second half of it that ran elsewhere), usually undefined.
+  autograd::variable_list apply(autograd::variable_list&& gradients) override {
+    autograd::variable_list formed;
+    if (form_) formed = std::exchange(form_, nullptr)();  // what it holds is let go
+    formed.resize(num_outputs());
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i].defined()) formed[i] = formed[i].defined() ? formed[i] + gradients[i] : gradients[i];
+    return formed;
+  }
+
+ private:
+  std::function<std::vector<at::Tensor>()> form_;
+};
+
+}  // namespace
+
+void form_late(const at::Tensor& y, std::uint64_t place) {
+  const std::shared_ptr<autograd::Node>& node = y.grad_fn();
+  if (!node) return;
+  autograd::edge_list edges;
+  bool any = false;
+  for (std::size_t i = 1; i < node->num_outputs() && i <= 2; ++i) {
+    edges.push_back(node->next_edge(i));
+    any |= edges.back().is_valid();
+  }
+  if (!any) return;
+  const std::shared_ptr<LateGradients> late(new LateGradients(place, std::move(edges)), autograd::deleteNode);
+  for (std::size_t i = 0; i < late->num_outputs(); ++i)
+    if (late->next_edge(i).is_valid()) node->set_next_edge(i + 1, {late, static_cast<std::uint32_t>(i)});
+}
+
+bool leave_late(std::function<std::vector<at::Tensor>()> form) {
+  const std::shared_ptr<autograd::Node> node = autograd::get_current_node();
+  TESSERA_CHECK(node != nullptr, "no backward function is running");
+  for (std::size_t i = 1; i < node->num_outputs() && i <= 2; ++i)
+    if (auto* late = dynamic_cast<LateGradients*>(node->next_edge(i).function.get())) {
+      late->leave(std::move(form));
+      return true;
+    }
+  return false;
+}
+
 }  // namespace tessera::nn

@@ -1,12 +1,13 @@
 #pragma once
 /// \file
 /// Backward in two parts (Qi et al. 2023, "Zero bubble pipeline parallelism"): gradients of activations now, those of
-/// the weights of linear maps later.
+/// the weights of linear maps later: in a pass of their own, or in the same pass while something else is awaited.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -63,5 +64,17 @@ class WeightGradients : public torch::CustomClassHolder {
   std::unique_ptr<Parts> parts_;
   bool deferring_ = false;
 };
+
+/// Gradients of one linear map's weight and bias get a node of their own in the graph of the pass, between the
+/// function that gave `y` and its inputs 1 and 2 (weight and bias, where they need a gradient). The engine runs it when
+/// nothing with a higher number than `place` is left to do, a number of at::sequence_number: nodes made after the number
+/// was taken run before it, those from before run after it. What one of the former starts and one of the latter awaits
+/// is on its way while the gradients are formed. The function's backward says how: leave_late().
+void form_late(const at::Tensor& y, std::uint64_t place);
+
+/// For backward functions: if form_late() was called for the result of the function that runs now, `form` gives the
+/// gradients of its inputs 1 and 2 (one of them, or both, as many as it has) when their turn comes, and true is
+/// returned. It must hold no tensor with a graph behind it.
+bool leave_late(std::function<std::vector<at::Tensor>()> form);
 
 }  // namespace tessera::nn

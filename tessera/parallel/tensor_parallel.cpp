@@ -99,6 +99,7 @@ at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, con
 std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorParallelOptions& options) {
   const auto activations = std::make_shared<parallel::Cut::Activations>();
   if (options.sequence_parallel) activations->between = parallel::Between::own_tokens;
+  if (options.overlap_products) activations->product_parts = 2;
   std::vector<bool> used(options.plan.size(), false);
   std::vector<Planned> planned;
   std::vector<std::string> names;

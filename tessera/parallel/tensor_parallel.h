@@ -35,6 +35,10 @@ struct TensorParallelOptions {
   /// Between cut layers a rank goes on with tokens [r T / n, (r + 1) T / n) of [B, T, ...]: the norms there must have
   /// the style sequence_parallel, their gradients are summed. (Passes without gradients work on whole rows.)
   bool sequence_parallel = false;
+  /// Products of row-cut layers on [B, T, ...] are formed in two parts of the batch: the first is summed over the ranks
+  /// while the second is computed. (The sum of a column-cut layer's input gradients always goes on beside the gradients
+  /// of its weights.)
+  bool overlap_products = false;
   bool check_values = true;  ///< false: the values come later, into the parts
   /// Gives a parameter that has no memory yet (deferred construction) memory and its whole value; called right before
   /// it is cut, so that no more than one is ever there whole. Empty: its initialisers do. Those that stay whole are not

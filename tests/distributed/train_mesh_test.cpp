@@ -10,9 +10,9 @@ namespace {
 
 TEST_F(TrainMesh, every_mesh_trains_as_one_process_and_loads_what_another_has_saved) {
   const std::vector<Mesh> meshes = {
-      {"tp2", 2, 1, {"--tp_size", "2"}},
+      {"tp2", 2, 1, {"--tp_size", "2", "--tp_comm_overlap"}},
       {"tp2_sp_full_shard2", 4, 2, {"--tp_size", "2", "--sequence_parallel", "--fsdp", "full_shard auto_wrap"}},
-      {"tp2_cp2_sp", 4, 1, {"--tp_size", "2", "--cp_size", "2", "--sequence_parallel"}},
+      {"tp2_cp2_sp", 4, 1, {"--tp_size", "2", "--cp_size", "2", "--sequence_parallel", "--tp_comm_overlap"}},
       {"cp2_zero2", 4, 2, {"--cp_size", "2", "--cp_comm_type", "a2a", "--zero_stage", "2"}},
       {"tp4", 4, 1, {"--tp_size", "4"}},
       {"tp2_hybrid", 4, 2, {"--tp_size", "2", "--fsdp", "hybrid_shard auto_wrap", "--shard_group_size", "2"}},

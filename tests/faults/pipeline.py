@@ -101,7 +101,7 @@ def damaged(block):
 
 named, tried = 0, 0
 for schedule in schedules:
-    stages = 4 if schedule in ("gpipe", "1f1b", "zb_h1", "zb_h2") else 8
+    stages = 4 if schedule in ("gpipe", "1f1b", "looped_bfs", "zb_h1", "zb_h2") else 8
     for block in range(0, 8, 2):
         tried += 1
         work, _ = start("nan", schedule, "--save_strategy", "no", steps=3,

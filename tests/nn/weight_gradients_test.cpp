@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <tessera/base/error.h>
 #include <tessera/nn/nn.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -148,6 +151,108 @@ TEST(WeightGradients, LeftOnesAreDropped) {
   EXPECT_FALSE(weight.grad().defined());
   nn::linear(x, weight, {}).sum().backward();
   EXPECT_TRUE(weight.grad().defined());
+}
+
+/// Says when backward comes by.
+struct Passing : torch::autograd::Function<Passing> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, std::vector<std::string>* log,
+                            const std::string& name) {
+    ctx->saved_data["log"] = reinterpret_cast<std::int64_t>(log);
+    ctx->saved_data["name"] = name;
+    return x.view_as(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& gradients) {
+    reinterpret_cast<std::vector<std::string>*>(ctx->saved_data["log"].toInt())
+        ->push_back(ctx->saved_data["name"].toStringRef());
+    return {gradients[0], {}, {}};
+  }
+};
+
+TEST(LateGradients, AreFormedBetweenWhatWasMadeBeforeAndAfter) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    at::manual_seed(7);
+    const auto draw = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(type).requires_grad_(); };
+    const at::Tensor x = draw({3, 4}), a = draw({4, 5}), a_bias = draw({5}), b = draw({5, 4});
+    std::vector<std::string> log;
+    a.register_hook([&](const at::Tensor&) { log.push_back("a"); });
+    a_bias.register_hook([&](const at::Tensor&) { log.push_back("a_bias"); });
+    b.register_hook([&](const at::Tensor&) { log.push_back("b"); });
+    const auto gradients = [&](bool late) {
+      log.clear();
+      const at::Tensor first = Passing::apply(x, &log, std::string("awaited"));
+      const std::uint64_t place = at::sequence_number::get_and_increment();
+      const at::Tensor entered = Passing::apply(first, &log, std::string("started"));
+      const at::Tensor y = late ? nn::linear_late(entered, a, a_bias, WeightLayout::in_out, place)
+                                : nn::linear(entered, a, a_bias, WeightLayout::in_out);
+      const at::Tensor z = late ? nn::linear_late(entered, b, {}, WeightLayout::out_in, place)
+                                : nn::linear(entered, b, {}, WeightLayout::out_in);
+      return torch::autograd::grad({(y.square() + z.sin()).sum()}, {x, a, a_bias, b});
+    };
+    const auto wanted = gradients(false);
+    EXPECT_EQ(log.back(), "awaited");
+    EXPECT_NE(log[0], "started");
+    expect_same(gradients(true), wanted, "late");
+    ASSERT_EQ(log.size(), 5u);
+    EXPECT_EQ(log.front(), "started");
+    EXPECT_EQ(log.back(), "awaited");
+  }
+}
+
+TEST(LateGradients, FrozenWeightsAndBiasesHaveNone) {
+  for (const bool of_weight : {false, true}) {
+    const at::Tensor x = at::ones({3, 4}).requires_grad_(), w = at::ones({4, 5}).requires_grad_(of_weight),
+                     bias = at::ones({5}).requires_grad_(!of_weight);
+    nn::linear_late(x, w, bias, WeightLayout::in_out, 0).sum().backward();
+    EXPECT_EQ(w.grad().defined(), of_weight);
+    EXPECT_EQ(bias.grad().defined(), !of_weight);
+    EXPECT_TRUE(at::equal(of_weight ? w.grad() : bias.grad(), of_weight ? at::full({4, 5}, 3.0) : at::full({5}, 3.0)));
+  }
+}
+
+// A pipeline's backward in two parts goes by another way: nothing is formed twice, nothing is lost.
+TEST(LateGradients, UnderAScopeThatDefersTheScopeDecides) {
+  const at::Tensor x = at::ones({3, 4}).requires_grad_(), w = at::ones({4, 5}).requires_grad_();
+  const auto late = c10::make_intrusive<WeightGradients>();
+  at::Tensor loss;
+  {
+    const WeightGradients::Scope scope(late, /*defer=*/false);
+    loss = nn::linear_late(x, w, {}, WeightLayout::in_out, 0).sum();
+  }
+  {
+    const WeightGradients::Scope scope(late, /*defer=*/true);
+    loss.backward();
+  }
+  EXPECT_FALSE(w.grad().defined());
+  late->compute();
+  EXPECT_TRUE(at::equal(w.grad(), at::full({4, 5}, 3.0)));
+}
+
+TEST(LinearInParts, TellsOfEachPartAsSoonAsItIsThere) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble})
+    for (const WeightLayout layout : {WeightLayout::in_out, WeightLayout::out_in})
+      for (const std::int64_t rows : {1, 2, 5}) {
+        const at::Tensor x = at::randn({rows, 3, 4}).to(type).requires_grad_(),
+                         w = at::randn(layout == WeightLayout::in_out ? at::IntArrayRef{4, 6} : at::IntArrayRef{6, 4})
+                                 .to(type)
+                                 .requires_grad_();
+        const at::Tensor wanted = nn::linear(x, w, {}, layout);
+        std::int64_t first = 0, calls = 0;
+        const auto computed = [&](const at::Tensor& part) {
+          EXPECT_FALSE(part.requires_grad());
+          EXPECT_TRUE(part.is_contiguous());
+          EXPECT_TRUE(at::allclose(part, wanted.narrow(0, first, part.size(0)), 1e-5, 1e-6));
+          first += part.size(0);
+          ++calls;
+          part.mul_(2);  // it may be changed
+        };
+        const at::Tensor y = nn::linear_in_parts(x, w, layout, {2, computed});
+        EXPECT_EQ(first, rows);
+        EXPECT_EQ(calls, std::min<std::int64_t>(rows, 2));
+        EXPECT_TRUE(at::allclose(y, wanted * 2, 1e-5, 1e-6));
+        const auto of = [&](const at::Tensor& out) { return torch::autograd::grad({out.sum()}, {x, w}); };
+        expect_same(of(y), of(wanted), "parts");
+      }
 }
 
 }  // namespace

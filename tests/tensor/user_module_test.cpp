@@ -5,6 +5,9 @@
 #include <torch/optim/adamw.h>
 #include <torch/serialize.h>
 
+#include <chrono>
+#include <thread>
+
 namespace {
 
 using namespace tessera;
@@ -30,7 +33,7 @@ const std::vector<Kind>& kinds() {
 
 struct Place {
   std::string mesh, strategy = {};  ///< no strategy: nothing but the parts
-  bool sequence_parallel = false;
+  bool sequence_parallel = false, overlap_products = false;
 };
 
 User prepared(const Kind& kind, const NetTraining& training) {
@@ -45,7 +48,8 @@ NetRun train_on(comm::World& world, const Kind& kind, const Place& place, const 
   const User user = prepared(kind, training);
   const TensorParallel parts(*user.module, {.group = comm::mesh_group(world, mesh, std::vector{Axis::tp}),
                                             .plan = kind.plan,
-                                            .sequence_parallel = place.sequence_parallel});
+                                            .sequence_parallel = place.sequence_parallel,
+                                            .overlap_products = place.overlap_products});
   if (place.strategy.empty()) return train_own(user, training);
   return train_sharded(user, comm::mesh_group(world, mesh, std::vector{Axis::dp_replicate, Axis::dp_shard}),
                        place.strategy, {kind.block}, training);
@@ -62,7 +66,8 @@ void check(int ranks, const std::vector<Place>& places, const NetTraining& train
             if (kind.tokens_second || !place.sequence_parallel)
               expect_same_nets(train_on(world, kind, place, training), wanted.at(kind.name), bar,
                                concat(kind.name, " on ", place.mesh, " ", place.strategy,
-                                      place.sequence_parallel ? " with sequence parallelism" : ""));
+                                      place.sequence_parallel ? " with sequence parallelism" : "",
+                                      place.overlap_products ? ", products in parts" : ""));
       },
       120);
 }
@@ -72,6 +77,45 @@ TEST(UserModule, plans_have_six_lines) {
 }
 
 TEST(UserModule, two_ranks) { check(2, {{"tp=2"}, {"tp=2", "", true}, {"tp=2", "ddp", true}}, {}, 1e-5); }
+
+TEST(UserModule, products_in_parts) {
+  const std::vector<Place> places = {{"tp=2", "", false, true}, {"tp=2", "", true, true}};
+  check(2, places, {.steps = 3}, 1e-5);
+  check(2, places, {.steps = 3, .dtype = at::kDouble}, 1e-11);
+}
+
+struct Mlp : torch::nn::Module {
+  torch::nn::Linear up = register_module("up", torch::nn::Linear(8, 16)),
+                    down = register_module("down", torch::nn::Linear(16, 8));
+  at::Tensor forward(const at::Tensor& x) { return down(at::gelu(up(x))); }
+};
+
+// Rank 1 comes late to the sum of the input's gradients. Rank 0 has started it, and forms the gradient of its columns
+// before it waits.
+TEST(UserModule, gradients_of_columns_are_formed_while_the_sum_is_on_its_way) {
+  run_ranks(2, [](comm::World& world) {
+    const auto now = [] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    };
+    Mlp net;
+    const TensorParallel parts(
+        net, {.plan = {{"up", TensorStyle::colwise}, {"down", TensorStyle::rowwise}}, .check_values = false});
+    double formed = 0;
+    net.up->weight.register_hook([&](const at::Tensor&) { formed = now(); });
+    const at::Tensor x = at::ones({2, 4, 8}).requires_grad_();
+    net.forward(x).sum().backward();  // the first backward compares gradients of what is whole
+    const at::Tensor y = net.forward(x).sum();
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    const double began = now();
+    y.backward();
+    const at::Tensor all = at::empty({2, 3}, at::kDouble);
+    world.group().all_gather(all, at::tensor({began, formed, now()}, at::kDouble)).wait();
+    const double late = all[1][0].item<double>();
+    EXPECT_GT(all[0][1].item<double>(), all[0][0].item<double>());
+    EXPECT_LT(all[0][1].item<double>(), late);  // the gradient is there before rank 1 has begun
+    EXPECT_GT(all[0][2].item<double>(), late);  // the pass is not over before it has
+  });
+}
 
 TEST(UserModule, two_ranks_in_fp64) {
   check(2, {{"tp=2"}, {"tp=2", "", true}}, {.steps = 3, .dtype = at::kDouble}, 1e-11);

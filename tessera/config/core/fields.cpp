@@ -363,6 +363,9 @@ const std::vector<Field>& table() {
       parallel<&P::sequence_parallel>("sequence_parallel", anything(),
                                       "with tp_size above 1: norms and dropout work on parts of the sequence, which "
                                       "saves activations"),
+      parallel<&P::tp_comm_overlap>("tp_comm_overlap", anything(),
+                                    "with tp_size above 1: products whose outputs are summed over the ranks are formed "
+                                    "in two parts, and the first is summed while the second is computed"),
       parallel<&P::cp_comm_type>("cp_comm_type", words<layout::ContextMethod>(),
                                  "how attention sees the other parts of a sequence: keys and values pass round a "
                                  "ring (p2p), are gathered, or heads are exchanged (a2a, Ulysses); or heads among "

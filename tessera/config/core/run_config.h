@@ -130,6 +130,7 @@ struct ParallelConfig {
   std::int64_t ep_size = 1;        ///< processes that divide experts among them (expert parallel)
   std::int64_t etp_size = 0;       ///< those that divide each expert among them; 0: as tp_size
   bool sequence_parallel = false;  ///< with tp_size > 1: norms and dropout work on parts of the sequence, too
+  bool tp_comm_overlap = false;    ///< TensorParallelOptions::overlap_products
   layout::ContextMethod cp_comm_type =
       layout::ContextMethod::p2p;  ///< how attention sees the other parts of a sequence
   std::int64_t cp_a2a_size =

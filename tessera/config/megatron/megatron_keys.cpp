@@ -47,6 +47,7 @@ constexpr std::array rows{
     // ---- the mesh ----
     elsewhere("tensor_model_parallel_size", "tp_size"),
     standing("sequence_parallel", "sequence_parallel", "when tensor_model_parallel_size is above 1"),
+    constant("tp_comm_overlap", "tp_comm_overlap", "true"),
     elsewhere("pipeline_model_parallel_size", "pp_size"),
     elsewhere("num_layers_per_virtual_pipeline_stage", "pipeline_stages_per_rank",
               "num_layers by it and the processes; more than 1: pipeline_schedule interleaved_1f1b"),
@@ -313,7 +314,7 @@ constexpr Family families[] = {
      "high_priority_a2a_comm_stream fine_grained_offloading_* delta_offload_* "
      "activation_offload_fraction"},
     {ignored, tensor,
-     "tp_comm_overlap tp_comm_* disable_tp_comm_* no_async_tensor_model_parallel_allreduce "
+     "tp_comm_* disable_tp_comm_* no_async_tensor_model_parallel_allreduce "
      "no_clone_scatter_output_in_embedding "
      "use_tp_pp_dp_mapping no_tp_comm_* tensor_parallel_num_weight_shards expert_tensor_parallel_num_weight_shards"},
     {ignored, "how context parallelism communicates is chosen here",

@@ -66,7 +66,7 @@ at::Tensor exchanged_experts(const ExpertRanks& ranks, bool same_tokens, const a
 at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tensor& x, const nn::Routing& routing,
                        const nn::ExpertWeights& w) {
   const auto entered = [&](const at::Tensor& rows) {  // rows [N, ...] as one sequence
-    return parallel::enter_columns(rows.unsqueeze(0), group, between).squeeze(0);
+    return parallel::enter_columns(rows.unsqueeze(0), group, between).x.squeeze(0);
   };
   at::Tensor ids = routing.ids;
   if (between == Between::own_tokens) {

@@ -135,8 +135,8 @@ at::Tensor Cut::linear_cross_entropy(const at::Tensor& hidden, const at::Tensor&
                                      double scale, const nn::LossOptions& options, const at::Tensor& bias) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
   TESSERA_CHECK(part().dim == 0 && part().ranges.size() == 1, name_, ": a head is cut by rows of its vocabulary");
-  const at::Tensor whole = enter_columns(hidden, group_, between());  // [B, T, C]
-  forget_entered();                                                   // the head is the last
+  const at::Tensor whole = enter_columns(hidden, group_, between()).x;  // [B, T, C]
+  forget_entered();                                                     // the head is the last
   const std::int64_t b = labels.size(0), t = labels.size(1), c = whole.size(2);
   TESSERA_CHECK(whole.size(0) == b && whole.size(1) == t, "hidden states ", c10::str(whole.sizes()), " and labels ",
                 c10::str(labels.sizes()));

@@ -109,7 +109,10 @@ at::Tensor Cut::linear(const at::Tensor& x, const at::Tensor& weight, const at::
       throw InputError(concat("tensor parallelism: ", described(), " has ", weight.size(outputs), " of ", all,
                               " outputs on this rank, and its bias is whole: give both the style ",
                               style_name(rule_.style), " (a pattern that names the module does)"));
-    const at::Tensor y = nn::linear(enter_columns(x, group_, before), weight, whole_bias ? at::Tensor() : bias, layout);
+    const Entered entered = enter_columns(x, group_, before);
+    const at::Tensor own_bias = whole_bias ? at::Tensor() : bias;
+    const at::Tensor y = entered.meanwhile ? nn::linear_late(entered.x, weight, own_bias, layout, *entered.meanwhile)
+                                           : nn::linear(entered.x, weight, own_bias, layout);
     if (cut_on) return y;
     const at::Tensor gathered = gather_columns(y, ranges(), group_);
     return whole_bias ? gathered + bias : gathered;
@@ -121,7 +124,14 @@ at::Tensor Cut::linear(const at::Tensor& x, const at::Tensor& weight, const at::
                             " inputs on this rank and is given ", own.size(-1),
                             ": what comes before it must be cut, too (colwise), or its style be rowwise_split_input"
                             "; a module takes heads and tokens from its activations (view({b, q.size(1), -1, d}))"));
-  const at::Tensor y = leave_rows(nn::linear(own, weight, {}, layout), group_, between());
+  const bool in_parts = activations_->product_parts > 1 && at::GradMode::is_enabled() && own.dim() >= 3;
+  const at::Tensor y =
+      in_parts ? leave_rows_in_parts(
+                     [&](const auto& computed) {
+                       return nn::linear_in_parts(own, weight, layout, {activations_->product_parts, computed});
+                     },
+                     group_, between())
+               : leave_rows(nn::linear(own, weight, {}, layout), group_, between());
   return bias.defined() ? y + bias : y;
 }
 

@@ -21,6 +21,7 @@ class Cut final : public nn::Redirect {
   struct Activations {
     Between between = Between::whole;  ///< in training
     bool whole_now = false;            ///< a pass without gradients
+    std::int64_t product_parts = 1;    ///< in which products of rows are formed, in training
     /// What the table handed out in this pass: rows, and tokens of this rank; -1: nothing yet.
     std::pair<std::int64_t, std::int64_t> tokens{-1, -1};
   };

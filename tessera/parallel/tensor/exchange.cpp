@@ -1,6 +1,7 @@
 #include <tessera/parallel/tensor/exchange.h>
 
 #include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 
 namespace tessera::parallel {
 namespace {
@@ -49,12 +51,12 @@ at::Tensor tokens_by_rank(const at::Tensor& x, const comm::Group& group) {
   return x.reshape(sizes).transpose(0, 1).contiguous();
 }
 
+/// Memory for one rank's part of [n, ...].
+at::Tensor one_of(const at::Tensor& by_rank) { return at::empty(by_rank.sizes().slice(1), by_rank.options()); }
+
 /// The sum of all ranks' x for this rank's tokens.
 at::Tensor summed_own_tokens(const at::Tensor& x, const comm::Group& group) {
-  const at::Tensor by_rank = tokens_by_rank(x, group);
-  auto sizes = by_rank.sizes().vec();
-  sizes.erase(sizes.begin());
-  const at::Tensor own = at::empty(sizes, by_rank.options());
+  const at::Tensor by_rank = tokens_by_rank(x, group), own = one_of(by_rank);
   group.reduce_scatter(own, by_rank).wait();
   return own;
 }
@@ -78,7 +80,7 @@ struct Exchange : torch::CustomClassHolder {
 struct Exchanged : torch::autograd::Function<Exchanged> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, c10::intrusive_ptr<Exchange> exchange) {
     const comm::Tag tag(exchange->name);
-    at::Tensor y = exchange->forward(x);
+    at::Tensor y = std::exchange(exchange->forward, nullptr)(x);  // once; what it holds is let go
     ctx->saved_data["exchange"] = c10::IValue::make_capsule(std::move(exchange));
     return y.is_same(x) ? x.view_as(x) : y;
   }
@@ -97,6 +99,24 @@ at::Tensor exchanged(const char* name, const at::Tensor& x, Exchange::Step forwa
 
 at::Tensor as_it_is(const at::Tensor& x) { return x; }
 
+/// A gradient that is on its way.
+struct Underway : torch::CustomClassHolder {
+  comm::Work work;
+};
+
+/// x as it is. Backward waits for the gradient that it is given.
+struct Awaited : torch::autograd::Function<Awaited> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const c10::intrusive_ptr<Underway>& underway) {
+    ctx->saved_data["underway"] = c10::IValue::make_capsule(underway);
+    return x.view_as(x);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto held = ctx->saved_data["underway"].toCapsule();
+    std::exchange(static_cast<Underway&>(*held).work, {}).wait();
+    return {gradients[0], at::Tensor()};
+  }
+};
+
 /// The last input that entered, and what it became: q, k and v are given the same tensor, one after the other.
 struct LastEntered {
   c10::weak_intrusive_ptr<c10::TensorImpl> x{c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
@@ -104,7 +124,7 @@ struct LastEntered {
   bool differentiated = false;
   const std::string* group = nullptr;  ///< its name, which lives once for each group
   Between between = Between::whole;
-  at::Tensor entered;
+  Entered entered;
 };
 LastEntered& last_entered() {
   static thread_local LastEntered last;
@@ -113,21 +133,35 @@ LastEntered& last_entered() {
 
 }  // namespace
 
-at::Tensor enter_columns(const at::Tensor& x, const comm::Group& group, Between between) {
+Entered enter_columns(const at::Tensor& x, const comm::Group& group, Between between) {
   if (x.is_inference())  // has no version, and needs no gradient
-    return between == Between::whole ? x : gathered_tokens(x, group);
+    return {between == Between::whole ? x : gathered_tokens(x, group), {}};
   LastEntered& last = last_entered();
   const bool differentiated = at::GradMode::is_enabled() && x.requires_grad();
-  if (last.entered.defined() && !last.x.expired() && last.x._unsafe_get_target() == x.unsafeGetTensorImpl() &&
+  if (last.entered.x.defined() && !last.x.expired() && last.x._unsafe_get_target() == x.unsafeGetTensorImpl() &&
       last.version == x._version() && last.differentiated == differentiated && last.group == &group.name() &&
       last.between == between)
     return last.entered;
-  at::Tensor entered =
-      between == Between::whole
-          ? exchanged("input of columns", x, as_it_is, [group](const at::Tensor& g) { return summed(g, group); })
-          : exchanged(
-                "input of columns", x, [group](const at::Tensor& own) { return gathered_tokens(own, group); },
-                [group](const at::Tensor& g) { return summed_own_tokens(g, group); });
+  // Backward goes the other way: what is made last runs first. It starts the sum; nodes with the number in between
+  // have their turn; what is made first waits.
+  auto underway = c10::make_intrusive<Underway>();
+  Entered entered;
+  const at::Tensor given = differentiated ? Awaited::apply(x, underway) : x;
+  if (differentiated) entered.meanwhile = at::sequence_number::get_and_increment();
+  const auto start = [group, between, underway](const at::Tensor& g) {
+    if (between == Between::whole) {
+      const at::Tensor sum = g.clone(at::MemoryFormat::Contiguous);
+      underway->work = group.all_reduce(sum);
+      return sum;
+    }
+    const at::Tensor by_rank = tokens_by_rank(g, group), own = one_of(by_rank);
+    underway->work = group.reduce_scatter(own, by_rank);
+    return own;
+  };
+  const auto whole = [group, between](const at::Tensor& own) {
+    return between == Between::whole ? own : gathered_tokens(own, group);
+  };
+  entered.x = exchanged("input of columns", given, whole, start);
   last = {c10::weak_intrusive_ptr<c10::TensorImpl>(x.getIntrusivePtr()),
           x._version(),
           differentiated,
@@ -146,6 +180,30 @@ at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between bet
   return exchanged(
       "output of rows", y, [group](const at::Tensor& part) { return summed_own_tokens(part, group); },
       [group](const at::Tensor& g) { return gathered_tokens(g, group); });
+}
+
+at::Tensor leave_rows_in_parts(const std::function<at::Tensor(const PartComputed& computed)>& product,
+                               const comm::Group& group, Between between) {
+  forget_entered();
+  const comm::Tag tag("output of rows");
+  std::vector<comm::Work> works;
+  std::vector<at::Tensor> own;  // this rank's tokens of each part
+  const at::Tensor y = product([&](const at::Tensor& part) {
+    if (between == Between::whole) {
+      works.push_back(group.all_reduce(part));
+    } else {
+      const at::Tensor by_rank = tokens_by_rank(part, group);
+      own.push_back(one_of(by_rank));
+      works.push_back(group.reduce_scatter(own.back(), by_rank));
+    }
+  });
+  const auto arrived = [&](const at::Tensor& sums) {
+    for (comm::Work& work : works) work.wait();
+    // The same memory, and no view of it: somebody may change it in place (torch::nn::Linear adds its bias so).
+    return between == Between::whole ? sums.variable_data() : at::cat(own, 0);
+  };
+  if (between == Between::whole) return exchanged("output of rows", y, arrived, as_it_is);
+  return exchanged("output of rows", y, arrived, [group](const at::Tensor& g) { return gathered_tokens(g, group); });
 }
 
 at::Tensor take_part(const at::Tensor& whole, int dim, const Ranges& part) {

@@ -10,6 +10,8 @@
 #include <tessera/comm/group.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,15 +22,28 @@ namespace tessera::parallel {
 /// dimension 1, n dividing T.
 enum class Between { whole, own_tokens };
 
+/// An input of cut columns.
+struct Entered {
+  at::Tensor x;
+  /// Where backward has the time to form gradients of the columns' weights (nn::linear_late): the sum of the input's
+  /// gradients has been started and is not awaited yet. nullopt: there is nothing to wait for.
+  std::optional<std::uint64_t> meanwhile;
+};
+
 /// Into cut columns: x becomes whole. Backward: gradients are summed, as each rank's columns give a part of them (with
 /// own_tokens each rank gets the sum for its tokens). Layers in a row that are given the same tensor share one
 /// entering, so that its gradient travels once.
-at::Tensor enter_columns(const at::Tensor& x, const comm::Group& group, Between between);
+Entered enter_columns(const at::Tensor& x, const comm::Group& group, Between between);
 /// The tensor that entered last, and the graph behind it, are not kept any longer for layers to come.
 void forget_entered();
 /// Out of cut rows: the sum of all ranks' y (with own_tokens: for this rank's tokens). Backward: the gradient as it is
 /// (with own_tokens: gathered).
 at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between between);
+/// Given each part of a result as soon as it has been computed, sequences [begin, end) of [B, T, ...].
+using PartComputed = std::function<void(const at::Tensor& part)>;
+/// The same of y = product(computed): the sum of each part is on its way while the next one is computed.
+at::Tensor leave_rows_in_parts(const std::function<at::Tensor(const PartComputed& computed)>& product,
+                               const comm::Group& group, Between between);
 
 /// What each rank holds along a dimension: [begin, end) each, ascending.
 using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;

@@ -97,6 +97,7 @@ void TrainingLoop::shard_model() {
                     TensorParallelOptions{.group = groups.tensor,
                                           .plan = tensor_plan_of_run(*setup_.model, groups),
                                           .sequence_parallel = setup_.config.parallel.sequence_parallel,
+                                          .overlap_products = setup_.config.parallel.tp_comm_overlap,
                                           .fill = [&](const std::string& name, const at::Tensor& parameter) {
                                             models::fill_parameter(name, parameter, weights);
                                           }});
