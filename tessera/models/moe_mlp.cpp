@@ -73,13 +73,19 @@ at::Tensor MoeMlp::forward(const at::Tensor& given, const ForwardContext& contex
     context.routers->add(index, routing, x.size(0));
     routing = context.routers->within_capacity(routing, x.size(0), context.between_layers());
   }
+  at::Tensor shared;
+  nn::Meanwhile meanwhile;
+  if (shared_expert)
+    meanwhile = [&] {
+      shared = shared_expert->forward(x, context);
+      if (shared_expert_gate) shared = shared_expert_gate->forward(x, context.between_layers()).sigmoid() * shared;
+    };
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
-  at::Tensor y =
-      (context.experts ? (*context.experts)(rows, routing, weights()) : nn::experts(rows, routing, weights()))
-          .view(x.sizes());
+  const at::Tensor y = (context.experts ? (*context.experts)(rows, routing, weights(), meanwhile)
+                                        : nn::experts(rows, routing, weights(), meanwhile))
+                           .view(x.sizes());
   if (!shared_expert) return y;
-  at::Tensor shared = shared_expert->forward(x, context);
-  if (shared_expert_gate) shared = shared_expert_gate->forward(x, context.between_layers()).sigmoid() * shared;
+  if (!shared.defined()) meanwhile();  // whoever computed the experts had no use for it
   return y + shared;
 }
 

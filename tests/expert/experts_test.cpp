@@ -15,7 +15,8 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-constexpr std::int64_t C = 16, F = 32, E = 8, k = 2;  // widths of whole vectors, so that bits can be compared
+// Widths of whole vectors, so that bits can be compared; on two ranks chunks have two experts, on four one.
+constexpr std::int64_t C = 16, F = 32, E = 16, k = 2;
 
 struct Layer {
   at::Tensor router;  // [E, C]
@@ -81,7 +82,7 @@ TEST(ExpertParallel, equals_one_process) {
       for (int r = 0; r < group.rank(); ++r) first += test.each[static_cast<std::size_t>(r)];
       const std::int64_t n = test.each[static_cast<std::size_t>(group.rank())];
       at::Tensor x = tokens(all).narrow(0, first, n).clone().requires_grad_();
-      const at::Tensor y = function(x, choose(layer, x, test.all_to), layer.experts);
+      const at::Tensor y = function(x, choose(layer, x, test.all_to), layer.experts, {});
       const auto near = [](const at::Tensor& a, const at::Tensor& b, const char* what) {
         ASSERT_EQ(a.sizes(), b.sizes()) << what;
         if (a.numel() == 0) return;
@@ -120,7 +121,7 @@ TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
         return sum;
       };
       const double before = wire();
-      function(x, routing, layer.experts).sum().backward();
+      function(x, routing, layer.experts, {}).sum().backward();
       at::Tensor sent = at::full({2}, wire() - before, at::kDouble);
       const at::Tensor here = routing.ids.ge(own.begin).logical_and(routing.ids.lt(own.end)).sum();
       sent[1] = 4.0 * C * 4 * static_cast<double>(n * k - here.item<std::int64_t>());
@@ -147,7 +148,7 @@ TEST(ExpertParallel, fixed_order_keeps_the_ranks_tokens_apart) {
       const nn::ExpertsFunction function = expert_parallel(group, apart);
       std::vector<at::Tensor> parts = tokens(17, type).split_with_sizes(each);
       at::Tensor x = parts[static_cast<std::size_t>(group.rank())].clone().requires_grad_();
-      const at::Tensor y = function(x, choose(layer, x, -1), layer.experts);
+      const at::Tensor y = function(x, choose(layer, x, -1), layer.experts, {});
       y.square().sum().backward();
       std::vector<std::vector<at::Tensor>> up;  // gradients of this rank's experts, by the rank of the tokens
       for (const at::Tensor& weight : layer.experts.up) {
@@ -192,7 +193,7 @@ TEST(ExpertParallel, padded_to_capacity) {
         return sum;
       };
       const double before = wire();
-      const at::Tensor y = expert_parallel(group)(x, routing, layer.experts);
+      const at::Tensor y = expert_parallel(group)(x, routing, layer.experts, {});
       y.square().sum().backward();
       *sent = wire() - before;
       return std::vector<at::Tensor>{y.detach(), x.grad(), layer.experts.gate[1].grad(), layer.router.grad()};
@@ -210,17 +211,17 @@ TEST(ExpertParallel, says_what_does_not_fit) {
   run_ranks(3, [](comm::World& world) {
     try {
       (void)own_experts(E, world.group());
-      ADD_FAILURE() << "8 experts on 3 ranks";
+      ADD_FAILURE() << "16 experts on 3 ranks";
     } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find("8 experts do not divide among the 3 ranks"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("16 experts do not divide among the 3 ranks"), std::string::npos);
     }
   });
   const auto outcomes = run_ranks_outcomes(2, [](comm::World& world) {
-    const Layer layer = make_layer(0, 4);  // rank 1 has those of rank 0
+    const Layer layer = make_layer(0, E / 2);  // rank 1 has those of rank 0
     const at::Tensor x = tokens(4);
-    (void)expert_parallel(world.group())(x, choose(layer, x, -1), layer.experts);
+    (void)expert_parallel(world.group())(x, choose(layer, x, -1), layer.experts, {});
   });
-  EXPECT_NE(outcomes[1].error.find("experts 0 to 3 of 8 are on rank 1"), std::string::npos) << outcomes[1].error;
+  EXPECT_NE(outcomes[1].error.find("experts 0 to 7 of 16 are on rank 1"), std::string::npos) << outcomes[1].error;
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST(ExpertImbalance, memory_is_within_the_stated_bound) {
       at::Tensor y;
       {
         const parallel::SavedTensors scope(counting);
-        y = expert_parallel(ep)(x, routing, weights);
+        y = expert_parallel(ep)(x, routing, weights, {});
       }
       const std::int64_t most = factor > 0 ? N * k : ep.size() * N * k;  // rows that may come
       const std::int64_t rows = ep.rank() == 0 ? most : 0, slots = factor > 0 ? N * k / 2 : N * k;

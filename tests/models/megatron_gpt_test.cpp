@@ -187,10 +187,11 @@ TEST(MegatronGpt, EqualExpertsAreOneMlp) {
 /// Slots of each layer's experts in one forward pass.
 std::vector<std::vector<std::int64_t>> loads(Llama& model, const at::Tensor& ids) {
   std::vector<std::vector<std::int64_t>> all;
-  model.set_experts([&](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights) {
+  model.set_experts([&](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights,
+                        const nn::Meanwhile& meanwhile) {
     const at::Tensor counts = nn::expert_counts(routing.ids, weights.total);
     all.emplace_back(counts.const_data_ptr<std::int64_t>(), counts.const_data_ptr<std::int64_t>() + counts.numel());
-    return nn::experts(x, routing, weights);
+    return nn::experts(x, routing, weights, meanwhile);
   });
   const at::NoGradGuard no_grad;
   model.logits(ids);

@@ -72,9 +72,10 @@ std::vector<std::shared_ptr<models::MoeMlp>> sparse_layers(const models::Llama& 
 /// The routings of one forward pass, layer by layer.
 std::vector<nn::Routing> routings(models::Llama& model, const at::Tensor& ids) {
   std::vector<nn::Routing> all;
-  model.set_experts([&](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights) {
+  model.set_experts([&](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights,
+                        const nn::Meanwhile& meanwhile) {
     all.push_back(routing);
-    return nn::experts(x, routing, weights);
+    return nn::experts(x, routing, weights, meanwhile);
   });
   const at::NoGradGuard no_grad;
   model.logits(ids);
@@ -231,12 +232,13 @@ TEST(MoeModels, SharedOutExperts) {
     // `low` runs; at each layer the other's experts join in.
     auto others = sparse_layers(*high);
     std::size_t layer = 0;
-    low->set_experts([&](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& w) {
-      const nn::ExpertWeights rest = others[layer++ % others.size()]->weights();
-      EXPECT_EQ(w.first, 0);
-      EXPECT_EQ(rest.first, half);
-      return partial(x, routing, w) + partial(x, routing, rest);
-    });
+    low->set_experts(
+        [&](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& w, const nn::Meanwhile&) {
+          const nn::ExpertWeights rest = others[layer++ % others.size()]->weights();
+          EXPECT_EQ(w.first, 0);
+          EXPECT_EQ(rest.first, half);
+          return partial(x, routing, w) + partial(x, routing, rest);
+        });
     EXPECT_TRUE(at::allclose(low->logits(tokens()).detach(), logits, 1e-4, 1e-5)) << name;
     gradients(*low);
     std::size_t compared = 0;

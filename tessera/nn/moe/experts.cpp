@@ -13,12 +13,13 @@ at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const 
   return grouped_linear(activated(w.activation, grouped_linear(x, counts, w.up, apart), {}), counts, w.down, apart);
 }
 
-at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& w) {
+at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& w, const Meanwhile& meanwhile) {
   TESSERA_CHECK(w.first == 0 && w.held() == w.total, "experts ", w.first, " to ", w.first + w.held() - 1, " of ",
                 w.total, " are here: what the others compute must be said by set_experts()");
   for (const at::Tensor& weight : w.up)
     TESSERA_CHECK(redirect_of(weight) == nullptr,
                   "the experts' matrices are cut over ranks: how parts are added up must be said by set_experts()");
+  if (meanwhile) meanwhile();
   const Permutation permutation = permutation_of(routing.ids, w.total, routing.padded_to);
   return unpermute(experts_of_rows(permute(x, permutation), permutation.counts, w), permutation, routing.weights);
 }

@@ -29,14 +29,19 @@ struct ExpertWeights {
 at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& weights,
                            const c10::intrusive_ptr<SourceGradients>& apart = {});
 
+/// What of the layer does not depend on its experts (the shared expert): it is called once, while rows are on their way
+/// to other processes, where they travel. Empty: nothing.
+using Meanwhile = std::function<void()>;
+
 /// sum over j of routing.weights[n, j] * expert(routing.ids[n, j])(x[n]): x [N, C] -> [N, C]. All experts must be here
 /// and whole; otherwise it throws Error, since somebody must say what the other processes do (an ExpertsFunction).
-at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& weights);
+at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& weights,
+                   const Meanwhile& meanwhile = {});
 
 /// The same, computed by whoever knows where the other experts are. Called once per layer and pass, on every process of
 /// those that share experts in the same order, also where a process has no tokens (N = 0). Runs again when activations
 /// are recomputed.
-using ExpertsFunction =
-    std::function<at::Tensor(const at::Tensor& x, const Routing& routing, const ExpertWeights& weights)>;
+using ExpertsFunction = std::function<at::Tensor(const at::Tensor& x, const Routing& routing,
+                                                 const ExpertWeights& weights, const Meanwhile& meanwhile)>;
 
 }  // namespace tessera::nn

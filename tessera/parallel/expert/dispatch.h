@@ -22,9 +22,10 @@ struct DispatchOptions {
 
 /// As nn::experts() of all ranks' experts together: each rank of `group` holds as many, those of `weights`, and they
 /// are numbered rank by rank. x [N, C], ids int64 [N, k], slot_weights [N, k] -> [N, C]. Collective, as its backward
-/// is.
+/// is. Rows travel in chunks, of a few experts each: a chunk is computed while others travel, `meanwhile` while the
+/// first does. With `apart` there is one chunk.
 at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
                               const at::Tensor& slot_weights, const nn::ExpertWeights& weights,
-                              const DispatchOptions& options);
+                              const DispatchOptions& options, const nn::Meanwhile& meanwhile);
 
 }  // namespace tessera::parallel

@@ -57,7 +57,7 @@ at::Tensor ExpertsImpl::forward(const at::Tensor& x) {
                 {.experts = options_.experts, .top_k = options_.top_k, .normalize = options_.normalize});
   load_ = nn::expert_counts(routing.ids, options_.experts);
   if (at::GradMode::is_enabled()) last_ = routing;
-  return compute_(rows, routing, weights_).view(x.sizes());
+  return compute_(rows, routing, weights_, {}).view(x.sizes());
 }
 
 at::Tensor ExpertsImpl::balancing_loss() const {

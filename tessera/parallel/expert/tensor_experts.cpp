@@ -50,21 +50,23 @@ at::Tensor ids_of_parts(const at::Tensor& ids, std::int64_t each, std::int64_t p
 
 /// A share of the tokens, or this rank's anyway, to the ranks of their experts and back.
 at::Tensor exchanged_experts(const ExpertRanks& ranks, bool same_tokens, const at::Tensor& x,
-                             const nn::Routing& routing, const nn::ExpertWeights& w) {
+                             const nn::Routing& routing, const nn::ExpertWeights& w, const nn::Meanwhile& meanwhile) {
   const auto own_rows = [&](const at::Tensor& rows) {
     return same_tokens ? parallel::own_rows(rows, ranks.tensor) : rows;
   };
   const at::Tensor ids = own_rows(routing.ids), weights = own_rows(routing.weights);
   const std::int64_t each = w.held();
-  const at::Tensor y = parallel::dispatched_experts(
-      ranks.experts, own_rows(x), ids_of_parts(ids, each, ranks.parts),
-      ranks.parts == 1 ? weights : weights.repeat_interleave(ranks.parts, 1), w, {.padded_to = routing.padded_to});
+  const at::Tensor y =
+      parallel::dispatched_experts(ranks.experts, own_rows(x), ids_of_parts(ids, each, ranks.parts),
+                                   ranks.parts == 1 ? weights : weights.repeat_interleave(ranks.parts, 1), w,
+                                   {.padded_to = routing.padded_to}, meanwhile);
   return same_tokens ? parallel::all_rows(y, x.size(0), ranks.tensor) : y;
 }
 
 /// All ranks of tp compute a part of every expert for all of their tokens.
 at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tensor& x, const nn::Routing& routing,
-                       const nn::ExpertWeights& w) {
+                       const nn::ExpertWeights& w, const nn::Meanwhile& meanwhile) {
+  if (meanwhile) meanwhile();
   const auto entered = [&](const at::Tensor& rows) {  // rows [N, ...] as one sequence
     return parallel::enter_columns(rows.unsqueeze(0), group, between).x.squeeze(0);
   };
@@ -96,7 +98,7 @@ nn::ExpertWeights own_of(const nn::ExpertWeights& w, const layout::Range& own, s
 }
 
 at::Tensor compute_cut(const ExpertRanks& ranks, const at::Tensor& x, const nn::Routing& routing,
-                       const nn::ExpertWeights& given) {
+                       const nn::ExpertWeights& given, const nn::Meanwhile& meanwhile) {
   const layout::Range own = own_experts(given.total, ranks), held = held_experts(given.total, ranks);
   const std::int64_t here = given.held();
   TESSERA_CHECK(given.first == held.begin && here == held.end - held.begin, "experts ", given.first, " to ",
@@ -107,12 +109,18 @@ at::Tensor compute_cut(const ExpertRanks& ranks, const at::Tensor& x, const nn::
   const Between between = cut->between();
   std::vector<at::Tensor> empty;
   const nn::ExpertWeights w = own_of(given, own, empty);
+  // The shared expert's matrices are cut, too, and are asked what that means.
+  const c10::impl::LocalDispatchKeySet before = c10::impl::tls_local_dispatch_key_set();
+  const nn::Meanwhile outside = [&] {
+    const c10::impl::ForceDispatchKeyGuard as_before(before);
+    if (meanwhile) meanwhile();
+  };
   const c10::impl::ExcludeDispatchKeyGuard parts_are_meant(nn::cut_key);
   at::Tensor y;
   if (ranks.parts == ranks.experts.size())
-    y = cut_experts(ranks.tensor, between, x, routing, w);
+    y = cut_experts(ranks.tensor, between, x, routing, w, outside);
   else
-    y = exchanged_experts(ranks, between == Between::whole, x, routing, w);
+    y = exchanged_experts(ranks, between == Between::whole, x, routing, w, outside);
   return empty.empty() ? y : WithEmptyParameters::apply(y, at::TensorList(empty));
 }
 
@@ -163,9 +171,8 @@ nn::ExpertsFunction expert_parallel(const ExpertRanks& ranks) {
   TESSERA_CHECK(ranks.tensor.size() % ranks.parts == 0 && ranks.experts.size() % ranks.tensor.size() == 0,
                 "experts on ", ranks.experts.size(), " ranks, ", ranks.parts, " for each, beside tp of ",
                 ranks.tensor.size());
-  return [ranks](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights) {
-    return compute_cut(ranks, x, routing, weights);
-  };
+  return [ranks](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights,
+                 const nn::Meanwhile& meanwhile) { return compute_cut(ranks, x, routing, weights, meanwhile); };
 }
 
 }  // namespace tessera
