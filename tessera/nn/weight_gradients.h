@@ -67,9 +67,9 @@ class WeightGradients : public torch::CustomClassHolder {
 
 /// Gradients of one linear map's weight and bias get a node of their own in the graph of the pass, between the
 /// function that gave `y` and its inputs 1 and 2 (weight and bias, where they need a gradient). The engine runs it when
-/// nothing with a higher number than `place` is left to do, a number of at::sequence_number: nodes made after the number
-/// was taken run before it, those from before run after it. What one of the former starts and one of the latter awaits
-/// is on its way while the gradients are formed. The function's backward says how: leave_late().
+/// nothing with a higher number than `place` is left to do, a number of at::sequence_number: nodes made after the
+/// number was taken run before it, those from before run after it. What one of the former starts and one of the latter
+/// awaits is on its way while the gradients are formed. The function's backward says how: leave_late().
 void form_late(const at::Tensor& y, std::uint64_t place);
 
 /// For backward functions: if form_late() was called for the result of the function that runs now, `form` gives the

@@ -208,6 +208,16 @@ TEST(LaunchCommandLine, Hosts) {
   EXPECT_TRUE(says(with({"--include=a", "--exclude=b"}), "exclude each other"));
   EXPECT_TRUE(says(with({"--include=a", "--num_machines=1"}), "--include and --exclude already say"));
   EXPECT_TRUE(says({"--include=a", "prog"}, "--hostfile"));
+  const std::string bad = folder.path() + "/bad";
+  write_file_atomically(bad, "a  # slow\nz\n");
+  const LaunchCommand rest = parse_launch_command(with({"--bad_hosts", bad}));
+  EXPECT_EQ(rest.hosts, (std::vector<HostSlots>{{"b", {0, 1, 2, 3}, 4}}));
+  ASSERT_EQ(rest.notes.size(), 1u);
+  EXPECT_NE(rest.notes[0].find("a is left out"), std::string::npos);
+  write_file_atomically(bad, "a\nb\n");
+  EXPECT_TRUE(says(with({"--bad_hosts", bad}), "no host is left"));
+  EXPECT_TRUE(says(with({"--bad_hosts", bad + "x"}), "there is no file"));
+  EXPECT_TRUE(says({"--bad_hosts", bad, "prog"}, "--hostfile or --host_list"));
   EXPECT_TRUE(says(with({"--host_list=a"}), "one of them"));
   const LaunchCommand list = parse_launch_command({"--host_list=n[1-2]", "--nproc_per_node=3", "prog"});
   EXPECT_EQ(list.hosts, (std::vector<HostSlots>{{"n1", {0, 1, 2}, 3}, {"n2", {0, 1, 2}, 3}}));

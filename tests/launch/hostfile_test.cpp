@@ -2,6 +2,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/fleet/hostfile.h>
 
@@ -49,6 +50,16 @@ TEST(Hostfile, BadLinesAreNamed) {
   says("", "hosts:1: the file names no host");
   says("# nothing\n", "the file names no host");
   EXPECT_THROW(read_hostfile("/does/not/exist"), InputError);
+}
+
+TEST(Hostfile, BadHostsOfAFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/bad";
+  EXPECT_TRUE(read_bad_hosts(path).empty());
+  write_file_atomically(path, "# rack 7\nnode3  # 2026-11-26 bandwidth: slow\n\n  far1\n");
+  EXPECT_EQ(read_bad_hosts(path), (std::vector<std::string>{"node3", "far1"}));
+  write_file_atomically(path, "node3\n<html>\n");
+  expect_says([&] { read_bad_hosts(path); }, "bad:2: '<html>' is no host name");
 }
 
 TEST(Hostfile, FiltersOfDeepSpeed) {

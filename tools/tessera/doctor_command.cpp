@@ -1,24 +1,92 @@
-// tessera doctor: what of this machine would stop or slow a job, before it starts.
+// tessera doctor: what of this machine, or of all machines of a job, would stop or slow it, before it starts.
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
 #include <tessera/config/core/command_flags.h>
-#include <tessera/launch/doctor/diagnosis.h>
+#include <tessera/launch/doctor/meeting.h>
+#include <tessera/launch/fleet/hostfile.h>
 #include <tools/tessera/commands.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ctime>
 #include <iostream>
 
 namespace tessera::tool {
 namespace {
 
 constexpr const char* help =
-    "tessera doctor: checks this machine before a job, and says what to do about what it finds\n\n"
-    "usage: tessera doctor [--folder DIR] [--num_processes N] [--json]\n\n"
+    "tessera doctor: checks this machine, or all machines of a job, before it starts, and says what to do about what "
+    "it "
+    "finds\n\n"
+    "usage: tessera doctor [--folder DIR] [--num_processes N] [--json]\n"
+    "       tessera launch [options of the job] tessera doctor [--folder DIR] [--bad_hosts FILE] [--json]\n\n"
     "  --folder DIR         where the run will write; default: the current folder. 32 MiB are written and removed\n"
-    "  --num_processes N    ranks that are to run on this machine; default 1\n"
-    "  --json               one JSON object instead of the table\n"
-    "Exit code 0: a job can run (warnings cost speed), 1: something fails it, 2: wrong arguments.\n"
-    "On every host of a Slurm job: srun --ntasks-per-node=1 tessera doctor\n";
+    "  --num_processes N    ranks that are to run on this machine; default 1, under tessera launch what it starts "
+    "here\n"
+    "  --bad_hosts FILE     hosts that fail or hold the others up are written there with why; those that are well "
+    "again "
+    "are\n"
+    "                       taken out. tessera launch --bad_hosts FILE and sbatch --exclude=FILE do without them\n"
+    "  --json               one JSON object instead of the table\n\n"
+    "Under tessera launch the hosts are also compared: versions, processors, speed, clocks, and between each two of "
+    "them\n"
+    "the delay and the bandwidth of a connection. The first rank prints one table for all.\n"
+    "Exit code 0: a job can run (warnings cost speed), 1: something fails it, 2: wrong arguments.\n";
+
+std::string today() {
+  std::array<char, 32> text{};
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%MZ", &parts);
+  return text.data();
+}
+
+launch::Readings read_here(const config::Flags& flags, int ranks) {
+  const std::int64_t given = flags.integer("num_processes", ranks);
+  if (given < 1 || given > 4096)
+    throw InputError(concat("--num_processes is ", given, "; it takes the ranks of one machine, 1 .. 4096"));
+  return launch::read_machine(flags.text("folder").value_or("."), static_cast<int>(given));
+}
+
+/// One machine.
+int check_machine(const config::Flags& flags) {
+  if (flags.has("bad_hosts"))
+    throw InputError("--bad_hosts is about the hosts of a job: tessera launch --num_machines M ... tessera doctor");
+  const launch::Readings readings = read_here(flags, 1);
+  const auto findings = launch::diagnose(readings);
+  // Written at once, so that the tables of several hosts do not mix.
+  std::cout << (flags.has("json") ? dump_json(launch::value_of(readings.host, findings)) + "\n"
+                                  : launch::table_of(readings.host, findings))
+            << std::flush;
+  return launch::worst(findings) == launch::Health::failure ? 1 : 0;
+}
+
+/// All machines of a job: the first rank of each takes part, the first of all speaks.
+int check_allocation(const config::Flags& flags, const launch::RankEnvironment& environment) {
+  if (environment.local_rank != 0) {
+    launch::meet(environment, nullptr);
+    return 0;
+  }
+  const launch::HostReport own = launch::report_of(read_here(flags, environment.local_world_size));
+  const auto allocation = launch::meet(environment, &own);
+  if (environment.rank != 0) return 0;
+  const auto findings = launch::diagnose(*allocation);
+  std::cout << (flags.has("json") ? dump_json(launch::value_of(*allocation, findings)) + "\n"
+                                  : launch::table_of(*allocation, findings))
+            << std::flush;
+  if (const auto file = flags.text("bad_hosts")) {
+    const auto bad = launch::bad_hosts(*allocation, findings);
+    launch::read_bad_hosts(*file);  // a file of something else is not overwritten
+    const std::string before = path_exists(*file) ? read_file(*file, 1 << 20) : "";
+    write_file_atomically(*file, launch::updated_bad_hosts(before, *allocation, bad, today()));
+    log::info(concat(bad.size(), " of ", allocation->hosts.size(), " hosts are in ", *file));
+  }
+  return launch::worst(findings) == launch::Health::failure ? 1 : 0;
+}
 
 }  // namespace
 
@@ -27,17 +95,11 @@ int doctor_command(const Arguments& arguments) {
     std::cout << help;
     return 0;
   }
-  const config::Flags flags("doctor", arguments, {"folder", "num_processes"}, {"json"});
-  const std::int64_t ranks = flags.integer("num_processes", 1);
-  if (ranks < 1 || ranks > 4096)
-    throw InputError(concat("--num_processes is ", ranks, "; it takes the ranks of one machine, 1 .. 4096"));
-  const launch::Readings readings = launch::read_machine(flags.text("folder").value_or("."), static_cast<int>(ranks));
-  const auto findings = launch::diagnose(readings);
-  // Written at once, so that the tables of several hosts do not mix.
-  std::cout << (flags.has("json") ? dump_json(launch::value_of(readings.host, findings)) + "\n"
-                                  : launch::table_of(readings.host, findings))
-            << std::flush;
-  return launch::worst(findings) == launch::Health::failure ? 1 : 0;
+  const config::Flags flags("doctor", arguments, {"folder", "num_processes", "bad_hosts"}, {"json"});
+  // Only our launcher's ranks can meet; what other launchers leave in the environment is not looked at.
+  if (std::getenv("TESSERA_STORE") == nullptr) return check_machine(flags);
+  const launch::RankEnvironment environment = launch::read_rank_environment();
+  return launch::can_meet(environment) ? check_allocation(flags, environment) : check_machine(flags);
 }
 
 }  // namespace tessera::tool

@@ -1,6 +1,7 @@
 #include <tessera/launch/cli/command_line.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/cli/launch_flags.h>
 #include <algorithm>
@@ -80,6 +81,18 @@ void share_processes(const FlagValues& given, LaunchCommand& result) {
   options.num_processes = *given.total / options.num_machines;
 }
 
+/// Drops the hosts that a check found bad, whatever user name stands before them in the list.
+void leave_out_bad_hosts(const std::string& file, std::vector<HostSlots>& hosts, std::vector<std::string>& notes) {
+  if (!path_exists(file)) throw InputError(concat("--bad_hosts: there is no file ", file));
+  const std::vector<std::string> bad = read_bad_hosts(file);
+  std::erase_if(hosts, [&](const HostSlots& host) {
+    const bool is_bad = std::find(bad.begin(), bad.end(), host.name.substr(host.name.find('@') + 1)) != bad.end();
+    if (is_bad) notes.push_back(concat(host.name, " is left out: it stands in ", file));
+    return is_bad;
+  });
+  if (hosts.empty()) throw InputError(concat("--bad_hosts ", file, ": no host is left"));
+}
+
 /// Hosts of a hostfile or list: how many machines, ranks and which is the first.
 void take_hosts(const FlagValues& given, LaunchCommand& result) {
   LaunchOptions& options = result.options;
@@ -115,6 +128,9 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
     if (!given.include.empty() || !given.exclude.empty()) {
       throw InputError("--include and --exclude choose among the hosts of a --hostfile: give one");
     }
+    if (!given.bad_hosts.empty()) {
+      throw InputError("--bad_hosts leaves out hosts of a --hostfile or --host_list: give one");
+    }
     return;
   }
   const bool filtered = !given.include.empty() || !given.exclude.empty();
@@ -124,6 +140,7 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
         "--nproc_per_node beside them");
   }
   hosts = filter_hosts(hosts, given.include, given.exclude);
+  if (!given.bad_hosts.empty()) leave_out_bad_hosts(given.bad_hosts, hosts, result.notes);
   if (given.machines) {
     if (*given.machines > static_cast<int>(hosts.size())) {
       throw InputError(concat("--num_machines ", *given.machines, ", but only ", hosts.size(), " hosts were named"));

@@ -27,7 +27,7 @@ struct FlagValues {
   std::string address, endpoint;
   std::optional<int> port;
   bool standalone = false;
-  std::string hostfile, host_list, include, exclude;
+  std::string hostfile, host_list, include, exclude, bad_hosts;
   StreamFlags tee, redirects;
   TrainingFlags training;
 };

@@ -11,10 +11,6 @@ namespace {
 constexpr std::int64_t MiB = std::int64_t{1} << 20, GiB = std::int64_t{1} << 30;
 constexpr std::int64_t built_after = 1'735'689'600;  // 2025-01-01: a clock before it has never been set
 
-const char* word(Health health) {
-  return health == Health::good ? "good" : health == Health::warning ? "warning" : "failure";
-}
-
 std::string bytes(std::int64_t count) {
   return count < 0 ? "unlimited" : format_bytes(static_cast<std::uint64_t>(count));
 }
@@ -129,6 +125,10 @@ void judge_clock_and_network(const Readings& r, Findings& out) {
 
 }  // namespace
 
+const char* word_of(Health health) {
+  return health == Health::good ? "good" : health == Health::warning ? "warning" : "failure";
+}
+
 std::vector<Finding> diagnose(const Readings& readings) {
   Findings out;
   judge_processors(readings, out);
@@ -146,9 +146,9 @@ Health worst(std::span<const Finding> findings) {
 }
 
 std::string table_of(const std::string& host, std::span<const Finding> findings) {
-  std::string out = concat(host, ": ", word(worst(findings)), "\n");
+  std::string out = concat(host, ": ", word_of(worst(findings)), "\n");
   for (const Finding& finding : findings) {
-    const std::string health = word(finding.health);
+    const std::string health = word_of(finding.health);
     out += concat("  ", finding.check, std::string(20 - std::min<std::size_t>(finding.check.size(), 19), ' '), health,
                   std::string(9 - health.size(), ' '), finding.found, "\n");
     if (!finding.remedy.empty()) out += concat("      -> ", finding.remedy, "\n");
@@ -156,16 +156,19 @@ std::string table_of(const std::string& host, std::span<const Finding> findings)
   return out;
 }
 
-Value value_of(const std::string& host, std::span<const Finding> findings) {
+Value value_of(std::span<const Finding> findings) {
   std::vector<Value> list;
   for (const Finding& finding : findings)
     list.push_back(Value::make_object({{"check", Value::of(finding.check)},
-                                       {"health", Value::of(word(finding.health))},
+                                       {"health", Value::of(word_of(finding.health))},
                                        {"found", Value::of(finding.found)},
                                        {"remedy", Value::of(finding.remedy)}}));
-  return Value::make_object({{"host", Value::of(host)},
-                             {"health", Value::of(word(worst(findings)))},
-                             {"findings", Value::make_array(std::move(list))}});
+  return Value::make_array(std::move(list));
+}
+
+Value value_of(const std::string& host, std::span<const Finding> findings) {
+  return Value::make_object(
+      {{"host", Value::of(host)}, {"health", Value::of(word_of(worst(findings)))}, {"findings", value_of(findings)}});
 }
 
 }  // namespace tessera::launch

@@ -14,6 +14,9 @@ namespace tessera::launch {
 /// How a check went: a warning costs speed; with a failure a job will not start or not last.
 enum class Health : unsigned char { good, warning, failure };
 
+/// "good", "warning", "failure".
+const char* word_of(Health health);
+
 /// What one check found.
 struct Finding {
   std::string check;  ///< "open files"
@@ -28,6 +31,8 @@ std::vector<Finding> diagnose(const Readings& readings);
 Health worst(std::span<const Finding> findings);
 /// Lines for a terminal: check, health, what was found; below it the remedy.
 std::string table_of(const std::string& host, std::span<const Finding> findings);
+/// [{"check", "health", "found", "remedy"}].
+Value value_of(std::span<const Finding> findings);
 /// {"host", "health", "findings": [{"check", "health", "found", "remedy"}]}.
 Value value_of(const std::string& host, std::span<const Finding> findings);
 

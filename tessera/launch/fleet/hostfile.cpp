@@ -97,6 +97,22 @@ std::vector<HostSlots> read_hostfile(const std::string& path) {
   return parse_hostfile(read_file(path, 16 << 20), path);
 }
 
+std::vector<std::string> read_bad_hosts(const std::string& path) {
+  std::vector<std::string> hosts;
+  if (!path_exists(path)) return hosts;
+  int number = 0;
+  for (const std::string& line : split(read_file(path), '\n')) {
+    ++number;
+    const std::string host{trim(std::string_view(line).substr(0, line.find('#')))};
+    if (host.empty()) continue;
+    if (!is_host_name(host))
+      throw InputError(
+          concat(path, ":", number, ": '", host.substr(0, 80), "' is no host name; one stands in each line"));
+    hosts.push_back(host);
+  }
+  return hosts;
+}
+
 std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const std::string& include,
                                     const std::string& exclude) {
   if (include.empty() && exclude.empty()) return hosts;

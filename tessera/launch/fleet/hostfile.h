@@ -26,6 +26,10 @@ bool is_host_name(std::string_view name);
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& where);
 std::vector<HostSlots> read_hostfile(const std::string& path);
 
+/// A file of bad hosts: one name per line, '#' begins a comment (what sbatch's --exclude=FILE reads). A file that is
+/// not there has none. Errors are "FILE:LINE: ...": what is no host name.
+std::vector<std::string> read_bad_hosts(const std::string& path);
+
 /// DeepSpeed's filters: "worker-0@worker-1:0,2" names hosts, or single slots of a host. Keeps only (include) or drops
 /// (exclude) what is named; at most one of the two is not empty. The order of the hostfile stays; hosts without slots
 /// left disappear. Errors: unknown host or slot, something twice, nothing left.
