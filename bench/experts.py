@@ -1,6 +1,7 @@
 """The experts of a small Mixtral (8 experts, 2 per token) on two ranks of one thread each (`tessera train --ep_size 2`)
 against one process of two threads: same weights, same rows, rounds interleaved; prints tokens/s, CPU seconds a step,
-and the ratios' medians. (Against transformers: mixtral_bench and mixtral_peer.py.)
+the ratios' medians, and of the time that rows were under way between the ranks the share that held nobody up. (Against
+transformers: mixtral_bench and mixtral_peer.py.)
 
     python3 bench/experts.py --build BUILD [--rounds 3] [--steps 6]
 
@@ -44,3 +45,8 @@ with tempfile.TemporaryDirectory() as folder:
 pairs = list(zip(results["ep 2"], results["one process, 2 threads"]))
 print(f"ep 2 against one process: {statistics.median(a['tok_s'] / b['tok_s'] for a, b in pairs):.2f}x tokens/s, "
       f"{statistics.median(b['cpu_s'] / a['cpu_s'] for a, b in pairs):.2f}x by CPU seconds")
+journeys = [row for line in results["ep 2"] for row in line["communication"]
+            if row["axis"] == "ep" and row["operation"] == "all_to_all"]
+waited, under_way = (sum(row[name] for row in journeys) for name in ("seconds_waited", "seconds_in_flight"))
+print(f"rows between ranks: {under_way / args.rounds:.2f} s under way in a run, {waited / args.rounds:.2f} s of them "
+      f"waited for ({1 - waited / under_way:.0%} hidden)")

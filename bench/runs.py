@@ -52,8 +52,9 @@ def run_tessera(build, folder, length, batch, steps, warmup, procs, threads, fla
                  "--save_strategy", "no", "--num_processes", str(procs), "--threads_per_process", str(threads), *flags])
         lines = [json.loads(l) for l in open(f"{out}/run/metrics.jsonl")]
     steps_run = [l for l in lines if "event" not in l]
+    ended = next(l for l in lines if "communication" in l)
     timed = steps_run[warmup:]
     return {"tok_s": batch * length * 1e3 / statistics.median(s["step_time_ms"] for s in timed),
             "cpu_s": sum(s["cpu_seconds"] for s in timed) / len(timed),
             "start": steps_run[0]["wall_time_ms"] / 1e3 - begin, "losses": [s["loss"] for s in steps_run],
-            "rss": max(s["peak_memory_bytes"] for s in steps_run) / 2**20}
+            "rss": max(s["peak_memory_bytes"] for s in steps_run) / 2**20, "communication": ended["communication"]}

@@ -12,6 +12,12 @@ constexpr const char* deepseek = R"({"model_type": "deepseek_v3", "architectures
     "routed_scaling_factor": 1.7, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 16, "v_head_dim": 16, "rope_interleave": true, "vocab_size": 257,
     "max_position_embeddings": 16, "tie_word_embeddings": false})";
+/// Its head is its embedding, which the first and the last stage of a pipeline both hold.
+constexpr const char* qwen3 = R"({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"],
+    "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 48, "moe_intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 3,
+    "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [1], "vocab_size": 257,
+    "max_position_embeddings": 16, "tie_word_embeddings": true})";
 /// Megatron-LM's: experts without gates, dropout.
 constexpr const char* megatron = R"({"model_type": "megatron_gpt", "architectures": ["MegatronGptForCausalLM"],
     "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 48, "num_experts": 4,
@@ -52,8 +58,23 @@ TEST_F(TrainFixedOrderExperts, every_grid_has_the_bits_of_one_process) {
        {Mesh{"ep2", 2, 2, {"--ep_size", "2"}}, Mesh{"ep4", 4, 4, {"--ep_size", "4"}},
         Mesh{"ep2_dp2", 4, 4, {"--ep_size", "2"}}, Mesh{"ep2_zero2", 4, 4, {"--ep_size", "2", "--zero_stage", "2"}},
         Mesh{"ep2_fsdp2", 4, 4, {"--ep_size", "2", "--fsdp", "full_shard auto_wrap"}},
-        Mesh{"ep2_recompute", 4, 4, {"--ep_size", "2", "--gradient_checkpointing"}}}) {
+        Mesh{"ep2_recompute", 4, 4, {"--ep_size", "2", "--gradient_checkpointing"}},
+        Mesh{"ep2_pp2", 4, 2, {"--ep_size", "2", "--pp_size", "2", "--pipeline_schedule", "zb_h1"}}}) {
     train_fixed(mesh.name, mesh.ranks, mesh.flags);
+    expect_same_bits(mesh.name, "one");
+    if (HasFailure()) return;
+  }
+}
+
+// A rank of a V has the first stage and the last; of others each has its part of the tied matrix' gradient.
+TEST_F(TrainFixedOrderExperts, in_pipelines_with_tied_embeddings) {
+  const Words sharded = {"--fsdp", "full_shard auto_wrap"};
+  train_fixed("one", 1, made_from(qwen3), {});
+  ASSERT_GE(figures("one").size(), 2u * last_step);
+  for (const Mesh& mesh : {Mesh{"ep2_pp2", 4, 2, {}}, Mesh{"ep2_zbv", 4, 2, {"--pipeline_schedule", "zbv"}},
+                           Mesh{"ep2_interleaved_fsdp2", 8, 4, sharded + Words{"--pipeline_schedule", "interleaved"}},
+                           Mesh{"ep2_dualpipev_dp2", 8, 4, {"--pipeline_schedule", "dualpipev"}}}) {
+    train_fixed(mesh.name, mesh.ranks, made_from(qwen3), Words{"--ep_size", "2", "--pp_size", "2"} + mesh.flags);
     expect_same_bits(mesh.name, "one");
     if (HasFailure()) return;
   }

@@ -26,7 +26,7 @@ class MeshRules : RuleChecks {
               "(tp_size is 1)");
     if (p_.cp_size > 1) levels();
     if (p_.pp_size > 1) pipeline();
-    if (p_.tp_size * p_.cp_size > 1 || (p_.ep_size > 1 && p_.pp_size > 1)) fixed_order();
+    if (p_.tp_size * p_.cp_size > 1) fixed_order();
     if (p_.tp_size > 1) optimizer();
   }
 
@@ -82,12 +82,11 @@ class MeshRules : RuleChecks {
   void fixed_order() {
     for (const char* name : {"deterministic_reduce", "logical_shards"})
       if (name == std::string_view("deterministic_reduce") ? p_.deterministic_reduce : p_.logical_shards > 0)
-        return problem({name, "tp_size", "cp_size", "ep_size", "pp_size"}, said(name),
-                       " is not built with tensor and context parallelism, nor with experts on several processes of a "
-                       "pipeline's stage (tp_size ",
-                       p_.tp_size, ", cp_size ", p_.cp_size, ", ep_size ", p_.ep_size, ", pp_size ", p_.pp_size,
-                       "): its order is that of whole micro-batches; leave it out, or use data-parallel processes and "
-                       "either a pipeline or --ep_size");
+        return problem({name, "tp_size", "cp_size"}, said(name),
+                       " is not built with tensor and context parallelism (tp_size ", p_.tp_size, ", cp_size ",
+                       p_.cp_size,
+                       "): its order is that of whole micro-batches; leave it out, or use data-parallel processes, "
+                       "--pp_size and --ep_size");
   }
 
   void optimizer() {

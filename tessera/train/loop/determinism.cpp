@@ -15,7 +15,7 @@ RunConfig with_full_determinism(RunConfig config) {
   context.setDeterministicCuDNN(true);
   context.setBenchmarkCuDNN(false);
   const ParallelConfig& p = config.parallel;
-  const bool cut_rows = p.ep_size > 1 && p.tp_size * p.cp_size * p.pp_size > 1;
+  const bool cut_rows = p.ep_size > 1 && p.tp_size * p.cp_size > 1;
   const bool excluded = cut_rows || p.threads_per_process > 1 || config.sharding.grad_compression != "none" ||
                         config.sharding.reduce_dtype != FloatType::fp32 || config.optimization.auto_find_batch_size ||
                         !config.optimization.average_tokens_across_devices;

@@ -181,18 +181,20 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
     causal->set_next_logits([this](const at::Tensor& ids, models::KvCache& cache) { return next_logits(ids, cache); });
 }
 
-/// Sums that are compressed, or go beyond the engine's group, have no order that could be kept.
+/// Sums that are compressed have no order that could be kept. Those that go beyond the engine's group have one in fixed
+/// order, where the parts join before the reduction.
 void RunPipeline::watch_tied_parameter(const ShardingOptions& sharding) {
   const auto parameters = model_.named_parameters();
   const at::Tensor* const tied = parameters.find(model_.tied_parameter());
-  const bool plain = !sharding.compression && !sharding.reduce_dtype && !sharding.shared_beyond.ranks &&
-                     sharding.gradient_predivide_factor == 1;
+  const bool fixed_order = config_.parallel.deterministic_reduce;
+  const bool plain = !sharding.compression && !sharding.reduce_dtype && sharding.gradient_predivide_factor == 1 &&
+                     (fixed_order || !sharding.shared_beyond.ranks);
   if (tied == nullptr || !tied->requires_grad() || !plain) return;
   const parallel::TiedGradient::Options options{.group = groups_.tied,
                                                 .first_rank = plan_.schedule.rank_of.front(),
                                                 .last_rank = plan_.schedule.rank_of.back(),
                                                 .last_stage = plan_.schedule.stages() - 1,
-                                                .fixed_order = config_.parallel.deterministic_reduce};
+                                                .fixed_order = fixed_order};
   if (parallel::TiedGradient::needed(options)) tied_.emplace(*tied, options);
 }
 
