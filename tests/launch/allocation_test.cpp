@@ -194,6 +194,19 @@ TEST(DoctorOfHosts, EachFaultIsFoundAloneWithItsRemedy) {
   }
 }
 
+TEST(DoctorOfHosts, OfTwoHostsTheSlowerOneIsKnownButNotTheWrongClock) {
+  Allocation a = good_allocation();
+  a.hosts.resize(2);
+  a.links = {1, 1, {{1, 0, "", 5e-5, 1e9, 1e9, 400, 2.5e-5}}};
+  a.hosts[0].core_seconds = 0.03;
+  const auto findings = diagnose(a);
+  const auto bad = bad_hosts(a, findings);
+  ASSERT_EQ(bad.size(), 1U) << table_of(a, findings);
+  EXPECT_EQ(bad[0].host, "node0");
+  EXPECT_NE(bad[0].why.find("speed of hosts"), std::string::npos);
+  EXPECT_EQ(worst(findings), Health::failure);
+}
+
 TEST(DoctorOfHosts, ReportsTravelAsText) {
   const HostReport report{"node \"1\"", "tessera 0.1.0", "x", 3, 0.25, {{"clock", Health::failure, "5", "set it"}}};
   const HostReport back = report_from(text_of(report));

@@ -23,9 +23,10 @@ constexpr double late_answer = 5, late_seconds = 1e-3;  // times the median roun
 
 std::size_t index(int host) { return static_cast<std::size_t>(host); }
 
+/// The lower of the two in the middle: of two hosts the slower one is compared with the faster one.
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
@@ -179,7 +180,9 @@ class Judge {
     if (wrong.empty()) {
       add("clocks", Health::good, found);
     } else {
-      add("clocks", worst > clock_fails ? Health::failure : Health::warning, concat(names(wrong), ": ", found),
+      const std::string who = known.size() == 2 ? "two hosts" : names(wrong);
+      if (known.size() == 2) wrong.clear();  // nobody knows which of them is right
+      add("clocks", worst > clock_fails ? Health::failure : Health::warning, concat(who, ": ", found),
           "timedatectl set-ntp true, or chronyc makestep: object stores and network file systems refuse hosts whose "
           "clock is minutes off, and logs do not line up",
           wrong);
