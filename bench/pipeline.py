@@ -4,8 +4,8 @@ rounds interleaved; prints tokens/s, CPU seconds a step and the ratios' medians.
 
     python3 bench/pipeline.py --build BUILD [--venv VENV] [--rounds 3] [any option of pipeline_bench but --schedule]
 
-VENV has PyTorch and transformers (bench/compare.sh makes .deps/peers); without it the peer is left out. The peer is cut
-where 1f1b is.
+VENV has PyTorch and transformers (bench/compare.sh makes .deps/peers); without it the peer is left out. Ours are cut for
+the schedule, blocks too (--layout half_blocks); the peer, whose stages are whole blocks, where that is best for it.
 """
 import argparse, json, os, statistics
 
@@ -29,15 +29,22 @@ if args.venv:
     theirs = {f"PyTorch, {name}": (run + options + ["--schedule", name], "1") for name in ("GPipe", "1F1B")}
 results = {name: [] for name in (one, *ours, *theirs)}
 
+if theirs:
+    # The peer's blocks of stage 0: those with which our simulation says the shortest 1F1B.
+    out = program(launch + ["1f1b", "--layout", "flops", "--steps", "2"], OMP_NUM_THREADS="1").stdout
+    cut = json.loads(next(l[l.index("{"):] for l in out.splitlines() if '"tok_s"' in l))["cut"]
+    first = cut.split("|")[0]
+    blocks = int(first.partition("*")[2] or first.count("t"))
+
 for number in range(args.rounds):
     for name, (command, threads) in {one: ([bench, *options], "2"), **ours, **theirs}.items():
         if name in theirs:
-            command = command + ["--blocks", str(results["pp 2, 1f1b"][-1]["cut"][0])]
+            command = command + ["--blocks", str(blocks)]
         out = program(command, OMP_NUM_THREADS=threads, HF_HUB_OFFLINE="1", PYTHONWARNINGS="ignore").stdout
         line = json.loads(next(l[l.index("{"):] for l in out.splitlines() if '"tok_s"' in l))
         results[name].append(line)
         print(f"round {number + 1}: {name:22s} {line['tok_s']:8.0f} tok/s, {line['cpu_s']:.3f} CPU-s a step, "
-              f"loss {line['loss']:.6f}", *([f"(blocks of the stages: {line['cut']})"] if "cut" in line else []),
+              f"loss {line['loss']:.6f}", *([f"({line['cut']})"] if "cut" in line else []),
               flush=True)
     losses = [results[name][-1]["loss"] for name in (one, *ours)]
     assert max(losses) - min(losses) < 1e-4, losses

@@ -2,14 +2,14 @@
 /// Pipeline parallelism against one process: the same Llama on the same micro-batches, forward, backward, AdamW.
 /// Prints one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks, the last loss; with several
 /// ranks `ideal`, the share of the ranks' time that the schedule leaves for computing if messages take no time and FLOP
-/// tell what stages cost, and `cut`, the blocks of every stage (the first has the embeddings, too, the last the head).
+/// tell what stages cost, and `cut`, the stages as a layout string.
 ///
 ///   OMP_NUM_THREADS=2 pipeline_bench                                    one process, two threads
 ///   OMP_NUM_THREADS=1 tessera launch --nproc_per_node 2 pipeline_bench  as many stages as ranks, or twice as many
 ///   [--steps 6 --layers 4 --d 512 --heads 8 --kv 8 --intermediate 1408 --vocab 8192 --T 256 --B 8 --micro_batches 8
-///    --schedule 1f1b --layout 'Et*3|tL']
+///    --schedule 1f1b --layout half_blocks]
 ///
-/// Without --layout the model is cut by cost: the most expensive stage is as cheap as can be.
+/// --layout: half_blocks (as here), flops or a layout string, as --pipeline_layout of `tessera train`.
 /// bench/pipeline.py runs both and PyTorch's torch.distributed.pipelining, round by round.
 
 #include <bench/small_llama.h>
@@ -18,6 +18,7 @@
 #include <tessera/base/text.h>
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/comm/world.h>
+#include <tessera/layout/schedule/cut.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/layout/stages.h>
@@ -39,52 +40,41 @@ namespace {
 /// MFLOP per token. A product of matrices costs the same in all three passes. Attention (causal: half of the products)
 /// has no weights, and computes its scores again in backward. The head computes its gradients in F, chunk by chunk
 /// (nn/linear_cross_entropy.h), the embeddings next to nothing.
-struct Flop {
-  explicit Flop(const small_llama::Numbers& a) {
-    const auto of = [&](const char* option) { return static_cast<double>(a.at(option)); };
-    const double d = of("--d"), head = d / of("--heads");
-    const double products = 2e-6 * d * (2 * d + 2 * of("--kv") * head + 3 * of("--intermediate"));
-    const double attention = 2e-6 * of("--T") * d;
-    block = {
-        .forward = products + attention, .input_gradient = products + 2.5 * attention, .weight_gradient = products};
-    end = 3 * 2e-6 * d * of("--vocab");
+schedule::ChainTimes flop_of(const small_llama::Numbers& a, bool halves) {
+  const auto of = [&](const char* option) { return static_cast<double>(a.at(option)); };
+  const double d = of("--d"), head = d / of("--heads");
+  const double products = 2e-6 * d * (2 * d + 2 * of("--kv") * head), scores = 2e-6 * of("--T") * d;
+  const double mlp = 2e-6 * d * 3 * of("--intermediate");
+  schedule::ChainTimes chain{.pieces = {}, .halves = halves, .end = {3 * 2e-6 * d * of("--vocab"), 0, 0}};
+  const schedule::StageCosts attention{products + scores, products + 2.5 * scores, products};
+  for (std::int64_t i = 0; i < a.at("--layers"); ++i) {
+    if (halves) {
+      chain.pieces.push_back(attention);
+      chain.pieces.push_back({mlp, mlp, mlp});
+    } else {
+      chain.pieces.push_back(
+          {attention.forward + mlp, attention.input_gradient + mlp, attention.weight_gradient + mlp});
+    }
   }
-  double of(const layout::StagePart& part) const {
-    const schedule::StageCosts costs = costs_of(part);
-    return costs.forward + costs.whole_backward();
-  }
-  schedule::StageCosts costs_of(const layout::StagePart& part) const {
-    const auto blocks = static_cast<double>(part.blocks);
-    return {.forward = blocks * block.forward + (part.end ? end : 0),
-            .input_gradient = blocks * block.input_gradient,
-            .weight_gradient = blocks * block.weight_gradient};
-  }
+  return chain;
+}
 
-  schedule::StageCosts block;
-  double end = 0;
-};
-
-std::vector<layout::StagePart> cut(const small_llama::Numbers& a, const std::string& asked, const Flop& flop,
-                                   int stages) {
-  const std::int64_t layers = a.at("--layers");
-  if (!asked.empty()) return layout::parse_stage_layout(asked, layers, stages);
-  const std::vector<double> blocks(static_cast<std::size_t>(layers), flop.of({.blocks = 1}));
-  return layout::cut_by_cost({.blocks = blocks, .end = flop.end}, stages);
+std::vector<layout::StagePart> cut(const small_llama::Numbers& a, const std::string& asked,
+                                   const schedule::Schedule& steps) {
+  if (!layout::is_layout_word(asked)) return layout::parse_stage_layout(asked, a.at("--layers"), steps.stages());
+  return schedule::cut_for_schedule(flop_of(a, asked == layout::layout_by_half_blocks), steps);
 }
 
 /// "ideal" and "cut" as members of JSON.
-std::string about(const schedule::Schedule& steps, const std::vector<layout::StagePart>& parts, const Flop& flop) {
-  schedule::Costs costs{.stages = {}};
+std::string about(const schedule::Schedule& steps, const std::vector<layout::StagePart>& parts,
+                  const small_llama::Numbers& a) {
+  const schedule::Costs costs{.stages = schedule::stage_costs(parts, flop_of(a, true))};
   double sum = 0;
-  std::vector<std::string> blocks;
-  for (const layout::StagePart& part : parts) {
-    costs.stages.push_back(flop.costs_of(part));
-    sum += steps.micro_batches * flop.of(part);
-    blocks.push_back(std::to_string(part.blocks));
-  }
+  for (const schedule::StageCosts& stage : costs.stages)
+    sum += steps.micro_batches * (stage.forward + stage.whole_backward());
   const double total = schedule::time_schedule(steps, costs).total;
-  return concat("\"ideal\": ", sum / (static_cast<double>(steps.ranks.size()) * total), ", \"cut\": [", join(blocks),
-                "]");
+  return concat("\"ideal\": ", sum / (static_cast<double>(steps.ranks.size()) * total), ", \"cut\": \"",
+                layout::stage_layout(parts), "\"");
 }
 
 void run(comm::World& world, const small_llama::Numbers& a, small_llama::Words& words) {
@@ -99,8 +89,7 @@ void run(comm::World& world, const small_llama::Numbers& a, small_llama::Words& 
   const auto net = models::make_model(small_llama::config(a), 0);
   const schedule::Schedule steps = schedule::make_schedule(
       words["--schedule"], {.ranks = ranks, .stages_per_rank = 0, .micro_batches = static_cast<int>(count)});
-  const Flop flop(a);
-  const auto parts = cut(a, words["--layout"], flop, steps.stages());
+  const auto parts = cut(a, words["--layout"], steps);
   std::vector<layout::StagePart> own;
   for (const int stage : schedule::stages_of(steps, pipeline.rank()))
     own.push_back(parts[static_cast<std::size_t>(stage)]);
@@ -153,7 +142,7 @@ void run(comm::World& world, const small_llama::Numbers& a, small_llama::Words& 
         optimizer->step(3e-4);
         return loss;
       },
-      ranks > 1 ? about(steps, parts, flop) : "");
+      ranks > 1 ? about(steps, parts, a) : "");
 }
 
 }  // namespace
@@ -162,7 +151,7 @@ int main(int argc, char** argv) {
   small_llama::Numbers a{{"--steps", 6}, {"--layers", 4},          {"--d", 512},      {"--heads", 8},
                          {"--kv", 8},    {"--intermediate", 1408}, {"--vocab", 8192}, {"--T", 256},
                          {"--B", 8},     {"--micro_batches", 8}};
-  small_llama::Words words{{"--schedule", "1f1b"}, {"--layout", ""}};
+  small_llama::Words words{{"--schedule", "1f1b"}, {"--layout", "half_blocks"}};
   if (!small_llama::read_options(argc, argv, a, &words)) return 2;
   nn::keep_memory();
   run(tessera::init(), a, words);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <queue>
 
@@ -97,10 +98,11 @@ class LayoutReader {
       fail(at,
            "m is a layer of multi-token prediction, which is not built; leave every m out, and the setting that asks "
            "for such layers (Megatron's --mtp-num-layers)");
-    if (c != 'E' && c != 't' && c != 'L' && c != '|')
-      fail(at, concat("'", shown(text_.substr(at, 1)),
-                      "' has no meaning; there are E (embeddings), t (a block), L (the end), | (next stage), ( ), and "
-                      "*N or xN (repeat what is before it)"));
+    if (c != 'E' && c != 't' && c != 'a' && c != 'f' && c != 'L' && c != '|')
+      fail(at,
+           concat("'", shown(text_.substr(at, 1)),
+                  "' has no meaning; there are E (embeddings), t (a block), a and f (its attention, its MLP), L (the "
+                  "end), | (next stage), ( ), and *N or xN (repeat what is before it)"));
     last_ = items_.size();
     add({c, at});
   }
@@ -123,7 +125,7 @@ class LayoutReader {
   }
 
   void add(Item item) {
-    if (item.letter == 't' && ++blocks_ > most_blocks_in_layout)
+    if ((item.letter == 't' || item.letter == 'a') && ++blocks_ > most_blocks_in_layout)
       fail(item.at, concat("there are more than ", most_blocks_in_layout, " blocks (t), the most that are taken"));
     if (item.letter == '|' && ++bars_ >= most_stages_in_layout)
       fail(item.at, concat("there are more than ", most_stages_in_layout, " stages, the most that are taken"));
@@ -148,10 +150,56 @@ class LayoutReader {
 std::string text_of(const StagePart& part) {
   std::vector<std::string> texts;
   if (part.embeddings) texts.emplace_back("embeddings");
-  if (part.blocks == 1) texts.push_back(concat("block ", part.first_block));
-  if (part.blocks > 1) texts.push_back(concat("blocks ", part.first_block, "-", part.past_block() - 1));
+  const std::int64_t first = part.first_block + (part.begins_inside ? 1 : 0),
+                     past = part.past_block() - (part.ends_inside ? 1 : 0);
+  if (part.begins_inside) texts.push_back(concat("MLP of block ", part.first_block));
+  if (past - first == 1) texts.push_back(concat("block ", first));
+  if (past - first > 1) texts.push_back(concat("blocks ", first, "-", past - 1));
+  if (part.ends_inside) texts.push_back(concat("attention of block ", past));
   if (part.end) texts.emplace_back("end");
   return texts.empty() ? "nothing" : join(texts);
+}
+
+std::vector<StagePart> parts_of_halves(const std::vector<std::int64_t>& halves) {
+  check_stages(static_cast<std::int64_t>(halves.size()));
+  std::vector<StagePart> parts(halves.size());
+  std::int64_t first = 0;
+  for (std::size_t s = 0; s < halves.size(); ++s) {
+    if (halves[s] < 0 || halves[s] > 2 * most_blocks_in_layout)
+      throw InputError(concat("stage ", s, " cannot have ", halves[s], " halves of blocks; it may have 0 to ",
+                              2 * most_blocks_in_layout));
+    const std::int64_t past = first + halves[s];
+    if (halves[s] == 0) {  // hands on what comes, be it inside a block
+      parts[s].first_block = (first + 1) / 2;
+    } else {
+      parts[s].first_block = first / 2;
+      parts[s].blocks = (past + 1) / 2 - first / 2;
+      parts[s].begins_inside = first % 2 == 1;
+      parts[s].ends_inside = past % 2 == 1;
+    }
+    first = past;
+  }
+  if (first % 2 == 1) throw InputError(concat("the last block has no MLP: there are ", first, " halves of blocks"));
+  check_blocks(first / 2);
+  parts.front().embeddings = true;
+  parts.back().end = true;
+  return parts;
+}
+
+bool cuts_blocks(const std::vector<StagePart>& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const StagePart& part) { return part.begins_inside || part.ends_inside; });
+}
+
+std::vector<StagePart> with_whole_blocks(std::vector<StagePart> parts) {
+  for (StagePart& part : parts) {
+    if (part.begins_inside) {
+      ++part.first_block;
+      --part.blocks;
+    }
+    part.begins_inside = part.ends_inside = false;
+  }
+  return parts;
 }
 
 std::vector<StagePart> cut_evenly(std::int64_t blocks, int stages, double embeddings_as, double end_as) {
@@ -223,25 +271,31 @@ std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t bl
   const auto items = reader.read();
   if (items.empty() || items.front().letter != 'E')
     reader.fail(items.empty() ? 0 : items.front().at, "a layout begins with E, the embeddings, in its first stage");
-  std::vector<std::int64_t> counts(1, 0);
+  std::vector<std::int64_t> halves(1, 0);
+  std::optional<std::size_t> half;  // an a whose f has not come yet
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto [letter, at] = items[i];
     if (letter == 'L' && i + 1 < items.size())
       reader.fail(items[i + 1].at, "something follows L, the end of the model, which is the last of the last stage");
-    if (letter == 't') ++counts.back();
-    if (letter == '|') counts.push_back(0);
+    if (half && (letter == 't' || letter == 'a' || letter == 'L'))
+      reader.fail(*half, "a, a block's attention, is followed by f, its MLP, here or in a later stage");
+    if (letter == 'f' && !half) reader.fail(at, "f, a block's MLP, follows a, its attention");
+    if (letter == 'a') half = at;
+    if (letter == 'f') half.reset();
+    if (letter == 't') halves.back() += 2;
+    if (letter == 'a' || letter == 'f') ++halves.back();
+    if (letter == '|') halves.push_back(0);
   }
   if (items.back().letter != 'L') reader.fail(text.size(), "a layout ends with L, the end of the model");
-  std::int64_t sum = 0;
-  for (const std::int64_t count : counts) sum += count;
+  const std::int64_t sum = std::accumulate(halves.begin(), halves.end(), std::int64_t{0}) / 2;
   if (blocks != any_blocks && sum != blocks)
     reader.fail(items.back().at, concat("there are ", counted(sum, "block"), " (t) up to here, but the model has ",
                                         blocks, "; ", sum < blocks ? "add " : "take away ", std::abs(blocks - sum)));
-  const auto found = static_cast<std::int64_t>(counts.size());
+  const auto found = static_cast<std::int64_t>(halves.size());
   if (stages != 0 && found != stages)
     reader.fail(items.back().at, concat("there are ", counted(found, "stage"), " up to here, but the run has ", stages,
                                         "; ", found < stages ? "add " : "take away ", std::abs(stages - found), " |"));
-  return chain_of(counts);
+  return parts_of_halves(halves);
 }
 
 std::string stage_layout(const std::vector<StagePart>& parts) {
@@ -249,10 +303,13 @@ std::string stage_layout(const std::vector<StagePart>& parts) {
   for (std::size_t s = 0; s < parts.size(); ++s) {
     if (s > 0) text += '|';
     if (parts[s].embeddings) text += 'E';
-    if (parts[s].blocks > 2)
-      text += concat("t*", parts[s].blocks);
+    const std::int64_t whole = parts[s].blocks - (parts[s].begins_inside ? 1 : 0) - (parts[s].ends_inside ? 1 : 0);
+    if (parts[s].begins_inside) text += 'f';
+    if (whole > 2)
+      text += concat("t*", whole);
     else
-      text.append(static_cast<std::size_t>(std::max<std::int64_t>(0, parts[s].blocks)), 't');
+      text.append(static_cast<std::size_t>(std::max<std::int64_t>(0, whole)), 't');
+    if (parts[s].ends_inside) text += 'a';
     if (parts[s].end) text += 'L';
   }
   return text;

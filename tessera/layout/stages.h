@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// Where a model is cut for a pipeline: a model is a chain of embeddings, blocks 0 .. n - 1, and an end (last norm,
-/// head, loss); a stage is a contiguous piece of it. Pure arithmetic.
+/// head, loss); a stage is a contiguous piece of it. A block may be cut, too, between its attention and its MLP: only the
+/// residual stream passes there. Pure arithmetic.
 
 #include <cstdint>
 #include <string>
@@ -15,13 +16,28 @@ struct StagePart {
   bool embeddings = false;       ///< holds what comes before the blocks; the first stage's
   bool end = false;              ///< holds what comes after them; the last stage's
   std::int64_t first_block = 0;  ///< blocks [first_block, first_block + blocks)
-  std::int64_t blocks = 0;       ///< how many
+  std::int64_t blocks = 0;       ///< how many, those counted that are only half its own
+  bool begins_inside = false;    ///< of its first block it has the MLP only, the stage before the attention
+  bool ends_inside = false;      ///< of its last block it has the attention only, the next stage the MLP
 
   std::int64_t past_block() const { return first_block + blocks; }  ///< the first block that is not in it
+  /// Whether it has a block's attention, and its MLP.
+  bool attention_of(std::int64_t block) const {
+    return block >= first_block + (begins_inside ? 1 : 0) && block < past_block();
+  }
+  bool mlp_of(std::int64_t block) const { return block >= first_block && block < past_block() - (ends_inside ? 1 : 0); }
   bool operator==(const StagePart&) const = default;
 };
-/// "embeddings, blocks 0-3", "blocks 4-7, end", "nothing".
+/// "embeddings, blocks 0-3", "MLP of block 4, blocks 5-7, end", "nothing".
 std::string text_of(const StagePart& part);
+
+/// Stages of so many halves of blocks each (attention, MLP, attention, ...), one after the other. Throws InputError
+/// for no stage, numbers below 0, and an odd sum.
+std::vector<StagePart> parts_of_halves(const std::vector<std::int64_t>& halves);
+/// Whether a block is cut.
+bool cuts_blocks(const std::vector<StagePart>& parts);
+/// The same stages, but each cut block is whole in the stage that has its attention: for what counts by blocks.
+std::vector<StagePart> with_whole_blocks(std::vector<StagePart> parts);
 
 /// What a chain costs, in any unit (FLOP, bytes, seconds).
 struct ChainCosts {
@@ -59,13 +75,16 @@ inline constexpr std::int64_t most_stages_in_layout = 65536;
 inline constexpr std::int64_t any_blocks = -1;  ///< for parse_stage_layout()
 
 /// Megatron-LM's layout string (--pipeline-model-parallel-layout): E embeddings, t a block, L the end (loss), | between
-/// stages, xN or *N repeats the letter or bracket before it, commas and blanks mean nothing: "Et*3|(tt|)*2t|L". Checks
+/// stages, xN or *N repeats the letter or bracket before it, commas and blanks mean nothing: "Et*3|(tt|)*2t|L". Beside
+/// Megatron's letters there are a, a block's attention, and f, its MLP, which follows it: "Etta|ft|L". Checks
 /// that there are `blocks` blocks (any_blocks: any) and `stages` stages (0: any), E first, L last, once each. m
 /// (multi-token prediction) is refused by name. Throws InputError with the column, counted from 1.
 std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t blocks, int stages);
-/// The word that may stand where a layout string does: stages as equal in the model's FLOP as can be (cut_by_cost).
-inline constexpr std::string_view layout_by_flops = "flops";
-/// The same string back, without brackets: "Et*3|tt|tt|t|L". Reads back as the same parts when these are a chain.
+/// Words that may stand where a layout string does: the cut with which the run's schedule takes the shortest time by
+/// the model's FLOP (schedule/cut.h), between blocks only, or also between the halves of blocks.
+inline constexpr std::string_view layout_by_flops = "flops", layout_by_half_blocks = "half_blocks";
+inline bool is_layout_word(std::string_view text) { return text == layout_by_flops || text == layout_by_half_blocks; }
+/// The same string back, without brackets: "Et*3|tt|ta|f|L". Reads back as the same parts when these are a chain.
 std::string stage_layout(const std::vector<StagePart>& parts);
 
 /// From the name of the first block (or "end") of every stage but the first, by its number: {4, 8, 12}; a number may

@@ -62,6 +62,10 @@ at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
   return loss_of(checked_hidden(batch), batch, scale);
 }
 
+double CausalLm::head_flops() const {
+  return 2 * static_cast<double>(vocab_size()) * static_cast<double>(shape().width);
+}
+
 at::Tensor CausalLm::run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
                                double scale) {
   TESSERA_CHECK(part.embeddings != input.defined(), "a stage of ", layout::text_of(part),

@@ -74,18 +74,34 @@ Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : index(index
 
 at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const ForwardContext>& context) {
   const double p = is_training() ? dropout : 0;
-  const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps);
-  const auto attend = [attn = attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
-  at::Tensor delta = context->run(part, ModelPart::Kind::attention, index, attend, first.normed);
-  at::Tensor bias = attn->c_proj->bias;
-  if (p > 0) {
-    delta = nn::dropout(delta + bias, p, context->between_layers(ForwardContext::Draw::attention, index));
-    bias.reset();
+  at::Tensor sum = x, delta, bias;  // the residual stream, and what is to be added to it
+  if (context->runs_attention(index)) {
+    const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps);
+    const auto attend = [attn = attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
+    sum = first.sum;
+    delta = context->run(part, ModelPart::Kind::attention, index, attend, first.normed);
+    bias = attn->c_proj->bias;
+    const nn::RandomPlace place = context->between_layers(ForwardContext::Draw::attention, index);
+    if (!context->runs_mlp(index)) return end_branch(sum, delta, bias, p, place);
+    if (p > 0) {
+      delta = nn::dropout(delta + bias, p, place);
+      bias.reset();
+    }
   }
-  const auto second = nn::add_layer_norm(first.sum, delta, bias, ln_2->weight, ln_2->bias, ln_2->eps);
+  const auto second = nn::add_layer_norm(sum, delta, bias, ln_2->weight, ln_2->bias, ln_2->eps);
   const auto transform = [mlp = mlp, context](const at::Tensor& h) { return mlp->forward(h, *context); };
   return end_branch(second.sum, context->run(part, ModelPart::Kind::mlp, index, transform, second.normed),
                     mlp->c_proj->bias, p, context->between_layers(ForwardContext::Draw::mlp, index));
+}
+
+void Gpt2Block::drop_attention() {
+  drop(*this, "ln_1", ln_1);
+  drop(*this, "attn", attn);
+}
+
+void Gpt2Block::drop_mlp() {
+  drop(*this, "ln_2", ln_2);
+  drop(*this, "mlp", mlp);
 }
 
 Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
@@ -102,7 +118,8 @@ at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
   if (given.begins()) x = embedded(ids, given);
   for (std::size_t i = 0; i < h.size(); ++i) {
     if (!given.runs(static_cast<std::int64_t>(i))) continue;
-    const at::Tensor& cut = h[i]->attn->c_attn->weight;
+    const bool attends = given.runs_attention(h[i]->index);
+    const at::Tensor& cut = attends ? h[i]->attn->c_attn->weight : h[i]->mlp->c_fc->weight;
     if (!given.begins() && given.stage->first_block == h[i]->index) nn::begin_with(cut, x);
     given.first_token = nn::first_own_token(cut, ids.size(1));
   }
@@ -173,11 +190,11 @@ std::vector<ModelPart> Gpt2::parts() const {
   return all;
 }
 
-double Gpt2::flops_per_token(std::int64_t block_size) const {
-  const double l = static_cast<double>(config_.n_layer), c = static_cast<double>(config_.n_embd);
-  const double n =
-      l * (4 * c * c + 2 * c * static_cast<double>(config_.n_inner)) + static_cast<double>(config_.vocab_size) * c;
-  return 6 * n + 12 * l * c * static_cast<double>(block_size);
+BlockFlops Gpt2::block_flops(std::int64_t, std::int64_t block_size) const {
+  const double c = static_cast<double>(config_.n_embd);
+  return {.attention = 8 * c * c,
+          .scores = 4 * c * static_cast<double>(block_size),
+          .mlp = 4 * c * static_cast<double>(config_.n_inner)};
 }
 
 layout::DecoderShape Gpt2::shape() const {

@@ -33,9 +33,12 @@ struct Gpt2Mlp : torch::nn::Module {
 
 struct Gpt2Block : torch::nn::Module {
   Gpt2Block(const Gpt2Config& config, std::int64_t index);
+  /// x [B, T, C] -> [B, T, C]; of context.stage perhaps only the attention, or only the MLP, added to x.
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const ForwardContext>& context);
+  void drop_attention();
+  void drop_mlp();
 
-  std::shared_ptr<LayerNorm> ln_1, ln_2;
+  std::shared_ptr<LayerNorm> ln_1, ln_2;  ///< null, and so are the rest: that half of the block is in another stage
   std::shared_ptr<Gpt2Attention> attn;
   std::shared_ptr<Gpt2Mlp> mlp;
   std::int64_t index;
@@ -68,7 +71,8 @@ class Gpt2 : public CausalLm {
   std::int64_t max_positions() const override { return config_.n_positions; }
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"c_attn"}; }
-  double flops_per_token(std::int64_t block_size) const override;
+  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const override;
+  bool blocks_can_be_cut() const override { return true; }
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;

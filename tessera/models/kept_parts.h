@@ -22,10 +22,11 @@ struct KeptParts {
       end = end || part.end;
     }
   }
-  bool block(std::int64_t index) const {
-    return std::any_of(parts.begin(), parts.end(), [&](const layout::StagePart& part) {
-      return index >= part.first_block && index < part.past_block();
-    });
+  bool attention(std::int64_t block) const {
+    return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return part.attention_of(block); });
+  }
+  bool mlp(std::int64_t block) const {
+    return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return part.mlp_of(block); });
   }
 
   std::vector<layout::StagePart> parts;
@@ -39,11 +40,27 @@ void drop(torch::nn::Module& parent, const std::string& name, std::shared_ptr<Mo
   parent.unregister_module(name);
 }
 
-/// The same for the blocks, registered under their numbers, that are not kept.
+/// Those of the children of `parent` that are among `members` are registered no more. Null ones are none.
+inline void unregister(torch::nn::Module& parent, const std::vector<std::shared_ptr<torch::nn::Module>>& members) {
+  for (const auto& child : parent.named_children())
+    if (std::find(members.begin(), members.end(), child.value()) != members.end())
+      parent.unregister_module(child.key());
+}
+
+/// The same for the blocks, registered under their numbers, that are not kept, and for the half that is not kept of
+/// those that can be cut (Block::drop_attention, Block::drop_mlp).
 template <class Block>
 void drop_blocks(torch::nn::Module& parent, std::vector<std::shared_ptr<Block>>& blocks, const KeptParts& kept) {
-  for (std::size_t i = 0; i < blocks.size(); ++i)
-    if (!kept.block(static_cast<std::int64_t>(i))) drop(parent, std::to_string(i), blocks[i]);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto number = static_cast<std::int64_t>(i);
+    const bool attention = kept.attention(number), mlp = kept.mlp(number);
+    if (!attention && !mlp) {
+      drop(parent, std::to_string(i), blocks[i]);
+    } else if constexpr (requires { blocks[i]->drop_mlp(); }) {
+      if (!attention) blocks[i]->drop_attention();
+      if (!mlp) blocks[i]->drop_mlp();
+    }
+  }
 }
 
 }  // namespace tessera::models

@@ -57,10 +57,22 @@ nn::RandomPlace ForwardContext::of_weights(std::int64_t block, std::int64_t firs
   return place;
 }
 
+double LanguageModel::flops_per_token(std::int64_t block_size) const {
+  double forward = head_flops();
+  const std::int64_t blocks = shape().blocks;
+  for (std::int64_t block = 0; block < blocks; ++block) forward += block_flops(block, block_size).all();
+  return 3 * forward;
+}
+
 void LanguageModel::keep_stages(const std::vector<layout::StagePart>& parts) {
   for (const layout::StagePart& part : parts)
     TESSERA_CHECK(part.first_block >= 0 && part.blocks >= 0 && part.past_block() <= shape().blocks, "a stage of ",
                   layout::text_of(part), " for a model of ", shape().blocks, " blocks");
+  if (layout::cuts_blocks(parts) && !blocks_can_be_cut())
+    throw InputError(
+        concat("the blocks of a model of type \"", hf_config().at("model_type").as_string(),
+               "\" cannot be cut: its MLP does not follow its attention on the residual stream; use a "
+               "--pipeline_layout of whole blocks (t in place of a and f, flops in place of half_blocks)"));
   let_go([&] { drop_all_but(parts); });
 }
 

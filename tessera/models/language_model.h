@@ -26,6 +26,15 @@
 
 namespace tessera::models {
 
+/// FLOP of a block's forward pass per token. Products with weights cost as much again for the gradients of their inputs
+/// and of their weights. Scores, and mixing what they weigh, are counted as if every token saw the whole row.
+struct BlockFlops {
+  double attention = 0;  ///< products with attention's weights
+  double scores = 0;     ///< scores and what they mix: no weights
+  double mlp = 0;        ///< products with the MLP's weights, or those of the experts that a token meets
+  double all() const { return attention + scores + mlp; }
+};
+
 /// Parameters and buffers carry Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;
 /// LoRA adapters besides as MODULE.lora_A.weight and MODULE.lora_B.weight).
 class LanguageModel : public torch::nn::Module {
@@ -59,7 +68,10 @@ class LanguageModel : public torch::nn::Module {
   virtual std::vector<std::string> default_lora_targets() const = 0;
   /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
   /// size, T block_size; docs/performance.md).
-  virtual double flops_per_token(std::int64_t block_size) const = 0;
+  double flops_per_token(std::int64_t block_size) const;
+  /// The forward pass's of one block, and of the head.
+  virtual BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const = 0;
+  virtual double head_flops() const = 0;
   /// What the memory formulas need of the architecture.
   virtual layout::DecoderShape shape() const = 0;
   /// How tensor parallelism cuts the parameters (transformers' base_model_tp_plan, and what it has no plan for).
@@ -98,9 +110,11 @@ class LanguageModel : public torch::nn::Module {
   /// What routers did in training since the last call.
   RouterStatistics take_router_statistics();
 
+  /// Whether a stage may begin or end inside a block: attention is added to the residual stream before the MLP reads it.
+  virtual bool blocks_can_be_cut() const { return false; }
   /// Pipeline parallelism: from now on the model holds what lies in `parts` and nothing else; its other parameters are
   /// gone, those that stay keep their names. Passes go through run_stage() then. Throws InputError for a family that
-  /// cannot be cut, and for parts beyond its blocks.
+  /// cannot be cut, or whose blocks cannot, and for parts beyond its blocks.
   void keep_stages(const std::vector<layout::StagePart>& parts);
   /// Whether a parameter of this name is the whole model's, and gone.
   bool lies_elsewhere(const std::string& parameter) const { return elsewhere_.contains(parameter); }

@@ -181,6 +181,12 @@ at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr
     return branch(context->run(part, ModelPart::Kind::mlp, index, transform, h), after_mlp, *context,
                   ForwardContext::Draw::mlp, drops.mlp);
   };
+  nn::ResidualNorm second;
+  const auto ended = [&] { return nn::add_bias(second.sum, transformed(second.normed), {}); };
+  if (!context->runs_attention(index)) {
+    second = before_mlp ? before_mlp->add(x, {}) : nn::ResidualNorm{x, x};
+    return ended();
+  }
   const nn::ResidualNorm first = before_attention ? before_attention->add(x, {}) : nn::ResidualNorm{x, x};
   if (residual != Residual::serial) {
     const at::Tensor both =
@@ -188,12 +194,26 @@ at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr
     return nn::add_bias(first.sum, both, {});
   }
   const at::Tensor attention = attended(first.normed);
-  nn::ResidualNorm second;
+  if (!context->runs_mlp(index)) return nn::add_bias(first.sum, attention, {});
   if (before_mlp)
     second = before_mlp->add(first.sum, attention);
   else
     second.sum = second.normed = nn::add_bias(first.sum, attention, {});
-  return nn::add_bias(second.sum, transformed(second.normed), {});
+  return ended();
+}
+
+void LlamaDecoderLayer::drop_attention() {
+  unregister(*this, {self_attn, before_attention, after_attention});
+  self_attn = nullptr;
+  before_attention = after_attention = nullptr;
+}
+
+void LlamaDecoderLayer::drop_mlp() {
+  std::vector<std::shared_ptr<torch::nn::Module>> members = mlp->children();  // OPT registers these in the block
+  members.insert(members.end(), {mlp, before_mlp, after_mlp});
+  unregister(*this, members);
+  mlp = nullptr;
+  before_mlp = after_mlp = nullptr;
 }
 
 LlamaModel::LlamaModel(const LlamaConfig& c)
@@ -249,7 +269,8 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!context->runs(static_cast<std::int64_t>(i))) continue;
     const auto& layer = layers[i];
-    const at::Tensor& cut = layer->self_attn->first_weight();
+    const bool attends = context->runs_attention(layer->index);
+    const at::Tensor& cut = attends ? layer->self_attn->first_weight() : layer->mlp->first_weight();
     if (!context->begins() && context->stage->first_block == layer->index) nn::begin_with(cut, x);
     made->first_token = nn::first_own_token(cut, t);
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
@@ -336,24 +357,20 @@ std::string Llama::tied_parameter() const {
   return config_.tie_word_embeddings ? concat(names.model, ".", names.embedding, ".weight") : std::string();
 }
 
-double Llama::flops_per_token(std::int64_t block_size) const {
+BlockFlops Llama::block_flops(std::int64_t block, std::int64_t block_size) const {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double width = real(config_.heads * config_.head_size), keys = real(config_.key_heads * config_.head_size);
   const double c = real(config_.hidden);
-  double matrices = real(config_.vocab_size) * c;  // elements that a token meets
-  for (std::int64_t i = 0; i < config_.layers; ++i) {
-    const bool sparse = config_.sparse(i);
-    matrices += config_.latent ? real(config_.latent->attention_elements(config_.hidden, config_.heads))
-                               : c * (2 * width + 2 * keys);
-    matrices += (config_.gated ? 3 : 2) * c * real(config_.inner(i));
-    if (sparse) matrices += c * real(config_.moe->router.experts + (config_.moe->shared_gate ? 1 : 0));
-  }
-  double seen = 0;  // tokens within reach, summed over layers
-  for (const std::int64_t window : config_.windows)
-    seen += real(window > 0 ? std::min(window, block_size) : block_size);
+  const double attention = config_.latent ? real(config_.latent->attention_elements(config_.hidden, config_.heads))
+                                          : c * (2 * width + 2 * keys);
+  double mlp = (config_.gated ? 3 : 2) * c * real(config_.inner(block));
+  if (config_.sparse(block)) mlp += c * real(config_.moe->router.experts + (config_.moe->shared_gate ? 1 : 0));
+  const auto number = static_cast<std::size_t>(block);
+  const std::int64_t window = number < config_.windows.size() ? config_.windows[number] : 0;
+  const double seen = real(window > 0 ? std::min(window, block_size) : block_size);  // tokens within reach
   // Scores are as wide as queries, what they mix as values; in latent attention the two differ.
   const double heads_width = config_.latent ? real(config_.heads * config_.latent->mean_head()) : width;
-  return 6 * matrices + 12 * heads_width * seen;
+  return {.attention = 2 * attention, .scores = 4 * heads_width * seen, .mlp = 2 * mlp};
 }
 
 layout::DecoderShape Llama::shape() const {

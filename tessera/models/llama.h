@@ -54,9 +54,12 @@ struct LlamaAttention : Attention {
 
 struct LlamaDecoderLayer : torch::nn::Module {
   LlamaDecoderLayer(const LlamaConfig& config, std::int64_t index);
+  /// x [B, T, C] -> [B, T, C]; of context.stage perhaps only the attention, or only the MLP, added to x.
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context);
+  void drop_attention();
+  void drop_mlp();
 
-  /// Null: none there. post_attention_layernorm is Llama's norm before the MLP, and others' norm after attention.
+  /// Null: none there, or that half of the block is in another stage. post_attention_layernorm is Llama's norm before the MLP, and others' norm after attention.
   std::shared_ptr<Norm> before_attention, after_attention, before_mlp, after_mlp;
   std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention, or one of a family's own
   std::shared_ptr<Mlp> mlp;              ///< a GatedMlp, a PlainMlp, a PackedMlp or a MoeMlp
@@ -103,7 +106,8 @@ class Llama : public CausalLm {
   std::int64_t max_positions() const override { return config_.rope.longest_sequence(); }
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override;
-  double flops_per_token(std::int64_t block_size) const override;
+  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const override;
+  bool blocks_can_be_cut() const override { return config_.residual == Residual::serial; }
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;

@@ -16,12 +16,14 @@ namespace tessera::models {
 
 struct Mlp : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const ForwardContext& context) = 0;  ///< [B, T, C] -> [B, T, C]
+  virtual const at::Tensor& first_weight() const = 0;  ///< a parameter that the layer begins with
 };
 
 /// down(a(gate(x)) * up(x)), a the activation that `kind` says.
 struct GatedMlp : Mlp {
   GatedMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias, nn::GateKind kind = nn::GateKind::silu);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
+  const at::Tensor& first_weight() const override { return gate_proj->weight; }
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  ///< [I, C], [I, C], [C, I]
   nn::GateKind kind;
@@ -33,6 +35,7 @@ struct PlainMlp : Mlp {
   PlainMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias, Activation activation,
            const std::string& up_name, const std::string& down_name);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
+  const at::Tensor& first_weight() const override { return up->weight; }
 
   std::shared_ptr<Linear> up, down;  ///< [I, C], [C, I]
   Activation activation;

@@ -60,7 +60,9 @@ struct ForwardContext {
   bool ends() const { return stage == nullptr || stage->end; }           ///< so is what follows the blocks
   bool runs(std::int64_t block) const {
     return stage == nullptr || (block >= stage->first_block && block < stage->past_block());
-  }  ///< so is this block
+  }  ///< so is this block, or half of it
+  bool runs_attention(std::int64_t block) const { return stage == nullptr || stage->attention_of(block); }
+  bool runs_mlp(std::int64_t block) const { return stage == nullptr || stage->mlp_of(block); }
 
   /// Causal attention of all that a token sees of its row, be it here or not: nn::attention() of whole rows.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

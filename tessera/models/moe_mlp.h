@@ -28,6 +28,7 @@ struct Expert : torch::nn::Module {
 struct MoeMlp : Mlp {
   MoeMlp(const MoeConfig& config, std::int64_t hidden, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
+  const at::Tensor& first_weight() const override { return gate->weight; }
   /// Lets go of all experts but those numbered first .. first + count - 1.
   void keep_experts(std::int64_t first, std::int64_t count);
   /// What of the experts is here.

@@ -84,9 +84,9 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
     plan.schedule = row->name;
     plan.stages_per_rank = p.pipeline_stages_per_rank > 0 ? p.pipeline_stages_per_rank : row->least_stages;
   }
-  if (p.pp_size > 1 && !p.pipeline_layout.empty() && p.pipeline_layout != layout::layout_by_flops)
-    plan.parts =
-        layout::parse_stage_layout(p.pipeline_layout, model.layers, static_cast<int>(plan.pp() * plan.stages_per_rank));
+  if (p.pp_size > 1 && !p.pipeline_layout.empty() && !layout::is_layout_word(p.pipeline_layout))
+    plan.parts = layout::with_whole_blocks(layout::parse_stage_layout(
+        p.pipeline_layout, model.layers, static_cast<int>(plan.pp() * plan.stages_per_rank)));
   else
     cut_plan(model, plan);
   return plan;

@@ -64,7 +64,10 @@ TEST_F(TrainExperts, every_mesh_equals_one_process) {
          8,
          4,
          {"--ep_size", "2", "--cp_size", "2", "--fsdp", "hybrid_shard auto_wrap", "--shard_group_size", "2"}},
-        {"ep2_pp2_fsdp2", 8, 4, {"--ep_size", "2", "--pp_size", "2", "--fsdp", "full_shard auto_wrap"}},
+        {"ep2_pp2_fsdp2",
+         8,
+         4,
+         {"--ep_size", "2", "--pp_size", "2", "--fsdp", "full_shard auto_wrap", "--pipeline_layout", "Eta|fttL"}},
     };
     std::string before;
     for (std::size_t i = 0; i < meshes.size(); ++i) {

@@ -59,7 +59,10 @@ TEST_F(TrainFixedOrderExperts, every_grid_has_the_bits_of_one_process) {
         Mesh{"ep2_dp2", 4, 4, {"--ep_size", "2"}}, Mesh{"ep2_zero2", 4, 4, {"--ep_size", "2", "--zero_stage", "2"}},
         Mesh{"ep2_fsdp2", 4, 4, {"--ep_size", "2", "--fsdp", "full_shard auto_wrap"}},
         Mesh{"ep2_recompute", 4, 4, {"--ep_size", "2", "--gradient_checkpointing"}},
-        Mesh{"ep2_pp2", 4, 2, {"--ep_size", "2", "--pp_size", "2", "--pipeline_schedule", "zb_h1"}}}) {
+        Mesh{"ep2_pp2",
+             4,
+             2,
+             {"--ep_size", "2", "--pp_size", "2", "--pipeline_schedule", "zb_h1", "--pipeline_layout", "Ea|fttL"}}}) {
     train_fixed(mesh.name, mesh.ranks, mesh.flags);
     expect_same_bits(mesh.name, "one");
     if (HasFailure()) return;

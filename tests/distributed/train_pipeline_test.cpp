@@ -55,6 +55,12 @@ TEST_F(TrainPipeline, schedules_give_the_bits_of_one_process) {
   expect_same_model("layout", "one", "layout", "", /*exactly=*/true);
   train_pipe("flops", 2, 1, model, unsaved + Words{"--pp_size", "2", "--pipeline_layout", "flops"});
   expect_same_model("flops", "one", "flops", "", /*exactly=*/true);
+  for (const char* layout : {"Eta|fttL", "half_blocks"}) {
+    const std::string name = concat("cut_", layout == std::string("half_blocks") ? layout : "by_hand");
+    train_pipe(name, 2, 1, model, unsaved + Words{"--pp_size", "2", "--pipeline_layout", layout});
+    expect_same_run(name, "one", name);
+    expect_same_model(name, "one", name, "", /*exactly=*/true);
+  }
 }
 
 TEST_F(TrainPipeline, every_axis_beside_it) {
@@ -70,6 +76,15 @@ TEST_F(TrainPipeline, every_axis_beside_it) {
       {"tp2_sp", 4, 1, {"--tp_size", "2", "--sequence_parallel"}},
       {"cp2", 4, 1, {"--cp_size", "2"}},
       {"dp2_tp2", 8, 2, {"--tp_size", "2", "--fsdp", "full_shard auto_wrap"}},
+      {"cut_tp2_sp",
+       4,
+       1,
+       {"--tp_size", "2", "--sequence_parallel", "--pipeline_schedule", "zbv", "--pipeline_layout", "Et|a|fta|fL"}},
+      {"cut_full_shard2",
+       4,
+       2,
+       {"--fsdp", "full_shard auto_wrap", "--pipeline_gather", "per_batch", "--pipeline_layout", "Etta|ftL",
+        "--gradient_checkpointing"}},
   };
   std::string before;
   for (const Mesh& mesh : meshes) {
@@ -101,7 +116,8 @@ TEST_F(TrainPipeline, dropout_recomputation_and_fewer_micro_batches_than_stages)
                       "--neftune_noise_alpha",
                       "5"};
   train_pipe("one", 1, 1, gpt2, unsaved, 2);
-  train_pipe("pp4", 4, 1, gpt2, unsaved + Words{"--pp_size", "4", "--pipeline_schedule", "zb_h1"}, 2);
+  train_pipe("pp4", 4, 1, gpt2,
+             unsaved + Words{"--pp_size", "4", "--pipeline_schedule", "zb_h1", "--pipeline_layout", "Eta|fa|fa|fL"}, 2);
   expect_same_run("pp4", "one", "pp4");
   train_pipe("pp2", 4, 1, gpt2,
              unsaved + Words{"--pp_size", "2", "--tp_size", "2", "--sequence_parallel", "--gradient_checkpointing"}, 2);
@@ -120,6 +136,7 @@ TEST_F(TrainPipeline, adapters) {
       {"dp2", 4, 2, {"--pipeline_schedule", "zb_h1"}},
       {"tp2", 4, 1, {"--tp_size", "2", "--sequence_parallel"}},
       {"full_shard2", 4, 2, {"--fsdp", "full_shard auto_wrap", "--pipeline_schedule", "interleaved"}},
+      {"cut", 2, 1, {"--pipeline_schedule", "zbv", "--pipeline_layout", "Ea|fta|fa|fL"}},
   };
   std::string before;
   for (const Mesh& mesh : meshes) {

@@ -289,8 +289,8 @@ TEST(Stages, LayoutsThatAreWrongSayTheColumn) {
   };
   EXPECT_EQ(
       error_of([] { (void)parse_stage_layout("Et|qL", any_blocks, 0); }),
-      "pipeline layout 'Et|qL', column 4: 'q' has no meaning; there are E (embeddings), t (a block), L (the end), "
-      "| (next stage), ( ), and *N or xN (repeat what is before it)");
+      "pipeline layout 'Et|qL', column 4: 'q' has no meaning; there are E (embeddings), t (a block), a and f (its "
+      "attention, its MLP), L (the end), | (next stage), ( ), and *N or xN (repeat what is before it)");
   EXPECT_EQ(said("Et*3|(tt|)*29,m|L"),
             "column 15: m is a layer of multi-token prediction, which is not built; leave every m out, and the setting "
             "that asks for such layers (Megatron's --mtp-num-layers)");
@@ -309,10 +309,60 @@ TEST(Stages, LayoutsThatAreWrongSayTheColumn) {
   EXPECT_EQ(said("E(*3t)L"), "column 3: a repeat stands behind a letter, | or ), and only once");
   for (const char* text : {"Et*L", "Et*0L", "Et*-1L", "Et*99999999999999999999L"})
     EXPECT_EQ(said(text), "column 3: a repeat needs a whole number of 1 or more behind its *") << text;
+  EXPECT_EQ(said("Eta|tL"), "column 3: a, a block's attention, is followed by f, its MLP, here or in a later stage");
+  EXPECT_EQ(said("Eta|aL"), "column 3: a, a block's attention, is followed by f, its MLP, here or in a later stage");
+  EXPECT_EQ(said("Eta|L"), "column 3: a, a block's attention, is followed by f, its MLP, here or in a later stage");
+  EXPECT_EQ(said("Et|ftL"), "column 4: f, a block's MLP, follows a, its attention");
+  EXPECT_EQ(said("Eta|fL", 3), "column 6: there are 2 blocks (t) up to here, but the model has 3; add 1");
   EXPECT_EQ(said("Et|tL", 3, 2), "column 5: there are 2 blocks (t) up to here, but the model has 3; add 1");
   EXPECT_EQ(said("Et*4|tL", 3, 2), "column 7: there are 5 blocks (t) up to here, but the model has 3; take away 2");
   EXPECT_EQ(said("EtL", 1, 2), "column 3: there are 1 stage up to here, but the run has 2; add 1 |");
   EXPECT_EQ(said("Et|||L", 1, 2), "column 6: there are 4 stages up to here, but the run has 2; take away 2 |");
+}
+
+TEST(Stages, BlocksAreCutBetweenAttentionAndMlp) {
+  const auto parts = parse_stage_layout("Etta|ft|a||fL", 5, 5);
+  EXPECT_EQ(parts[0], (StagePart{true, false, 0, 3, false, true}));
+  EXPECT_EQ(parts[1], (StagePart{false, false, 2, 2, true, false}));
+  EXPECT_EQ(parts[2], (StagePart{false, false, 4, 1, false, true}));
+  EXPECT_EQ(parts[3].blocks, 0);
+  EXPECT_EQ(parts[4], (StagePart{false, true, 4, 1, true, false}));
+  EXPECT_TRUE(parts[0].attention_of(2) && !parts[0].mlp_of(2) && parts[0].mlp_of(1) && !parts[0].attention_of(3));
+  EXPECT_TRUE(parts[1].mlp_of(2) && !parts[1].attention_of(2) && parts[1].attention_of(3) && parts[1].mlp_of(3));
+  EXPECT_FALSE(parts[3].attention_of(4) || parts[3].mlp_of(4) || parts[3].attention_of(5));
+  EXPECT_EQ(text_of(parts[0]), "embeddings, blocks 0-1, attention of block 2");
+  EXPECT_EQ(text_of(parts[1]), "MLP of block 2, block 3");
+  EXPECT_EQ(text_of(parts[4]), "MLP of block 4, end");
+  EXPECT_EQ(parse_stage_layout("Et|afL", 2, 2), parse_stage_layout("Et|tL", 2, 2)) << "both halves are a block";
+  EXPECT_TRUE(cuts_blocks(parts));
+  EXPECT_FALSE(cuts_blocks(cut_evenly(5, 2)));
+  EXPECT_EQ(stage_layout(with_whole_blocks(parts)), "Et*3|t|t||L");
+  EXPECT_NE(error_of([] { (void)parts_of_halves({2, 1}); }).find("the last block has no MLP"), std::string::npos);
+  EXPECT_NE(error_of([] { (void)parts_of_halves({3, -1}); }).find("cannot have -1 halves"), std::string::npos);
+}
+
+RC_GTEST_PROP(Stages, HalvesAreRunOnceInOrder, ()) {
+  Counts halves(static_cast<std::size_t>(any_of(1, 8)));
+  for (std::int64_t& count : halves) count = any_of(0, 7);
+  std::int64_t sum = 0;
+  for (const std::int64_t count : halves) sum += count;
+  if (sum % 2 == 1) ++halves.back(), ++sum;
+  const auto parts = parts_of_halves(halves);
+  std::int64_t next = 0;  // 2 b: the attention of block b, 2 b + 1: its MLP
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    std::int64_t own = 0;
+    for (std::int64_t block = 0; block < sum / 2; ++block)
+      for (const bool has : {parts[s].attention_of(block), parts[s].mlp_of(block)}) own += has ? 1 : 0;
+    RC_ASSERT(own == halves[s]);
+    for (std::int64_t i = next; i < next + halves[s]; ++i)
+      RC_ASSERT((i % 2 == 0 ? parts[s].attention_of(i / 2) : parts[s].mlp_of(i / 2)));
+    next += halves[s];
+  }
+  RC_ASSERT(parse_stage_layout(stage_layout(parts), sum / 2, static_cast<int>(parts.size())) == parts);
+  const auto whole = with_whole_blocks(parts);
+  std::int64_t blocks = 0;
+  for (const StagePart& part : whole) blocks += part.blocks;
+  RC_ASSERT(blocks == sum / 2 && !cuts_blocks(whole));
 }
 
 TEST(Stages, LayoutsCannotExplode) {

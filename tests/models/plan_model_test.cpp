@@ -2,6 +2,7 @@
 // each a rank of tensor parallelism holds. A plan cannot drift from a run.
 
 #include <tessera/base/file.h>
+#include <tessera/config/model/validate_model.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/models/registry.h>
 #include <tessera/plan/model.h>
@@ -119,6 +120,14 @@ TEST(PlanModel, CutsParametersAsTensorParallelismDoes) {
       EXPECT_EQ(plan::elements_on_rank(tensor, 2), most) << tensor.name;
     }
   }
+}
+
+// What the check of a configuration says, without making the model.
+TEST(PlanModel, BlocksCanBeCutWhereTheModelsSayIt) {
+  for (const auto& [what, config] : all_configurations())
+    EXPECT_EQ(config::blocks_can_be_cut(config),
+              architecture_of(config).make(config, std::nullopt)->blocks_can_be_cut())
+        << what;
 }
 
 // Arithmetic, too: what a run's MFU divides by.

@@ -1,4 +1,5 @@
 // Our families in stages, in double precision: gradients are those of one process under every schedule.
+#include <tests/error_of.h>
 #include <tests/tensor/families.h>
 
 #include <tessera/layout/schedule/table.h>
@@ -9,6 +10,17 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 namespace schedule = layout::schedule;
+
+/// A cut of which every border that can be lies inside a block.
+std::vector<layout::StagePart> between_halves(std::int64_t blocks, int stages) {
+  std::vector<std::int64_t> halves;
+  for (const layout::StagePart& part : layout::cut_evenly(2 * blocks, stages)) halves.push_back(part.blocks);
+  if (halves.front() % 2 == 0) {
+    ++halves.front();
+    --halves.back();
+  }
+  return layout::parts_of_halves(halves);
+}
 
 class PipelineFamilies : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Family, PipelineFamilies,
@@ -33,12 +45,18 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
     loss.backward();
   }
   const auto wanted = whole->named_parameters();
+  double once = 0, twice = 0;  // elements of the model, and of what two ranks hold where the ends are on two
+  for (const auto& parameter : wanted) {
+    once += static_cast<double>(parameter.value().numel());
+    if (parameter.key() == whole->tied_parameter()) twice = static_cast<double>(parameter.value().numel());
+  }
   run_ranks(2, [&](comm::World& world) {
-    for (const schedule::ScheduleRow& row : schedule::schedules()) {
+    const auto check = [&](const schedule::ScheduleRow& row, bool with_halves) {
       const schedule::Schedule plan =
           schedule::make_schedule(row.name, {.ranks = 2, .stages_per_rank = 0, .micro_batches = batch_rows});
       const auto model = make(mine, at::kDouble, 0.1);
-      const auto stages = layout::cut_evenly(model->shape().blocks, plan.stages());
+      const auto stages = with_halves ? between_halves(model->shape().blocks, plan.stages())
+                                      : layout::cut_evenly(model->shape().blocks, plan.stages());
       const std::vector<data::Batch> batches = batches_of(*model);
       const double scale = scale_of(*model);
       std::vector<layout::StagePart> own;
@@ -50,6 +68,11 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
         };
       }
       model->keep_stages(own);
+      at::Tensor elements = at::zeros({1}, at::kDouble);
+      for (const at::Tensor& parameter : model->parameters()) elements += static_cast<double>(parameter.numel());
+      world.group().all_reduce(elements).wait();
+      EXPECT_EQ(elements.item<double>(), once + (plan.rank_of.front() == plan.rank_of.back() ? 0 : twice))
+          << row.name << ": what one rank has, the other has not";
       parallel::PipelineExecutor executor(std::move(options));
       double loss = 0;
       for (const at::Tensor& each : executor.run(plan)) loss += each.item<double>();
@@ -63,10 +86,24 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
         if (parameter.key() == tied) world.group().all_reduce(gradient).wait();
         const at::Tensor& right = wanted[parameter.key()].grad();
         EXPECT_LE((gradient - right).abs().max().item<double>(), 1e-11 * right.abs().max().item<double>() + 1e-15)
-            << row.name << ": " << parameter.key();
+            << row.name << (with_halves ? ", cut blocks: " : ": ") << parameter.key();
       }
-    }
+    };
+    for (const schedule::ScheduleRow& row : schedule::schedules()) check(row, false);
+    if (!whole->blocks_can_be_cut()) return;
+    for (const schedule::ScheduleRow& row : schedule::schedules())
+      if (std::string_view(row.name) != "gpipe" && std::string_view(row.name) != "looped_bfs") check(row, true);
   });
+}
+
+TEST_P(PipelineFamilies, blocks_that_cannot_be_cut_are_refused) {
+  const auto model = make(family(GetParam()), at::kDouble, 0);
+  const std::int64_t halves = 2 * model->shape().blocks;
+  const std::string error = error_of([&] { model->keep_stages({layout::parts_of_halves({halves - 1, 1}).front()}); });
+  if (model->blocks_can_be_cut())
+    EXPECT_EQ(error, "");
+  else
+    EXPECT_NE(error.find("cannot be cut: its MLP does not follow its attention"), std::string::npos) << error;
 }
 
 }  // namespace

@@ -345,8 +345,9 @@ const std::vector<Field>& table() {
       parallel<&P::pipeline_layout>(
           "pipeline_layout", anything("LAYOUT"),
           "which blocks each stage has, in Megatron-LM's form: Et*3|(tt|)*2t|L (E "
-          "embeddings, t a block, L the end, | between stages), or flops (as equal in FLOP as "
-          "can be, with the head); unset: even"),
+          "embeddings, t a block, a its attention and f its MLP, L the end, | between stages); flops (the "
+          "shortest step of this schedule by FLOP, head counted) or half_blocks (so, and blocks may be cut); "
+          "unset: even"),
       parallel<&P::pipeline_gather>("pipeline_gather", words<PipelineGather>(),
                                     "where processes divide the parameters of a stage (full_shard): gathered for each "
                                     "pass, or once per batch, which keeps a process's stages whole meanwhile"),

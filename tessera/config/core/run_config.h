@@ -123,7 +123,7 @@ struct ParallelConfig {
   std::string pipeline_schedule = "1f1b";     ///< a name of layout/schedule/table.h, or a file of a schedule
   std::int64_t pipeline_stages_per_rank = 0;  ///< v; 0: the fewest that the schedule takes
   std::int64_t pipeline_group_size = 0;       ///< what interleaved schedules take (schedule::Shape::group_size)
-  std::string pipeline_layout = "";           ///< Megatron-LM's layout string (layout/stages.h) or "flops"; "": even
+  std::string pipeline_layout = "";           ///< a layout string or a word of layout/stages.h; "": even
   PipelineGather pipeline_gather = PipelineGather::per_micro_batch;  ///< for strategies that divide parameters
   std::int64_t tp_size = 1;        ///< processes that divide each layer among them (tensor parallel)
   std::int64_t cp_size = 1;        ///< processes that divide each sequence among them (context parallel)

@@ -49,7 +49,7 @@ class MeshRules : RuleChecks {
 
   void pipeline() {
     const std::optional<std::int64_t> each = stages();
-    if (p_.pipeline_layout.empty() || p_.pipeline_layout == layout::layout_by_flops) return;
+    if (p_.pipeline_layout.empty() || layout::is_layout_word(p_.pipeline_layout)) return;
     try {
       const auto stages =
           static_cast<std::int64_t>(layout::parse_stage_layout(p_.pipeline_layout, layout::any_blocks, 0).size());

@@ -30,10 +30,24 @@ std::int64_t number(const Value& json, std::initializer_list<const char*> names)
   return value != nullptr && value->kind() == Value::Kind::integer ? value->as_int() : 0;
 }
 
+std::string type_of(const Value& json) {
+  const Value* type = member(json, {"model_type"});
+  return type != nullptr && type->is_string() ? type->as_string() : std::string();
+}
+
+bool cuts_blocks(const std::string& layout_text) {
+  if (layout_text.empty() || layout_text == layout::layout_by_flops) return false;
+  if (layout_text == layout::layout_by_half_blocks) return true;
+  try {
+    return layout::cuts_blocks(layout::parse_stage_layout(layout_text, layout::any_blocks, 0));
+  } catch (const InputError&) {
+    return false;  // validate_mesh has said it
+  }
+}
+
 layout::ModelSizes sizes_of(const Value& json) {
   layout::ModelSizes sizes;
-  if (const Value* type = member(json, {"model_type"}); type != nullptr && type->is_string())
-    sizes.name = type->as_string();
+  sizes.name = type_of(json);
   sizes.heads = number(json, {"num_attention_heads", "n_head"});
   sizes.key_heads = number(json, {"num_key_value_heads"});
   sizes.vocabulary = number(json, {"vocab_size"});
@@ -66,7 +80,15 @@ class ModelRules : RuleChecks {
     if (!json || !json->is_object()) return;
     lengths(positions_of(*json));
     if (p_.tp_size * p_.cp_size > 1) mesh(*json);
-    if (p_.pp_size > 1) stages(number(*json, {"num_hidden_layers", "n_layer"}));
+    if (p_.pp_size > 1) {
+      if (cuts_blocks(p_.pipeline_layout) && !blocks_can_be_cut(*json))
+        problem(
+            {"pipeline_layout", source_, "config_overrides"}, said("pipeline_layout"),
+            " cuts blocks, and those of a model of type \"", type_of(*json),
+            "\" cannot be cut: its MLP does not follow its attention on the residual stream; use whole blocks (t in "
+            "place of a and f, flops in place of half_blocks)");
+      stages(number(*json, {"num_hidden_layers", "n_layer"}));
+    }
   }
 
  private:
@@ -120,7 +142,7 @@ class ModelRules : RuleChecks {
 
   /// Whether every process of the pipeline has something to do. Stages of equal cost are cut when the model is there.
   void stages(std::int64_t blocks) {
-    if (blocks < 1 || blocks > layout::most_blocks_in_layout || p_.pipeline_layout == layout::layout_by_flops) return;
+    if (blocks < 1 || blocks > layout::most_blocks_in_layout || layout::is_layout_word(p_.pipeline_layout)) return;
     std::vector<int> rank_of;
     std::vector<layout::StagePart> parts;
     try {
@@ -162,6 +184,17 @@ std::int64_t choose_block_size(const DataConfig& data, std::int64_t positions) {
     throw InputError(
         concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));
   return asked;
+}
+
+bool blocks_can_be_cut(const Value& model) {
+  const std::string type = type_of(model);
+  const auto parallel = [&](bool otherwise) {
+    const Value* flag = member(model, {"use_parallel_residual"});
+    return flag != nullptr && flag->kind() == Value::Kind::boolean ? flag->as_bool() : otherwise;
+  };
+  if (type == "gpt_neox") return !parallel(true);
+  if (type == "stablelm") return !parallel(false);
+  return type != "bert" && type != "cohere" && type != "cohere2" && type != "phi";
 }
 
 void validate_model(const Resolved& resolved, Problems& problems) { ModelRules(resolved, problems).check(); }

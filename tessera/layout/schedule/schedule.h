@@ -8,6 +8,7 @@
 ///   lower.h       adds sends, receives, gathers and reductions to the computations
 ///   check.h       proves a schedule right before it runs
 ///   timing.h      when everything happens, given costs
+///   cut.h         where to cut a model for a schedule
 ///   files.h       PyTorch's CSV, and a text form
 ///   draw.h        drawings of timed actions, as text and SVG
 ///

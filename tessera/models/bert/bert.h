@@ -113,7 +113,8 @@ class BertWithHead : public LanguageModel {
   std::int64_t max_positions() const override { return config_.max_position_embeddings; }
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"query", "value"}; }
-  double flops_per_token(std::int64_t block_size) const override;
+  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const override;
+  double head_flops() const override { return 0; }  ///< heads see few tokens
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;

@@ -82,10 +82,11 @@ at::Tensor BertWithHead::run_stage(const data::Batch& batch, const layout::Stage
   return part.end ? loss_of(h, batch, context, scale) : h;
 }
 
-double BertWithHead::flops_per_token(std::int64_t block_size) const {
-  const double l = static_cast<double>(config_.num_hidden_layers), c = static_cast<double>(config_.hidden_size);
-  const double n = l * (4 * c * c + 2 * c * static_cast<double>(config_.intermediate_size));  // heads see few tokens
-  return 6 * n + 12 * l * c * static_cast<double>(block_size);
+BlockFlops BertWithHead::block_flops(std::int64_t, std::int64_t block_size) const {
+  const double c = static_cast<double>(config_.hidden_size);
+  return {.attention = 8 * c * c,
+          .scores = 4 * c * static_cast<double>(block_size),
+          .mlp = 4 * c * static_cast<double>(config_.intermediate_size)};
 }
 
 layout::DecoderShape BertWithHead::shape() const {

@@ -27,6 +27,7 @@ struct PackedAttention : Attention {
 struct PackedMlp : Mlp {
   PackedMlp(std::int64_t hidden, std::int64_t intermediate, nn::GateKind kind);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
+  const at::Tensor& first_weight() const override { return gate_up_proj->weight; }
 
   std::shared_ptr<Linear> gate_up_proj, down_proj;  ///< [2 I, C], [C, I]
   nn::GateKind kind;

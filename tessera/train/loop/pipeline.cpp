@@ -16,6 +16,7 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/run_schedule.h>
+#include <tessera/layout/schedule/cut.h>
 #include <tessera/layout/schedule/draw.h>
 #include <tessera/layout/schedule/lower.h>
 #include <tessera/nn/autocast.h>
@@ -28,18 +29,23 @@ namespace {
 
 namespace schedule = layout::schedule;
 
-/// FLOP per token of forward and backward. Looking up embeddings costs nothing beside them, and an encoder's head sees
-/// few tokens.
-layout::ChainCosts flops_of(const models::LanguageModel& model) {
-  const layout::DecoderShape shape = model.shape();
-  const bool causal = dynamic_cast<const models::CausalLm*>(&model) != nullptr;
-  layout::ChainCosts costs;
-  costs.end = causal ? 6.0 * static_cast<double>(model.vocab_size()) * static_cast<double>(shape.width) : 0;
-  const auto blocks = static_cast<double>(shape.blocks);
-  costs.blocks.assign(
-      static_cast<std::size_t>(shape.blocks),
-      (model.flops_per_token(std::min<std::int64_t>(1024, model.max_positions())) - costs.end) / blocks);
-  return costs;
+/// FLOP per token of the passes through each piece. Attention (causal: half of the scores) has no weights, and computes
+/// its scores again in backward. A causal head computes its gradients in the forward pass, chunk by chunk
+/// (nn/linear_cross_entropy.h). Looking up embeddings costs nothing beside them.
+schedule::ChainTimes flops_of(const models::LanguageModel& model, bool halves) {
+  const std::int64_t tokens = std::min<std::int64_t>(1024, model.max_positions());
+  schedule::ChainTimes chain{.pieces = {}, .halves = halves, .end = {3 * model.head_flops(), 0, 0}};
+  for (std::int64_t block = 0; block < model.shape().blocks; ++block) {
+    const models::BlockFlops flops = model.block_flops(block, tokens);
+    const double scores = flops.scores / 2;
+    schedule::StageCosts piece{flops.attention + scores, flops.attention + 2.5 * scores, flops.attention};
+    if (halves) chain.pieces.push_back(std::exchange(piece, {0, 0, 0}));
+    piece.forward += flops.mlp;
+    piece.input_gradient += flops.mlp;
+    piece.weight_gradient += flops.mlp;
+    chain.pieces.push_back(piece);
+  }
+  return chain;
 }
 
 }  // namespace
@@ -75,9 +81,11 @@ PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel&
   const int stages = plan.schedule.stages();
   const std::int64_t blocks = model.shape().blocks;
   const std::string& asked = config.parallel.pipeline_layout;
-  plan.stages = asked.empty()                      ? layout::cut_evenly(blocks, stages)
-                : asked == layout::layout_by_flops ? layout::cut_by_cost(flops_of(model), stages)
-                                                   : layout::parse_stage_layout(asked, blocks, stages);
+  if (layout::is_layout_word(asked))
+    plan.stages = schedule::cut_for_schedule(flops_of(model, asked == layout::layout_by_half_blocks), plan.schedule);
+  else
+    plan.stages =
+        asked.empty() ? layout::cut_evenly(blocks, stages) : layout::parse_stage_layout(asked, blocks, stages);
   config::check_shares(plan.stages, plan.schedule.rank_of);
   return plan;
 }

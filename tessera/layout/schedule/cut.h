@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// Where to cut a model for one schedule. Equal stages are not what every schedule wants: a rank's stages add up, the
+/// last stage has the head, and schedules that put weight gradients in gaps bear stages that others do not.
+
+#include <tessera/layout/schedule/timing.h>
+#include <tessera/layout/stages.h>
+
+#include <vector>
+
+namespace tessera::layout::schedule {
+
+/// What the passes of one micro-batch take on a chain, in any unit of time.
+struct ChainTimes {
+  std::vector<StageCosts> pieces;  ///< one for each block, or with `halves` two: its attention, its MLP
+  bool halves = false;             ///< blocks may be cut
+  StageCosts embeddings{0, 0, 0};  ///< what comes before the blocks
+  StageCosts end{0, 0, 0};         ///< what comes after them
+};
+
+/// What the stages of a cut take. Backward is input and weight gradient, one after the other.
+std::vector<StageCosts> stage_costs(const std::vector<StagePart>& parts, const ChainTimes& chain);
+
+/// The cut with which time_schedule() says the shortest step. It starts from even cuts and cuts by cost and moves one
+/// or two borders at a time as long as that helps, so it is never worse than these; the best one is not promised. Time:
+/// at most that of simulating some twelve million actions (about a second). The same on every rank. Throws InputError where cut_by_cost()
+/// and time_schedule() do.
+std::vector<StagePart> cut_for_schedule(const ChainTimes& chain, const Schedule& schedule);
+
+}  // namespace tessera::layout::schedule
