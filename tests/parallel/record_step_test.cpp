@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 
@@ -67,6 +68,32 @@ TEST(RecordStep, finds_layers_and_counts_their_work) {
   // Logits, their gradient and what the softmax keeps are there at once, and not for backward alone.
   EXPECT_GE(step.moment_bytes, 4 * n * v);
   EXPECT_LT(step.moment_bytes, 4 * n * v * 3 + step.layers[0].saved_bytes);
+}
+
+/// x w, written into memory that is there, as some products of ours are.
+struct ProductInto : torch::autograd::Function<ProductInto> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w) {
+    ctx->save_for_backward({x, w});
+    at::Tensor y = at::empty({x.size(0), w.size(1)});
+    return at::mm_out(y, x, w);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& dy) {
+    const auto saved = ctx->get_saved_variables();
+    return {dy[0].mm(saved[1].t()), saved[0].t().mm(dy[0])};
+  }
+};
+struct Wide : torch::nn::Module {
+  Wide() { w = register_parameter("w", at::ones({8, 24})); }
+  at::Tensor forward(const at::Tensor& x) { return ProductInto::apply(x, w).narrow(1, 0, 8); }
+  at::Tensor w;
+};
+
+TEST(RecordStep, what_a_product_is_written_to_is_no_input) {
+  torch::nn::Sequential net(Wide{}, Wide{});
+  const auto step = record_step(*net, [&] { net->forward(at::ones({4, 8})).sum().backward(); });
+  ASSERT_EQ(step.layers.size(), 2U);
+  for (const plan::RecordedLayer& layer : step.layers) EXPECT_EQ(layer.input_bytes, 4 * 8 * 4) << layer.name;
 }
 
 TEST(RecordStep, saved_bytes_are_what_autograd_holds) {

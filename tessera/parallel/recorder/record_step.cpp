@@ -91,10 +91,14 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
     gradients_before_ = gradients();
   }
 
-  void before(const c10::OperatorHandle&, std::span<const c10::IValue> arguments) override {
+  void before(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) override {
     const std::lock_guard lock(mutex_);
     if (in_backward()) return;
-    const std::vector<at::Tensor> tensors = tensors_among(arguments);
+    // What a result is written to (mm.out) stands behind the inputs.
+    const auto& formal = op.schema().arguments();
+    std::size_t inputs = std::min(formal.size(), arguments.size());
+    while (inputs > 0 && formal[inputs - 1].is_out()) --inputs;
+    const std::vector<at::Tensor> tensors = tensors_among(arguments.first(inputs));
     double input = 0;
     for (const at::Tensor& tensor : tensors)
       if (parameter_index(tensor) < 0) input = std::max(input, bytes_of(tensor));
