@@ -3,24 +3,25 @@
 
   bench/balance.py BUILD [--ranks 2 3 4] [--slow 2 3] [--strategy ddp zero2 full_shard] [--steps 60]
 
-Rank 1 is stopped and continued (SIGSTOP, SIGCONT) every 30 ms, so that it runs 1/2 or 1/3 of the time: what a CPU quota
-of a control group does, where this user may set none. Every rank has one thread. Ideal is what the ranks could do
-together if no one ever waited: (ranks - 1 + 1 / slow) / ranks of the throughput of the same ranks when none is slowed
-down. Step times are medians over the second half of the steps, when shares have settled. Runs are interleaved, and the
-best of --repeat counts for each, since others may use the machine, too.
+Every rank has one thread and a control group with a CPU quota (version 1, /sys/fs/cgroup/cpu, so this user must be
+root): 80 % of the machine's cores shared out equally, so that neither other programs nor a lack of cores decides how
+fast a rank is; rank 1 is slowed down to 1/2 or 1/3 of that. Ideal is what the ranks could do together if no one ever
+waited: (ranks - 1 + 1 / slow) / ranks of the throughput of the same ranks when none is slowed down. Step times are
+medians over the second half of the steps, when shares have settled. Runs are interleaved, and the best of --repeat
+counts for each.
 """
 import argparse
 import json
 import os
 import pathlib
-import signal
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 
-PERIOD = 0.03
+GROUPS = pathlib.Path("/sys/fs/cgroup/cpu")
+PERIOD_US = 10_000
+CORES_USED = 0.8
 
 
 def environment_of(pid):
@@ -41,16 +42,30 @@ def rank_process(parent, rank):
     raise SystemExit(f"no rank {rank} under process {parent}")
 
 
-def slow_down(pid, share, ends):
-    """Lets the process run `share` of the time."""
-    try:
-        while not ends.is_set():
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(PERIOD * (1 - share))
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(PERIOD * share)
-    except ProcessLookupError:
-        pass
+class Quotas:
+    """A control group for every rank of a job; gone at the end."""
+
+    def __init__(self, ranks, slow):
+        self.folders = []
+        for rank in range(ranks):
+            cores = min(1, CORES_USED * os.cpu_count() / ranks) / (slow if rank == 1 else 1)
+            folder = GROUPS / f"tessera_balance_{os.getpid()}_{rank}"
+            folder.mkdir()
+            self.folders.append(folder)
+            (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (folder / "cpu.cfs_quota_us").write_text(str(max(1000, round(cores * PERIOD_US))))
+
+    def take(self, rank, pid):
+        (self.folders[rank] / "cgroup.procs").write_text(str(pid))
+
+    def end(self):
+        for folder in self.folders:
+            for _ in range(100):  # until its processes are gone
+                try:
+                    folder.rmdir()
+                    break
+                except OSError:
+                    time.sleep(0.05)
 
 
 def run(options, folder, ranks, strategy, slow, balance):
@@ -64,12 +79,14 @@ def run(options, folder, ranks, strategy, slow, balance):
                "1", "--save_strategy", "no", "--eval_strategy", "no", "--report_to", "none", "--output_dir", str(out),
                "--overwrite_output_dir", "--num_processes", str(ranks), "--threads_per_process", "1",
                "--balance_batches", str(balance).lower(), *flags]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    ends = threading.Event()
-    if slow > 1:
-        threading.Thread(target=slow_down, args=(rank_process(process.pid, 1), 1 / slow, ends), daemon=True).start()
-    errors = process.communicate()[1]
-    ends.set()
+    quotas = Quotas(ranks, slow)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for rank in range(ranks):
+            quotas.take(rank, rank_process(process.pid, rank))
+        errors = process.communicate()[1]
+    finally:
+        quotas.end()
     if process.returncode != 0:
         raise SystemExit(errors)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -92,6 +109,8 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args()
+    if not os.access(GROUPS, os.W_OK):
+        raise SystemExit(f"{GROUPS} cannot be written to: CPU quotas need control groups of version 1 and root")
     print("strategy    ranks  slow   even ms  equal/ideal  balanced/ideal  shares  idle by rank  "
           "largest loss difference")
     with tempfile.TemporaryDirectory() as name:
