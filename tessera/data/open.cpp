@@ -14,6 +14,7 @@
 #include <tessera/data/blend.h>
 #include <tessera/data/dataset.h>
 #include <tessera/data/examples.h>
+#include <tessera/data/made_up.h>
 #include <tessera/data/named_files.h>
 #include <tessera/data/stored.h>
 #include <tessera/data/stream/row_stream.h>
@@ -216,7 +217,10 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
                        const std::string& tokenizer_place, std::uint64_t stream_seed) {
   Opener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place);
   std::vector<Part> train;
-  if (!config.streaming) train = opener.open("train_file", config.train_file, corpus::Split::train);
+  if (config.mock_data)
+    train = {{0, {{"--mock_data", made_up_blocks(block_size, vocab_size, config.reset_position_ids), nullptr}}}};
+  else if (!config.streaming)
+    train = opener.open("train_file", config.train_file, corpus::Split::train);
   std::vector<Part> validation;
   if (want_validation && !config.validation_file.empty()) {
     validation = opener.open("validation_file", config.validation_file, corpus::Split::validation);

@@ -180,6 +180,10 @@ const std::vector<Field>& table() {
                                    "other, and their positions count from 0; else a block is one text"),
       data<&D::max_seq_length>("max_seq_length", at_least(2, 1 << 24),
                                "tokens per example, longer ones are cut; unset: block_size"),
+      data<&D::mock_data>(
+          "mock_data", anything(),
+          "train on made-up tokens in place of files, to measure speed and memory: documents that count 1, 2, "
+          "3, ..., as Megatron-LM makes them"),
       data<&D::packing>("packing", anything(),
                         "put several examples into one row (they do not see each other) instead of padding"),
       data<&D::assistant_only_loss>("assistant_only_loss", anything(),

@@ -47,6 +47,7 @@ struct DataConfig {
   std::string chat_template;              ///< Jinja text or a file of it; empty: the tokenizer's
   bool reset_position_ids = false;        ///< documents inside a block do not see each other; else a block is one
   std::int64_t max_seq_length = 0;        ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
+  bool mock_data = false;                 ///< rows of made-up tokens in place of files, as Megatron-LM's --mock-data
   bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
   bool assistant_only_loss = true;  ///< only what the assistant says in `messages` is scored
   double mlm_probability = 0.15;    ///< masked language models: share of the tokens that are to be guessed

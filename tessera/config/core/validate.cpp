@@ -117,7 +117,9 @@ class Rules : RuleChecks {
 
   void data() {
     const DataConfig& d = c_.data;
-    if (d.train_file.empty())
+    if (d.mock_data)
+      made_up();
+    else if (d.train_file.empty())
       problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it");
     data_files("train_file", d.train_file);
     data_files("validation_file", d.validation_file);
@@ -125,6 +127,20 @@ class Rules : RuleChecks {
       problem({"group_by_length", "train_sampling_strategy"},
               "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
     if (d.streaming) streaming();
+  }
+
+  /// Rows that are made up are those of no file.
+  void made_up() {
+    const DataConfig& d = c_.data;
+    for (const auto& [name, list] :
+         {std::pair{"train_file", d.train_file}, std::pair{"validation_file", d.validation_file}})
+      if (!list.empty())
+        problem({"mock_data", name}, said("mock_data"), " makes up the data, but ", said(name), " names ", list,
+                ": give one of them");
+    if (d.streaming)
+      problem({"mock_data", "streaming"}, said("mock_data"),
+              " makes up its rows when they are read, so there is nothing to tokenize ahead: leave out ",
+              said("streaming"));
   }
 
   /// What has no meaning where nobody knows how many rows there are.

@@ -87,7 +87,7 @@ void check_model_fits(const RunGroups& groups, const RunConfig& config, const mo
   if (!groups.cuts()) return;
   const ParallelConfig& p = config.parallel;
   layout::MeshUse use;
-  const bool examples = corpus::may_hold_examples(config.data.train_file);
+  const bool examples = !config.data.mock_data && corpus::may_hold_examples(config.data.train_file);
   const std::int64_t longest =
       examples && config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;  // tokens of a row
   use.sequence = examples || groups.context_ranks() > 1 ? groups.filled_length(longest) : block_size;

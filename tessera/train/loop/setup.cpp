@@ -207,7 +207,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.resume_folder = start.checkpoint;
   setup.resume_sums = start.sums;
   if (start.overwrite) setup.config.output.overwrite_output_dir = true;
-  if (config.data.train_file.empty()) throw InputError("--train_file is missing: files of text, examples or tokens");
+  if (config.data.train_file.empty() && !config.data.mock_data)
+    throw InputError("--train_file is missing: files of text, examples or tokens");
 
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
   std::string weights_folder;
@@ -238,7 +239,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   check_model_fits(groups, config, *setup.model, setup.block_size);
 
   std::string place = tokenizer_place(config.model);
-  const bool only_tokens = corpus::holds_tokens_only(config.data.train_file);
+  const bool only_tokens = config.data.mock_data || corpus::holds_tokens_only(config.data.train_file);
   try {
     setup.tokenizer = text::load_tokenizer(place);
   } catch (const InputError& error) {

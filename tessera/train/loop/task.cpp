@@ -72,6 +72,9 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
                                   const data::ReadProgress& progress) {
   data::Objective objective;
   objective.kind = model.objective();
+  if (config.data.mock_data && objective.kind != data::Objective::Kind::next_token)
+    throw InputError(
+        "--mock_data makes up texts that count, for models that continue texts: give this one --train_file");
   data::Datasets datasets;
   if (objective.kind == data::Objective::Kind::row_class) {
     if (config.data.streaming)

@@ -274,7 +274,7 @@ CardFacts card_facts(const Setup& setup, const comm::World& world, const Value& 
   facts.facts = describe_start(setup, world);
   facts.facts.insert(
       facts.facts.begin() + 1,
-      concat("files: ", config.data.train_file,
+      concat("files: ", config.data.mock_data ? "none, tokens made up by --mock_data" : config.data.train_file,
              config.data.validation_file.empty() ? "" : concat("; validation: ", config.data.validation_file)));
   const std::int64_t hosts = (world.size() + world.local_size() - 1) / world.local_size();
   facts.hardware = {

@@ -160,7 +160,7 @@ Report describe_run(const Setup& setup, const comm::World& world) {
   const std::string& name = setup.config.output.run_name;
   report.title = name.empty() ? describe_model(*setup.model) : concat(name, ": ", describe_model(*setup.model));
   report.facts = {processes_text(world), batch_text(setup) + " a step", rows_text(*setup.datasets.train),
-                  setup.config.data.train_file};
+                  setup.config.data.mock_data ? "tokens made up by --mock_data" : setup.config.data.train_file};
   char time[64] = {};
   const std::time_t now = std::time(nullptr);
   std::tm local = {};
