@@ -75,6 +75,22 @@ TEST_F(ValidateTraining, RatesOfEmbeddings) {
             Words{"--decoupled_lr has no effect: --lora_r trains adapters, not embeddings and the head"});
 }
 
+TEST_F(ValidateTraining, BatchesThatGrowInPipelines) {
+  const auto with = [&](const std::string& schedule) {
+    return error_of({"--pp_size", "2", "--num_processes", "2", "--per_device_train_batch_size", "2",
+                     "--gradient_accumulation_steps", "6", "--batch_size_schedule", "2,2,24", "--pipeline_schedule",
+                     schedule});
+  };
+  EXPECT_EQ(with("1f1b"), "");
+  EXPECT_EQ(with("interleaved_1f1b"), "");
+  write_file_atomically(path("order.csv"), "0F0,0F1,,0B0,0B1\n");
+  const std::string error = with(path("order.csv"));
+  const std::string rule = concat("--pipeline_schedule ", path("order.csv"),
+                                  " is a file, made for one number of micro-batches, but the steps of "
+                                  "--batch_size_schedule have several: name a schedule, such as 1f1b");
+  EXPECT_NE(error.find(rule), std::string::npos) << error;
+}
+
 TEST_F(ValidateTraining, MuonNeedsWholeMatrices) {
   EXPECT_EQ(error_of({"--optim", "muon", "--zero_stage", "3", "--num_processes", "2"}), "");
   EXPECT_EQ(

@@ -200,6 +200,21 @@ TEST_F(TrainBatches, a_batch_grows_alike_on_any_number_of_ranks) {
   for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], all[4 + i], 1e-5 * all[4 + i]);
 }
 
+// The order of a pipeline's work is another one for each number of micro-batches.
+TEST_F(TrainBatches, a_batch_grows_alike_in_a_pipeline) {
+  const Words grows = no_saves + Words{"--batch_size_schedule", "4,4,24", "--warmup_steps", "0"};
+  train_on("one", 1, 8, grows + Words{"--per_device_train_batch_size", "12"});
+  const Words steps = {"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "6", "--pp_size", "2"};
+  for (const char* schedule : {"1f1b", "interleaved_1f1b"}) {
+    train_on(schedule, 2, 8, grows + steps + Words{"--pipeline_schedule", schedule});
+    expect_same_losses(schedule, "one", 1e-5);
+  }
+  train_on("dp2", 4, 8,
+           grows + Words{"--per_device_train_batch_size", "3", "--gradient_accumulation_steps", "2", "--pp_size", "2"});
+  expect_same_losses("dp2", "one", 1e-5);  // 4 rows a step: one micro-batch of 2 for each, then two of 2, then of 3
+  EXPECT_EQ(column("dp2", "rows"), (std::vector<double>{4, 4, 4, 8, 8, 12, 12, 12}));
+}
+
 double mean_square(const std::vector<double>& norms) {
   double sum = 0;
   for (const double norm : norms) sum += norm * norm;

@@ -26,9 +26,9 @@ auto made_by_row(const std::string& name, const std::string& said, const auto& m
 
 class AskedSchedule {
  public:
-  AskedSchedule(const RunConfig& config, const SaySetting& say)
+  AskedSchedule(const RunConfig& config, const SaySetting& say, std::int64_t micro_batches = 0)
       : p_(config.parallel),
-        steps_(config.optimization.gradient_accumulation_steps),
+        steps_(micro_batches > 0 ? micro_batches : config.optimization.gradient_accumulation_steps),
         said_(say ? say("pipeline_schedule") : "pipeline_schedule") {}
 
   std::int64_t stages() const {
@@ -133,6 +133,15 @@ void check_shares(const std::vector<layout::StagePart>& stages, const std::vecto
 
 layout::schedule::Schedule run_schedule(const RunConfig& config, const SaySetting& say) {
   return AskedSchedule(config, say).make();
+}
+
+layout::schedule::Schedule run_schedule(const RunConfig& config, std::int64_t micro_batches, const SaySetting& say) {
+  if (is_schedule_file(config.parallel.pipeline_schedule))
+    throw InputError(concat(say ? say("pipeline_schedule") : "pipeline_schedule", " ",
+                            config.parallel.pipeline_schedule,
+                            " is a file, made for one number of micro-batches, but the steps of a growing batch have "
+                            "several: name a schedule, such as 1f1b"));
+  return AskedSchedule(config, say, micro_batches).make();
 }
 
 }  // namespace tessera::config

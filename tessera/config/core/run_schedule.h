@@ -24,6 +24,11 @@ std::int64_t stages_per_rank(const RunConfig& config, const SaySetting& say = {}
 /// The computations of all processes of the pipeline, pp_size > 1. Throws as stages_per_rank().
 layout::schedule::Schedule run_schedule(const RunConfig& config, const SaySetting& say = {});
 
+/// That of a step with another number of micro-batches, as a growing batch has them: a schedule that has a name
+/// can be made of any. Throws as stages_per_rank(), and where it is a file, which is made for one number.
+layout::schedule::Schedule run_schedule(const RunConfig& config, std::int64_t micro_batches,
+                                        const SaySetting& say = {});
+
 /// The process of the pipeline that holds each stage of that schedule. Throws as stages_per_rank().
 std::vector<int> ranks_of_stages(const RunConfig& config, const SaySetting& say = {});
 /// Throws InputError when a process would hold nothing of a model that is cut so: the numbers and what to change.

@@ -5,6 +5,7 @@
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/rule_checks.h>
+#include <tessera/config/core/run_schedule.h>
 #include <tessera/config/core/validate_evaluations.h>
 #include <tessera/config/core/validate_training.h>
 #include <tessera/layout/batch/ramp.h>
@@ -105,10 +106,10 @@ class TrainingRules : RuleChecks {
       } catch (const InputError& error) {
         problem({"batch_size_schedule"}, error.what());
       }
-      if (c_.parallel.pp_size > 1)
-        problem({"batch_size_schedule", "pp_size"}, said("batch_size_schedule"),
-                " is not built for pipelines: the order of their work (pp_size ", c_.parallel.pp_size,
-                ") is made for one number of micro-batches; leave it out");
+      if (c_.parallel.pp_size > 1 && is_schedule_file(c_.parallel.pipeline_schedule))
+        problem({"batch_size_schedule", "pipeline_schedule", "pp_size"}, said("pipeline_schedule"), " ",
+                c_.parallel.pipeline_schedule, " is a file, made for one number of micro-batches, but the steps of ",
+                said("batch_size_schedule"), " have several: name a schedule, such as 1f1b");
       not_with("batch_size_schedule", true, "", false, fixed);
       if (by_tokens)
         problem({"batch_size_schedule", "tokens_per_batch"}, said("batch_size_schedule"), " counts rows, ",

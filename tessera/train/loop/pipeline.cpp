@@ -220,17 +220,26 @@ void RunPipeline::prepare(const std::vector<data::Batch>& batches, double scale)
 
 void RunPipeline::rehearse(const std::vector<data::Batch>& batches) {
   prepare(batches, 0);
-  passes_->executor->rehearse(plan_.schedule);
+  passes_->executor->rehearse(schedule_of(batches.size()));
   passes_->batches.clear();
   if (tied_) tied_->forget();
 }
 
 std::vector<double> RunPipeline::train(const std::vector<data::Batch>& batches, double scale) {
   prepare(batches, scale);
-  const std::vector<double> losses = losses_of(plan_.schedule);
+  const std::vector<double> losses = losses_of(schedule_of(batches.size()));
   if (tied_) tied_->end_batch();
   measured_ = passes_->executor->measured();
+  measured_micro_batches_ = static_cast<int>(batches.size());
   return losses;
+}
+
+const schedule::Schedule& RunPipeline::schedule_of(std::size_t micro_batches) {
+  const auto number = static_cast<int>(micro_batches);
+  if (number == plan_.schedule.micro_batches) return plan_.schedule;
+  const auto known = others_.find(number);
+  if (known != others_.end()) return known->second;
+  return others_.emplace(number, config::run_schedule(config_, number)).first->second;
 }
 
 std::vector<double> RunPipeline::evaluate(const std::vector<data::Batch>& batches, const std::vector<double>& scales) {
@@ -342,14 +351,14 @@ schedule::Costs costs_of(const std::vector<std::vector<schedule::TimedAction>>& 
 
 }  // namespace
 
-std::string RunPipeline::drawing() const {
+std::string RunPipeline::drawing() {
   schedule::Track measured{.title = "measured", .ranks = {}};
   for (const std::string& text : comm::all_gather_text(groups_.pipeline, to_text(measured_)))
     measured.ranks.push_back(from_text(text));
   if (measured_.empty()) return "";
-  const schedule::Timing planned =
-      schedule::time_schedule(plan_.schedule, costs_of(measured.ranks, plan_.schedule.stages()));
-  return schedule::draw_svg(plan_.schedule, {schedule::track_of(planned, "planned"), measured});
+  const schedule::Schedule& last = schedule_of(static_cast<std::size_t>(measured_micro_batches_));
+  const schedule::Timing planned = schedule::time_schedule(last, costs_of(measured.ranks, last.stages()));
+  return schedule::draw_svg(last, {schedule::track_of(planned, "planned"), measured});
 }
 
 std::string RunPipeline::first_not_finite(const comm::Group& group) const {

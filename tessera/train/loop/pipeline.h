@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,9 @@ class RunPipeline {
   ~RunPipeline();
 
   const PipelinePlan& plan() const { return plan_; }
+  /// Makes the schedule of steps with so many micro-batches (--batch_size_schedule) before the first one. Throws
+  /// InputError for a number that the schedule cannot be made of.
+  void prepare_for(std::int64_t micro_batches) { (void)schedule_of(static_cast<std::size_t>(micro_batches)); }
   /// Forward and backward of a step's micro-batches, whose losses are multiplied by `scale`; gradients are accumulated
   /// and not reduced (Sharded::WholeBatch); in fixed order each backward reduces its own. Returns the losses, on every
   /// rank. Collective over the pipeline.
@@ -63,7 +67,7 @@ class RunPipeline {
   at::Tensor next_logits(const at::Tensor& ids, models::KvCache& cache);
   /// The last step as it ran, beside what its schedule plans with the same costs: an SVG. Collective over the pipeline.
   /// Ranks begin at 0, each by its own clock.
-  std::string drawing() const;
+  std::string drawing();
   /// Where a NaN or an infinity of the last passes came from: "first in stage 1, micro-batch 2 (1F2), on rank 3";
   /// empty: no stage handed one on. Collective over `group`: this pipeline, or the job.
   std::string first_not_finite(const comm::Group& group) const;
@@ -76,6 +80,8 @@ class RunPipeline {
   std::vector<at::Tensor> run(const layout::schedule::Schedule& schedule);
   void prepare(const std::vector<data::Batch>& batches, double scale);
   std::vector<double> losses_of(const layout::schedule::Schedule& schedule);
+  /// That of a training step with so many micro-batches.
+  const layout::schedule::Schedule& schedule_of(std::size_t micro_batches);
   void watch_tied_parameter(const ShardingOptions& sharding);
 
   PipelinePlan plan_;
@@ -86,7 +92,9 @@ class RunPipeline {
   std::unique_ptr<PassesOfBatch> passes_;
   std::optional<parallel::TiedGradient> tied_;
   std::optional<parallel::StageGathers> gathers_;        // --pipeline_gather per_batch
+  std::map<int, layout::schedule::Schedule> others_;     // for steps with other numbers of micro-batches
   std::vector<layout::schedule::TimedAction> measured_;  // in the last step
+  int measured_micro_batches_ = 0;
 };
 
 }  // namespace tessera::train

@@ -149,9 +149,11 @@ void TrainingLoop::shard_model() {
     for (const auto& item : setup_.model->named_parameters())
       setup_.weights->read(item.key(), 0, item.value().detach());
   setup_.weights.reset();
-  if (setup_.pipeline)
+  if (setup_.pipeline) {
     pipeline_.emplace(*setup_.pipeline, setup_.config, groups, *setup_.model, *sharded_,
                       [this](bool forward) { enter(forward ? Phase::forward : Phase::backward); });
+    for (const RunPlan::Segment& segment : plan_.segments) pipeline_->prepare_for(plan_.micro_batches(segment.step));
+  }
   if (setup_.config.optimization.gradient_checkpointing)
     checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
 }

@@ -249,7 +249,7 @@ bool TrainingLoop::fits() {
     setup_.model->train();
     if (pipeline_) {
       const Sharded::WholeBatch together(*sharded_);
-      pipeline_->rehearse({static_cast<std::size_t>(plan_.micro_batches(step_)), batch});
+      pipeline_->rehearse({static_cast<std::size_t>(plan_.accumulation), batch});  // as in the largest step
       sharded_->zero_grad();
       return;
     }
