@@ -9,8 +9,6 @@
 namespace tessera::models {
 namespace {
 
-constexpr double latent_eps = 1e-6;  // whatever rms_norm_eps says
-
 /// x [B, T, H, d] with zeros behind each head up to `size`: they change no product, and attention wants queries, keys
 /// and values of one size.
 at::Tensor padded(const at::Tensor& x, std::int64_t size) {
@@ -26,12 +24,14 @@ LatentAttention::LatentAttention(const LlamaConfig& c, std::int64_t index)
     q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, queries, false));
   } else {
     q_a_proj = register_module("q_a_proj", std::make_shared<Linear>(c.hidden, sizes.query_rank, c.query_bias));
-    q_a_layernorm = register_module("q_a_layernorm", std::make_shared<RmsNorm>(sizes.query_rank, latent_eps));
+    if (sizes.normed)
+      q_a_layernorm = register_module("q_a_layernorm", std::make_shared<RmsNorm>(sizes.query_rank, sizes.norm_eps));
     q_b_proj = register_module("q_b_proj", std::make_shared<Linear>(sizes.query_rank, queries, false));
   }
   kv_a_proj_with_mqa = register_module(
       "kv_a_proj_with_mqa", std::make_shared<Linear>(c.hidden, sizes.key_rank + sizes.rotated, c.query_bias));
-  kv_a_layernorm = register_module("kv_a_layernorm", std::make_shared<RmsNorm>(sizes.key_rank, latent_eps));
+  if (sizes.normed)
+    kv_a_layernorm = register_module("kv_a_layernorm", std::make_shared<RmsNorm>(sizes.key_rank, sizes.norm_eps));
   kv_b_proj = register_module("kv_b_proj",
                               std::make_shared<Linear>(sizes.key_rank, heads * (sizes.plain + sizes.value), false));
   o_proj = register_module("o_proj", std::make_shared<Linear>(heads * sizes.value, c.hidden, c.output_bias));
@@ -48,20 +48,18 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const LlamaContext& con
   const auto by_head = [](const at::Tensor& y, std::int64_t size) {
     return y.view({y.size(0), y.size(1), -1, size});  // [B, T, H, size]: the tokens that the projections give
   };
-  const auto normed = [](const at::Tensor& y, const RmsNorm& norm) {
-    return nn::rms_norm(y.contiguous(), norm.weight, norm.eps);
+  const auto normed = [](const at::Tensor& y, const std::shared_ptr<RmsNorm>& norm) {
+    return norm ? nn::rms_norm(y.contiguous(), norm->weight, norm->eps) : y.contiguous();
   };
   const nn::RandomPlace place = context.between_layers();
   const std::int64_t both = sizes.plain + sizes.rotated;
-  const at::Tensor queries =
-      by_head(q_proj ? q_proj->forward(x, place)
-                     : q_b_proj->forward(normed(q_a_proj->forward(x, place), *q_a_layernorm), place),
-              both);
+  const at::Tensor queries = by_head(
+      q_proj ? q_proj->forward(x, place) : q_b_proj->forward(normed(q_a_proj->forward(x, place), q_a_layernorm), place),
+      both);
   const at::Tensor latent = kv_a_proj_with_mqa->forward(x, place);                           // [B, T, rank + R]
   const at::Tensor shared = rotated(latent.slice(2, sizes.key_rank).unsqueeze(2), context);  // [B, T, 1, R]
-  const at::Tensor pairs =
-      by_head(kv_b_proj->forward(normed(latent.slice(2, 0, sizes.key_rank), *kv_a_layernorm), place),
-              sizes.plain + sizes.value);
+  const at::Tensor pairs = by_head(
+      kv_b_proj->forward(normed(latent.slice(2, 0, sizes.key_rank), kv_a_layernorm), place), sizes.plain + sizes.value);
   const std::int64_t own_heads = pairs.size(2), widest = std::max(both, sizes.value);
   const at::Tensor q = at::cat({queries.slice(3, 0, sizes.plain), rotated(queries.slice(3, sizes.plain), context)}, 3);
   const at::Tensor k = at::cat({pairs.slice(3, 0, sizes.plain), shared.expand({-1, -1, own_heads, -1})}, 3);

@@ -16,12 +16,12 @@ struct LatentAttention : Attention {
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return kv_a_proj_with_mqa->weight; }
 
-  std::shared_ptr<Linear> q_proj;              ///< [H (N + R), C]; null: through the latent
-  std::shared_ptr<Linear> q_a_proj, q_b_proj;  ///< [rank of q, C], [H (N + R), rank of q]; null: directly
-  std::shared_ptr<Linear> kv_a_proj_with_mqa;  ///< [rank of k and v + R, C]
-  std::shared_ptr<Linear> kv_b_proj;           ///< [H (N + V), rank of k and v]
-  std::shared_ptr<Linear> o_proj;              ///< [C, H V]
-  std::shared_ptr<RmsNorm> q_a_layernorm, kv_a_layernorm;
+  std::shared_ptr<Linear> q_proj;                          ///< [H (N + R), C]; null: through the latent
+  std::shared_ptr<Linear> q_a_proj, q_b_proj;              ///< [rank of q, C], [H (N + R), rank of q]; null: directly
+  std::shared_ptr<Linear> kv_a_proj_with_mqa;              ///< [rank of k and v + R, C]
+  std::shared_ptr<Linear> kv_b_proj;                       ///< [H (N + V), rank of k and v]
+  std::shared_ptr<Linear> o_proj;                          ///< [C, H V]
+  std::shared_ptr<RmsNorm> q_a_layernorm, kv_a_layernorm;  ///< null: latents stay as they are
   LatentConfig sizes;
   std::int64_t index, heads;
   double dropout;

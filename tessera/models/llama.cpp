@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/models/config_value.h>
 #include <tessera/models/decoders/gpt_neox.h>
+#include <tessera/models/decoders/linear_attention.h>
 #include <tessera/models/decoders/phi3.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/models/latent_attention.h>
@@ -11,6 +12,7 @@
 #include <tessera/models/registry.h>
 #include <tessera/nn/nn.h>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 
 namespace tessera::models {
@@ -85,9 +87,10 @@ at::Tensor CausalHeads::mixed(const at::Tensor& q, const at::Tensor& k, const at
   return nn::cached_attention(queries, all_keys, all_values, options);
 }
 
-LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index) : heads(c, index), clip(c.clip_qkv) {
+LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
+    : heads(c, index), clip(c.clip_qkv), gated(c.output_gate) {
   const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
-  q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, queries, c.query_bias));
+  q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, gated ? 2 * queries : queries, c.query_bias));
   k_proj = register_module("k_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   v_proj = register_module("v_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   o_proj = register_module(c.names.output, std::make_shared<Linear>(queries, c.hidden, c.output_bias));
@@ -106,14 +109,20 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
     const at::Tensor y = map.forward(x, place);
     return split(whole || clip > 0 ? normed_whole(y, whole ? norm : nullptr, clip) : y);
   };
-  at::Tensor q = projected(*q_proj, q_norm), k = projected(*k_proj, k_norm);
+  at::Tensor q = projected(*q_proj, q_norm), k = projected(*k_proj, k_norm), gate;
+  if (gated) {
+    const at::Tensor both = q.flatten(2).unflatten(2, {-1, 2 * heads.size});
+    q = both.slice(3, 0, heads.size).contiguous();
+    gate = both.slice(3, heads.size).flatten(2);
+  }
   const at::Tensor v = projected(*v_proj, nullptr);
   if (q_norm && !whole) {
     q = q_norm->forward(q);
     k = k_norm->forward(k);
   }
-  const std::int64_t first_head = nn::first_own(q_proj->weight, 0) / heads.size;
-  return o_proj->forward(heads.mixed(q, k, v, context, first_head, is_training()), context.random);
+  const std::int64_t first_head = nn::first_own(q_proj->weight, 0) / (gated ? 2 * heads.size : heads.size);
+  const at::Tensor read = heads.mixed(q, k, v, context, first_head, is_training());
+  return o_proj->forward(gated ? read * gate.sigmoid() : read, context.random);
 }
 
 LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
@@ -125,7 +134,9 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
   const auto attention = [&]<class Kind>(std::shared_ptr<Kind> made) {
     self_attn = register_module(c.names.attention, std::move(made));
   };
-  if (c.latent)
+  if (c.linear_layer(index))
+    attention(std::make_shared<LinearAttention>(c, index));
+  else if (c.latent)
     attention(std::make_shared<LatentAttention>(c, index));
   else if (c.packed)
     attention(std::make_shared<PackedAttention>(c, index));
@@ -307,7 +318,13 @@ Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std
 void Llama::initialise(std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (auto& item : named_parameters()) {
-    if (item.value().dim() > 1)
+    if (item.key().ends_with(".A_log"))  // as GatedDeltaNet has them
+      item.value().uniform_(1, 16, generator_by_name(seed, item.key())).log_();
+    else if (item.key().ends_with(".dt_bias"))
+      item.value().fill_(1);
+    else if (item.key().ends_with(".conv_weight"))
+      item.value().uniform_(-1, 1, generator_by_name(seed, item.key())).div_(std::sqrt(item.value().size(1)));
+    else if (item.value().dim() > 1)
       normal_by_name(item.value(), config_.initializer_range, seed, item.key());
     else
       item.value().fill_(item.key().ends_with("bias") || config_.norms.begins_at_zero ? 0 : 1);
@@ -361,13 +378,16 @@ BlockFlops Llama::block_flops(std::int64_t block, std::int64_t block_size) const
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double width = real(config_.heads * config_.head_size), keys = real(config_.key_heads * config_.head_size);
   const double c = real(config_.hidden);
-  const double attention = config_.latent ? real(config_.latent->attention_elements(config_.hidden, config_.heads))
-                                          : c * (2 * width + 2 * keys);
+  const bool linear = config_.linear_layer(block);
+  const double attention = linear           ? real(config_.linear->matrix_elements(config_.hidden))
+                           : config_.latent ? real(config_.latent->attention_elements(config_.hidden, config_.heads))
+                                            : c * ((config_.output_gate ? 3 : 2) * width + 2 * keys);
   double mlp = (config_.gated ? 3 : 2) * c * real(config_.inner(block));
   if (config_.sparse(block)) mlp += c * real(config_.moe->router.experts + (config_.moe->shared_gate ? 1 : 0));
   const auto number = static_cast<std::size_t>(block);
   const std::int64_t window = number < config_.windows.size() ? config_.windows[number] : 0;
-  const double seen = real(window > 0 ? std::min(window, block_size) : block_size);  // tokens within reach
+  // Tokens within reach; memories are counted with the matrices.
+  const double seen = linear ? 0 : real(window > 0 ? std::min(window, block_size) : block_size);
   // Scores are as wide as queries, what they mix as values; in latent attention the two differ.
   const double heads_width = config_.latent ? real(config_.heads * config_.latent->mean_head()) : width;
   return {.attention = 2 * attention, .scores = 4 * heads_width * seen, .mlp = 2 * mlp};

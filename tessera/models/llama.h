@@ -46,10 +46,12 @@ struct LlamaAttention : Attention {
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return q_proj->weight; }
 
-  std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;  ///< [H D, C], [K D, C], [K D, C], [C, H D]
-  std::shared_ptr<Norm> q_norm, k_norm;                    ///< [D] each, or as wide as q and k (OLMoE); null: none
+  /// [H D, C], or with gates [2 H D, C] (of each head its query, then its gate), [K D, C], [K D, C], [C, H D]
+  std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
+  std::shared_ptr<Norm> q_norm, k_norm;  ///< [D] each, or as wide as q and k (OLMoE); null: none
   CausalHeads heads;
   double clip;  ///< bound of the absolute values of q, k and v; 0: none
+  bool gated;   ///< what a head reads is multiplied by the sigmoid of its gate
 };
 
 struct LlamaDecoderLayer : torch::nn::Module {

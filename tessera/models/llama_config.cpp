@@ -32,7 +32,8 @@ std::vector<std::int64_t> read_windows(const Value& json, const std::string& typ
   return windows;
 }
 
-/// DeepSeek's.
+}  // namespace
+
 LatentConfig read_latent(const Value& json, const RopeConfig& rope) {
   LatentConfig c;
   c.query_rank = given(json, "q_lora_rank") ? positive(json, "q_lora_rank") : 0;
@@ -44,8 +45,6 @@ LatentConfig read_latent(const Value& json, const RopeConfig& rope) {
   c.scale = rope.score_factor / std::sqrt(static_cast<double>(c.plain + c.rotated));
   return c;
 }
-
-}  // namespace
 
 std::vector<std::int64_t> windows_of(const Value& types, std::int64_t layers, std::int64_t window) {
   if (static_cast<std::int64_t>(types.items().size()) != layers)

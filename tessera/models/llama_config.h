@@ -23,6 +23,8 @@ struct LatentConfig {
   std::int64_t query_rank = 0, key_rank = 0;       ///< sizes of the latents; query_rank 0: queries have none
   std::int64_t plain = 0, rotated = 0, value = 0;  ///< parts of a head: not rotated, rotated, value
   bool interleaved = true;                         ///< rotated numbers come in pairs, not in halves
+  bool normed = true;                              ///< the latents pass through RMS norms
+  double norm_eps = 1e-6;                          ///< those norms' epsilon; DeepSeek's, whatever rms_norm_eps says
   double scale = 1;                                ///< factor of scores
 
   std::int64_t mean_head() const { return (plain + rotated + value) / 2; }
@@ -32,6 +34,22 @@ struct LatentConfig {
     const std::int64_t queries = heads * (plain + rotated);
     return (query_rank > 0 ? query_rank * (hidden + queries) : hidden * queries) + hidden * (key_rank + rotated) +
            key_rank * heads * (plain + value) + heads * value * hidden;
+  }
+};
+
+/// Sizes of linear attention (decoders/linear_attention.h), and which layers have it.
+struct LinearConfig {
+  std::int64_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
+  std::int64_t kernel = 0;   ///< tokens that a convolution sees
+  std::vector<bool> layers;  ///< the others have ordinary attention
+
+  std::int64_t keys() const { return key_heads * key_size; }
+  std::int64_t values() const { return value_heads * value_size; }
+  std::int64_t convolved() const { return 2 * keys() + values(); }  ///< channels of q, k and v
+  std::int64_t in_features() const { return convolved() + values() + 2 * value_heads; }
+  /// Elements of a layer's matrices, and products with its memories' numbers that a token costs.
+  std::int64_t matrix_elements(std::int64_t hidden) const {
+    return hidden * (in_features() + values()) + 3 * value_heads * key_size * value_size;
   }
 };
 
@@ -79,6 +97,7 @@ struct LlamaConfig {
   SoftCaps caps;
   bool query_key_norm = false;     ///< RMS norms of each head of q and k (Qwen3)
   bool norm_of_all_heads = false;  ///< over all heads at once instead (OLMoE)
+  bool output_gate = false;        ///< q_proj gives a gate of what each head reads, too
   double clip_qkv = 0;             ///< bound of the absolute values of q, k and v; 0: none (OLMoE)
   bool tie_word_embeddings = false;
   bool packed = false;           ///< one qkv_proj, one gate_up_proj (Phi-3)
@@ -92,8 +111,10 @@ struct LlamaConfig {
   std::optional<RopeConfig> local_rope;  ///< has the layers that are `local`
   std::optional<MoeConfig> moe;
   std::optional<LatentConfig> latent;
+  std::optional<LinearConfig> linear;
   layout::DecoderNames names;
 
+  bool linear_layer(std::int64_t layer) const { return linear && linear->layers[static_cast<std::size_t>(layer)]; }
   bool sparse(std::int64_t layer) const { return moe && moe->sparse[static_cast<std::size_t>(layer)]; }
   /// Numbers between the products of a layer's MLPs that a token meets.
   std::int64_t inner(std::int64_t layer) const {
@@ -113,6 +134,10 @@ struct SizeDefaults {
 /// Llama has it, without windows, the rotation left to the caller (parse_rope). Throws InputError "file:line:column:
 /// ..." on a missing key, a value out of range, or heads that do not divide.
 LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults);
+
+/// DeepSeek's members: q_lora_rank, kv_lora_rank, qk_nope_head_dim, v_head_dim, rope_interleave; `rope`: of the part
+/// of a head that is rotated.
+LatentConfig read_latent(const Value& json, const RopeConfig& rope);
 
 /// The window of each layer by `types`, config.json's layer_types: `window` where it says sliding_attention.
 std::vector<std::int64_t> windows_of(const Value& types, std::int64_t layers, std::int64_t window);

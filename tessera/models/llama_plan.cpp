@@ -31,15 +31,29 @@ void add_latent_attention(TensorPlan& plan, const LatentConfig& c) {
   } else {
     gathered("self_attn.q_a_proj", false);
     gathered("self_attn.q_b_proj", true);
-    plan.push_back({"self_attn.q_a_layernorm", replicated});
+    if (c.normed) plan.push_back({"self_attn.q_a_layernorm", replicated});
   }
   gathered("self_attn.kv_a_proj_with_mqa", false);
   gathered("self_attn.kv_b_proj", true);
-  plan.push_back({"self_attn.kv_a_layernorm", replicated});
+  if (c.normed) plan.push_back({"self_attn.kv_a_layernorm", replicated});
   plan.push_back({"self_attn.o_proj", rowwise_split_input});
 }
 
+/// A memory has been written by all tokens, so every rank has all heads: matrices are cut, work is not.
+void add_linear_attention(TensorPlan& plan) {
+  plan.push_back({.pattern = "self_attn.in_proj", .style = colwise_gather_output});
+  plan.push_back({"self_attn.conv_weight|self_attn.A_log|self_attn.dt_bias|self_attn.norm", replicated});
+  plan.push_back({"self_attn.out_proj", rowwise_split_input});
+}
+
 void add_attention(TensorPlan& plan, const LlamaConfig& c) {
+  const auto linear = [&](bool is) {
+    for (std::int64_t i = 0; i < c.layers; ++i)
+      if (c.linear_layer(i) == is) return true;
+    return false;
+  };
+  if (linear(true)) add_linear_attention(plan);
+  if (!linear(false)) return;
   if (c.latent) return add_latent_attention(plan, *c.latent);
   if (c.packed) {
     plan.push_back(

@@ -52,10 +52,10 @@ void keep_attention(Kept& kept, const Model& m, const Widths& w) {
     const Latent& l = *m.latent;
     const double all = w.heads * static_cast<double>(l.widest());
     if (l.query_rank > 0) {
-      kept.inside(static_cast<double>(l.query_rank));
+      if (l.normed) kept.inside(static_cast<double>(l.query_rank));
       kept.product(static_cast<double>(l.query_rank), 1, false);
     }
-    kept.inside(static_cast<double>(l.key_rank));
+    if (l.normed) kept.inside(static_cast<double>(l.key_rank));
     kept.product(static_cast<double>(l.key_rank), 1, false);
     for (int i = 0; i < 4; ++i) kept.inside(all);  // q, k, v, out
     kept.product(w.heads * static_cast<double>(l.value), 1, l.widest() == l.value);

@@ -214,6 +214,26 @@ void read_megatron_gpt(const Value& json, Model& m) {
   m.query_bias = m.mlp_bias || flag(json, "add_qkv_bias", false);
   m.norms.bias = !says("normalization", "RMSNorm");
   m.head_norm = flag(json, "qk_layernorm", false);
+  if (given(json, "kv_lora_rank")) {
+    m.latent = read_latent(json);
+    m.latent->normed = m.head_norm;
+    m.head_norm = m.query_bias = false;
+    m.head_size = m.latent->widest();
+  }
+  if (const Value* types = given(json, "layer_types")) {
+    Linear l;
+    l.key_heads = positive_or(json, "linear_num_key_heads", 16);
+    l.value_heads = positive_or(json, "linear_num_value_heads", 32);
+    l.key_size = positive_or(json, "linear_key_head_dim", 128);
+    l.value_size = positive_or(json, "linear_value_head_dim", 128);
+    l.kernel = positive_or(json, "linear_conv_kernel_dim", 4);
+    for (const Value& type : types->items()) l.layers.push_back(type.as_string() == "linear_attention");
+    if (static_cast<std::int64_t>(l.layers.size()) != m.layers)
+      throw InputError(
+          concat(types->where().str(), ": layer_types has ", l.layers.size(), " entries for ", m.layers, " layers"));
+    m.linear = l;
+  }
+  m.output_gate = flag(json, "attn_output_gate", false);
   m.position_rows = says("position_embedding_type", "rope") ? 0 : m.positions;
   m.dropout = probability(json, "hidden_dropout", 0.1);
   if (!given(json, "num_experts")) return;

@@ -72,17 +72,27 @@ void add_latent(List& list, const Model& m, const std::string& attn) {
   } else {
     list.linear(attn + ".q_a_proj", l.query_rank, m.hidden, m.query_bias, Part::attention, 0);
     if (m.query_bias) list.all.back().cut = -1;  // outputs are gathered, so the bias is whole
-    list.norm(attn + ".q_a_layernorm", l.query_rank, false, Part::attention);
+    if (l.normed) list.norm(attn + ".q_a_layernorm", l.query_rank, false, Part::attention);
     list.linear(attn + ".q_b_proj", queries, l.query_rank, false, Part::attention, 0);
   }
   list.linear(attn + ".kv_a_proj_with_mqa", l.key_rank + l.rotated, m.hidden, m.query_bias, Part::attention, 0);
   if (m.query_bias) list.all.back().cut = -1;
-  list.norm(attn + ".kv_a_layernorm", l.key_rank, false, Part::attention);
+  if (l.normed) list.norm(attn + ".kv_a_layernorm", l.key_rank, false, Part::attention);
   list.linear(attn + ".kv_b_proj", m.heads * (l.plain + l.value), l.key_rank, false, Part::attention, 0);
   list.linear(attn + ".o_proj", m.hidden, m.heads * l.value, m.output_bias, Part::attention, 1);
 }
 
+void add_linear(List& list, const Model& m, const std::string& attn) {
+  const Linear& l = *m.linear;
+  list.linear(attn + ".in_proj", l.in_features(), m.hidden, false, Part::attention, 0);
+  list.add(attn + ".conv_weight", {l.convolved(), l.kernel}, Part::attention, -1);
+  for (const char* name : {".A_log", ".dt_bias"}) list.add(attn + name, {l.value_heads}, Part::attention, -1);
+  list.norm(attn + ".norm", l.value_size, m.norms.bias, Part::attention);
+  list.linear(attn + ".out_proj", m.hidden, l.values(), false, Part::attention, 1);
+}
+
 void add_attention(List& list, const Model& m, const std::string& attn) {
+  if (m.is_linear(list.block)) return add_linear(list, m, attn);
   if (m.latent) return add_latent(list, m, attn);
   const bool wide = m.wide_head_norm;  // then every rank computes all heads, and outputs are gathered
   const std::int64_t q = m.query_width(), k = m.key_width();
@@ -102,7 +112,7 @@ void add_attention(List& list, const Model& m, const std::string& attn) {
     list.linear(attn + name, width, m.hidden, m.query_bias, Part::attention, 0, wide ? 0 : heads);
     if (wide && m.query_bias) list.all.back().cut = -1;
   };
-  project(".q_proj", q, m.heads);
+  project(".q_proj", m.output_gate ? 2 * q : q, m.heads);
   project(".k_proj", k, m.key_heads);
   project(".v_proj", k, m.key_heads);
   output();
@@ -258,15 +268,19 @@ namespace {
 
 /// Matrix elements of one layer that a token meets. Counted from sizes, not from tensors(): a search asks often, and a
 /// layer may have hundreds of experts.
-double matrices_of_layer(const Model& m, bool sparse) {
+double matrices_of_layer(const Model& m, bool sparse, bool linear = false) {
   const double c = real(m.hidden), q = real(m.query_width()), k = real(m.key_width());
-  double attention = 2 * c * q + 2 * c * k;
+  double attention = (m.output_gate ? 3 : 2) * c * q + 2 * c * k;
   if (m.latent) {
     const Latent& l = *m.latent;
     const double queries = real(m.heads * (l.plain + l.rotated));
     attention = (l.query_rank > 0 ? real(l.query_rank) * (c + queries) : c * queries) +
                 c * real(l.key_rank + l.rotated) + real(l.key_rank) * real(m.heads) * real(l.plain + l.value) +
                 real(m.heads * l.value) * c;
+  }
+  if (linear) {
+    const Linear& l = *m.linear;
+    attention = c * real(l.in_features() + l.values()) + 3 * real(l.value_heads * l.key_size * l.value_size);
   }
   const double matrices = m.gated ? 3 : 2;
   if (!sparse) return attention + matrices * c * real(m.inner);
@@ -287,7 +301,7 @@ double active_parameters(const Model& m) {
   if (m.recorded) return m.recorded->parameters();
   // BERT's head sees masked tokens only, a few in a hundred: the models' own count leaves it out, too.
   double n = m.family == Family::bert ? 0 : static_cast<double>(m.vocabulary * m.hidden);
-  for (std::int64_t i = 0; i < m.layers; ++i) n += matrices_of_layer(m, m.is_sparse(i));
+  for (std::int64_t i = 0; i < m.layers; ++i) n += matrices_of_layer(m, m.is_sparse(i), m.is_linear(i));
   return n;
 }
 
@@ -295,6 +309,7 @@ double model_flops_per_token(const Model& m, double sequence, bool half) {
   if (m.recorded) return m.recorded->flop() / real(m.recorded->rows) / real(m.recorded->row_tokens);
   double seen = 0;  // tokens within reach, summed over layers
   for (std::int64_t i = 0; i < m.layers; ++i) {
+    if (m.is_linear(i)) continue;
     const double window = m.windows.empty() ? 0 : static_cast<double>(m.windows[static_cast<std::size_t>(i)]);
     const double reach = window > 0 ? std::min(window, sequence) : sequence;
     seen += half && m.causal ? reach - reach * reach / (2 * sequence) : reach;

@@ -51,7 +51,17 @@ struct Experts {
 struct Latent {
   std::int64_t query_rank = 0, key_rank = 0;       ///< sizes of the latents; query_rank 0: queries have none
   std::int64_t plain = 0, rotated = 0, value = 0;  ///< parts of a head
+  bool normed = true;                              ///< the latents pass through norms
   std::int64_t widest() const { return plain + rotated > value ? plain + rotated : value; }
+};
+
+/// Linear attention (models/decoders/linear_attention.h).
+struct Linear {
+  std::int64_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0, kernel = 0;
+  std::vector<bool> layers;  ///< which have it
+  std::int64_t values() const { return value_heads * value_size; }
+  std::int64_t convolved() const { return 2 * key_heads * key_size + values(); }
+  std::int64_t in_features() const { return convolved() + values() + 2 * value_heads; }
 };
 
 /// Where a block of the Llama family has norms, and of what parameters.
@@ -99,12 +109,15 @@ struct Model {
   std::vector<bool> sparse;           ///< per layer: experts. Empty: none
   std::optional<Experts> experts;
   std::optional<Latent> latent;
+  std::optional<Linear> linear;
+  bool output_gate = false;   ///< q_proj gives a gate of what each head reads, too
   std::int64_t labels = 0;    ///< BERT: classes of a classification head; 0: masked tokens are guessed
   std::int64_t segments = 2;  ///< BERT: rows of token_type_embeddings
   std::shared_ptr<const RecordedStep> recorded;  ///< a user's module (recorded.h): what it does instead of formulas
 
   std::int64_t query_width() const { return heads * head_size; }
   std::int64_t key_width() const { return key_heads * head_size; }
+  bool is_linear(std::int64_t layer) const { return linear && linear->layers[static_cast<std::size_t>(layer)]; }
   bool is_sparse(std::int64_t layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
 };
 

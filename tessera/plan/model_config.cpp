@@ -135,14 +135,8 @@ void read_llama(const Value& json, Model& m) {
   m.head_norm = m.wide_head_norm || m.type == "qwen3" || m.type == "qwen3_moe";
   if (m.type == "mixtral") m.names = layout::mixtral_names;
   if (latent) {
-    Latent l;
-    l.query_rank = given(json, "q_lora_rank") ? positive(json, "q_lora_rank") : 0;
-    l.key_rank = positive_or(json, "kv_lora_rank", 512);
-    l.plain = positive_or(json, "qk_nope_head_dim", 128);
-    l.rotated = positive_or(json, "qk_rope_head_dim", 64);
-    l.value = positive_or(json, "v_head_dim", 128);
-    m.latent = l;
-    m.head_size = l.widest();
+    m.latent = read_latent(json);
+    m.head_size = m.latent->widest();
   }
   if (latent || m.type == "mixtral" || m.type == "qwen2_moe" || m.type == "qwen3_moe" || m.type == "olmoe")
     read_experts(json, m);
@@ -198,6 +192,16 @@ const Row& row_of(const Value& json) {
 }
 
 }  // namespace
+
+Latent read_latent(const Value& json) {
+  Latent l;
+  l.query_rank = given(json, "q_lora_rank") ? positive(json, "q_lora_rank") : 0;
+  l.key_rank = positive_or(json, "kv_lora_rank", 512);
+  l.plain = positive_or(json, "qk_nope_head_dim", 128);
+  l.rotated = positive_or(json, "qk_rope_head_dim", 64);
+  l.value = positive_or(json, "v_head_dim", 128);
+  return l;
+}
 
 std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
   const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);

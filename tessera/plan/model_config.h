@@ -44,6 +44,9 @@ void read_phi(const Value& json, Model& model);
 void read_opt(const Value& json, Model& model);
 void read_megatron_gpt(const Value& json, Model& model);
 
+/// Sizes of multi-head latent attention, as DeepSeek's config.json has them.
+Latent read_latent(const Value& json);
+
 /// Which layers have experts, by decoder_sparse_step and mlp_only_layers.
 std::vector<bool> sparse_layers(const Value& json, std::int64_t layers);
 

@@ -64,6 +64,31 @@ TEST_F(TrainMesh, whole_checkpoints_packed_projections_and_dropout) {
   }
 }
 
+// Attention that only Megatron's GPT has: through latents, and by memories with gates.
+TEST_F(TrainMesh, latent_and_linear_attention_of_megatron) {
+  const std::string sizes =
+      R"({"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8,
+          "intermediate_size": 48, "vocab_size": 257, "max_position_embeddings": 16, "norm_epsilon": 1e-5, )";
+  const std::vector<std::pair<std::string, std::string>> kinds = {
+      {"latent", R"("q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4,
+                    "v_head_dim": 6})"},
+      {"linear", R"("layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2,
+                    "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 8,
+                    "linear_conv_kernel_dim": 3, "attn_output_gate": true, "layernorm_zero_centered_gamma": true,
+                    "add_bias_linear": false, "add_qkv_bias": false})"}};
+  for (const auto& [kind, members] : kinds) {
+    const Words model = {"--config_name", "megatron-gpt-tiny", "--config_overrides",
+                         sizes + members, "--save_strategy",   "no"};
+    train_on(kind + "_one", one, model);
+    for (const Mesh& mesh : {Mesh{"tp2_sp", 2, 1, {"--tp_size", "2", "--sequence_parallel"}},
+                             Mesh{"pp2_tp2", 4, 1, {"--tp_size", "2", "--pp_size", "2"}}}) {
+      const std::string name = concat(kind, "_", mesh.name);
+      train_on(name, mesh, model);
+      expect_same_run(name, kind + "_one", name);
+    }
+  }
+}
+
 // Adapters are cut with the maps that they stand beside, and leave as whole ones; what is merged is the same model.
 TEST_F(TrainMesh, adapters) {
   train_on("base", one, {"--save_strategy", "no"});

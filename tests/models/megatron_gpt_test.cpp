@@ -6,6 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/models/decoders/linear_attention.h>
 #include <tessera/models/llama.h>
 #include <tessera/models/load.h>
 #include <tessera/models/moe_mlp.h>
@@ -39,10 +40,26 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 Value megatron_config(const Value& fixture, const std::string& members) {
   Value config = parse_json("{" + members + "}", "megatron");
   config.set("model_type", Value::of("megatron_gpt"));
-  for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-                          "intermediate_size", "vocab_size", "max_position_embeddings", "rope_parameters",
-                          "tie_word_embeddings", "mlp_only_layers", "num_experts_per_tok", "moe_intermediate_size",
-                          "norm_topk_prob", "shared_expert_intermediate_size"})
+  for (const char* key : {"hidden_size",
+                          "num_hidden_layers",
+                          "num_attention_heads",
+                          "num_key_value_heads",
+                          "head_dim",
+                          "intermediate_size",
+                          "vocab_size",
+                          "max_position_embeddings",
+                          "rope_parameters",
+                          "tie_word_embeddings",
+                          "mlp_only_layers",
+                          "num_experts_per_tok",
+                          "moe_intermediate_size",
+                          "norm_topk_prob",
+                          "shared_expert_intermediate_size",
+                          "q_lora_rank",
+                          "kv_lora_rank",
+                          "qk_nope_head_dim",
+                          "qk_rope_head_dim",
+                          "v_head_dim"})
     if (const Value* value = fixture.find(key); value && config.find(key) == nullptr) config.set(key, *value);
   for (const char* dropout : {"hidden_dropout", "attention_dropout"}) config.set(dropout, Value::of(0.0));
   return config;
@@ -72,6 +89,7 @@ struct Case {
   std::vector<const char*> without;  ///< members of the fixture that are made null
   std::string members;               ///< what Megatron's config.json has besides
   std::function<std::string(std::string)> named = [](std::string name) { return name; };
+  std::string changed = {};  ///< members of the fixture that are others
 };
 
 std::shared_ptr<Llama> made(const Value& config) {
@@ -82,6 +100,8 @@ void expect_same(const Case& test) {
   SCOPED_TRACE(test.fixture);
   Value config = decoder_fixture(test.fixture, "");
   for (const char* member : test.without) config.set(member, Value());
+  const Value changed = parse_json("{" + test.changed + "}", "changed");
+  for (const auto& [key, value] : changed.members()) config.set(key, value);
   const auto wanted = made(config), model = made(megatron_config(config, test.members));
   ASSERT_TRUE(wanted && model);
   {
@@ -157,6 +177,135 @@ TEST(MegatronGpt, ExpertsAreThoseOfTransformers) {
                {"use_sliding_window", "layer_types"},
                llama + R"(8, "norm_epsilon": 1e-6, "router_scoring": "softmax", "add_qkv_bias": true,
                           "shared_expert_gate": true)"});
+}
+
+TEST(MegatronGpt, LatentAttentionIsThatOfTransformers) {
+  expect_same({"deepseek_v3",
+               {},
+               R"("position_embedding_type": "rope", "add_bias_linear": false, "normalization": "RMSNorm",
+                  "norm_epsilon": 1e-6, "gated_linear_unit": true, "hidden_act": "silu", "qk_layernorm": true)",
+               [](std::string name) { return name; },
+               R"("first_k_dense_replace": 3, "rms_norm_eps": 1e-6)"});
+}
+
+// Without norms two products with nothing between them are one.
+TEST(MegatronGpt, LatentsNeedNoNorms) {
+  const std::string members =
+      R"({"model_type": "megatron_gpt", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "intermediate_size": 48, "vocab_size": 97, "max_position_embeddings": 32, "hidden_dropout": 0.0,
+          "attention_dropout": 0.0, "kv_lora_rank": 12, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8)";
+  const auto two = made(parse_json(members + R"(, "q_lora_rank": 20})", "two")),
+             one = made(parse_json(members + "}", "one"));
+  const at::NoGradGuard no_grad;
+  Weights weights;
+  at::manual_seed(4);
+  for (const auto& item : two->named_parameters()) {
+    EXPECT_EQ(item.key().find("a_layernorm"), std::string::npos) << item.key();
+    item.value().add_(at::randn_like(item.value()) * 0.1);
+    weights[item.key()] = item.value();
+  }
+  EXPECT_TRUE(weights.contains("model.layers.0.self_attn.o_proj.bias"));
+  for (const auto& item : one->named_parameters()) {
+    const std::size_t end = item.key().find("q_proj.weight");
+    const std::string before = item.key().substr(0, end);
+    item.value().copy_(end == std::string::npos
+                           ? weights.at(item.key())
+                           : weights.at(before + "q_b_proj.weight").mm(weights.at(before + "q_a_proj.weight")));
+  }
+  const at::Tensor ids = at::randint(0, 97, {2, 9}, at::kLong);
+  const at::Tensor logits = one->logits(ids);
+  EXPECT_LE(compare::error(two->logits(ids), logits), 2e-6);
+  // Learned positions and the rotation both count.
+  for (const char* name : {"model.embed_positions.weight", "model.layers.1.self_attn.kv_a_proj_with_mqa.weight"}) {
+    weights.at(name).mul_(1.5);
+    EXPECT_GT(compare::error(two->logits(ids), logits), 1e-3) << name;
+  }
+}
+
+constexpr const char* linear_model =
+    R"({"model_type": "megatron_gpt", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 48, "vocab_size": 97, "max_position_embeddings": 128, "hidden_dropout": 0.0,
+        "attention_dropout": 0.0, "add_bias_linear": false, "position_embedding_type": "rope",
+        "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 6, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 3)";
+
+/// The layer as Megatron-LM's GatedDeltaNet has it, one token after the other.
+at::Tensor linear_by_hand(models::LinearAttention& layer, const at::Tensor& x) {
+  const std::int64_t tokens = x.size(1), g = 2, h = 4, k = 6, v = 8;
+  const at::Tensor all = at::linear(x, layer.in_proj->weight);
+  const std::vector<at::Tensor> parts = all.split_with_sizes({2 * g * k + h * v, h * v, h, h}, -1);
+  const at::Tensor channels =
+      at::silu(at::conv1d(parts[0].transpose(1, 2), layer.conv_weight.unsqueeze(1), {}, 1, 2, 1, 2 * g * k + h * v))
+          .slice(2, 0, tokens)
+          .transpose(1, 2);
+  const auto heads = [&](std::int64_t from, std::int64_t count, std::int64_t size) {
+    return channels.slice(2, from, from + count * size).reshape({x.size(0), tokens, count, size});
+  };
+  const auto normal = [](const at::Tensor& y) { return y / (y.square().sum(-1, true) + 1e-6).sqrt(); };
+  const at::Tensor q = normal(heads(0, g, k)), key = normal(heads(g * k, g, k)), value = heads(2 * g * k, h, v);
+  at::Tensor memory = at::zeros({x.size(0), h, k, v}, x.options());
+  std::vector<at::Tensor> read;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::vector<at::Tensor> of_heads;
+    for (std::int64_t i = 0; i < h; ++i) {
+      const at::Tensor fade =
+          (at::softplus(parts[3].select(1, t).select(1, i) + layer.dt_bias[i]) * -layer.A_log[i].exp()).exp();
+      at::Tensor own = memory.select(1, i) * fade.reshape({-1, 1, 1});  // [B, K, V]
+      const at::Tensor one = key.select(1, t).select(1, i / 2).unsqueeze(2);
+      const at::Tensor missing = value.select(1, t).select(1, i).unsqueeze(1) - at::matmul(one.transpose(1, 2), own);
+      own = own + at::matmul(one, missing) * parts[2].select(1, t).select(1, i).sigmoid().reshape({-1, 1, 1});
+      memory.select(1, i).copy_(own);
+      of_heads.push_back(at::matmul(q.select(1, t).select(1, i / 2).unsqueeze(1), own).squeeze(1) / std::sqrt(6.0));
+    }
+    read.push_back(at::stack(of_heads, 1));  // [B, H, V]
+  }
+  const at::Tensor gate = at::silu(parts[1].reshape({x.size(0), tokens, h, v}));
+  return at::linear((layer.norm->forward(at::stack(read, 1)) * gate).flatten(2), layer.out_proj->weight);
+}
+
+TEST(MegatronGpt, LinearAttentionIsTheGatedDeltaNets) {
+  const auto model = made(parse_json(concat(linear_model, "}"), "linear"));
+  const at::NoGradGuard no_grad;
+  const auto layer = std::dynamic_pointer_cast<models::LinearAttention>(model->model->layers[0]->self_attn);
+  ASSERT_TRUE(layer);
+  EXPECT_GE(layer->A_log.min().item<double>(), 0);
+  EXPECT_LE(layer->A_log.max().item<double>(), std::log(16.0));
+  EXPECT_TRUE(at::equal(layer->dt_bias, at::ones({4})));
+  EXPECT_LE(layer->conv_weight.abs().max().item<double>(), 1 / std::sqrt(3.0));
+  layer->norm->weight.uniform_(0.5, 1.5);
+  layer->A_log.sub_(2);
+  const at::Tensor x = at::randn({2, 70, 32});
+  EXPECT_LE(compare::error(layer->forward(x, models::LlamaContext{}), linear_by_hand(*layer, x)), 2e-6);
+}
+
+TEST(MegatronGpt, LinearAttentionGoesOnWhereItWas) {
+  const auto model = made(parse_json(concat(linear_model, "}"), "linear"));
+  const at::NoGradGuard no_grad;
+  model->eval();
+  const at::Tensor ids = at::randint(0, 97, {1, 12}, at::kLong), all = model->logits(ids);
+  EXPECT_LE(compare::error(model->logits(ids.slice(1, 0, 7)), all.slice(1, 0, 7)), 2e-6);
+  models::KvCache cache;
+  for (const auto& [begin, end] : {std::pair(0, 7), {7, 8}, {8, 12}})
+    EXPECT_LE(compare::error(model->next_logits(ids.slice(1, begin, end), cache).flatten(), all[0][end - 1]), 5e-6);
+  EXPECT_THROW((void)model->logits(ids, nn::DocumentStarts{{0, 4}}), InputError);
+}
+
+// A gate of 0 lets half of it pass.
+TEST(MegatronGpt, GatesOfAttention) {
+  const auto gated = made(parse_json(concat(linear_model, R"(, "attn_output_gate": true})"), "gated"));
+  const auto plain = made(parse_json(concat(linear_model, "}"), "plain"));
+  const at::NoGradGuard no_grad;
+  Weights weights;
+  for (const auto& item : plain->named_parameters()) weights[item.key()] = item.value();
+  for (const auto& item : gated->named_parameters()) {
+    const at::Tensor& from = weights.at(item.key());
+    if (item.key().ends_with("q_proj.weight"))
+      item.value().view({4, 2, 8, 32}).copy_(at::stack({from.view({4, 8, 32}), at::zeros({4, 8, 32})}, 1));
+    else
+      item.value().copy_(item.key().ends_with("1.self_attn.o_proj.weight") ? from * 2 : from);
+  }
+  const at::Tensor ids = at::randint(0, 97, {2, 9}, at::kLong);
+  EXPECT_LE(compare::error(gated->logits(ids), plain->logits(ids)), 2e-6);
 }
 
 constexpr const char* plain_experts =
@@ -243,6 +392,13 @@ TEST(MegatronGpt, WhatMakesNoModel) {
       {R"("num_experts": 4, "add_bias_linear": true)", "experts have no biases here"},
       {R"("num_experts": 4, "shared_expert_gate": true)", "shared_expert_gate needs shared_expert_intermediate_size"},
       {R"("gated_linear_unit": true, "hidden_act": "gelu")", "hidden_act"},
+      {R"("layer_types": ["linear_attention"])", "layer_types has 1 entries for 2 layers"},
+      {R"("layer_types": ["full_attention", "mamba"])", "layer type \"mamba\" is not supported"},
+      {R"("layer_types": ["full_attention", "linear_attention"], "linear_num_value_heads": 6)",
+       "linear_num_value_heads 6 is not a multiple of linear_num_key_heads 16"},
+      {R"("attn_output_gate": true, "kv_lora_rank": 8)", "latent attention has no gates here"},
+      {R"("kv_lora_rank": 8, "qk_layernorm": true)", "latents have no other norms here"},
+      {R"("kv_lora_rank": 8, "num_key_value_heads": 2)", "in latent attention every head has keys of its own"},
   };
   for (const auto& [members, text] : cases)
     EXPECT_NE(problem(members).find(text), std::string::npos) << problem(members);

@@ -52,6 +52,16 @@ const std::map<std::string, std::string>& configurations() {
                                              "hidden_act": "silu", "qk_layernorm": true, "add_bias_linear": false,
                                              "add_qkv_bias": true, "tie_word_embeddings": false, )" +
                                               sizes},
+      {"megatron_gpt latents with biases", R"("model_type": "megatron_gpt", "hidden_size": 16, "intermediate_size": 24,
+                                              "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 21,
+                                              "max_position_embeddings": 32, "q_lora_rank": 12, "kv_lora_rank": 8,
+                                              "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 6)"},
+      {"megatron_gpt with linear attention", R"("model_type": "megatron_gpt", "normalization": "RMSNorm",
+                                                "layer_types": ["linear_attention", "full_attention",
+                                                "linear_attention"], "linear_num_key_heads": 2,
+                                                "linear_num_value_heads": 4, "linear_key_head_dim": 6,
+                                                "linear_value_head_dim": 8, "attn_output_gate": true, )" +
+                                                 sizes},
       {"megatron_gpt experts without gates", R"("model_type": "megatron_gpt", "add_bias_linear": false,
                                                 "num_experts": 4, "moe_intermediate_size": 6,
                                                 "shared_expert_intermediate_size": 10, "shared_expert_gate": true,

@@ -79,6 +79,12 @@ class ModelRules : RuleChecks {
     const std::optional<Value> json = read();
     if (!json || !json->is_object()) return;
     lengths(positions_of(*json));
+    if (const Value* types = member(*json, {"layer_types"}); types != nullptr && types->is_array())
+      for (const Value& type : types->items())
+        if (type.is_string() && type.as_string() == "linear_attention") {
+          linear_attention();
+          break;
+        }
     if (p_.tp_size * p_.cp_size > 1) mesh(*json);
     if (p_.pp_size > 1) {
       if (cuts_blocks(p_.pipeline_layout) && !blocks_can_be_cut(*json))
@@ -113,6 +119,18 @@ class ModelRules : RuleChecks {
     }
   }
 
+  /// One memory goes through all tokens of a row.
+  void linear_attention() {
+    if (p_.cp_size > 1)
+      problem({"cp_size", source_, "config_overrides"}, said("cp_size"), " ", p_.cp_size,
+              ": the model has linear attention, whose memory goes through a row from its first token on, so a row "
+              "cannot be cut: leave it out; --tp_size and --pp_size cut the model");
+    for (const char* name : {"reset_position_ids", "packing"})
+      if (name == std::string_view("packing") ? c_.data.packing : c_.data.reset_position_ids)
+        problem({name, source_, "config_overrides"}, said(name),
+                ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
+  }
+
   void lengths(std::int64_t positions) {
     if (positions == 0) return;
     try {
@@ -131,7 +149,8 @@ class ModelRules : RuleChecks {
     // Blocks of a stream are cut as they are; examples, and what context parallelism cuts, are filled up.
     const std::string file = to_lower(c_.data.train_file);
     const std::int64_t positions = positions_of(json);
-    if (use.sequence_parallel && p_.cp_size == 1 && positions > 0 && (file.ends_with(".txt") || file.ends_with(".bin")))
+    if (use.sequence_parallel && p_.cp_size == 1 && positions > 0 &&
+        (c_.data.mock_data || file.ends_with(".txt") || file.ends_with(".bin")))
       use.sequence = c_.data.block_size > 0 ? c_.data.block_size : std::min(default_block_size, positions);
     for (const layout::MeshProblem& wrong :
          layout::mesh_problems(run_mesh(c_, processes, processes), sizes_of(json), use))

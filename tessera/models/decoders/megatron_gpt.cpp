@@ -65,6 +65,45 @@ MoeConfig read_experts(const Value& json, const LlamaConfig& c) {
   return moe;
 }
 
+/// Heads have a rotated part of their own, whatever positions are added to the embeddings.
+void read_latents(const Value& json, LlamaConfig& c, bool normed) {
+  const Value& where = json.at("kv_lora_rank");
+  if (c.key_heads != c.heads)
+    throw InputError(concat(where.where().str(), ": kv_lora_rank beside num_key_value_heads ", c.key_heads, " of ",
+                            c.heads, " heads: in latent attention every head has keys of its own"));
+  if (normed && (c.norms.kind != NormKind::rms || c.norms.from_one))
+    throw InputError(concat(where.where().str(),
+                            ": kv_lora_rank beside qk_layernorm needs normalization RMSNorm, without "
+                            "layernorm_zero_centered_gamma: latents have no other norms here"));
+  c.rope = parse_rope(json, positive_or(json, "qk_rope_head_dim", 64), c.max_positions);
+  c.latent = read_latent(json, c.rope);
+  c.latent->normed = normed;
+  c.latent->norm_eps = c.norms.eps;
+  c.query_bias = false;
+}
+
+LinearConfig read_linear(const Value& json, const Value& types, std::int64_t layers) {
+  LinearConfig linear;
+  linear.key_heads = positive_or(json, "linear_num_key_heads", 16);
+  linear.value_heads = positive_or(json, "linear_num_value_heads", 32);
+  linear.key_size = positive_or(json, "linear_key_head_dim", 128);
+  linear.value_size = positive_or(json, "linear_value_head_dim", 128);
+  linear.kernel = positive_or(json, "linear_conv_kernel_dim", 4);
+  if (linear.value_heads % linear.key_heads != 0)
+    throw InputError(concat(types.where().str(), ": linear_num_value_heads ", linear.value_heads,
+                            " is not a multiple of linear_num_key_heads ", linear.key_heads));
+  if (static_cast<std::int64_t>(types.items().size()) != layers)
+    throw InputError(
+        concat(types.where().str(), ": layer_types has ", types.items().size(), " entries for ", layers, " layers"));
+  for (const Value& type : types.items()) {
+    linear.layers.push_back(type.as_string() == "linear_attention");
+    if (!linear.layers.back() && type.as_string() != "full_attention")
+      throw InputError(concat(type.where().str(), ": layer type \"", type.as_string(),
+                              "\" is not supported; full_attention and linear_attention are"));
+  }
+  return linear;
+}
+
 }  // namespace
 
 LlamaConfig parse_megatron_gpt_config(const Value& json) {
@@ -83,17 +122,26 @@ LlamaConfig parse_megatron_gpt_config(const Value& json) {
     c.activation = read_activation(json, "hidden_act", Activation::gelu_erf);
   c.output_bias = c.mlp_bias = flag(json, "add_bias_linear", true);
   c.query_bias = c.mlp_bias || flag(json, "add_qkv_bias", false);
-  c.query_key_norm = flag(json, "qk_layernorm", false);
+  const bool latent = given(json, "kv_lora_rank") != nullptr;
+  const bool norms_inside = flag(json, "qk_layernorm", false);
+  c.query_key_norm = norms_inside && !latent;
   const double hidden = probability(json, "hidden_dropout", 0.1);
   c.drops = {.embedding = hidden, .attention = hidden, .mlp = hidden};
   c.attention_dropout = probability(json, "attention_dropout", 0.1);
   c.learned_positions = word(json, "position_embedding_type", {"learned_absolute", "rope"}) == "learned_absolute";
-  if (c.learned_positions) {
+  if (latent) {
+    read_latents(json, c, norms_inside);
+  } else if (c.learned_positions) {
     std::ranges::fill(c.rotations, LayerRope::none);
     c.rope = {.dim = c.head_size, .max_positions = c.max_positions};
   } else {
     c.rope = parse_rope(json, c.head_size, c.max_positions, {.part = 1});
   }
+  if (const Value* types = given(json, "layer_types")) c.linear = read_linear(json, *types, c.layers);
+  c.output_gate = flag(json, "attn_output_gate", false);
+  if (c.output_gate && latent)
+    throw InputError(concat(json.at("attn_output_gate").where().str(),
+                            ": attn_output_gate beside kv_lora_rank: latent attention has no gates here"));
   if (given(json, "num_experts")) c.moe = read_experts(json, c);
   return c;
 }
