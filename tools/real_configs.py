@@ -114,7 +114,9 @@ def expand(text, variables):
         return variables.get(name, match.group(2) or usual)
     for _ in range(4):
         text = re.sub(r"\$\{(\w+(?:\[@\])?)(?::?[-=]([^}]*))?\}|\$(\w+)", value, text)
-    return text
+        text = re.sub(r"\$\(\(([\d\s*+-]+)\)\)", lambda sum: str(eval(sum.group(1))), text)
+    # What a command gives is left to the caller, and so is what a test that may fail adds.
+    return re.sub(r"\$\([^()]*\)", "", text)
 
 
 def command_lines(path, training):
@@ -124,13 +126,21 @@ def command_lines(path, training):
     for piece in pieces:
         piece = re.sub(r"^\s*#.*\n", "", piece, flags=re.M)
         piece = re.sub(r"\\\s*(#.*)?\n", " ", piece)
+        piece = re.sub(r"^\s*(elif|else)\b.*?(?=^\s*fi\b)", "", piece, flags=re.M | re.S)  # the first branch is taken
         variables = {}
-        for name, body in re.findall(r"^\s*(\w+)=\(\s*\n?(.*?)\n?\s*\)\s*$", piece, re.M | re.S):
-            variables[name + "[@]"] = re.sub(r"\s*(#[^\n]*)?\n", " ", body + "\n")
+        for name, more, body in re.findall(r"^\s*(\w+)(\+?)=\(\s*\n?(.*?)\n?\s*\)\s*$", piece, re.M | re.S):
+            known = variables.get(name + "[@]", "")
+            body = re.sub(r"\s*(#[^\n]*)?\n", " ", body + "\n")
+            # a list that is made longer; quotes around a flag with its value hold until the shell takes it apart
+            body = re.sub(r'"?\$\{' + name + r'\[@\]\}"?', lambda _: known, body)
+            body = re.sub(r'"(--[\w-]+ [^"\s]+|\$\{\w+\[@\]\})"', r"\1", body)
+            variables[name + "[@]"] = known + " " + body if more else body
         assignment = r"^\s*(?:export +)?(\w+)=(?:[\"']([^\"']*)[\"']|([^\s(\"'][^\s;]*))"
         for name, quoted, bare in re.findall(assignment, piece, re.M):
-            variables.setdefault(name, quoted or bare)
-            variables.setdefault(name + "[@]", quoted or bare)
+            # NAME=${NAME:-word}: the word, unless the caller says otherwise
+            word = re.sub(r"^\$\{" + name + r":?-[\"']?([^}]*?)[\"']?\}$", r"\1", quoted or bare)
+            variables.setdefault(name, word)
+            variables.setdefault(name + "[@]", word)
         for line in piece.split("\n"):
             try:
                 words = shlex.split(expand(line, variables).replace("&>", " > "), comments=True)

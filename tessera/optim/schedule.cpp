@@ -89,6 +89,17 @@ double warmup_stable_decay(const Moment& m) {
   return above_least(fall == "linear" ? 1 - done : fall == "cosine" ? wave(cycles, done) : 1 - std::sqrt(done));
 }
 
+/// Linear, from warmup_init_lr (0) to the peak.
+double warming_up(const Moment& m) {
+  const double done = m.step / std::max(1.0, m.warmup), peak = m.schedule.learning_rate;
+  if (!m.parameters.given("warmup_init_lr")) return done;
+  const double begin = m.parameters.real("warmup_init_lr", 0, 0);
+  if (begin > peak)
+    throw m.parameters.bad("warmup_init_lr",
+                           concat(format_real(begin), " is more than --learning_rate ", format_real(peak)));
+  return begin == peak ? 1 : (begin + (peak - begin) * done) / peak;
+}
+
 struct Kind {
   ScheduleType type;
   std::vector<std::string> parameters;
@@ -99,15 +110,15 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {ScheduleType::linear, {"num_training_steps"}, linear},
-      {ScheduleType::cosine, {"num_cycles", "num_training_steps"}, cosine},
+      {ScheduleType::linear, {"num_training_steps", "warmup_init_lr"}, linear},
+      {ScheduleType::cosine, {"num_cycles", "num_training_steps", "warmup_init_lr"}, cosine},
       {ScheduleType::constant, {}, constant, Kind::no_warmup},
-      {ScheduleType::constant_with_warmup, {}, constant},
-      {ScheduleType::polynomial, {"lr_end", "power", "num_training_steps"}, polynomial},
-      {ScheduleType::inverse_sqrt, {"timescale"}, inverse_sqrt},
+      {ScheduleType::constant_with_warmup, {"warmup_init_lr"}, constant},
+      {ScheduleType::polynomial, {"lr_end", "power", "num_training_steps", "warmup_init_lr"}, polynomial},
+      {ScheduleType::inverse_sqrt, {"timescale", "warmup_init_lr"}, inverse_sqrt},
       {ScheduleType::cosine_with_restarts, {"num_cycles"}, cosine_with_restarts},
       {ScheduleType::cosine_with_min_lr,
-       {"min_lr", "min_lr_rate", "num_cycles", "num_training_steps"},
+       {"min_lr", "min_lr_rate", "num_cycles", "num_training_steps", "warmup_init_lr"},
        cosine_with_min_lr},
       {ScheduleType::warmup_stable_decay,
        {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"},
@@ -174,7 +185,7 @@ double value_of(const Schedule& schedule, const Kind& kind, std::int64_t step) {
     throw InputError(concat("learning-rate schedule: step = ", step, ", warmup_steps = ", schedule.warmup_steps,
                             ", total_steps = ", schedule.total_steps, "; none may be negative"));
   const Moment m(schedule, step);
-  if (kind.warmup == Kind::linear_warmup && step < schedule.warmup_steps) return m.step / std::max(1.0, m.warmup);
+  if (kind.warmup == Kind::linear_warmup && step < schedule.warmup_steps) return warming_up(m);
   return kind.value(m);
 }
 

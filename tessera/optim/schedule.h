@@ -17,6 +17,8 @@ namespace tessera::optim {
 /// linear, constant, constant_with_warmup
 /// linear, polynomial, cosine, cosine_with_min_lr, besides: num_training_steps = all steps: the rate falls over so many
 ///                       and stays there (Megatron's lr_decay_iters; transformers' argument of that name)
+/// these, constant_with_warmup and inverse_sqrt, besides: warmup_init_lr = 0: the rate that the warm-up begins with
+///                       (Megatron's lr_warmup_init)
 /// cosine                num_cycles = 0.5
 /// cosine_with_restarts  num_cycles = 1
 /// cosine_with_min_lr    num_cycles = 0.5; min_lr or min_lr_rate (a share of the learning rate), one of them

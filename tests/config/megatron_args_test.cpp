@@ -177,6 +177,30 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--data-path a --split 90,10", "train_file=a.bin validation_split_percentage=10"},
       {"--save out --save-interval 50 --eval-interval 25 --log-interval 5 --tensorboard-dir tb --wandb-exp-name me",
        "eval_steps=25 eval_strategy=steps logging_dir=tb logging_steps=5 output_dir=out run_name=me save_steps=50"},
+      {"--eval-interval 25 --split 99,1,0 --eval-iters 10",
+       "eval_steps=25 eval_strategy=steps "
+       "validation_split_percentage=1"},
+      {"--eval-interval 25 --eval-iters 0", ""},
+      {"--train-iters 5 --recompute-granularity full --fine-grained-activation-offloading",
+       "gradient_checkpointing=true gradient_checkpointing_kwargs=offload_inputs_to=host max_steps=5"},
+      {"--train-iters 5 --recompute-granularity selective --fine-grained-activation-offloading --offload-modules [a]",
+       "gradient_checkpointing=true gradient_checkpointing_kwargs=part=attention,offload_inputs_to=host max_steps=5"},
+      {"--eval-interval 25 --split 1,0,0", "validation_split_percentage=0"},
+      {"--eval-interval 25 --split 100 --valid-data-path v",
+       "eval_steps=25 eval_strategy=steps validation_file=v.bin validation_split_percentage=0"},
+      {"--train-iters 5 --use-megatron-fsdp --outer-dp-sharding-strategy no_shard --num_processes 4 "
+       "--num-distributed-optimizer-instances 2",
+       "max_steps=5 shard_group_size=2 strategy=full_shard"},
+      {"--train-iters 5 --use-megatron-fsdp --outer-dp-sharding-strategy optim", "max_steps=5 strategy=full_shard"},
+      {"--lr 1e-3 --lr-warmup-init 1e-7 --lr-warmup-iters 4",
+       "learning_rate=1e-3 lr_scheduler_kwargs=warmup_init_lr=1e-07 lr_scheduler_type=linear warmup_steps=4"},
+      {"--lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine --lr-warmup-init 1e-7 --lr-decay-iters 20",
+       "learning_rate=1e-3 lr_scheduler_kwargs=min_lr=1e-04,num_training_steps=20,warmup_init_lr=1e-07 "
+       "lr_scheduler_type=cosine_with_min_lr"},
+      {"--lr 1e-3 --lr-decay-style constant --lr-warmup-init 1e-7",
+       "learning_rate=1e-3 lr_scheduler_kwargs=warmup_init_lr=1e-07 lr_scheduler_type=constant_with_warmup"},
+      {"--lr 1e-3 --lr-decay-style constant --lr-warmup-init 0",
+       "learning_rate=1e-3 lr_scheduler_type=constant_with_warmup"},
       {"--save-interval 5 --load not_there --save new", "output_dir=new save_steps=5"},
       {"--train-iters 5 --tokenizer-type HuggingFaceTokenizer --tokenizer-model dir", "max_steps=5 tokenizer_name=dir"},
       {concat(shape, "--seq-length 32 --max-position-embeddings 64 --vocab-size 100"),
@@ -267,6 +291,19 @@ TEST(MegatronArgs, Mistakes) {
         "one of them"}},
       {"--train-iters 5 --data-parallel-sharding-strategy optim",
        {"--data-parallel-sharding-strategy optim needs --use-megatron-fsdp, whose strategy it is"}},
+      {"--use-megatron-fsdp --outer-dp-sharding-strategy optim --num-distributed-optimizer-instances 2 "
+       "--num_processes 4",
+       {"--outer-dp-sharding-strategy optim is not supported: the optimizer's states are divided within each of the 2 "
+        "copies of the shards, not over them; leave it out, or let one copy be divided over all processes "
+        "(--num-distributed-optimizer-instances 1)"}},
+      {"--train-iters 5 --fine-grained-activation-offloading",
+       {"--fine-grained-activation-offloading needs --recompute-granularity: what goes to the host is what is kept to "
+        "compute blocks, or their attention, again; give --recompute-granularity full or selective, or leave it out"}},
+      {"--train-iters 5 --lr 1e-5 --lr-warmup-init 1e-4",
+       {"--lr-warmup-init 1e-04 is more than --lr 1e-05: the warm-up would fall"}},
+      {"--train-iters 5 --lr 1e-5 --lr-warmup-init 1e-6 --decoupled-lr 1e-4",
+       {"--lr-warmup-init 1e-06 beside --decoupled-lr needs --decoupled-min-lr: without it both rates rise in "
+        "proportion, and so not from the same one"}},
       {"--data-path a --split 90,x",
        {"--split 90,x: expected the shares of training, validation and test, such as 949,50,1"}},
       {"--train-iters 5 --split 0,0", {"--split 0,0: the shares are all 0"}},
@@ -407,6 +444,7 @@ TEST(MegatronArgs, EveryRow) {
       "--num-experts 4 --multi-latent-attention --qk-layernorm --moe-router-score-function sigmoid "
       "--moe-ffn-hidden-size 8 --moe-shared-expert-intermediate-size 8 ",
       llama);
+  const std::string linear = concat(" --experimental-attention-variant gated_delta_net ", llama);
   const std::map<std::string_view, std::string> values = {
       {"distributed_backend", "gloo"},
       {"expert_tensor_parallel_size", "2"},
@@ -423,6 +461,14 @@ TEST(MegatronArgs, EveryRow) {
       {"add_qkv_bias", llama},
       {"multi_latent_attention", deepseek},
       {"num_experts", concat("8 ", llama)},
+      {"experimental_attention_variant", concat("gated_delta_net ", llama)},
+      {"linear_attention_freq", concat("2", linear)},
+      {"linear_conv_kernel_dim", concat("2", linear)},
+      {"linear_key_head_dim", concat("2", linear)},
+      {"linear_value_head_dim", concat("2", linear)},
+      {"linear_num_key_heads", concat("2", linear)},
+      {"linear_num_value_heads", concat("2", linear)},
+      {"attention_output_gate", llama},
       {"moe_router_pre_softmax", concat("--qk-layernorm ", experts)},
       {"moe_router_score_function", concat("softmax ", experts)},
       {"moe_shared_expert_intermediate_size", concat("8 --moe-shared-expert-gate ", experts)},
@@ -432,6 +478,7 @@ TEST(MegatronArgs, EveryRow) {
       {"moe_router_enable_expert_bias", deepseek},
       {"data_parallel_sharding_strategy", "optim --use-megatron-fsdp"},
       {"recompute_granularity", "full"},
+      {"fine_grained_activation_offloading", "--recompute-granularity selective"},
       {"position_embedding_type", concat("learned_absolute ", shape)},
       {"normalization", concat("LayerNorm ", shape)},
       {"optimizer", "adam"},
@@ -441,7 +488,8 @@ TEST(MegatronArgs, EveryRow) {
       {"rampup_batch_size", "2 2 8 --global-batch-size 4 --micro-batch-size 2"},
       {"train_samples", "8 --global-batch-size 4 --micro-batch-size 2"},
       {"lr_warmup_samples", "8 --global-batch-size 4 --micro-batch-size 2"},
-      {"lr_warmup_init", "0"},
+      {"lr_warmup_init", "1e-7"},
+      {"outer_dp_sharding_strategy", "no_shard"},
       {"lr_warmup_fraction", "0.5"},
       {"lr_decay_iters", "7 --train-iters 5"},
       {"exit_interval", "3 --train-iters 5"},

@@ -194,8 +194,8 @@ TEST(MegatronModel, WithoutExpertsNothingActs) {
 TEST(MegatronModel, WhatNoModelHereHas) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"--num-experts 2 --moe-router-topk 3", "--moe-router-topk a token would see 3 of 2 experts"},
-      {"--multi-latent-attention --qk-layernorm",
-       "--multi-latent-attention needs --num-experts: the model here that has it is DeepSeek-V3"},
+      {"--multi-latent-attention --add-qkv-bias",
+       "--add-qkv-bias beside --multi-latent-attention: latents have no biases; leave it out"},
       {latent + "--moe-layer-freq 2", "--moe-layer-freq 2: DeepSeek-V3's dense layers come before those of experts"},
       {latent + "--moe-router-num-groups 4 --moe-router-topk 4",
        "--moe-router-num-groups 4 needs --moe-router-topk 2, twice --moe-router-group-topk 1: DeepSeek-V3's groups are "
@@ -204,6 +204,12 @@ TEST(MegatronModel, WhatNoModelHereHas) {
        "--moe-shared-expert-intermediate-size 64 is no multiple of --moe-ffn-hidden-size 48, as DeepSeek-V3's is"},
       {latent + "--rotary-scaling-factor 40 --mscale 0.5",
        "--mscale 0.5 needs --mscale-all-dim: without it the factor is 1"},
+      {"--experimental-attention-variant dsa",
+       "--experimental-attention-variant is 'dsa'; it is one of gated_delta_net"},
+      {"--experimental-attention-variant gated_delta_net --linear-attention-freq ([1]*3)",
+       "--linear-attention-freq ([1]*3): it names 3 layers, the model has 4"},
+      {"--attention-output-gate --multi-latent-attention",
+       "--attention-output-gate beside --multi-latent-attention is in no model here: leave it out"},
       {"--num-experts 4 --moe-latent-size 8",
        "--moe-latent-size is not supported: experts here are those of the known models; leave it out"},
   };
@@ -211,9 +217,9 @@ TEST(MegatronModel, WhatNoModelHereHas) {
   const std::string gpt2 = "--train-iters 5 --num-layers 2 --hidden-size 64 --num-attention-heads 4 ";
   EXPECT_EQ(read_line(gpt2 + "--num-experts 4").problems,
             Words{"--num-experts needs --disable-bias-linear: experts have no biases here"});
-  EXPECT_EQ(read_line(gpt2 + "--multi-latent-attention").problems,
-            Words{"--multi-latent-attention needs Llama's manner (--swiglu --normalization RMSNorm "
-                  "--position-embedding-type rope --disable-bias-linear): the model here that has it is DeepSeek-V3"});
+  EXPECT_EQ(read_line(gpt2 + "--multi-latent-attention --qk-layernorm").problems,
+            Words{"--qk-layernorm beside --multi-latent-attention needs --normalization RMSNorm and no "
+                  "--apply-layernorm-1p: latents have no other norms here"});
   EXPECT_EQ(
       read_line(llama + "--num-experts 4 --moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.1").problems,
       Words{"--moe-aux-loss-coeff beside --moe-router-load-balancing-type sinkhorn: Megatron takes no loss "
@@ -255,6 +261,37 @@ TEST(MegatronModel, MegatronsOwnManner) {
        {{"norm_epsilon", "1e-06"}}},
       {rope + "--rotary-percent 0.5", "--rotary-percent: 0.5", {{"partial_rotary_factor", "0.5"}}},
       {rope + "--qk-layernorm", "--qk-layernorm: without --swiglu", {{"qk_layernorm", "true"}}},
+      {gpt2 + "--multi-latent-attention --q-lora-rank 24 --kv-lora-rank 16 --qk-head-dim 12 --qk-pos-emb-head-dim 8",
+       "--multi-latent-attention: without --swiglu",
+       {{"q_lora_rank", "24"},
+        {"kv_lora_rank", "16"},
+        {"qk_nope_head_dim", "12"},
+        {"qk_rope_head_dim", "8"},
+        {"v_head_dim", "128"},
+        {"qk_layernorm", "false"},
+        {"add_bias_linear", "true"},
+        {"position_embedding_type", R"("learned_absolute")"}}},
+      {llama + "--multi-latent-attention --qk-layernorm --rotary-percent 0.5",
+       "--multi-latent-attention: without --num-experts",
+       {{"q_lora_rank", "null"}, {"qk_layernorm", "true"}, {"partial_rotary_factor", "1.0"}}},
+      {llama + "--experimental-attention-variant gated_delta_net --linear-attention-freq 3 --linear-key-head-dim 8 "
+               "--linear-value-head-dim 16 --linear-num-key-heads 2 --linear-num-value-heads 4 "
+               "--linear-conv-kernel-dim 3 --attention-output-gate",
+       "--experimental-attention-variant",
+       {{"layer_types", R"(["linear_attention","linear_attention","full_attention","linear_attention"])"},
+        {"linear_key_head_dim", "8"},
+        {"linear_value_head_dim", "16"},
+        {"linear_num_key_heads", "2"},
+        {"linear_num_value_heads", "4"},
+        {"linear_conv_kernel_dim", "3"},
+        {"attn_output_gate", "true"}}},
+      {llama + "--attention-output-gate",
+       "--attention-output-gate",
+       {{"attn_output_gate", "true"}, {"layer_types", "null"}}},
+      {with_dropout + latent + "--rotary-scaling-factor 40",
+       "--num-layers: with hidden dropout in Llama's manner (Megatron's default is 0.1; --hidden-dropout 0 makes it "
+       "one of Llama's family)",
+       {{"num_experts", "8"}, {"shared_expert_intermediate_size", "64"}, {"router_scoring", R"("sigmoid")"}}},
       {with_biases + "--qk-layernorm",
        "--qk-layernorm: beside biases everywhere, which only a plain Llama has",
        {{"add_bias_linear", "true"}, {"qk_layernorm", "true"}}},

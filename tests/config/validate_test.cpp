@@ -72,6 +72,38 @@ TEST_F(Validate, AStreamHasNoLengthAndNoEpochs) {
             "");
 }
 
+TEST_F(Validate, MadeUpDataStandAlone) {
+  const Words made_up = {"--config_name", "gpt2-tiny", "--output_dir", path("out"), "--mock_data"};
+  EXPECT_EQ(error_of(made_up), "");
+  EXPECT_EQ(error_of(made_up + Words{"--eval_strategy", "steps"}), "");
+  EXPECT_EQ(error_of(made_up + Words{"--train_file", path("text.txt")}),
+            concat("--mock_data makes up the data, but --train_file names ", path("text.txt"), ": give one of them"));
+  EXPECT_EQ(
+      error_of(made_up + Words{"--validation_file", path("text.txt")}),
+      concat("--mock_data makes up the data, but --validation_file names ", path("text.txt"), ": give one of them"));
+  EXPECT_EQ(error_of(made_up + Words{"--streaming", "--max_steps", "5"}),
+            "--mock_data makes up its rows when they are read, so there is nothing to tokenize ahead: leave out "
+            "--streaming");
+}
+
+// Its memory goes through a row from the first token to the last.
+TEST_F(Validate, LinearAttentionReadsWholeRows) {
+  const Words linear = {"--config_name",
+                        "megatron-gpt-tiny",
+                        "--mock_data",
+                        "--output_dir",
+                        path("out"),
+                        "--config_overrides",
+                        R"({"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]})"};
+  EXPECT_EQ(error_of(linear + Words{"--tp_size", "2", "--pp_size", "2", "--num_processes", "4"}), "");
+  EXPECT_EQ(error_of(linear + Words{"--cp_size", "2", "--num_processes", "2"}),
+            "--cp_size 2: the model has linear attention, whose memory goes through a row from its first token on, so "
+            "a row cannot be cut: leave it out; --tp_size and --pp_size cut the model");
+  EXPECT_EQ(error_of(linear + Words{"--reset_position_ids"}),
+            "--reset_position_ids: the model has linear attention, whose memory is not emptied where a document "
+            "begins: leave it out");
+}
+
 TEST_F(Validate, WhatIsMissing) {
   EXPECT_EQ(error_of({}),
             "3 problems in the configuration:\n"

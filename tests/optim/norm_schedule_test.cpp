@@ -105,6 +105,21 @@ TEST(Schedule, may_fall_over_other_steps_than_the_runs) {
   EXPECT_EQ(schedule_factor(schedule_of("linear", "num_training_steps=5"), 9), 0);
 }
 
+// Megatron's lr_warmup_init: the warm-up begins with a rate of its own; what follows it is as without.
+TEST(Schedule, warms_up_from_a_rate_above_0) {
+  for (const char* type : {"linear", "cosine", "constant_with_warmup", "inverse_sqrt", "polynomial"}) {
+    Schedule plain = schedule_of(type, "");
+    plain.warmup_steps = 4;
+    plain.learning_rate = 1e-3;
+    Schedule raised = schedule_of(type, "warmup_init_lr=2e-4");
+    raised.warmup_steps = 4;
+    raised.learning_rate = 1e-3;
+    for (const std::int64_t step : {0, 1, 2, 3})
+      EXPECT_NEAR(schedule_rate(raised, step), 2e-4 + 8e-4 * static_cast<double>(step) / 4, 1e-18) << type << step;
+    for (const std::int64_t step : {4, 7, 10}) EXPECT_EQ(schedule_rate(raised, step), schedule_rate(plain, step));
+  }
+}
+
 std::string refusal(const Schedule& schedule) {
   try {
     check_schedule(schedule);
@@ -126,8 +141,9 @@ TEST(Schedule, bad_parameters_are_refused_with_the_rule) {
   } cases[] = {
       {"polynomial", "lr_ned=0",
        "parameter of polynomial 'lr_ned' is unknown; did you mean 'lr_end'? (known: lr_end, power, "
-       "num_training_steps)"},
-      {"linear", "power=2", "'power' is unknown (known: num_training_steps)"},
+       "num_training_steps, warmup_init_lr)"},
+      {"linear", "power=2", "'power' is unknown (known: num_training_steps, warmup_init_lr)"},
+      {"cosine", "warmup_init_lr=0.5", "warmup_init_lr of cosine: 0.5 is more than --learning_rate 0.001"},
       {"polynomial", "lr_end=0.5", "lr_end of polynomial: 0.5 must be below --learning_rate 0.001"},
       {"polynomial", "power=-1", "power of polynomial: -1 must be at least 0"},
       {"inverse_sqrt", "timescale=0", "timescale of inverse_sqrt: 0 must be at least 1"},

@@ -145,12 +145,20 @@ Value megatron_gpt() {
   return decoder("megatron_gpt", "MegatronGptForCausalLM",
                  {{"add_bias_linear", Value::of(true)},
                   {"add_qkv_bias", Value::of(true)},
+                  {"attn_output_gate", Value::of(false)},
                   {"decoder_sparse_step", Value::of(1)},
                   {"gated_linear_unit", Value::of(false)},
                   {"hidden_act", Value::of("gelu")},
                   {"hidden_dropout", Value::of(0.0)},
                   {"intermediate_size", Value::of(1024)},
+                  {"kv_lora_rank", Value()},
+                  {"layer_types", Value()},
                   {"layernorm_zero_centered_gamma", Value::of(false)},
+                  {"linear_conv_kernel_dim", Value()},
+                  {"linear_key_head_dim", Value()},
+                  {"linear_num_key_heads", Value()},
+                  {"linear_num_value_heads", Value()},
+                  {"linear_value_head_dim", Value()},
                   {"mlp_only_layers", Value()},
                   {"moe_intermediate_size", Value()},
                   {"n_group", Value::of(1)},
@@ -161,7 +169,11 @@ Value megatron_gpt() {
                   {"num_experts_per_tok", Value::of(2)},
                   {"partial_rotary_factor", Value::of(1.0)},
                   {"position_embedding_type", Value::of("learned_absolute")},
+                  {"q_lora_rank", Value()},
                   {"qk_layernorm", Value::of(false)},
+                  {"qk_nope_head_dim", Value()},
+                  {"qk_rope_head_dim", Value()},
+                  {"rope_scaling", Value()},
                   {"router_balancing", Value()},
                   {"router_jitter_noise", Value::of(0.0)},
                   {"router_scoring", Value::of("softmax_of_chosen")},
@@ -169,7 +181,8 @@ Value megatron_gpt() {
                   {"routed_scaling_factor", Value::of(1.0)},
                   {"shared_expert_gate", Value::of(false)},
                   {"shared_expert_intermediate_size", Value()},
-                  {"topk_group", Value::of(1)}});
+                  {"topk_group", Value::of(1)},
+                  {"v_head_dim", Value()}});
 }
 
 struct Preset {

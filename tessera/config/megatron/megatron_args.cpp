@@ -6,7 +6,6 @@
 #include <tessera/config/accelerate/accelerate_sections.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/megatron/megatron_reading.h>
-#include <tessera/corpus/data_list.h>
 #include <tessera/layout/batch/ramp.h>
 
 #include <algorithm>
@@ -15,12 +14,6 @@
 
 namespace tessera::config {
 namespace {
-
-/// Megatron names a pair of files by what their names have in common.
-std::string file_of_prefix(const std::string& path) {
-  const bool whole = path.ends_with(".bin") || path.ends_with(".txt") || path.ends_with(".jsonl");
-  return whole ? path : path + ".bin";
-}
 
 // Names that nobody but Megatron has: one of them makes the others Megatron's, too.
 constexpr std::string_view signs[] = {"pipeline_model_parallel_size",
@@ -82,7 +75,7 @@ class Reader {
     batch();
     schedule();
     translate_megatron_optimizer(a_);
-    data();
+    translate_megatron_data(a_);
     translate_megatron_load(a_);
     const bool model_given = typed("config_name") || typed("model_name_or_path");
     translate_megatron_model(a_, model_given, typed("config_overrides"));
@@ -137,15 +130,9 @@ class Reader {
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
     const MegatronRow& how = *find_megatron_row(name);
     if (how.act == MegatronRow::Act::constant) return a_.give(name, row.setting, std::string(how.text));
-    if (how.act == MegatronRow::Act::only) {
-      const auto given = a_.real(name, 0);
-      if (given && *given != parse_real(how.text))
-        a_.problem(name, concat(format_real(*given), " is not supported; it takes ", row.why));
-    }
     if (name == "train_iters" && exits_early()) return a_.give("exit_interval", row.setting, *a_.text("exit_interval"));
     if (how.act == MegatronRow::Act::value)
       if (const auto text = a_.text(name)) a_.give(name, row.setting, *text);
-    if (name == "eval_interval") a_.give(name, "eval_strategy", "steps");
     if (name == "lr_warmup_fraction") warmup();
     if (name == "weight_decay_incr_style") a_.word(name, {"constant"});
     if (name == "distributed_backend")
@@ -252,6 +239,17 @@ class Reader {
     else if (a_.has("use_distributed_optimizer"))
       a_.give("use_distributed_optimizer", "strategy", "zero1");
     copies();
+    if (const auto outer = a_.word("outer_dp_sharding_strategy", {"no_shard", "optim"}); outer == "optim") {
+      const auto instances = a_.whole("num_distributed_optimizer_instances", 1);
+      if (instances.value_or(1) > 1)
+        a_.problem("outer_dp_sharding_strategy",
+                   concat("optim is not supported: the optimizer's states are divided within each of the ", *instances,
+                          " copies of the shards, not over them; leave it out, or let one copy be divided over all "
+                          "processes (--num-distributed-optimizer-instances 1)"),
+                   {"strategy"});
+      else
+        a_.note("outer_dp_sharding_strategy", "has no effect: there is one copy of the shards");
+    }
   }
 
   /// Instances of the distributed optimizer: copies of the shards, each over an equal part of the ranks of dp x cp.
@@ -276,10 +274,24 @@ class Reader {
           "recompute_activations",
           "recomputes the attention only, but --recompute-granularity full whole blocks: keep one of them",
           {"gradient_checkpointing"});
+    constexpr const char* offload = "fine_grained_activation_offloading";
+    if (!word && !attention && a_.has(offload))
+      return a_.problem(offload,
+                        "needs --recompute-granularity: what goes to the host is what is kept to compute blocks, or "
+                        "their attention, again; give --recompute-granularity full or selective, or leave it out",
+                        {"gradient_checkpointing_kwargs"});
     if (!word && !attention) return;
     const char* from = attention ? "recompute_activations" : "recompute_granularity";
     a_.give(from, "gradient_checkpointing", "true");
-    if (word != "full") a_.give(from, "gradient_checkpointing_kwargs", "part=attention");
+    std::vector<std::string> how;
+    if (word != "full") how.emplace_back("part=attention");
+    if (a_.has(offload)) {
+      how.emplace_back("offload_inputs_to=host");
+      a_.note(offload,
+              concat("moves to the host what is kept to compute ", word == "full" ? "blocks" : "their attention",
+                     " again, and nothing else: the numbers are the same, the memory is not"));
+    }
+    if (!how.empty()) a_.give(a_.has(offload) ? offload : from, "gradient_checkpointing_kwargs", join(how, ","));
   }
 
   /// By --num_processes, or the launcher's WORLD_SIZE; 1 without both.
@@ -397,24 +409,30 @@ class Reader {
     const char* fall = a_.has("lr_decay_iters")     ? "lr_decay_iters"
                        : a_.has("lr_decay_samples") ? "lr_decay_samples"
                                                     : "exit_interval";
-    if (!style && !a_.has("min_lr") && !decay) return;
+    const std::string begin = warmup_begin();
+    if (!style && !a_.has("min_lr") && !decay && begin.empty()) return;
     if (a_.has("lr_decay_style") && !style) return;
     const std::string word = style.value_or("linear");
-    const char* from = a_.has("lr_decay_style") ? "lr_decay_style" : a_.has("min_lr") ? "min_lr" : fall;
+    const char* from = a_.has("lr_decay_style") ? "lr_decay_style"
+                       : a_.has("min_lr")       ? "min_lr"
+                       : decay                  ? fall
+                                                : "lr_warmup_init";
     const std::string kwargs = format_real(least);
     if (word == "constant") {
       a_.give(from, "lr_scheduler_type", "constant_with_warmup");
+      give_parameters({begin});
     } else if (word == "inverse-square-root") {
       a_.give(from, "lr_scheduler_type", "inverse_sqrt");
+      give_parameters({begin});
       if (least > 0)
         a_.problem("min_lr", concat(kwargs, " has no place in --lr-decay-style inverse-square-root: leave it out"),
                    {"lr_scheduler_kwargs"});
     } else if (word == "linear") {
       a_.give(from, "lr_scheduler_type", least > 0 ? "polynomial" : "linear");
-      give_parameters(least > 0 ? concat("power=1,lr_end=", kwargs) : "", decay, fall);
+      give_parameters({least > 0 ? concat("power=1,lr_end=", kwargs) : "", falls_over(decay), begin}, fall);
     } else {
       a_.give(from, "lr_scheduler_type", least > 0 ? "cosine_with_min_lr" : "cosine");
-      give_parameters(least > 0 ? concat("min_lr=", kwargs) : "", decay, fall);
+      give_parameters({least > 0 ? concat("min_lr=", kwargs) : "", falls_over(decay), begin}, fall);
     }
   }
 
@@ -456,54 +474,39 @@ class Reader {
     a_.give("lr_warmup_fraction", "warmup_steps", std::to_string(std::llround(*share * static_cast<double>(*decay))));
   }
 
-  void give_parameters(std::string parameters, std::optional<std::int64_t> decay, const char* fall) {
-    if (decay) parameters += concat(parameters.empty() ? "" : ",", "num_training_steps=", *decay);
-    if (!parameters.empty()) a_.give(a_.has("min_lr") ? "min_lr" : fall, "lr_scheduler_kwargs", parameters);
+  static std::string falls_over(std::optional<std::int64_t> decay) {
+    return decay ? concat("num_training_steps=", *decay) : "";
   }
 
-  void data() {
-    for (const auto& [name, setting] :
-         {std::pair("data_path", "train_file"), std::pair("train_data_path", "train_file"),
-          std::pair("valid_data_path", "validation_file")}) {
-      const auto* given = a_.find(name);
-      if (given == nullptr) continue;
-      if (given->values.size() <= 1) {
-        if (const auto path = a_.text(name)) a_.give(name, setting, file_of_prefix(*path));
-        continue;
-      }
-      // WEIGHT PREFIX WEIGHT PREFIX ..., or prefixes alone
-      const bool weighted = given->values.size() % 2 == 0 && parse_real(given->values[0]).has_value();
-      std::string list;
-      for (std::size_t i = 0; i < given->values.size(); ++i) {
-        const std::string& word = given->values[i];
-        list += concat(i > 0 ? " " : "", weighted && i % 2 == 0 ? word : corpus::quoted(file_of_prefix(word)));
-      }
-      a_.give(name, setting, list);
+  /// The rate that the warm-up begins with, as a parameter of the schedule; empty: 0.
+  std::string warmup_begin() {
+    constexpr const char* name = "lr_warmup_init";
+    const double rate = a_.real(name, 0).value_or(0);
+    if (rate == 0) return "";
+    if (const auto peak = a_.real("lr", 0); peak && rate > *peak) {
+      a_.problem(name, concat(format_real(rate), " is more than --lr ", format_real(*peak), ": the warm-up would fall"),
+                 {"lr_scheduler_kwargs"});
+      return "";
     }
-    if (const auto split_text = a_.text("split")) split(*split_text);
-    if (const auto type = a_.text("tokenizer_type"); type && !a_.has("tokenizer_model") && *type != "NullTokenizer")
-      a_.note("tokenizer_type", concat(*type,
-                                       " has no effect without --tokenizer-model: tokens of .bin files need no "
-                                       "tokenizer, text is read byte by byte"));
+    if (typed("decoupled_lr") && !typed("decoupled_min_lr")) {
+      a_.problem(name,
+                 concat(format_real(rate),
+                        " beside --decoupled-lr needs --decoupled-min-lr: without it both rates rise "
+                        "in proportion, and so not from the same one"),
+                 {"lr_scheduler_kwargs"});
+      return "";
+    }
+    return concat("warmup_init_lr=", format_real(rate));
   }
 
-  /// "949,50,1": shares of training, validation and test.
-  void split(const std::string& text) {
-    double total = 0;
-    std::vector<double> shares;
-    for (const std::string& part : tessera::split(text, ',')) {
-      const auto share = parse_real(trim(part));
-      if (!share || !(*share >= 0) || *share > 1e9 || shares.size() == 3)
-        return a_.problem("split",
-                          concat(text, ": expected the shares of training, validation and test, such as 949,50,1"),
-                          {"validation_split_percentage"});
-      shares.push_back(*share);
-      total += *share;
-    }
-    if (total <= 0) return a_.problem("split", concat(text, ": the shares are all 0"), {"validation_split_percentage"});
-    a_.give("split", "validation_split_percentage", format_real(shares.size() > 1 ? 100 * shares[1] / total : 0, 12));
-    if (shares.size() == 3 && shares[2] > 0)
-      a_.note("split", concat(text, ": there is no test after the training; its share is trained on"));
+  /// Those that are not empty.
+  void give_parameters(std::vector<std::string> parameters, const char* fall = nullptr) {
+    std::erase(parameters, "");
+    if (parameters.empty()) return;
+    const char* from = a_.has("min_lr") && fall != nullptr ? "min_lr"
+                       : fall != nullptr && a_.has(fall)   ? fall
+                                                           : "lr_warmup_init";
+    a_.give(from, "lr_scheduler_kwargs", join(parameters, ","));
   }
 
   /// Where Megatron's defaults are others than ours.

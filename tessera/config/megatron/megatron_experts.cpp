@@ -127,24 +127,20 @@ class FamilyChoice {
     }
   }
 
+  static std::string flag_of(std::string name) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    return "--" + name;
+  }
+
   MegatronFamily latent() {
     constexpr const char* name = "multi_latent_attention";
-    const auto wrong = [](const char* argument, const std::string& what) {
-      return MegatronFamily{nullptr, argument, what, /*built=*/false};
-    };
-    const auto needs = [&](const char* what) {
-      return wrong(name, concat("needs ", what, ": the model here that has it is DeepSeek-V3"));
-    };
-    if (!a_.has("disable_bias_linear")) return needs("--disable-bias-linear");
-    if (!a_.has("num_experts")) return needs("--num-experts");
-    if (!a_.has("qk_layernorm")) return needs("--qk-layernorm");
-    if (a_.has("add_qkv_bias")) return wrong("add_qkv_bias", "beside --multi-latent-attention is no model here");
-    if (!sigmoid()) return needs("--moe-router-score-function sigmoid");
-    if (!a_.has("moe_shared_expert_intermediate_size")) return needs("--moe-shared-expert-intermediate-size");
-    if (a_.has("moe_shared_expert_gate"))
-      return wrong("moe_shared_expert_gate", "beside --multi-latent-attention is no model here: leave it out");
-    if (megatron_sinkhorn(a_))
-      return wrong("moe_router_load_balancing_type", "sinkhorn beside --multi-latent-attention is no model here");
+    // DeepSeek-V3 is the family that has it; what lacks one of these is Megatron's own.
+    for (const char* part :
+         {"disable_bias_linear", "num_experts", "qk_layernorm", "moe_shared_expert_intermediate_size"})
+      if (!a_.has(part)) return no_family(name, concat("without ", flag_of(part)));
+    if (!sigmoid()) return no_family(name, "without --moe-router-score-function sigmoid");
+    if (a_.has("moe_shared_expert_gate")) return no_family("moe_shared_expert_gate", concat("beside ", flag_of(name)));
+    if (megatron_sinkhorn(a_)) return no_family("moe_router_load_balancing_type", "sinkhorn");
     return {"deepseek-v3-tiny"};
   }
 
@@ -315,6 +311,9 @@ constexpr const char* of_balance[] = {"moe_router_load_balancing_type", "moe_aux
 constexpr const char* of_latents[] = {"q_lora_rank", "kv_lora_rank",          "qk_head_dim", "qk_pos_emb_head_dim",
                                       "v_head_dim",  "rotary_scaling_factor", "mscale",      "mscale_all_dim"};
 
+constexpr const char* of_linear[] = {"linear_attention_freq", "linear_conv_kernel_dim", "linear_key_head_dim",
+                                     "linear_value_head_dim", "linear_num_key_heads",   "linear_num_value_heads"};
+
 /// Those of `names` that are given belong to what `asks` asks for.
 void note_without(MegatronArguments& a, const char* asks, std::span<const char* const> names, const std::string& why) {
   if (a.has(asks)) return;
@@ -367,6 +366,31 @@ void translate_megatron_gpt_experts(MegatronArguments& a, MegatronMembers& membe
   if (const auto best = a.whole("moe_router_group_topk", 1)) set("topk_group", *best);
 }
 
+std::vector<bool> megatron_linear_layers(MegatronArguments& a, std::int64_t layers) {
+  const auto text = a.text("linear_attention_freq");
+  std::vector<bool> linear(static_cast<std::size_t>(std::min<std::int64_t>(layers, 65536)), true);
+  try {
+    if (!text) return linear;
+    const auto each = parse_int(*text);
+    if (!each) return LayerPattern::read(*text, layers);
+    if (*each < 1) throw InputError("a number is 1 or more");
+    for (std::size_t i = 0; i < linear.size(); ++i) linear[i] = (static_cast<std::int64_t>(i) + 1) % *each != 0;
+  } catch (const InputError& error) {
+    a.problem("linear_attention_freq", concat(*text, ": ", error.what()), {"config_overrides"});
+  }
+  return linear;
+}
+
+void translate_megatron_latents(MegatronArguments& a, MegatronMembers& members) {
+  const auto norm = a.word("normalization", {"layernorm", "rmsnorm"}).value_or("layernorm");
+  if (a.has("qk_layernorm") && (norm != "rmsnorm" || a.has("apply_layernorm_1p")))
+    a.problem("qk_layernorm",
+              "beside --multi-latent-attention needs --normalization RMSNorm and no --apply-layernorm-1p: latents have "
+              "no other norms here",
+              {"config_overrides"});
+  FamilyMembers(a, "megatron-gpt-tiny", members).attention();
+}
+
 void translate_megatron_family(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members) {
   FamilyMembers family(arguments, preset, members);
   if (arguments.has("multi_latent_attention")) family.attention();
@@ -376,6 +400,8 @@ void translate_megatron_family(MegatronArguments& arguments, std::string_view pr
 void translate_megatron_balance(MegatronArguments& a, bool model_given) {
   const std::string told = "the model's config.json says it";
   note_without(a, "multi_latent_attention", of_latents, model_given ? told : "it belongs to --multi-latent-attention");
+  note_without(a, "experimental_attention_variant", of_linear,
+               model_given ? told : "it belongs to --experimental-attention-variant gated_delta_net");
   const std::string experts = "it belongs to mixtures of experts, which --num-experts asks for";
   note_without(a, "num_experts", of_experts, model_given ? told : experts);
   if (!a.has("num_experts") && !model_given) return note_without(a, "num_experts", of_balance, experts);

@@ -18,6 +18,7 @@ constexpr std::string_view stages =
     "has";
 constexpr std::string_view documents = "all tokens of a block see each other and are scored; leave it out";
 constexpr std::string_view latent = "in config_overrides; DeepSeek-V3's, of multi_latent_attention";
+constexpr std::string_view linear = "in config_overrides; of experimental_attention_variant gated_delta_net";
 constexpr std::string_view experts = "in config_overrides; of num_experts";
 constexpr std::string_view prefixes = "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ...";
 constexpr std::string_view always = "that is always so";
@@ -36,9 +37,6 @@ constexpr MegatronRow value(std::string_view key, std::string_view setting, std:
 }
 constexpr MegatronRow constant(std::string_view key, std::string_view setting, std::string_view text) {
   return {{key, setting, acts, text == "true" ? std::string_view() : text}, Act::constant, text};
-}
-constexpr MegatronRow only(std::string_view key, std::string_view why) {
-  return {{key, "", acts, why}, Act::only, why.substr(0, why.find(';'))};
 }
 constexpr MegatronRow without_effect(std::string_view key, std::string_view why) { return {{key, "", ignored, why}}; }
 constexpr MegatronRow not_built(std::string_view key, std::string_view why) { return {{key, "", refused, why}}; }
@@ -79,6 +77,8 @@ constexpr std::array rows{
               "no_shard: ddp; optim: zero1; optim_grads: zero2; optim_grads_params: full_shard"),
     elsewhere("num_distributed_optimizer_instances", "shard_group_size",
               "the processes that would share the states, divided by it"),
+    elsewhere("outer_dp_sharding_strategy", "",
+              "no_shard; optim is refused beside num_distributed_optimizer_instances above 1"),
     constant("overlap_grad_reduce", "overlap_comm", "true"),
     without_effect("overlap_param_gather", "parameters are gathered ahead of their use"),
     value("ddp_bucket_size", "reduce_bucket_size"),
@@ -88,6 +88,10 @@ constexpr std::array rows{
     constant("optimizer_cpu_offload", "cpu_offload", "optimizer"),
     standing("recompute_activations", "gradient_checkpointing", "of the attention only"),
     elsewhere("recompute_granularity", "gradient_checkpointing", "full: whole blocks; selective: the attention"),
+    standing("fine_grained_activation_offloading", "gradient_checkpointing_kwargs",
+             "offload_inputs_to=host, of what recompute_granularity computes again"),
+    without_effect("offload_modules", "what is kept to compute again goes to the host as a whole"),
+    without_effect("min_offloaded_tensor_size", "tensors of 64 KiB and more go to the host"),
     without_effect("recompute_method", "every block keeps its own inputs"),
     without_effect("recompute_modules", "recompute_granularity selective computes the attention again"),
     without_effect("recompute_num_layers",
@@ -124,7 +128,8 @@ constexpr std::array rows{
     elsewhere("attention_dropout", "config_overrides", shape),
     elsewhere("hidden_dropout", "config_overrides", shape),
     elsewhere("init_method_std", "config_overrides", shape),
-    standing("multi_latent_attention", "config_overrides", "DeepSeek-V3, with num_experts"),
+    standing("multi_latent_attention", "config_overrides",
+             "DeepSeek-V3, with experts that sigmoids choose and one that all tokens see; else megatron_gpt"),
     elsewhere("q_lora_rank", "config_overrides", latent),
     elsewhere("kv_lora_rank", "config_overrides", latent),
     elsewhere("qk_head_dim", "config_overrides", latent),
@@ -133,6 +138,14 @@ constexpr std::array rows{
     elsewhere("rotary_scaling_factor", "config_overrides", latent),
     elsewhere("mscale", "config_overrides", latent),
     elsewhere("mscale_all_dim", "config_overrides", latent),
+    elsewhere("experimental_attention_variant", "config_overrides", "gated_delta_net, with swiglu: megatron_gpt"),
+    elsewhere("linear_attention_freq", "config_overrides", linear),
+    elsewhere("linear_conv_kernel_dim", "config_overrides", linear),
+    elsewhere("linear_key_head_dim", "config_overrides", linear),
+    elsewhere("linear_value_head_dim", "config_overrides", linear),
+    elsewhere("linear_num_key_heads", "config_overrides", linear),
+    elsewhere("linear_num_value_heads", "config_overrides", linear),
+    standing("attention_output_gate", "config_overrides", "megatron_gpt"),
     // ---- its experts ----
     elsewhere("num_experts", "config_overrides",
               "Mixtral, Qwen3-MoE (qk_layernorm), Qwen2-MoE (moe_shared_expert_gate) or DeepSeek-V3 "
@@ -198,7 +211,7 @@ constexpr std::array rows{
     value("lr_warmup_iters", "warmup_steps"),
     elsewhere("lr_warmup_fraction", "warmup_ratio"),
     elsewhere("lr_warmup_samples", "warmup_steps", "divided by global_batch_size, or as rampup_batch_size has it"),
-    only("lr_warmup_init", "0; warm-up begins at 0"),
+    elsewhere("lr_warmup_init", "lr_scheduler_kwargs", "warmup_init_lr"),
     value("clip_grad", "max_grad_norm"),
     elsewhere("weight_decay", "weight_decay", "Megatron's default is 0.01"),
     elsewhere("adam_beta1", "adam_beta1"),
@@ -221,7 +234,8 @@ constexpr std::array rows{
     elsewhere("valid_data_path", "validation_file", prefixes),
     without_effect("test_data_path", "there is no test after the training"),
     elsewhere("split", "validation_split_percentage", "the second share"),
-    not_built("mock_data", "name a file with --data-path"),
+    elsewhere("mock_data", "mock_data",
+              "documents that count 1, 2, 3, ...; lengths are drawn otherwise than Megatron's"),
     elsewhere(
         "tokenizer_type", "tokenizer_name",
         "HuggingFaceTokenizer with tokenizer_model, NullTokenizer with vocab_size; others are refused when the data "
@@ -264,11 +278,11 @@ constexpr std::array rows{
     without_effect(
         "no_check_for_nan_in_loss_and_grad",
         "losses and gradients are always checked; nan_policy skip leaves out the steps where they are not finite"),
-    value("eval_interval", "eval_steps"),
+    elsewhere("eval_interval", "eval_steps", "and eval_strategy, unless eval_iters is 0 or split leaves nothing"),
     value("eval_micro_batch_size", "per_device_eval_batch_size"),
     without_effect("eval_global_batch_size", "what is evaluated is a mean over all of its tokens"),
     value("start_eval_at_iter", "eval_delay"),
-    without_effect("eval_iters", "all of the validation data is evaluated; make it smaller instead"),
+    elsewhere("eval_iters", "", "0: nothing is evaluated; else all of the validation data is, whatever the number"),
     value("log_interval", "logging_steps"),
     value("tensorboard_dir", "logging_dir"),
     without_effect("log_throughput", always),
@@ -368,8 +382,8 @@ constexpr Family families[] = {
     {ignored, "all of the validation data is evaluated", "full_validation validation_set_names"},
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
     {refused, "no model here has it; leave it out, or give the config.json of a model that is known with --config_name",
-     "apply_residual_connection_post_layernorm attention_output_gate activation_func_clamp_value "
-     "experimental_attention_variant dsa_* glu_linear_offset heterogeneous_* linear_* mla_* qk_clip* qk_l2_norm "
+     "apply_residual_connection_post_layernorm activation_func_clamp_value "
+     "dsa_* glu_linear_offset heterogeneous_* mla_* qk_clip* qk_l2_norm "
      "cache_mla_latents mtp_* "
      "mrope_section no_rope_freq openai_gelu quick_geglu relative_* "
      "rotary_seq_len_interpolation_factor rope_* use_rope_scaling yarn_* "
@@ -402,8 +416,7 @@ constexpr Family families[] = {
      "data_args_path per_split_data_args_path per_dataset_sequences_path multiple_validation_sets"},
     {refused, "give the arguments themselves", "yaml_cfg"},
     {refused, "memory is offloaded by --cpu_offload and --gradient_checkpointing_kwargs offload_inputs_to=DIR",
-     "fine_grained_activation_offloading offload_modules min_offloaded_tensor_size cpu_offloading_*"},
-    {refused, "copies of shards: --strategy hybrid_shard --shard_group_size N", "outer_dp_sharding_strategy"},
+     "cpu_offloading_*"},
     {refused, "Megatron itself refuses this old name", "batch_size warmup checkpoint_activations model_parallel_size"},
 };
 

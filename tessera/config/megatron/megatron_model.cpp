@@ -149,28 +149,31 @@ class Model {
       return {nullptr, "squared_relu", "contradicts --swiglu: keep one of them", /*built=*/false};
     if (a_.has("num_experts") && !a_.has("disable_bias_linear"))
       return {nullptr, "num_experts", "needs --disable-bias-linear: experts have no biases here", /*built=*/false};
-    for (const char* name : {"squared_relu", "apply_layernorm_1p"})
-      if (a_.has(name)) return a_.has("multi_latent_attention") ? latent_needs_llama() : no_family(name, "");
+    if (a_.has("multi_latent_attention") && a_.has("add_qkv_bias"))
+      return {nullptr, "add_qkv_bias", "beside --multi-latent-attention: latents have no biases; leave it out",
+              /*built=*/false};
+    if (a_.has("experimental_attention_variant") && !a_.has("swiglu"))
+      return {nullptr, "experimental_attention_variant", "needs --swiglu, by whose silu its convolutions are followed",
+              /*built=*/false};
+    if (a_.has("attention_output_gate") && a_.has("multi_latent_attention"))
+      return {nullptr, "attention_output_gate", "beside --multi-latent-attention is in no model here: leave it out",
+              /*built=*/false};
+    for (const char* name :
+         {"experimental_attention_variant", "attention_output_gate", "squared_relu", "apply_layernorm_1p"})
+      if (a_.has(name)) return no_family(name, "");
     if (const double part = rotary_part(); part <= 0 || part > 1)
       return {nullptr, "rotary_percent", concat(format_real(part), ": it lies above 0, up to 1"), /*built=*/false};
-    if (position_ == "rope" && rotary_part() != 1) return no_family("rotary_percent", format_real(rotary_part()));
+    if (position_ == "rope" && rotary_part() != 1 && !a_.has("multi_latent_attention"))
+      return no_family("rotary_percent", format_real(rotary_part()));
     return kind == Kind::llama ? in_llamas_manner() : in_gpt2s_manner(kind);
-  }
-  static MegatronFamily latent_needs_llama() {
-    return {nullptr, "multi_latent_attention",
-            "needs Llama's manner (--swiglu --normalization RMSNorm --position-embedding-type rope "
-            "--disable-bias-linear): the model here that has it is DeepSeek-V3",
-            /*built=*/false};
   }
 
   MegatronFamily in_llamas_manner() {
-    const bool latent = a_.has("multi_latent_attention");
     std::vector<std::string> missing;
     if (position_ != "rope") missing.push_back("--position-embedding-type rope");
     if (norm_ != "rmsnorm") missing.push_back("--normalization RMSNorm");
     if (!a_.has("swiglu")) missing.push_back("--swiglu");
     if (!missing.empty()) {
-      if (latent) return latent_needs_llama();
       const char* sign = position_ == "rope"  ? (a_.has("position_embedding_type") ? "position_embedding_type"
                                                                                    : "use_rotary_position_embeddings")
                          : norm_ == "rmsnorm" ? "normalization"
@@ -178,22 +181,15 @@ class Model {
                                               : "num_query_groups";
       return no_family(sign, concat("without ", join(missing, " and ")));
     }
-    if (a_.real("hidden_dropout", 0).value_or(0.1) != 0) {
-      if (latent)
-        return {nullptr, a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
-                "describes a DeepSeek-V3 with hidden dropout (Megatron's default is 0.1), which it does not have: give "
-                "--hidden-dropout 0",
-                /*built=*/false};
+    if (a_.real("hidden_dropout", 0).value_or(0.1) != 0)
       return no_family(a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
                        "with hidden dropout in Llama's manner (Megatron's default is 0.1; --hidden-dropout 0 makes it "
                        "one of Llama's family)");
-    }
     return megatron_llama_family(a_);
   }
 
   MegatronFamily in_gpt2s_manner(Kind kind) {
-    if (a_.has("multi_latent_attention")) return latent_needs_llama();
-    for (const char* name : {"num_experts", "qk_layernorm"})
+    for (const char* name : {"multi_latent_attention", "num_experts", "qk_layernorm"})
       if (a_.has(name)) return no_family(name, "without --swiglu");
     if (a_.has("add_qkv_bias") && a_.has("disable_bias_linear")) return no_family("add_qkv_bias", "without --swiglu");
     if (kind == Kind::starcoder2) return {"starcoder2-tiny"};
@@ -320,7 +316,8 @@ class Model {
     gated ? default_gated_inner() : default_inner("intermediate_size");
     grouped_queries();
     set("position_embedding_type", position_);
-    if (position_ == "rope") set("partial_rotary_factor", format_real(rotary_part()));
+    const bool latent = a_.has("multi_latent_attention");  // whose rotated part is rotated whole
+    if (position_ == "rope" && !latent) set("partial_rotary_factor", format_real(rotary_part()));
     set("normalization", norm_ == "rmsnorm" ? "RMSNorm" : "LayerNorm");
     set("layernorm_zero_centered_gamma", a_.has("apply_layernorm_1p") ? "true" : "false");
     set("hidden_act", gated ? "silu" : a_.has("squared_relu") ? "relu2" : gelu("gelu_new"));
@@ -330,7 +327,23 @@ class Model {
     set("qk_layernorm", a_.has("qk_layernorm") ? "true" : "false");
     set("attention_dropout", dropout("attention_dropout"));
     set("hidden_dropout", dropout("hidden_dropout"));
+    if (a_.has("attention_output_gate")) set("attn_output_gate", "true");
+    if (a_.word("experimental_attention_variant", {"gated_delta_net"})) linear_attention();
+    if (latent) translate_megatron_latents(a_, members_);
     if (a_.has("num_experts")) translate_megatron_gpt_experts(a_, members_);
+  }
+
+  void linear_attention() {
+    const auto layers = a_.whole("num_layers", 1);
+    std::vector<std::string> types;
+    for (const bool linear : megatron_linear_layers(a_, layers.value_or(1)))
+      types.emplace_back(linear ? R"("linear_attention")" : R"("full_attention")");
+    set("layer_types", concat("[", join(types), "]"));
+    whole("linear_conv_kernel_dim", "linear_conv_kernel_dim");
+    whole("linear_key_head_dim", "linear_key_head_dim");
+    whole("linear_value_head_dim", "linear_value_head_dim");
+    whole("linear_num_key_heads", "linear_num_key_heads");
+    whole("linear_num_value_heads", "linear_num_value_heads");
   }
 
   MegatronArguments& a_;

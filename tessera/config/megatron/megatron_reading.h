@@ -20,7 +20,6 @@ struct MegatronRow {
     standing,   ///< the same of a switch, which no value follows
     constant,   ///< a switch: the setting gets `text`
     value,      ///< the setting gets the value as it stands
-    only,       ///< the value is `text`, with which the reason in the row begins; another one is refused
   };
   KeyRow key_row;
   Act act = Act::elsewhere;
@@ -82,6 +81,9 @@ bool loads_nothing(MegatronArguments& arguments);
 /// --load -> resume_from_checkpoint: megatron_load.cpp.
 void translate_megatron_load(MegatronArguments& arguments);
 
+/// --data-path, --split and the evaluations: megatron_data.cpp.
+void translate_megatron_data(MegatronArguments& arguments);
+
 /// Members of a config.json with their values as JSON, in the order in which they were set.
 using MegatronMembers = std::vector<std::pair<std::string, std::string>>;
 void set_member(MegatronMembers& members, const std::string& key, const std::string& value);
@@ -99,6 +101,10 @@ bool megatron_sinkhorn(MegatronArguments& arguments);
 MegatronFamily megatron_llama_family(MegatronArguments& arguments);
 /// Sets what that family has beyond Llama's members.
 void translate_megatron_family(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members);
+/// Which of so many layers have linear attention, by --linear-attention-freq: all but every N-th, or as a list says.
+std::vector<bool> megatron_linear_layers(MegatronArguments& arguments, std::int64_t layers);
+/// Sets the latent attention of a megatron_gpt.
+void translate_megatron_latents(MegatronArguments& arguments, MegatronMembers& members);
 /// Sets the experts of a megatron_gpt.
 void translate_megatron_gpt_experts(MegatronArguments& arguments, MegatronMembers& members);
 /// How the load of experts is kept even: settings, also of a model whose shape others say (`model_given`).
