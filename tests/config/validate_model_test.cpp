@@ -83,6 +83,20 @@ TEST(ValidateModel, StagesOfAPipeline) {
   EXPECT_NE(layout.find("3"), layout.npos) << layout;
   EXPECT_NE(layout.find("4"), layout.npos) << layout;
   EXPECT_EQ(problems_of("--config_name gpt2-tiny --pp_size 2 --num_processes 2 --pipeline_layout flops"), "");
+  const TemporaryFolder folder;
+  const std::string file = path_join(folder.path(), "config.json");
+  for (const auto& [type, can] : {std::pair{"llama", true}, {"gpt_neox", false}, {"bert", false}}) {
+    write_file_atomically(file, concat(R"({"model_type": ")", type, R"(", "num_hidden_layers": 4, "hidden_size": 64,
+      "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 300, "max_position_embeddings": 64})"));
+    for (const char* cut : {"half_blocks", "Eta|fttL"}) {
+      const std::string said = problems_of(
+          concat("--config_name ", file, " --pp_size 2 --num_processes 2 --pipeline_layout ", cut, " --block_size 64"));
+      EXPECT_EQ(said.find("cannot be cut") == said.npos, can) << type << ", " << cut << ": " << said;
+    }
+    const std::string whole = problems_of(
+        concat("--config_name ", file, " --pp_size 2 --num_processes 2 --pipeline_layout Ett|ttL --block_size 64"));
+    EXPECT_EQ(whole.find("cannot be cut"), whole.npos) << whole;
+  }
 }
 
 TEST(ValidateModel, FilesOfModels) {

@@ -53,7 +53,7 @@ Advice communication_advice(const Utilization& run, double share) {
                    "--gradient_accumulation_steps (now ",
                    run.accumulation,
                    "), take a --pipeline_schedule with less bubble (zb_h1, zbv), or cut by cost "
-                   "(--pipeline_layout flops)")};
+                   "(--pipeline_layout half_blocks, or flops)")};
   if (!run.cut_axis.empty())
     return {"communication-bound",
             concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
