@@ -4,8 +4,8 @@ rounds interleaved; prints tokens/s, CPU seconds a step and the ratios' medians.
 
     python3 bench/pipeline.py --build BUILD [--venv VENV] [--rounds 3] [any option of pipeline_bench but --schedule]
 
-VENV has PyTorch and transformers (bench/compare.sh makes .deps/peers); without it the peer is left out. Ours are cut for
-the schedule, blocks too (--layout half_blocks); the peer, whose stages are whole blocks, where that is best for it.
+VENV has PyTorch and transformers (bench/compare.sh makes .deps/peers); without it the peer is left out. Ours are cut
+for the schedule, blocks too (--layout half_blocks); the peer, whose stages are whole blocks, where it is best for it.
 """
 import argparse, json, os, statistics
 

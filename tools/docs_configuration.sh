@@ -76,8 +76,9 @@ DeepSpeed's engine) refuse sizes above 1 as yet.
 With `--pp_size` above 1 the `gradient_accumulation_steps` micro-batches of a step go through the stages in the order of
 `--pipeline_schedule`, a name of [parallelism.md](parallelism.md)'s table or a file; a schedule that cannot be made of
 so many ranks, stages and micro-batches, or a file that is wrong or of another shape, is refused before anything starts.
-`--pipeline_layout` says which blocks each stage has (`E` embeddings, `t` a block, `a` and `f` its attention and its MLP,
-`L` the end, `|` the next stage, `*N` or `xN` repeats a letter or bracket), or how they are found: `flops`, `half_blocks`.
+`--pipeline_layout` says which blocks each stage has (`E` embeddings, `t` a block, `a` and `f` its attention and its
+MLP, `L` the end, `|` the next stage, `*N` or `xN` repeats a letter or bracket), or how they are found: `flops`,
+`half_blocks`.
 
 | ours | TrainingArguments | accelerate | DeepSpeed | Megatron-LM |
 |---|---|---|---|---|

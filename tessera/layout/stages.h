@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Where a model is cut for a pipeline: a model is a chain of embeddings, blocks 0 .. n - 1, and an end (last norm,
-/// head, loss); a stage is a contiguous piece of it. A block may be cut, too, between its attention and its MLP: only the
-/// residual stream passes there. Pure arithmetic.
+/// head, loss); a stage is a contiguous piece of it. A block may be cut, too, between its attention and its MLP: only
+/// the residual stream passes there. Pure arithmetic.
 
 #include <cstdint>
 #include <string>
@@ -17,8 +17,8 @@ struct StagePart {
   bool end = false;              ///< holds what comes after them; the last stage's
   std::int64_t first_block = 0;  ///< blocks [first_block, first_block + blocks)
   std::int64_t blocks = 0;       ///< how many, those counted that are only half its own
-  bool begins_inside = false;    ///< of its first block it has the MLP only, the stage before the attention
-  bool ends_inside = false;      ///< of its last block it has the attention only, the next stage the MLP
+  bool begins_inside = false;    ///< its first block's attention is in an earlier stage
+  bool ends_inside = false;      ///< its last block's MLP is in a later stage
 
   std::int64_t past_block() const { return first_block + blocks; }  ///< the first block that is not in it
   /// Whether it has a block's attention, and its MLP.

@@ -22,7 +22,7 @@ class CausalLm : public LanguageModel {
   /// The same for ids, labels int64 [B, T] with one document per row.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale);
 
-  double head_flops() const final;
+  double head_flops() const final;  ///< the logits of a token
   /// LanguageModel::run_stage() by the family's hidden() and head().
   at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
                        double scale) final;

@@ -32,7 +32,7 @@ struct BlockFlops {
   double attention = 0;  ///< products with attention's weights
   double scores = 0;     ///< scores and what they mix: no weights
   double mlp = 0;        ///< products with the MLP's weights, or those of the experts that a token meets
-  double all() const { return attention + scores + mlp; }
+  double all() const { return attention + scores + mlp; }  ///< the sum of the three
 };
 
 /// Parameters and buffers carry Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;
@@ -110,7 +110,8 @@ class LanguageModel : public torch::nn::Module {
   /// What routers did in training since the last call.
   RouterStatistics take_router_statistics();
 
-  /// Whether a stage may begin or end inside a block: attention is added to the residual stream before the MLP reads it.
+  /// Whether a stage may begin or end inside a block: attention is added to the residual stream before the MLP reads
+  /// it.
   virtual bool blocks_can_be_cut() const { return false; }
   /// Pipeline parallelism: from now on the model holds what lies in `parts` and nothing else; its other parameters are
   /// gone, those that stay keep their names. Passes go through run_stage() then. Throws InputError for a family that

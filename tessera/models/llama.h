@@ -61,7 +61,8 @@ struct LlamaDecoderLayer : torch::nn::Module {
   void drop_attention();
   void drop_mlp();
 
-  /// Null: none there, or that half of the block is in another stage. post_attention_layernorm is Llama's norm before the MLP, and others' norm after attention.
+  /// Null: none there, or that half of the block is in another stage. post_attention_layernorm is Llama's norm before
+  /// the MLP, and others' norm after attention.
   std::shared_ptr<Norm> before_attention, after_attention, before_mlp, after_mlp;
   std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention, or one of a family's own
   std::shared_ptr<Mlp> mlp;              ///< a GatedMlp, a PlainMlp, a PackedMlp or a MoeMlp

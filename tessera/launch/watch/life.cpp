@@ -66,8 +66,9 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
     const auto status = pause >= limits_.told_pause ? read_status_(rank.pid) : std::nullopt;
     const bool waited = status && merely_waits_for_cpu(memory, *status, now_ns);
     if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause && !waited) {
-      const std::string state =
-          memory.status_in_pause == 0 ? "" : concat(" (process state ", state_text(memory.status_in_pause), ")");
+      // One that was stopped and just continued may run by now, and have given no heartbeat yet.
+      const char seen = memory.told_stopped ? 'T' : memory.status_in_pause;
+      const std::string state = seen == 0 ? "" : concat(" (process state ", state_text(seen), ")");
       findings.push_back(
           {LifeFinding::paused,
            {rank.rank},
