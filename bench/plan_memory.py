@@ -1,71 +1,155 @@
 """Memory as `tessera plan check` predicts it beside what `tessera train` measures: families x strategies x axes.
 
-    bench/plan_memory.py build [--only WORD] [--json FILE] [--measured FILE] [--plan PROGRAM]
+    bench/plan_memory.py build [--only WORD] [--part I/N] [--json FILE] [--measured FILE] [--plan PROGRAM] [--fits]
 
---json writes both sides; --measured takes the measured side from such a file instead of training again.
+Measured is the peak of what tensors have asked for (`peak_allocated_bytes` in metrics), by kind from the report of two
+steps, of the rank that needs most; predicted the same. The table's last lines are mean and worst error, in all and by
+kind (kinds of at least 5 % of a configuration).
 
-Measured is the peak of resident memory of the rank that needs most, by kind, from metrics and report of two steps;
-predicted the same without the process. The program's own reserve and small buffers are in `activations`, as in the
-report. Every configuration runs alone; the table's last lines are mean and worst error."""
+--fits: each configuration of one process is run in a memory cgroup (version 1, root) twice, with a limit 10 % above
+what is predicted to be resident, and 10 % below: predicted right is what finishes in the first and is killed in the
+second. What the program itself needs there (its files' pages are not the group's) is measured first, with a model of
+next to no size; pages that several processes share are predicted for each of them, so that jobs of several are not
+judged. --json writes both sides; --measured takes the measured side from such a file instead of training again; --part
+2/8 takes the second eighth of the configurations."""
 import argparse, json, os, random, re, subprocess, sys, tempfile
 
 LLAMA = {"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
          "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 4096, "max_position_embeddings": 2048}
 GPT2 = {"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6, "n_positions": 1024, "vocab_size": 4096,
         "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0}
-MOE = dict(LLAMA, model_type="mixtral", num_local_experts=8, num_experts_per_tok=2, intermediate_size=512)
 QWEN = dict(LLAMA, model_type="qwen3", head_dim=64)
-GEMMA = dict(LLAMA, model_type="gemma", head_dim=64)
-GEMMA2 = dict(GEMMA, model_type="gemma2", sliding_window=128)
-PHI3 = dict(LLAMA, model_type="phi3", num_key_value_heads=6)
-NEOX = dict(LLAMA, model_type="gpt_neox", num_key_value_heads=6)
-QWEN_MOE = dict(LLAMA, model_type="qwen3_moe", head_dim=64, num_experts=8, num_experts_per_tok=2,
-                moe_intermediate_size=512)
-FAMILIES = {"llama": LLAMA, "gpt2": GPT2, "qwen3": QWEN, "mixtral": MOE, "gemma": GEMMA, "gemma2": GEMMA2, "phi3": PHI3,
-            "gpt_neox": NEOX, "qwen3_moe": QWEN_MOE}
+MIXTRAL = dict(LLAMA, model_type="mixtral", num_local_experts=8, num_experts_per_tok=2, intermediate_size=512)
+GEMMA2 = dict(LLAMA, model_type="gemma2", head_dim=64, sliding_window=128)
+FAMILIES = {
+    "llama": LLAMA, "gpt2": GPT2, "qwen3": QWEN, "mixtral": MIXTRAL, "gemma2": GEMMA2,
+    "llama-tied": dict(LLAMA, vocab_size=16000, tie_word_embeddings=True),
+    "llama-words": dict(LLAMA, vocab_size=16000),
+    "llama-deep": dict(LLAMA, hidden_size=256, intermediate_size=688, num_hidden_layers=12, num_attention_heads=4),
+    "phi3": dict(LLAMA, model_type="phi3", num_key_value_heads=6),
+    "gpt_neox": dict(LLAMA, model_type="gpt_neox", num_key_value_heads=6),
+    "qwen3_moe": dict(QWEN, model_type="qwen3_moe", num_experts=8, num_experts_per_tok=2, moe_intermediate_size=512),
+    "deepseek_v3": dict(LLAMA, model_type="deepseek_v3", num_key_value_heads=6, n_routed_experts=8, n_shared_experts=1,
+                        num_experts_per_tok=2, moe_intermediate_size=384, first_k_dense_replace=1, n_group=1,
+                        topk_group=1, q_lora_rank=192, kv_lora_rank=128, qk_nope_head_dim=48, qk_rope_head_dim=16,
+                        v_head_dim=64),
+    "bert": {"model_type": "bert", "hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6,
+             "num_attention_heads": 6, "vocab_size": 4096, "max_position_embeddings": 512, "type_vocab_size": 2,
+             "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+}
+BASE = "--block_size 256 --per_device_train_batch_size 4"
+# family: settings besides BASE; "=" in front: instead of it.
+CONFIGURATIONS = {
+    "llama": """
+
+        --bf16
+        --gradient_checkpointing
+        --gradient_accumulation_steps 2
+        --optim sgd
+        --optim lion
+        =--block_size 256 --per_device_train_batch_size 8
+        =--block_size 512 --per_device_train_batch_size 2
+        =--block_size 1024 --per_device_train_batch_size 1
+        =--block_size 64 --per_device_train_batch_size 16 --bf16
+        --num_processes 2 --strategy ddp
+        --num_processes 2 --strategy zero1
+        --num_processes 2 --strategy zero2
+        --num_processes 2 --strategy full_shard
+        --num_processes 2 --strategy shard_grad_op
+        --num_processes 2 --strategy full_shard --gradient_checkpointing
+        --num_processes 2 --strategy full_shard --gradient_accumulation_steps 2
+        --num_processes 2 --strategy full_shard --bf16
+        --num_processes 2 --strategy zero1 --bf16
+        --num_processes 2 --strategy zero1 --gradient_accumulation_steps 2
+        --num_processes 4 --strategy full_shard
+        --num_processes 2 --tp_size 2
+        --num_processes 2 --tp_size 2 --sequence_parallel
+        --num_processes 2 --tp_size 2 --bf16
+        --num_processes 2 --cp_size 2
+        --num_processes 2 --pp_size 2 --gradient_accumulation_steps 4
+        --num_processes 2 --pp_size 2 --gradient_accumulation_steps 4 --pipeline_schedule gpipe
+        --num_processes 2 --pp_size 2 --gradient_accumulation_steps 4 --pipeline_schedule zbv
+        --num_processes 4 --tp_size 2 --strategy zero1
+        --num_processes 2 --strategy zero2 --cpu_offload optimizer""",
+    "llama-tied": """
+
+        --num_processes 2 --strategy zero1""",
+    "llama-words": """
+
+        --bf16""",
+    "llama-deep": """
+        --gradient_checkpointing
+        --num_processes 4 --pp_size 4 --gradient_accumulation_steps 8""",
+    "gpt2": """
+
+        --bf16
+        --gradient_checkpointing
+        --num_processes 2 --strategy ddp
+        --num_processes 2 --strategy full_shard
+        --num_processes 2 --tp_size 2
+        --num_processes 2 --cp_size 2
+        --num_processes 2 --pp_size 2 --gradient_accumulation_steps 4""",
+    "mixtral": """
+
+        --bf16
+        --gradient_checkpointing
+        --num_processes 2 --strategy zero1
+        --num_processes 2 --strategy full_shard
+        --num_processes 2 --ep_size 2""",
+    "qwen3": """
+
+        --num_processes 2 --strategy ddp --gradient_accumulation_steps 2""",
+    "qwen3_moe": """
+        --gradient_accumulation_steps 2""",
+    "deepseek_v3": """
+
+        --num_processes 2 --ep_size 2""",
+    "gemma2": """
+""",
+    "phi3": """
+""",
+    "gpt_neox": """
+""",
+    "bert": """
+
+        --num_processes 2 --strategy zero2""",
+}
+STATES = ("parameters", "gradients", "optimizer", "buffers")
+KINDS = (*STATES, "activations")
 
 
 def configurations():
-    base = "--block_size 256 --per_device_train_batch_size 4"
-    for family in ("llama", "gpt2", "qwen3", "mixtral"):
-        yield family, base
-        yield family, base + " --bf16"
-        yield family, base + " --gradient_checkpointing"
-        yield family, base + " --gradient_accumulation_steps 2"
-        yield family, "--block_size 256 --per_device_train_batch_size 8"
-        yield family, "--block_size 512 --per_device_train_batch_size 2"
-        for strategy in ("ddp", "zero1", "zero2", "full_shard", "shard_grad_op"):
-            yield family, base + f" --num_processes 2 --strategy {strategy}"
-        yield family, base + " --num_processes 2 --strategy full_shard --gradient_checkpointing"
-        yield family, base + " --num_processes 2 --cp_size 2"
-        yield family, base + " --num_processes 2 --pp_size 2 --gradient_accumulation_steps 4"
-        if family != "mixtral":
-            yield family, base + " --num_processes 2 --tp_size 2"
-            yield family, base + " --num_processes 2 --tp_size 2 --sequence_parallel"
-        else:
-            yield family, base + " --num_processes 2 --ep_size 2"
-    for family in ("gemma", "gemma2", "phi3", "gpt_neox", "qwen3_moe"):
-        yield family, base
-        yield family, base + " --bf16"
-        yield family, base + " --num_processes 2 --strategy ddp"
-        yield family, base + " --num_processes 2 --strategy full_shard"
-    for family in ("llama", "gpt2"):
-        yield family, base + " --num_processes 2 --pp_size 2 --gradient_accumulation_steps 4 --pipeline_schedule zbv"
-        yield family, base + " --num_processes 2 --strategy full_shard --gradient_accumulation_steps 2"
-        yield family, base + " --num_processes 2 --strategy full_shard --bf16"
+    for family, lines in CONFIGURATIONS.items():
+        for line in lines.split("\n")[1:]:
+            line = line.strip()
+            yield family, line[1:] if line.startswith("=") else f"{BASE} {line}".strip()
+
+
+def by_kind(memory):
+    """What tensors ask for: a plan's kinds as a run reports them."""
+    kinds = {k: memory[k] for k in STATES}
+    kinds["activations"] = sum(memory.get(k, 0) for k in ("activations", "head", "communication"))
+    return kinds
+
+
+def training(build, folder, config, settings):
+    bert = '"bert"' in open(config).read()
+    return [f"{build}/tessera", "train", "--config_name", config, "--train_file", f"{folder}/text.txt",
+            "--output_dir", f"{folder}/out", "--overwrite_output_dir", "--max_steps", "2", "--logging_steps", "1",
+            "--save_strategy", "no", "--report_to", "none", "--disable_tqdm", "--memory_check", "off",
+            "--threads_per_process", "1", *(["--tokenizer_name", f"{folder}/words"] if bert else []), *settings.split()]
+
+
+ENVIRONMENT = dict(os.environ, OMP_WAIT_POLICY="PASSIVE")
 
 
 def measured(build, folder, config, settings):
-    out = os.path.join(folder, "out")
-    command = [f"{build}/tessera", "train", "--config_name", config, "--train_file", f"{folder}/text.txt",
-               "--output_dir", out, "--overwrite_output_dir", "--max_steps", "2", "--logging_steps", "1",
-               "--save_strategy", "no", "--report_to", "none", "--disable_tqdm", *settings.split()]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_WAIT_POLICY="PASSIVE"))
+    done = subprocess.run(training(build, folder, config, settings), capture_output=True, text=True, env=ENVIRONMENT)
     if done.returncode:
         return None, done.stderr[-300:]
-    report = open(f"{out}/report.html").read()
+    report = open(f"{folder}/out/report.html").read()
     kinds = json.loads(re.search(r'"memory":(\[\{"process".*?\}\])', report).group(1))
-    return max(kinds, key=lambda k: sum(k.values()) - k["process"]), ""
+    return max(kinds, key=lambda k: sum(by_kind(k).values())), ""
 
 
 def predicted(program, config, settings):
@@ -73,58 +157,118 @@ def predicted(program, config, settings):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1) or not done.stdout:
         return None, done.stderr[-300:]
-    return json.loads(done.stdout)["memory"], ""
+    return json.loads(done.stdout), ""
+
+
+def ends_within(limit, build, folder, config, settings):
+    """Whether the run ends well when all its processes together may have `limit` bytes, and what they had at most."""
+    group = f"/sys/fs/cgroup/memory/plan_memory_{os.getpid()}"
+    os.mkdir(group)
+    try:
+        open(f"{group}/memory.limit_in_bytes", "w").write(str(int(limit)))
+        enter = lambda: open(f"{group}/cgroup.procs", "w").write(str(os.getpid()))
+        done = subprocess.run(training(build, folder, config, settings), capture_output=True, text=True,
+                              env=ENVIRONMENT, preexec_fn=enter)
+        return done.returncode == 0, int(open(f"{group}/memory.max_usage_in_bytes").read())
+    finally:
+        os.rmdir(group)
+
+
+def check_fits(options, folder, chosen):
+    program = options.plan or f"{options.build}/tessera"
+    with open(f"{folder}/tiny.json", "w") as file:
+        json.dump(dict(LLAMA, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+                       vocab_size=256), file)
+    tiny = "--block_size 64 --per_device_train_batch_size 1"
+    without = lambda plan: plan["memory_bytes"] - plan["memory"]["process"]
+    base = ends_within(16e9, options.build, folder, f"{folder}/tiny.json", tiny)[1]
+    base -= without(predicted(program, f"{folder}/tiny.json", tiny)[0])
+    print(f"the program: {base / 1e6:.1f} MB")
+    right = count = 0
+    for family, settings, config in chosen:
+        if "--num_processes" in settings:
+            continue
+        plan, problem = predicted(program, config, settings)
+        if plan is None:
+            print(f"{family:11} {settings}: {problem}", file=sys.stderr)
+            continue
+        need = base + without(plan)
+        above, most = ends_within(1.1 * need, options.build, folder, config, settings)
+        below, _ = ends_within(0.9 * need, options.build, folder, config, settings)
+        count += 1
+        right += above and not below
+        print(f"{family:11} {settings[:90]:90} {need / 1e6:7.1f} MB; + 10 % {'ends' if above else 'KILLED':6} "
+              f"({most / 1e6:7.1f}), - 10 % {'ENDS' if below else 'killed'}", flush=True)
+    print(f"fits / does not fit: right in {right} of {count}")
+
+
+def error(a, b):
+    return b / a - 1 if a else 0
+
+
+def summary(rows):
+    def line(name, errors):
+        if errors:
+            print(f"{name:12} {len(errors):3} configurations: mean {100 * sum(map(abs, errors)) / len(errors):5.1f} %, "
+                  f"worst {100 * max(map(abs, errors)):5.1f} %")
+    line("in all", [row["error"] for row in rows])
+    for kind in KINDS:
+        line(kind, [error(r["measured"][kind], r["predicted"][kind]) for r in rows
+                    if r["measured"][kind] >= 0.05 * sum(r["measured"][k] for k in KINDS)])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--only", default="")
+    parser.add_argument("--part", default="1/1")
     parser.add_argument("--json")
     parser.add_argument("--measured")
     parser.add_argument("--plan")
+    parser.add_argument("--fits", action="store_true")
     options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
     rows, random_text, known = [], random.Random(1), {}
     if options.measured:
         known = {(r["family"], r["settings"]): r["measured"] for r in json.load(open(options.measured))}
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/text.txt", "w") as text:
             text.write("".join(random_text.choice("abcdefgh ijklmnop\n") for _ in range(120000)))
-        for family, settings in configurations():
-            if options.only not in f"{family} {settings}":
-                continue
+        os.mkdir(f"{folder}/words")
+        with open(f"{folder}/words/vocab.txt", "w") as words:
+            words.write("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop",
+                                   *(f"##{c}" for c in "abcdefghijklmnop")]) + "\n")
+        chosen = [(f, s) for f, s in configurations() if options.only in f"{f} {s}"]
+        chosen = chosen[(part - 1) * len(chosen) // parts:part * len(chosen) // parts]
+        for i, (family, settings) in enumerate(chosen):
             config = f"{folder}/{family}.json"
             with open(config, "w") as file:
                 json.dump(FAMILIES[family], file)
-            if options.measured and (family, settings) not in known:
-                continue
+            chosen[i] = (family, settings, config)
+        if options.fits:
+            return check_fits(options, folder, chosen)
+        for family, settings, config in chosen:
             real, problem = known.get((family, settings)), ""
             if real is None:
+                if options.measured:
+                    continue
                 real, problem = measured(options.build, folder, config, settings)
             plan, other = predicted(options.plan or f"{options.build}/tessera", config, settings)
             if real is None or plan is None:
-                print(f"{family:8} {settings}: {problem or other}", file=sys.stderr)
+                print(f"{family:11} {settings}: {problem or other}", file=sys.stderr)
                 continue
-            states = ("parameters", "gradients", "optimizer", "buffers")
-            a = sum(v for k, v in real.items() if k != "process")
-            b = sum(v for k, v in plan.items() if k != "process")
-            rest_a, rest_b = a - sum(real[k] for k in states), b - sum(plan[k] for k in states)
-            state_a, state_b = sum(real[k] for k in states), sum(plan[k] for k in states)
+            a, b = by_kind(real), by_kind(plan["memory"])
+            sum_a, sum_b = sum(a.values()), sum(b.values())
+            rows.append({"family": family, "settings": settings, "measured": dict(a, reserve=real.get("reserve", 0),
+                         process=real["process"]), "predicted": b, "error": error(sum_a, sum_b)})
+            wrong = " ".join(f"{k[:3]} {a[k] / 1e6:.1f} {b[k] / 1e6:.1f}" for k in KINDS
+                             if abs(a[k] - b[k]) > 0.005 * sum_a)
+            print(f"{family:11} {settings.replace(BASE, '')[:70]:70} {sum_a / 1e6:7.1f} {sum_b / 1e6:7.1f} MB "
+                  f"{100 * error(sum_a, sum_b):+6.1f} %  {wrong}", flush=True)
             if options.json:  # a run may be stopped
                 with open(options.json, "w") as file:
                     json.dump(rows, file, indent=1)
-            rows.append({"family": family, "settings": settings, "measured": real, "predicted": plan,
-                         "error": b / a - 1})
-            print(f"{family:8} {settings[:78]:78} {a / 1e6:7.1f} {b / 1e6:7.1f} MB {100 * (b / a - 1):+6.1f} %  "
-                  f"states {100 * (state_b / state_a - 1):+6.1f} %  rest {rest_a / 1e6:6.1f} {rest_b / 1e6:6.1f} "
-                  f"{100 * (rest_b / rest_a - 1):+6.1f} %", flush=True)
-    errors = [abs(row["error"]) for row in rows]
-    if errors:
-        print(f"{len(errors)} configurations: mean {100 * sum(errors) / len(errors):.1f} %, "
-              f"worst {100 * max(errors):.1f} %")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
+    summary(rows)
 
 
 main()

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/allocated.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/shm/arena.h>
 #include <tessera/comm/world.h>
@@ -25,7 +26,14 @@ at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
   const auto bytes = static_cast<std::size_t>(numel) * options.dtype().itemsize();
   const std::shared_ptr<shm::Arena> arena = shm::process_arena();
   void* const piece = arena->allocate(bytes);
-  return at::from_blob(piece, sizes, [arena](void* p) { arena->free(p); }, options);
+  count_allocated(static_cast<std::int64_t>(bytes));
+  return at::from_blob(
+      piece, sizes,
+      [arena, bytes](void* p) {
+        count_allocated(-static_cast<std::int64_t>(bytes));
+        arena->free(p);
+      },
+      options);
 }
 
 /// Where the memory comes from is decided by `group`; null: there is none.

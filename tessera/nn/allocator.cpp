@@ -2,8 +2,10 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 #include <sys/mman.h>
 
+#include <tessera/base/allocated.h>
 #include <tessera/base/error.h>
 #include <bit>
 #include <cerrno>
@@ -21,6 +23,7 @@ constexpr std::size_t smallest = 128u << 10, huge_page = 2u << 20, unused_allowa
 struct Block {
   void* data = nullptr;     ///< what a tensor sees
   std::size_t size = 0;     ///< its size class
+  std::size_t asked = 0;    ///< by the tensor that has it
   void* mapping = nullptr;  ///< what munmap takes
   std::size_t mapped = 0;
 };
@@ -42,7 +45,7 @@ Block map_block(std::size_t size) {
     data += (huge_page - reinterpret_cast<std::uintptr_t>(data) % huge_page) % huge_page;
     madvise(data, size, MADV_HUGEPAGE);  // advice: a kernel without huge pages refuses and nothing is lost
   }
-  return {data, size, mapping, mapped};
+  return {data, size, 0, mapping, mapped};
 }
 
 /// The context of every pointer is the pointer itself, because oneDNN's glue in LibTorch allocates raw
@@ -50,8 +53,13 @@ Block map_block(std::size_t size) {
 class KeepingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (bytes < smallest) return c10::GetDefaultCPUAllocator()->allocate(bytes);
-    void* data = take(size_class(bytes));
+    if (bytes < smallest) {
+      void* small = c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
+      count_allocated(held_by_heap(small));
+      return {small, small, &give_back_small, c10::Device(c10::DeviceType::CPU)};
+    }
+    void* data = take(size_class(bytes), bytes);
+    count_allocated(static_cast<std::int64_t>(bytes));
     return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -68,7 +76,10 @@ class KeepingAllocator final : public c10::Allocator {
   }
 
  private:
-  void* take(std::size_t size) {
+  /// The heap knows the size of its pieces, a few bytes more than were asked for.
+  static std::int64_t held_by_heap(void* small) { return static_cast<std::int64_t>(malloc_usable_size(small)); }
+
+  void* take(std::size_t size, std::size_t asked) {
     const std::lock_guard lock(mutex_);
     auto& list = unused_blocks_[size];
     if (list.empty()) {
@@ -76,7 +87,8 @@ class KeepingAllocator final : public c10::Allocator {
       list.push_back(map_block(size));
       unused_ += size;
     }
-    const Block block = list.back();
+    Block block = list.back();
+    block.asked = asked;
     live_blocks_.emplace(block.data, block);
     list.pop_back();
     unused_ -= size;
@@ -94,10 +106,16 @@ class KeepingAllocator final : public c10::Allocator {
         self.unused_blocks_[block.size].push_back(block);
         self.in_use_ -= block.size;
         self.unused_ += block.size;
+        count_allocated(-static_cast<std::int64_t>(block.asked));
         return;
       }
     }
-    c10::GetDefaultCPUAllocator()->raw_deallocate(data);  // a small one
+    give_back_small(data);
+  }
+
+  static void give_back_small(void* data) {
+    count_allocated(-held_by_heap(data));
+    c10::GetDefaultCPUAllocator()->raw_deallocate(data);
   }
 
   void release_unused() {

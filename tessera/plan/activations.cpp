@@ -22,9 +22,13 @@ double held(double bytes, bool on_cpu) {
 /// Adds up tensors that a block keeps.
 class Kept {
  public:
-  Kept(const Plan& run, double tokens) : run_(run), n_(run.numerics), tokens_(tokens) {}
+  Kept(const Plan& run, double tokens, bool rounded)
+      : run_(run), n_(run.numerics), tokens_(tokens), rounded_(rounded) {}
 
-  void add(double per_token, double element) { bytes_ += held(per_token * tokens_ * element, run_.on_cpu); }
+  void add(double per_token, double element) {
+    const double bytes = per_token * tokens_ * element;
+    bytes_ += rounded_ ? held(bytes, run_.on_cpu) : bytes;
+  }
   void residual(double per_token) { add(per_token, n_.residual); }
   void inside(double per_token) { add(per_token, n_.inside); }
   /// The input of `products` products, which is also kept by another operation (`shared`) or made for them only. Copies
@@ -41,6 +45,7 @@ class Kept {
   const Plan& run_;
   const Numerics& n_;
   double tokens_, bytes_ = 0;
+  bool rounded_;
 };
 
 struct Widths {
@@ -85,7 +90,7 @@ void keep_mlp(Kept& kept, const Model& m, double inner) {
 
 }  // namespace
 
-BlockActivations block_activations(const Model& m, const Plan& run, bool sparse) {
+BlockActivations block_activations(const Model& m, const Plan& run, bool sparse, bool rounded) {
   if (m.recorded) {  // the fullest layer: what is computed again, and for a moment, is that of one
     BlockActivations block;
     const double scale = recorded_scale(*m.recorded, run);
@@ -103,10 +108,11 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
   const Widths w{c, heads * real(m.head_size), keys * real(m.head_size), heads, real(m.inner) / t};
   // Between the products of tensor parallelism a rank has all tokens, or with sequence parallelism its part.
   const double part = run.sequence_parallel ? tokens / t : tokens;
-  Kept between(run, part), all(run, tokens);
+  Kept between(run, part, rounded), all(run, tokens, rounded);
 
   BlockActivations block;
-  block.input = held(c * part * run.numerics.residual, run.on_cpu);
+  block.input = c * part * run.numerics.residual;
+  if (rounded) block.input = held(block.input, run.on_cpu);
   between.residual(c);                                          // the block's input
   if (!m.parallel) between.residual(c);                         // the sum after attention
   if (m.norms.after) between.residual(c), between.residual(c);  // what the norms behind attention and the MLP see
@@ -119,7 +125,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
   }
   keep_attention(all, m, w);
 
-  double moment = 0;  // the MLP's
+  double moment = 0, later = 0;  // the MLP's; what of it comes when all else of the MLP is gone
+  const double before_mlp = all.bytes();
   const double b = run.numerics.inside;
   const auto matrix = [&](double inner) { return 4 * c * inner; };  // a weight's gradient before it is added
   // Attention's backward: keys and values for each query head, gradients as the kernel gives them and in order.
@@ -130,7 +137,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
   if (sparse) {
     const Experts& e = *m.experts;
     const double rows = real(e.top_k), inner = real(e.inner), ways = m.gated ? 2 : 1;
-    Kept routed(run, rows * tokens);  // balanced: every rank of ep gets as many rows as it sends
+    Kept routed(run, rows * tokens, rounded);  // balanced: every rank of ep gets as many rows as it sends
     all.add(4 * real(e.count) + 6 * rows, 4);
     all.product(c, 1 + (e.shared_inner > 0 ? ways : 0), false);
     routed.product(c, 1, false);
@@ -139,19 +146,27 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse)
     if (e.shared_inner > 0) keep_mlp(all, m, real(e.shared_inner) / t);
     if (e.shared_gate) all.inside(c);
     // All experts' gradients are formed before the first is handed on.
-    moment =
-        rows * tokens * ((1 + ways) * inner + c) * b + (1 + ways) * matrix(inner) / t * real(e.count) / run.mesh.ep;
+    block.matrices = (1 + ways) * matrix(inner) / t * real(e.count) / run.mesh.ep;
+    moment = rows * tokens * ((1 + ways) * inner + c) * b + block.matrices;
     block.kept = routed.bytes();
   } else {
     all.product(c, m.gated && m.packing == Packing::none ? 2 : 1, itself || m.norms.shared);
     keep_mlp(all, m, w.inner);
     const double wide = m.gated ? 2 : 1;
     moment = tokens * wide * w.inner * b + matrix(w.inner);
+    block.matrices = matrix(w.inner);
     if (m.gelu_gate) moment += tokens * w.inner * b;
-    if (m.packing == Packing::blocks)
-      moment += 2 * tokens * wide * w.inner * b + matrix(w.inner);  // gradients of parts
+    if (m.packing == Packing::blocks) {
+      later = 2 * tokens * wide * w.inner * b + matrix(w.inner);  // gradients of parts
+      moment += later;
+    }
   }
+  const double mlp_kept = block.kept + all.bytes() - before_mlp;
   block.kept += between.bytes() + all.bytes();
+  // The residual's gradient is beside the MLP's. When attention's backward comes, what the MLP kept is gone.
+  // Keys and values are only repeated where heads share them.
+  const double repeated = w.k < w.q || m.family == Family::gpt2 ? 0 : 2 * w.q * tokens * b;
+  block.net = std::max(moment - later + c * part * run.numerics.residual, attention - repeated - mlp_kept);
   moment += 2 * c * part * run.numerics.residual;
   // The CPU's allocator keeps freed blocks for tensors of the same size, so what the two need adds up; a device's
   // allocator divides and joins them.

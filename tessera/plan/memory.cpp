@@ -4,6 +4,7 @@
 #include <tessera/layout/schedule/table.h>
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/plan/recorded.h>
+#include <tessera/plan/reserve.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +16,8 @@ namespace schedule = layout::schedule;
 using enum MemoryKind;
 
 std::string_view name_of(MemoryKind kind) {
-  static constexpr std::string_view names[memory_kinds] = {"parameters",  "gradients", "optimizer",     "buffers",
-                                                           "activations", "head",      "communication", "process"};
+  static constexpr std::string_view names[memory_kinds] = {
+      "parameters", "gradients", "optimizer", "buffers", "activations", "head", "communication", "reserve", "process"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -25,6 +26,8 @@ double Memory::total() const {
   for (const double b : bytes) sum += b;
   return sum;
 }
+
+double Memory::allocated() const { return total() - (*this)[reserve] - (*this)[process]; }
 
 MemoryKind Memory::largest() const {
   return static_cast<MemoryKind>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
@@ -237,6 +240,26 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
   return memory;
 }
 
+/// Adds what micro-batches in flight keep (`kept`: stages' activations as the allocator rounds them, `parts`: those of
+/// the rank).
+void add_kept(Memory& memory, const Model& model, const Plan& run, const Elements& elements,
+              std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double kept) {
+  memory[activations] += kept;
+  if (!run.on_cpu || model.recorded) return;
+  BlockActivations asked[2] = {block_activations(model, run, false, /*rounded=*/false), {}};
+  if (model.experts) asked[1] = block_activations(model, run, true, /*rounded=*/false);
+  double rounded = 0, own = 0;
+  bool ends = false;
+  for (const layout::StagePart& part : parts) {
+    rounded += stage_activations(model, run, part, kinds);
+    own += stage_activations(model, run, part, asked);
+    ends = ends || part.end;
+  }
+  split_reserve(memory, model, run, elements, parts, asked, rounded > 0 ? kept * own / rounded : 0,
+                // Products in bf16 give the head's gradient in bf16, of which an fp32 copy is added.
+                ends ? head_bytes(model, run, elements) + (run.numerics.copies ? 6 * elements.head : 0) : 0);
+}
+
 }  // namespace
 
 int representative_micro_batches(const Plan& run) {
@@ -253,7 +276,7 @@ int rank_of_stage(const Plan& run, int stage) {
 Memory memory_of_piece(const Model& model, const Plan& run, const Elements& elements, const layout::StagePart& piece,
                        const BlockActivations kinds[2], double in_flight, double process_bytes) {
   Memory memory = fixed_memory(model, run, elements, {&piece, 1}, kinds, process_bytes);
-  memory[activations] += in_flight * stage_activations(model, run, piece, kinds);
+  add_kept(memory, model, run, elements, {&piece, 1}, kinds, in_flight * stage_activations(model, run, piece, kinds));
   return memory;
 }
 
@@ -273,7 +296,7 @@ Memory memory_of_rank(const Model& model, const Plan& run, const Elements& eleme
   }
   // Rounds of all of a rank's stages, and what is left over in the largest one.
   const int v = std::max<int>(1, static_cast<int>(own.size()));
-  memory[activations] += in_flight / v * sum + in_flight % v * largest_stage;
+  add_kept(memory, model, run, elements, own, kinds, in_flight / v * sum + in_flight % v * largest_stage);
   return memory;
 }
 
@@ -298,7 +321,7 @@ std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double p
     std::vector<layout::StagePart> own;
     for (const int stage : schedule::stages_of(plan, rank)) own.push_back(run.parts[static_cast<std::size_t>(stage)]);
     all.push_back(fixed_memory(model, run, elements, own, kinds, process_bytes));
-    all.back()[activations] += timing.ranks[static_cast<std::size_t>(rank)].peak_bytes;
+    add_kept(all.back(), model, run, elements, own, kinds, timing.ranks[static_cast<std::size_t>(rank)].peak_bytes);
   }
   return all;
 }

@@ -24,9 +24,10 @@ enum class MemoryKind : unsigned char {
   activations,    ///< kept for backward
   head,           ///< logits, and what the loss and a block's backward need for a moment
   communication,  ///< messages of the pipeline, blocks of a ring
+  reserve,        ///< on the CPU: what is resident and no tensor asked for (rounding, freed blocks, pages of peers)
   process         ///< program, libraries, the device's context
 };
-inline constexpr std::size_t memory_kinds = 8;
+inline constexpr std::size_t memory_kinds = 9;
 std::string_view name_of(MemoryKind kind);
 
 /// Bytes by kind.
@@ -35,6 +36,8 @@ struct Memory {
   double& operator[](MemoryKind kind) { return bytes[static_cast<std::size_t>(kind)]; }
   double operator[](MemoryKind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
   double total() const;
+  /// What tensors ask for: all but reserve and process.
+  double allocated() const;
   MemoryKind largest() const;
 };
 
@@ -53,9 +56,12 @@ Elements elements_of(const Model& model, int tp, int ep);
 /// Bytes that one block keeps for the backward of a micro-batch, and those for a moment in its backward.
 struct BlockActivations {
   double kept = 0, moment = 0;
-  double input = 0;  ///< the block's input, which is all that a recomputed block keeps
+  double net = 0;       ///< what the fullest moment of its backward needs beyond `kept`, of which some is gone by then
+  double matrices = 0;  ///< of `net`, gradients of weights, where they are not written to where they stay
+  double input = 0;     ///< the block's input, which is all that a recomputed block keeps
 };
-BlockActivations block_activations(const Model& model, const Plan& run, bool sparse);
+/// `rounded`: as allocators round tensors' sizes, else what tensors ask for.
+BlockActivations block_activations(const Model& model, const Plan& run, bool sparse, bool rounded = true);
 
 /// A stage's share of the embeddings, blocks and end. `stage`: of run.parts.
 Elements::Piece stage_elements(const Model& model, const Elements& elements, const layout::StagePart& part);

@@ -143,48 +143,48 @@ void read_llama(const Value& json, Model& m) {
   read_windows(json, m);
 }
 
-struct Row {
+struct FamilyRow {
   const char *type, *architecture;
   void (*read)(const Value&, Model&);
 };
-constexpr Row rows[] = {{"gpt2", "GPT2LMHeadModel", read_gpt2},
-                        {"llama", "LlamaForCausalLM", read_llama},
-                        {"mistral", "MistralForCausalLM", read_llama},
-                        {"qwen2", "Qwen2ForCausalLM", read_llama},
-                        {"qwen3", "Qwen3ForCausalLM", read_llama},
-                        {"mixtral", "MixtralForCausalLM", read_llama},
-                        {"qwen2_moe", "Qwen2MoeForCausalLM", read_llama},
-                        {"qwen3_moe", "Qwen3MoeForCausalLM", read_llama},
-                        {"olmoe", "OlmoeForCausalLM", read_llama},
-                        {"deepseek_v3", "DeepseekV3ForCausalLM", read_llama},
-                        {"gemma", "GemmaForCausalLM", read_gemma},
-                        {"gemma2", "Gemma2ForCausalLM", read_gemma},
-                        {"gemma3_text", "Gemma3ForCausalLM", read_gemma},
-                        {"phi3", "Phi3ForCausalLM", read_phi3},
-                        {"olmo", "OlmoForCausalLM", read_olmo},
-                        {"olmo2", "Olmo2ForCausalLM", read_olmo},
-                        {"olmo3", "Olmo3ForCausalLM", read_olmo},
-                        {"granite", "GraniteForCausalLM", read_granite},
-                        {"smollm3", "SmolLM3ForCausalLM", read_smollm3},
-                        {"arcee", "ArceeForCausalLM", read_squared},
-                        {"nemotron", "NemotronForCausalLM", read_squared},
-                        {"stablelm", "StableLmForCausalLM", read_stablelm},
-                        {"starcoder2", "Starcoder2ForCausalLM", read_starcoder2},
-                        {"cohere", "CohereForCausalLM", read_cohere},
-                        {"cohere2", "Cohere2ForCausalLM", read_cohere},
-                        {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox},
-                        {"phi", "PhiForCausalLM", read_phi},
-                        {"opt", "OPTForCausalLM", read_opt},
-                        {"megatron_gpt", "MegatronGptForCausalLM", read_megatron_gpt},
-                        {"bert", "BertForMaskedLM", read_bert}};
+constexpr FamilyRow families[] = {{"gpt2", "GPT2LMHeadModel", read_gpt2},
+                                  {"llama", "LlamaForCausalLM", read_llama},
+                                  {"mistral", "MistralForCausalLM", read_llama},
+                                  {"qwen2", "Qwen2ForCausalLM", read_llama},
+                                  {"qwen3", "Qwen3ForCausalLM", read_llama},
+                                  {"mixtral", "MixtralForCausalLM", read_llama},
+                                  {"qwen2_moe", "Qwen2MoeForCausalLM", read_llama},
+                                  {"qwen3_moe", "Qwen3MoeForCausalLM", read_llama},
+                                  {"olmoe", "OlmoeForCausalLM", read_llama},
+                                  {"deepseek_v3", "DeepseekV3ForCausalLM", read_llama},
+                                  {"gemma", "GemmaForCausalLM", read_gemma},
+                                  {"gemma2", "Gemma2ForCausalLM", read_gemma},
+                                  {"gemma3_text", "Gemma3ForCausalLM", read_gemma},
+                                  {"phi3", "Phi3ForCausalLM", read_phi3},
+                                  {"olmo", "OlmoForCausalLM", read_olmo},
+                                  {"olmo2", "Olmo2ForCausalLM", read_olmo},
+                                  {"olmo3", "Olmo3ForCausalLM", read_olmo},
+                                  {"granite", "GraniteForCausalLM", read_granite},
+                                  {"smollm3", "SmolLM3ForCausalLM", read_smollm3},
+                                  {"arcee", "ArceeForCausalLM", read_squared},
+                                  {"nemotron", "NemotronForCausalLM", read_squared},
+                                  {"stablelm", "StableLmForCausalLM", read_stablelm},
+                                  {"starcoder2", "Starcoder2ForCausalLM", read_starcoder2},
+                                  {"cohere", "CohereForCausalLM", read_cohere},
+                                  {"cohere2", "Cohere2ForCausalLM", read_cohere},
+                                  {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox},
+                                  {"phi", "PhiForCausalLM", read_phi},
+                                  {"opt", "OPTForCausalLM", read_opt},
+                                  {"megatron_gpt", "MegatronGptForCausalLM", read_megatron_gpt},
+                                  {"bert", "BertForMaskedLM", read_bert}};
 
-const Row& row_of(const Value& json) {
+const FamilyRow& family_of(const Value& json) {
   const Value *type = given(json, "model_type"), *classes = given(json, "architectures");
   if (!type && (!classes || classes->items().empty()))
     throw InputError(concat(json.where().str(), ": neither model_type nor architectures says which model this is"));
   const Value& said = type ? *type : classes->items().front();
   std::vector<std::string> known;
-  for (const Row& row : rows) {
+  for (const FamilyRow& row : families) {
     if (said.as_string() == (type ? row.type : row.architecture)) return row;
     known.emplace_back(type ? row.type : row.architecture);
   }
@@ -219,7 +219,7 @@ std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
 
 Model read_model(const Value& config) {
   if (!config.is_object()) throw InputError(concat(config.where().str(), ": a model's configuration is an object"));
-  const Row& row = row_of(config);
+  const FamilyRow& row = family_of(config);
   Model model;
   model.name = model.type = row.type;
   row.read(config, model);

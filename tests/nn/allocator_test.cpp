@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <tessera/base/allocated.h>
 #include <tessera/nn/allocator.h>
 
 #include <thread>
@@ -36,6 +37,22 @@ TEST(KeepMemory, CountsWhatIsInUseAndWhatIsNot) {
   }
   EXPECT_EQ(nn::kept_memory().in_use, before.in_use);
   EXPECT_GE(nn::kept_memory().unused, 4 << 20);
+}
+
+TEST(KeepMemory, CountsWhatTensorsAskedForNotWhatTheyWereGiven) {
+  nn::keep_memory();
+  const std::int64_t before = allocated_memory().now;
+  {
+    const at::Tensor odd = at::empty({1'234'567}, at::kByte);  // of a block of 1,310,720 bytes
+    EXPECT_EQ(allocated_memory().now - before, 1'234'567);
+    const at::Tensor view = odd.slice(0, 1000);
+    EXPECT_EQ(allocated_memory().now - before, 1'234'567) << "a view asks for nothing";
+    const at::Tensor small = at::empty({1000}, at::kByte);
+    EXPECT_GE(allocated_memory().now - before, 1'235'567);
+    EXPECT_LE(allocated_memory().now - before, 1'235'567 + 64) << "small ones as the heap rounds them";
+    EXPECT_GE(allocated_memory().peak, allocated_memory().now);
+  }
+  EXPECT_EQ(allocated_memory().now, before);
 }
 
 TEST(KeepMemory, UnusedBlocksOfOtherSizesAreGivenBackInTheEnd) {

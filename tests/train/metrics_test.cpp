@@ -20,6 +20,7 @@ StepMetrics at_step(std::int64_t step, double loss = 3.25) {
   metrics.tokens_per_second = 2048;
   metrics.step_time_ms = 12.5;
   metrics.memory_by_rank = {100, 300, 200};
+  metrics.memory_kinds = {{50, 1, 2, 3, 4, 5, 35}, {250, 1, 1, 1, 1, 1, 45}, {100, 10, 20, 30, 40, 0, 0}};
   return metrics;
 }
 
@@ -37,6 +38,7 @@ TEST(Metrics, ALoggedStepHasTheAgreedMembers) {
     EXPECT_NE(line.find(key), nullptr) << key;
   EXPECT_EQ(line.find("event"), nullptr);
   EXPECT_EQ(line.at("peak_memory_bytes").as_int(), 300) << "the maximum over ranks";
+  EXPECT_EQ(line.at("peak_allocated_bytes").as_int(), 100) << "all but process and reserve, the maximum over ranks";
   EXPECT_EQ(line.at("peak_memory_bytes_by_rank").items().size(), 3u);
 }
 

@@ -48,7 +48,7 @@ TEST(Report, CarriesItsDataAsJson) {
 TEST(Report, TellsWhatLimitsTheRun) {
   Report report = small_report();
   report.advice = "input-bound: 50 % of the time goes into reading rows";
-  report.memory.push_back(to_json(MemoryByKind{1, 2, 3, 4, 5, 6}));
+  report.memory.push_back(to_json(MemoryByKind{1, 2, 3, 4, 5, 6, 7}));
   report.sample_before = "</script>";
   const Value data = data_of(render(report));
   EXPECT_EQ(data.at("advice").as_string(), report.advice);

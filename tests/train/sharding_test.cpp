@@ -122,6 +122,7 @@ TEST(ShardingOptions, ActivationsFollowFromTheFamily) {
     RunConfig config;
     config.model.config_name = name;
     config.model.config_overrides = overrides;
+    config.optimization.gradient_accumulation_steps = 2;  // gradients stay, else they take activations' place
     const auto model = models::load_language_model(config.model, 1);
     return predicted_memory(config, *model, 1, 0, /*tokens=*/10).at("activations").as_int();
   };

@@ -81,6 +81,7 @@ int plan_check_command(const Arguments& given) {
   const bool fits = c.memory.total() <= q.memory_limit;
   if (json) {
     Value value = value_of(c, q);
+    value.set("allocated_bytes", Value::of(c.memory.allocated()));
     value.set("fits", Value::of(fits));
     value.set("memory_limit", Value::of(q.memory_limit));
     std::printf("%s\n", dump_json(value, 2, 9).c_str());

@@ -12,6 +12,8 @@
 #include <memory>
 #include <utility>
 
+#include <tessera/base/allocated.h>
+
 namespace tessera::parallel {
 
 namespace {
@@ -80,8 +82,13 @@ bool LazyPages::touched() const {
 
 c10::DataPtr LazyPages::release() && {
   auto* const pages = new LazyPages(std::move(*this));
-  return {pages->data(), pages, [](void* context) { delete static_cast<LazyPages*>(context); },
-          c10::Device(c10::DeviceType::CPU)};
+  count_allocated(static_cast<std::int64_t>(pages->bytes_));
+  const auto give_back = [](void* context) {
+    auto* const released = static_cast<LazyPages*>(context);
+    count_allocated(-static_cast<std::int64_t>(released->bytes_));
+    delete released;
+  };
+  return {pages->data(), pages, give_back, c10::Device(c10::DeviceType::CPU)};
 }
 
 void LazyPages::will_be_written() const {

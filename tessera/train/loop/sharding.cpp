@@ -88,11 +88,15 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
 
 /// What a micro-batch of so many tokens of this rank needs besides states: activations, the head, messages; of the
 /// fullest rank of a pipeline.
-std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, std::int64_t tokens) {
+std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
+                                   std::int64_t tokens) {
   const plan::Model planned = plan::read_model(model.hf_config());
   const ParallelConfig& p = config.parallel;
   layout::Mesh mesh;
-  mesh.sizes = {static_cast<int>(p.pp_size), 1, 1, static_cast<int>(p.cp_size), static_cast<int>(p.tp_size)};
+  const auto data = static_cast<int>(p.num_processes / (p.pp_size * p.cp_size * p.tp_size));
+  const int shards = std::max(1, shard_ranks / static_cast<int>(p.cp_size));
+  mesh.sizes = {static_cast<int>(p.pp_size), std::max(1, data / shards), shards, static_cast<int>(p.cp_size),
+                static_cast<int>(p.tp_size)};
   mesh.ep = static_cast<int>(p.ep_size);
   plan::Plan run = plan::plan_on(config, planned, mesh, config.device == Device::cpu);
   run.rows = 1;
@@ -291,7 +295,7 @@ Value predicted_memory(const RunConfig& config, const models::LanguageModel& mod
                              {"gradients", Value::of(bytes.gradients)},
                              {"optimizer", Value::of(bytes.optimizer)},
                              {"buffers", Value::of(bytes.buffers)},
-                             {"activations", Value::of(predicted_activations(config, model, tokens))}});
+                             {"activations", Value::of(predicted_activations(config, model, shard_ranks, tokens))}});
 }
 
 std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model,

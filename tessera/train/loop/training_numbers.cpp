@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include <tessera/base/allocated.h>
 #include <tessera/base/clock.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
@@ -63,9 +64,11 @@ void TrainingLoop::count_step(double seconds, double cpu_seconds) {
 void TrainingLoop::log(bool tell) {
   const std::int64_t steps = window_.steps();
   const PhaseSeconds phases = clock_.take();
-  StepMetrics metrics = window_.close(
-      world_.group(), phases, memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_, peak_resident_bytes()),
-      at::get_num_threads(), setup_.groups.place, {noise_sums_.squared_norm, noise_sums_.trace});
+  StepMetrics metrics =
+      window_.close(world_.group(), phases,
+                    memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_, peak_resident_bytes(),
+                                   allocated_memory().peak),
+                    at::get_num_threads(), setup_.groups.place, {noise_sums_.squared_norm, noise_sums_.trace});
   if (small_) {
     const NoiseEstimate sums = {metrics.sums[0], metrics.sums[1]};
     noise_.add(sums, steps);
@@ -148,7 +151,7 @@ Utilization TrainingLoop::utilization() const {
   }
   run.peak_bytes = last_log_.peak_memory_bytes();
   for (const MemoryByKind& kinds : last_log_.memory_kinds)
-    run.activation_bytes = std::max(run.activation_bytes, kinds.back());
+    run.activation_bytes = std::max(run.activation_bytes, kinds[kinds.size() - 2] + kinds.back());
   run.machine_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
   return run;
 }
@@ -167,6 +170,7 @@ void TrainingLoop::count_totals(StopRequest stop) {
   totals_.peak_flops_per_second = peak_flops_;
   totals_.total_flops = run_state().total_flos;
   totals_.peak_memory_bytes = std::max(last_log_.peak_memory_bytes(), peak_resident_bytes());
+  totals_.peak_allocated_bytes = last_log_.peak_allocated_bytes();
   totals_.reason = stop == StopRequest::none ? "done" : stop == StopRequest::terminate ? "terminated" : "interrupted";
   totals_.advice = advise(utilization()).line();
   totals_.communication = communication_table();

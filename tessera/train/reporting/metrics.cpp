@@ -68,6 +68,12 @@ std::int64_t StepMetrics::peak_memory_bytes() const {
   return memory_by_rank.empty() ? 0 : *std::max_element(memory_by_rank.begin(), memory_by_rank.end());
 }
 
+std::int64_t StepMetrics::peak_allocated_bytes() const {
+  std::int64_t most = 0;
+  for (const MemoryByKind& kinds : memory_kinds) most = std::max(most, allocated_bytes(kinds));
+  return most;
+}
+
 std::vector<double> RouterMetrics::mean_load() const {
   std::vector<double> mean(static_cast<std::size_t>(experts), 0);
   for (const auto& [block, shares] : load)
@@ -96,6 +102,7 @@ Value to_json(const StepMetrics& m) {
                           {"cpu_utilization", Value::of(m.cpu_utilization)},
                           {"phase_ms", milliseconds(m.phases)},
                           {"peak_memory_bytes", Value::of(m.peak_memory_bytes())},
+                          {"peak_allocated_bytes", Value::of(m.peak_allocated_bytes())},
                           {"peak_memory_bytes_by_rank", integers(m.memory_by_rank)},
                           // whole milliseconds: Unix seconds have more digits than the other numbers are written with
                           {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
@@ -146,6 +153,7 @@ Value to_json(const RunTotals& t) {
                                    {"peak_flops_per_second", Value::of(t.peak_flops_per_second)},
                                    {"total_flops", Value::of(t.total_flops)},
                                    {"peak_memory_bytes", Value::of(t.peak_memory_bytes)},
+                                   {"peak_allocated_bytes", Value::of(t.peak_allocated_bytes)},
                                    {"advice", Value::of(t.advice)},
                                    {"unigram_entropy", Value::of(t.unigram_entropy)},
                                    {"communication", t.communication}});

@@ -60,9 +60,10 @@ struct StepMetrics {
   std::vector<double> sums = {};            ///< for Window's caller; not written
   PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
   double wall_time = 0;      ///< when it was logged, Unix seconds
-  std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank
-  std::vector<MemoryByKind> memory_kinds;    ///< what these consist of, one per rank
-  std::int64_t peak_memory_bytes() const;    ///< the maximum over the ranks
+  std::vector<std::int64_t> memory_by_rank;   ///< peak resident bytes so far, one per rank
+  std::vector<MemoryByKind> memory_kinds;     ///< what these consist of, one per rank
+  std::int64_t peak_memory_bytes() const;     ///< the maximum over the ranks
+  std::int64_t peak_allocated_bytes() const;  ///< likewise of what tensors have asked for
 };
 
 /// The figures of one evaluation.
@@ -94,6 +95,7 @@ struct RunTotals {
   double peak_flops_per_second = 0;           ///< peak of all ranks in a matrix product (utilization.h); 0: unknown
   double total_flops = 0;                     ///< arithmetic of the model since step 0, resumed runs included
   std::int64_t peak_memory_bytes = 0;         ///< the most of one rank
+  std::int64_t peak_allocated_bytes = 0;      ///< likewise of what tensors asked for
   double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
   std::string advice;                         ///< what limited the run (advice.h)

@@ -143,7 +143,8 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
              t.peak_flops_per_second > 0
                  ? numbers_text(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
                  : "",
-             ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process"));
+             ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process (",
+             format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
   if (t.steps_here > 0) lines.push_back(t.advice);
   for (std::string& line : communication_lines(t.communication, t.seconds)) lines.push_back(std::move(line));
   if (t.reason == "done") {

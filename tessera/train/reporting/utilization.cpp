@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <tessera/base/clock.h>
 #include <tessera/nn/gemm.h>
@@ -12,14 +13,22 @@
 namespace tessera::train {
 
 MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& trained, std::int64_t process_bytes,
-                            std::int64_t peak_bytes) {
+                            std::int64_t peak_bytes, std::int64_t allocated_peak) {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
   };
   const ShardingMemory held = trained.sharded->memory();
-  MemoryByKind kinds = {process_bytes, held.shards, held.gradients, 0, held.whole + held.flat_gradients + held.pool, 0};
+  MemoryByKind kinds = {
+      process_bytes, held.shards, held.gradients, 0, held.whole + held.flat_gradients + held.pool, 0, 0};
   for (const at::Tensor& buffer : model.buffers()) kinds[1] += bytes(buffer);
   for (const HeldState& state : trained.states) kinds[3] += bytes(state.held);
+  std::int64_t in_files = held.offloaded;  // whose pages, as far as they are resident, are reserve
+  for (const std::size_t kind : {3u, 1u, 2u}) {
+    const std::int64_t part = std::min(in_files, kinds[kind]);
+    kinds[kind] -= part;
+    in_files -= part;
+  }
+  kinds[5] = std::max<std::int64_t>(0, allocated_peak - (kinds[1] + kinds[2] + kinds[3] + kinds[4]));
   std::int64_t rest = peak_bytes;
   for (std::int64_t& kind : kinds) {
     kind = std::min(kind, rest);
@@ -27,6 +36,10 @@ MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& tr
   }
   kinds.back() = rest;
   return kinds;
+}
+
+std::int64_t allocated_bytes(const MemoryByKind& kinds) {
+  return std::accumulate(kinds.begin() + 1, kinds.end() - 1, std::int64_t{0});
 }
 
 double measured_peak_flops(c10::Device device, bool bf16) {

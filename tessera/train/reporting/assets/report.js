@@ -167,7 +167,7 @@
   $('log').onchange = e => lossGraph && lossGraph.updateOptions({logscale: e.target.checked});
 
   // ---- tables ------------------------------------------------------------------------------------------------
-  const kindColors = {process: '--c5', parameters: '--c1', gradients: '--c0', optimizer: '--c2', buffers: '--c3', activations: '--c4'};
+  const kindColors = {process: '--c5', parameters: '--c1', gradients: '--c0', optimizer: '--c2', buffers: '--c3', activations: '--c4', reserve: '--c6'};
   const kinds = Object.keys(kindColors);
   const totals = data.memory.map(m => kinds.reduce((sum, k) => sum + m[k], 0));
   data.memory.forEach((m, rank) => {
@@ -193,7 +193,7 @@
   // what follows from the settings beside what was measured
   const predicted = (data.predicted_memory || []).filter((p, rank) => data.memory[rank]);
   if (predicted.length > 0) {
-    const stated = ['parameters', 'gradients', 'optimizer', 'buffers', 'activations'];
+    const stated = ['parameters', 'gradients', 'optimizer', 'buffers', 'activations', 'reserve'];
     $('state-bytes').appendChild(row([['', '', 'th'], ...stated.map(k => [k, 'number', 'th']), ['without the program', 'number', 'th']]));
     const line = (label, kindsOf) => $('state-bytes').appendChild(row([[label], ...stated.map(k => [kindsOf[k] === undefined ? '' : bytes(kindsOf[k]), 'number']),
       [bytes(stated.reduce((sum, k) => sum + (kindsOf[k] || 0), 0)), 'number']]));

@@ -1,0 +1,136 @@
+#include <tessera/plan/reserve.h>
+
+#include <tessera/layout/flat.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace tessera::plan {
+namespace {
+
+using enum MemoryKind;
+
+/// The pool of parallel/sharding/pool.h: a buffer of at least a quarter of the largest one is as large as that.
+double pooled(double bytes, double largest) { return 4 * bytes >= largest ? largest : bytes; }
+
+/// What the pool holds of a strategy that divides parameters: whole units and their gradients.
+double unit_buffers(const Plan& run, const Elements::Piece kinds[2], const double counts[2], double root) {
+  const StrategyRow& row = row_of(run.strategy);
+  const Numerics& n = run.numerics;
+  double unit = 0, units = 0, all = 0;
+  bool experts = false;
+  for (const int kind : {0, 1}) {
+    if (counts[kind] <= 0) continue;
+    unit = std::max(unit, kinds[kind].all());
+    experts = experts || kinds[kind].experts > 0;
+    units += counts[kind];
+    all += counts[kind] * kinds[kind].all();
+  }
+  double bytes = 0;
+  if (experts) {
+    // Every expert is a unit, and all of a block are there at once: no unit but the root is large.
+    bytes = root * (n.whole + n.wire) + (row.reshard_after_forward ? unit : all) * n.whole + unit * n.wire;
+  } else {
+    const double largest = std::max(root, unit), one = pooled(unit, largest);
+    // The root, the unit in use and the next one; without resharding all of them.
+    bytes = (largest == root ? root : pooled(root, largest)) * (n.whole + n.wire);
+    bytes += one * (row.reshard_after_forward ? std::min(2.0, units) : units) * n.whole;
+    bytes += one * std::min(2.0, units) * n.wire;  // one that fills, one that is reduced
+    // Results of reductions until they are added to the sum.
+    if (run.micro_batches > 1) bytes += 2 * largest * n.wire / run.shard_ranks();
+  }
+  return bytes;
+}
+
+/// What the pool holds of ddp's, zero1's and zero2's buckets of gradients (parallel/sharding/gradient_reducer.h): one
+/// that fills, one that is reduced and one whose result is added.
+double bucket_buffers(const Model& model, const Plan& run, std::span<const layout::StagePart> parts) {
+  std::vector<layout::Parameter> parameters;
+  std::vector<std::size_t> order;
+  for (const Tensor& tensor : tensors(model)) {
+    const bool here = std::any_of(parts.begin(), parts.end(), [&](const layout::StagePart& part) {
+      if (tensor.block < 0) return part.embeddings || (part.end && model.tied && tensor.part == Part::embedding);
+      return tensor.block == model.layers ? part.end
+                                          : tensor.block >= part.first_block && tensor.block < part.past_block();
+    });
+    if (!here || !tensor.trained || (tensor.expert >= 0 && tensor.expert % run.mesh.ep != 0)) continue;
+    order.push_back(parameters.size());
+    parameters.push_back({tensor.name, {static_cast<std::int64_t>(elements_on_rank(tensor, run.tp()))}});
+  }
+  std::reverse(order.begin(), order.end());
+  std::vector<double> sizes;
+  for (const auto& bucket :
+       layout::assign_buckets(parameters, order, 1 << 20, static_cast<std::int64_t>(run.bucket_bytes))) {
+    double elements = 0;
+    for (const std::size_t p : bucket) elements += real(parameters[p].numel());
+    sizes.push_back(elements * run.numerics.wire);
+  }
+  std::sort(sizes.rbegin(), sizes.rend());
+  double bytes = 0;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, sizes.size()); ++i) bytes += pooled(sizes[i], sizes[0]);
+  return bytes;
+}
+
+}  // namespace
+
+void split_reserve(Memory& memory, const Model& model, const Plan& run, const Elements& elements,
+                   std::span<const layout::StagePart> parts, const BlockActivations asked[2], double asked_kept,
+                   double head_bytes) {
+  const double resident = memory.total();
+  const double divide = row_of(run.strategy).shard_optimizer ? run.shard_ranks() : 1;
+  double counts[2] = {0, 0}, root = 0, first = 0, last = 0;
+  bool begins = false, ends = false;
+  for (const layout::StagePart& part : parts) {
+    double sparse = 0;
+    if (!model.sparse.empty())
+      sparse = static_cast<double>(
+          std::count(model.sparse.begin() + part.first_block, model.sparse.begin() + part.past_block(), true));
+    counts[0] += static_cast<double>(part.blocks) - sparse;
+    counts[1] += sparse;
+    begins = begins || part.embeddings;
+    ends = ends || part.end;
+  }
+  const double experts = counts[0] * elements.block[0].experts + counts[1] * elements.block[1].experts;
+  if (begins) root += first = elements.embeddings.all();
+  if (ends) root += last = elements.end.all() + (model.tied && !begins ? elements.head : 0);
+  if (run.shard_ranks() > 1 && row_of(run.strategy).shard_parameters)
+    memory[buffers] = unit_buffers(run, elements.block, counts, root);
+  else if (run.shard_ranks() > 1 && row_of(run.strategy).shard_optimizer)
+    memory[buffers] = bucket_buffers(model, run, parts);
+
+  // Gradients that stay between micro-batches, or lie in the flat buffers of a reduction, are there all the time; else
+  // each is made in the backward, which lets go of activations meanwhile.
+  const double all = memory[gradients];
+  const bool accumulates = run.micro_batches > 1, reduced = run.dp() * run.cp() > 1;
+  const double wide = run.numerics.gradient / divide;
+  // Those of experts that no other rank has are reduced with nobody's.
+  const double copies = real(run.dp()) * run.cp() / run.mesh.ep;
+  const double alone = copies > 1 ? 0 : wide * experts;
+  const double before = accumulates ? all : reduced ? std::max(0.0, all - alone) : 0;
+  // Whole flat buffers take gradients of weights from the products themselves.
+  const bool written = reduced && !row_of(run.strategy).shard_parameters;
+  // A tied head's gradient waits for that of the embedding.
+  const double waits = ends && model.tied ? 4 * elements.head : 0;
+  const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
+  const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // of the last norm
+
+  double most = std::max(all, before + asked_kept + head_bytes);  // the update; the end of the forward
+  for (const int kind : {0, 1}) {
+    if (counts[kind] <= 0) continue;
+    const BlockActivations& block = asked[kind];
+    const double net = block.net - (written && copies > 1 ? block.matrices : 0);
+    const double again = run.recompute > 0 ? block.kept - block.input : 0;
+    // The last block's backward, and the first one's.
+    most = std::max(most, asked_kept - input + again + net + std::max(before, last * wide) + waits);
+    const double formed = all - first * wide - elements.block[kind].all() * wide;
+    if (run.pp() == 1) most = std::max(most, block.kept + net + std::max(before, formed) + waits);
+  }
+  const double rest = std::max(0.0, most - all);
+  memory[activations] = std::min(asked_kept, rest);
+  memory[head] = rest - memory[activations];
+  // Messages of a pipeline: one that arrives, one that leaves. Blocks of a ring live in attention, when little else does.
+  memory[communication] = run.pp() > 1 ? 2 * tokens * real(model.hidden) * run.numerics.residual : 0;
+  memory[reserve] = std::max(0.0, resident - memory.total());
+}
+
+}  // namespace tessera::plan
