@@ -118,7 +118,9 @@ same schedule; 0 freezes them. The log shows the rate of all others.
   Without `--validation_file` the *last* blocks are held out.
 - A name that only TRL has (`use_peft`, `dataset_text_field`, `dataset_mixture`, `packing_strategy`, ...) brings TRL's
   defaults where nothing else is said: learning rate 2e-5, bf16, gradient checkpointing, every message scored, 1024
-  tokens; a warning lists them. So do `use_lora` of Qwen and `lora_enable` of LLaVA for the rank of their adapters.
+  tokens; a warning lists them. `beta`, `loss_type`, `label_smoothing`, `rpo_alpha` and `simpo_gamma` bring those of its
+  DPOTrainer: `--preference_loss sigmoid`, learning rate 1e-6. So do `use_lora` of Qwen and `lora_enable` of LLaVA for
+  the rank of their adapters.
 - Epochs are one continuous stream of samples; a step may straddle two of them.
 - `--tokenizer_name byte` needs no file: ids 0-255 are bytes, 256 is `<|endoftext|>`.
 
@@ -134,17 +136,17 @@ Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 |---|---|---|---|---|---|
 | DeepSpeed's JSON | 113 | 90 | 23 | 0 | 100 % |
 | accelerate's YAML | 54 | 50 | 4 | 0 | 100 % |
-| TRL's recipes | 25 | 12 | 13 | 0 | 100 % |
+| TRL's recipes | 25 | 19 | 6 | 0 | 100 % |
 | Megatron-LM's functional tests of pretrain_gpt.py | 220 | 199 | 21 | 0 | 100 % |
 | command lines | 43 | 21 | 20 | 2 | 91.3 % |
-| together | 455 | 372 | 81 | 2 | 99.5 % |
+| together | 455 | 379 | 74 | 2 | 99.5 % |
 | Megatron-LM's tests of other programs | 78 | 6 | 72 | 0 | |
 
-So 81.8 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
+So 83.3 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
 differed in what is compared. 15 of DeepSpeed's name OneBitAdam, OneBitLamb or ZeroOneAdam: a warning says how what is
 trained then differs (gradients are compressed, not momenta; the second moment is not frozen). Not built are, most
 frequent first (a file may ask for several): compression and quantization in training (15), fp8 (13), models that see
-images (12), preference training (DPO, ORPO; 12), multi-token prediction (10), weights of 4 bits (7), sampling by
+images (12), multi-token prediction (10), weights of 4 bits (7), sampling by
 difficulty (4), optimizers with states of 8 bits, paged or of RMSprop (4). The two others are command lines: an excerpt,
 and one that Megatron-LM refuses, too (it has both `--global-batch-size` and `--step-batch-size-schedule`). Of tests in
 shell scripts the first branch is taken, and what commands print is left out. The other programs generate, learn by

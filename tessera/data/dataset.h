@@ -97,11 +97,14 @@ struct Datasets {
 /// than one block, or records that are no examples throw InputError with the numbers; no room for the tokens throws
 /// Error.
 ///
+/// With `pairs` every record is a pair of answers and a row holds both (pairs.h); files of text or tokens throw
+/// InputError.
+///
 /// With config.streaming the training data are a stream of seed `stream_seed`, of which nothing can be held out; where
 /// `progress` is given its warnings go to the log.
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {},
-                       const std::string& tokenizer_place = "", std::uint64_t stream_seed = 0);
+                       const std::string& tokenizer_place = "", std::uint64_t stream_seed = 0, bool pairs = false);
 
 /// Throws InputError when the dataset has fewer rows than one optimizer step takes (rows x accumulation x ranks).
 void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);

@@ -49,11 +49,13 @@ class ExampleSource {
 };
 
 struct ExampleOptions {
-  std::string column_map = {};      ///< what the file calls the fields (corpus/columns.h)
-  std::string text_field = "text";  ///< another name than "text" decides by itself what kind the lines are
-  std::int64_t max_length = 0;      ///< tokens; longer examples are cut
-  std::int64_t vocab_size = 0;      ///< every id must be below
-  bool assistant_only = true;       ///< messages: score only what the assistant says; else all of the text
+  std::string column_map = {};         ///< what the file calls the fields (corpus/columns.h)
+  std::string text_field = "text";     ///< another name than "text" decides by itself what kind the lines are
+  std::int64_t max_length = 0;         ///< tokens; longer examples are cut
+  std::int64_t max_prompt_length = 0;  ///< pairs: tokens of the prompt, its last ones; 0: no bound of its own
+  std::int64_t vocab_size = 0;         ///< every id must be below
+  bool pairs = false;                  ///< records are pairs of answers (pairs.h)
+  bool assistant_only = true;          ///< messages: score only what the assistant says; else all of the text
   std::shared_ptr<const text::ChatTemplate> chat = nullptr;  ///< how messages become text, or
   std::string why_no_chat = "";                              ///< why that is not known
 };

@@ -16,6 +16,7 @@
 #include <tessera/data/examples.h>
 #include <tessera/data/made_up.h>
 #include <tessera/data/named_files.h>
+#include <tessera/data/pairs.h>
 #include <tessera/data/stored.h>
 #include <tessera/data/stream/row_stream.h>
 #include <tessera/data/text_records.h>
@@ -50,14 +51,15 @@ std::string percent(double part, double whole) { return concat(format_real(100 *
 class Opener {
  public:
   Opener(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size, std::int64_t vocab_size,
-         const ReadProgress& progress, const std::string& tokenizer_place)
+         const ReadProgress& progress, const std::string& tokenizer_place, bool pairs)
       : config_(config),
         tokenizer_(tokenizer),
         block_size_(block_size),
         vocab_size_(vocab_size),
         example_length_(config.max_seq_length > 0 ? config.max_seq_length : block_size),
         progress_(progress),
-        tokenizer_place_(tokenizer_place) {}
+        tokenizer_place_(tokenizer_place),
+        pairs_(pairs) {}
 
   std::vector<Part> open(const std::string& flag, const std::string& list, corpus::Split split) {
     const auto named = corpus::parse_data_list(list);
@@ -72,6 +74,7 @@ class Opener {
   /// Rows [first, first + count) of some contents.
   std::shared_ptr<const Dataset> rows(const Contents& contents, std::int64_t first, std::int64_t count) {
     if (contents.blocks) return count == contents.count() ? contents.blocks : slice(contents.blocks, first, count);
+    if (pairs_) return pair_rows(contents.examples, first, count, example_length_);
     if (!config_.packing) return example_rows(contents.examples, first, count);
     auto packed = packed_rows(contents.examples, first, count, example_length_);
     std::int64_t tokens = 0;
@@ -91,6 +94,9 @@ class Opener {
     std::vector<corpus::SourceFile> text, records;
     std::vector<Contents> contents;
     for (corpus::SourceFile& file : named_files(flag, part, split)) {
+      if (pairs_ && (file.kind == corpus::FileKind::tokens || file.kind == corpus::FileKind::text))
+        throw InputError(concat("--", flag, " ", file.path,
+                                ": --preference_loss needs records with prompt, chosen and rejected (.jsonl)"));
       if (file.kind == corpus::FileKind::tokens)
         contents.push_back(
             {file.path, indexed_blocks(file.path, block_size_, vocab_size_, config_.reset_position_ids), nullptr});
@@ -116,7 +122,8 @@ class Opener {
 
   Contents open_examples(std::vector<corpus::SourceFile> files) {
     const std::string name = files.front().path;
-    const ExampleOptions options = example_options(config_, tokenizer_, tokenizer_place_, block_size_, vocab_size_);
+    ExampleOptions options = example_options(config_, tokenizer_, tokenizer_place_, block_size_, vocab_size_);
+    options.pairs = pairs_;
     const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),
                                     tokenizer_, config_.data_cache_dir, progress_, notes);
     check_ids(name, tokens);
@@ -176,6 +183,7 @@ class Opener {
   std::int64_t example_length_;  // at most
   const ReadProgress& progress_;
   const std::string& tokenizer_place_;
+  bool pairs_;  // records are pairs of answers
 };
 
 /// Blocks or examples to hold out, for evaluation, at the end of each contents; in order. At least one of all: the
@@ -214,8 +222,8 @@ bool has_weights(const std::vector<Part>& parts) { return parts.front().weight >
 
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress,
-                       const std::string& tokenizer_place, std::uint64_t stream_seed) {
-  Opener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place);
+                       const std::string& tokenizer_place, std::uint64_t stream_seed, bool pairs) {
+  Opener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place, pairs);
   std::vector<Part> train;
   if (config.mock_data)
     train = {{0, {{"--mock_data", made_up_blocks(block_size, vocab_size, config.reset_position_ids), nullptr}}}};

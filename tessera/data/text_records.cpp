@@ -9,6 +9,7 @@
 #include <tessera/corpus/cache/content_hash.h>
 #include <tessera/corpus/columns.h>
 #include <tessera/data/example_line.h>
+#include <tessera/data/pairs.h>
 #include <tessera/text/chat_template.h>
 
 namespace tessera::data {
@@ -62,6 +63,13 @@ std::string chat_settings(const ExampleOptions& options, std::vector<std::string
   return concat(", chat template ", corpus::hash_of(std::string_view(options.chat->identity())).hex());
 }
 
+void check_ids(const std::vector<std::int32_t>& ids, const Value& record, const ExampleOptions& options) {
+  for (const std::int32_t id : ids)
+    if (id < 0 || id >= options.vocab_size)
+      throw InputError(concat(record.where().str(), ": a token has id ", id, ", but the model's vocabulary has ",
+                              options.vocab_size, " entries: tokenizer and model do not belong together"));
+}
+
 /// Nothing where records are examples as they are.
 std::shared_ptr<const corpus::Columns> columns_of(const Value& first, const ExampleOptions& options) {
   if (options.column_map.empty() && is_plain(first, options.text_field)) return nullptr;
@@ -78,6 +86,7 @@ ExampleOptions example_options(const DataConfig& config, const text::Tokenizer& 
   ExampleOptions options{.column_map = config.column_map,
                          .text_field = config.text_column_name,
                          .max_length = config.max_seq_length > 0 ? config.max_seq_length : block_size,
+                         .max_prompt_length = config.max_prompt_length,
                          .vocab_size = vocab_size,
                          .assistant_only = config.assistant_only_loss};
   try {
@@ -112,7 +121,7 @@ corpus::TokenRequest lines_request(std::vector<corpus::SourceFile> sources, cons
 corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, const text::Tokenizer& tokenizer,
                                       const ExampleOptions& options, int threads, std::vector<std::string>& notes) {
   TESSERA_CHECK(options.max_length >= 2, "max_length ", options.max_length);
-  const auto first = first_record(sources);
+  const auto first = options.pairs ? std::nullopt : first_record(sources);
   const auto columns = first ? columns_of(*first, options) : nullptr;
   const bool conversations = first && is_conversation(*first, columns.get(), options);
   if (conversations && options.chat == nullptr)
@@ -130,12 +139,18 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
              options.column_map, options.assistant_only ? ", the assistant alone is scored" : ", all is scored",
              conversations ? chat_settings(options, notes) : "");
   request.threads = threads;
+  if (options.pairs) {
+    request.settings = concat("pairs of examples of at most ", options.max_length, " tokens, the prompt's last ",
+                              options.max_prompt_length, chat_settings(options, notes));
+    request.encode = [&tokenizer, options](const Value& record, corpus::EncodedRecord& out) {
+      encode_pair(record, tokenizer, options, out);
+      check_ids(out.ids, record, options);
+    };
+    return request;
+  }
   request.encode = [&tokenizer, options, columns](const Value& record, corpus::EncodedRecord& out) {
     ExampleLine example = encode_example(columns ? columns->normal(record) : record, tokenizer, options);
-    for (const std::int32_t id : example.ids)
-      if (id < 0 || id >= options.vocab_size)
-        throw InputError(concat(record.where().str(), ": a token has id ", id, ", but the model's vocabulary has ",
-                                options.vocab_size, " entries: tokenizer and model do not belong together"));
+    check_ids(example.ids, record, options);
     out.ids = std::move(example.ids);
     out.scored = std::move(example.scored);
     out.text_bytes = example.text_bytes;

@@ -66,6 +66,10 @@ double CausalLm::head_flops() const {
   return 2 * static_cast<double>(vocab_size()) * static_cast<double>(shape().width);
 }
 
+at::Tensor CausalLm::log_probabilities(const data::Batch& batch) {
+  return nn::sequence_log_probabilities(checked_hidden(batch), head(), batch.labels, logit_softcap(), head_bias());
+}
+
 at::Tensor CausalLm::run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
                                double scale) {
   TESSERA_CHECK(part.embeddings != input.defined(), "a stage of ", layout::text_of(part),

@@ -23,6 +23,10 @@ class CausalLm : public LanguageModel {
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale);
 
   double head_flops() const final;  ///< the logits of a token
+  /// The sum of the log-probabilities of each row's scored tokens: double [B] with gradients, on the model's device
+  /// (nn/sequence_log_probabilities.h). Rows are whole, one document in each.
+  at::Tensor log_probabilities(const data::Batch& batch);
+
   /// LanguageModel::run_stage() by the family's hidden() and head().
   at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
                        double scale) final;

@@ -16,7 +16,8 @@ namespace tessera::nn {
 ///
 /// Blocks are whole pages in size classes an eighth apart; from 2 MB on they are aligned and offered to the kernel as
 /// huge pages. A request that finds no block gives the unused ones back first when they exceed what is in use (and 256
-/// MB). What tensors ask for is counted (base/allocated.h), small ones as the heap rounds them. Call once at start-up; later calls do nothing. Tensors made before keep their memory. Thread-safe.
+/// MB). What tensors ask for is counted (base/allocated.h), small ones as the heap rounds them. Call once at start-up;
+/// later calls do nothing. Tensors made before keep their memory. Thread-safe.
 void keep_memory();
 
 /// The system has no memory for a tensor.

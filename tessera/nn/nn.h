@@ -26,6 +26,7 @@
 #include <tessera/nn/moe/sinkhorn.h>
 #include <tessera/nn/rms_norm.h>
 #include <tessera/nn/rotary.h>
+#include <tessera/nn/sequence_log_probabilities.h>
 #include <tessera/nn/softcap.h>
 #include <tessera/nn/swiglu.h>
 #include <tessera/nn/weight_gradients.h>

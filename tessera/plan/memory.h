@@ -56,9 +56,10 @@ Elements elements_of(const Model& model, int tp, int ep);
 /// Bytes that one block keeps for the backward of a micro-batch, and those for a moment in its backward.
 struct BlockActivations {
   double kept = 0, moment = 0;
-  double net = 0;       ///< what the fullest moment of its backward needs beyond `kept`, of which some is gone by then
-  double matrices = 0;  ///< of `net`, gradients of weights, where they are not written to where they stay
-  double input = 0;     ///< the block's input, which is all that a recomputed block keeps
+  double net = 0;  ///< what the fullest moment of its backward needs beyond `kept`, of which some is gone by then
+  double matrices =
+      0;  ///< that part of `net` which is gradients of weights, where they are not written to where they stay
+  double input = 0;  ///< the block's input, which is all that a recomputed block keeps
 };
 /// `rounded`: as allocators round tensors' sizes, else what tensors ask for.
 BlockActivations block_activations(const Model& model, const Plan& run, bool sparse, bool rounded = true);

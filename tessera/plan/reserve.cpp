@@ -112,7 +112,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   // A tied head's gradient waits for that of the embedding.
   const double waits = ends && model.tied ? 4 * elements.head : 0;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
-  const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // of the last norm
+  const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
 
   double most = std::max(all, before + asked_kept + head_bytes);  // the update; the end of the forward
   for (const int kind : {0, 1}) {
@@ -128,7 +128,8 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   const double rest = std::max(0.0, most - all);
   memory[activations] = std::min(asked_kept, rest);
   memory[head] = rest - memory[activations];
-  // Messages of a pipeline: one that arrives, one that leaves. Blocks of a ring live in attention, when little else does.
+  // Messages of a pipeline: one that arrives, one that leaves. Blocks of a ring live in attention, when little else is
+  // there.
   memory[communication] = run.pp() > 1 ? 2 * tokens * real(model.hidden) * run.numerics.residual : 0;
   memory[reserve] = std::max(0.0, resident - memory.total());
 }

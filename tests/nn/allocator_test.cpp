@@ -43,7 +43,7 @@ TEST(KeepMemory, CountsWhatTensorsAskedForNotWhatTheyWereGiven) {
   nn::keep_memory();
   const std::int64_t before = allocated_memory().now;
   {
-    const at::Tensor odd = at::empty({1'234'567}, at::kByte);  // of a block of 1,310,720 bytes
+    const at::Tensor odd = at::empty({1'234'567}, at::kByte);  // its block has 1,310,720 bytes
     EXPECT_EQ(allocated_memory().now - before, 1'234'567);
     const at::Tensor view = odd.slice(0, 1000);
     EXPECT_EQ(allocated_memory().now - before, 1'234'567) << "a view asks for nothing";

@@ -79,7 +79,7 @@ TEST(PlanMemory, StatesAreThoseOfTheEnginesLayouts) {
   }
 }
 
-// The peaks of `tessera train` for two steps of a small Llama and GPT-2, 4 rows of 256 tokens, as metrics.jsonl tells them
+// The peaks of two steps of a small Llama and GPT-2, 4 rows of 256 tokens, as metrics.jsonl of `tessera train` has them
 // (`peak_allocated_bytes`): what tensors ask for is arithmetic, to a thousandth or two.
 TEST(PlanMemory, AllocatedOnTheCpuIsWhatARunCounts) {
   const Model llama = read_model(parse_json(

@@ -1,3 +1,6 @@
+// Every setting as a row of one table.
+// Long because: it is a table of all settings.
+
 #include <tessera/config/core/fields.h>
 
 #include <tessera/base/error.h>
@@ -130,6 +133,9 @@ const std::vector<Field>& table() {
           "train from scratch: a preset (gpt2, gpt2-tiny, llama-tiny), a config.json or a folder with one"),
       model<&M::config_overrides>("config_overrides", anything("K=V,..."),
                                   "changes to config_name's configuration: n_layer=4,n_embd=256"),
+      model<&M::ref_model_name_or_path>(
+          "ref_model_name_or_path", anything("DIR"),
+          "preference losses: folder of the reference model; unset: the trained model as it is at the start"),
       model<&M::tokenizer_name>(
           "tokenizer_name", anything("DIR|FILE"),
           "folder with tokenizer.json, that file, or byte (one token per byte); unset: the model folder's, else byte"),
@@ -180,6 +186,8 @@ const std::vector<Field>& table() {
                                    "other, and their positions count from 0; else a block is one text"),
       data<&D::max_seq_length>("max_seq_length", at_least(2, 1 << 24),
                                "tokens per example, longer ones are cut; unset: block_size"),
+      data<&D::max_prompt_length>("max_prompt_length", at_least(0, 1 << 24),
+                                  "tokens kept of an example's prompt, its last ones; 0 = no bound of its own"),
       data<&D::mock_data>(
           "mock_data", anything(),
           "train on made-up tokens in place of files, to measure speed and memory: documents that count 1, 2, "
@@ -241,6 +249,20 @@ const std::vector<Field>& table() {
           "each process's mean"),
       optimization<&O::neftune_noise_alpha>("neftune_noise_alpha", at_least(0),
                                             "noise on the embeddings in training; 0 = none"),
+      optimization<&O::preference_loss>("preference_loss", words<PreferenceLoss>(),
+                                        "train on pairs of answers of which one is preferred (.jsonl with prompt, "
+                                        "chosen, rejected): sigmoid is DPO's "
+                                        "loss; hinge, ipo, simpo, orpo"),
+      optimization<&O::preference_beta>("preference_beta", more_than(0),
+                                        "preference losses: weight of the differences of log-probabilities"),
+      optimization<&O::preference_label_smoothing>(
+          "preference_label_smoothing", from_to_below(0, 0.5),
+          "sigmoid: share of the pairs whose answers are taken to be the wrong way round"),
+      optimization<&O::preference_sft_weight>(
+          "preference_sft_weight", at_least(0),
+          "preference losses: weight of the chosen answer's cross-entropy beside them"),
+      optimization<&O::preference_gamma>("preference_gamma", at_least(0),
+                                         "simpo: margin by which the chosen answer is to be better"),
       optimization<&O::router_aux_loss_coef>(
           "router_aux_loss_coef", at_least(-1),
           "mixture of experts: factor of the loss that keeps the load of experts even; 0 = none; -1 = what config.json "

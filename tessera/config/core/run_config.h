@@ -17,13 +17,14 @@ namespace tessera {
 
 /// The model, its tokenizer and LoRA.
 struct ModelConfig {
-  std::string model_name_or_path;  ///< Hugging Face folder to start from; empty: from scratch
-  std::string config_name;         ///< config.json, or a preset (gpt2, gpt2-tiny): from scratch
-  std::string config_overrides;    ///< "n_layer=4,n_embd=256", only with config_name
-  std::string tokenizer_name;      ///< folder or tokenizer.json; "byte" needs no file; empty: model folder's, else byte
-  std::int64_t lora_r = 0;         ///< rank of the LoRA adapters (Hu et al. 2021); 0: train all weights
-  double lora_alpha = 16;          ///< adapters are scaled by lora_alpha / lora_r
-  double lora_dropout = 0;         ///< share of the adapters' inputs that is dropped in training
+  std::string model_name_or_path;      ///< Hugging Face folder to start from; empty: from scratch
+  std::string config_name;             ///< config.json, or a preset (gpt2, gpt2-tiny): from scratch
+  std::string config_overrides;        ///< "n_layer=4,n_embd=256", only with config_name
+  std::string ref_model_name_or_path;  ///< reference of preference losses; empty: the model as it is at the start
+  std::string tokenizer_name;  ///< folder or tokenizer.json; "byte" needs no file; empty: model folder's, else byte
+  std::int64_t lora_r = 0;     ///< rank of the LoRA adapters (Hu et al. 2021); 0: train all weights
+  double lora_alpha = 16;      ///< adapters are scaled by lora_alpha / lora_r
+  double lora_dropout = 0;     ///< share of the adapters' inputs that is dropped in training
   std::string
       lora_target_modules;  ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
   bool lora_merge = false;  ///< at the end, also the merged model in OUT/merged
@@ -47,6 +48,7 @@ struct DataConfig {
   std::string chat_template;              ///< Jinja text or a file of it; empty: the tokenizer's
   bool reset_position_ids = false;        ///< documents inside a block do not see each other; else a block is one
   std::int64_t max_seq_length = 0;        ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
+  std::int64_t max_prompt_length = 0;     ///< tokens kept of a prompt, its last ones; 0: no bound of its own
   bool mock_data = false;                 ///< rows of made-up tokens in place of files, as Megatron-LM's --mock-data
   bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
   bool assistant_only_loss = true;  ///< only what the assistant says in `messages` is scored
@@ -69,8 +71,13 @@ struct OptimizationConfig {
   double label_smoothing_factor = 0;  ///< share of each target spread evenly over the vocabulary
   bool average_tokens_across_devices =
       true;  ///< one mean over the scored tokens of all ranks; false: the mean of the ranks' means
-  double neftune_noise_alpha = 0;    ///< noise on embeddings in training (Jain et al. 2023); 0: none
-  double router_aux_loss_coef = -1;  ///< factor of the balancing loss of experts; -1: as config.json says
+  double neftune_noise_alpha = 0;  ///< noise on embeddings in training (Jain et al. 2023); 0: none
+  PreferenceLoss preference_loss = PreferenceLoss::none;  ///< examples are (prompt, chosen, rejected)
+  double preference_beta = 0.1;                           ///< weight of the differences of log-probabilities
+  double preference_label_smoothing = 0;  ///< share of the pairs whose labels are taken to be the wrong way round
+  double preference_sft_weight = 0;       ///< weight of the chosen answers' cross-entropy beside the preference loss
+  double preference_gamma = 0.5;          ///< simpo: margin by which the chosen answer is to be better
+  double router_aux_loss_coef = -1;       ///< factor of the balancing loss of experts; -1: as config.json says
   RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;  ///< whose load it keeps even
   double router_z_loss_coef = 0;                                          ///< factor of the routers' z-loss
   double router_bias_update_rate = 0;  ///< step of e_score_correction_bias towards an even load; 0: as loaded

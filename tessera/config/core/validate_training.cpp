@@ -8,6 +8,7 @@
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/core/validate_evaluations.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/config/rules/validate_preferences.h>
 #include <tessera/layout/batch/ramp.h>
 
 #include <algorithm>
@@ -28,6 +29,7 @@ class TrainingRules : RuleChecks {
     evaluation();
     best_metric();
     validate_evaluations(resolved_, problems_);
+    validate_preferences(resolved_, problems_);
     saving();
   }
 

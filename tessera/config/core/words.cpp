@@ -61,6 +61,11 @@ const WordTable& words_of(PipelineGather) {
   return words;
 }
 
+const WordTable& words_of(PreferenceLoss) {
+  static const WordTable words = {{"none", "sigmoid", "hinge", "ipo", "simpo", "orpo"}, {{"dpo", "sigmoid"}}};
+  return words;
+}
+
 const WordTable& words_of(RouterLossForm) {
   static const WordTable words = {{"layers_together", "micro_batch", "sequence", "global_batch"}};
   return words;

@@ -66,6 +66,10 @@ const WordTable& words_of(BlendMode);
 enum class PipelineGather : unsigned char { per_micro_batch, per_batch };
 const WordTable& words_of(PipelineGather);
 
+/// Losses of pairs of answers of which one is preferred: train/loss/preference.h has the formulas.
+enum class PreferenceLoss : unsigned char { none, sigmoid, hinge, ipo, simpo, orpo };
+const WordTable& words_of(PreferenceLoss);
+
 /// What a mixture of experts counts as one load when it balances its experts (models::BalanceOptions::Form).
 enum class RouterLossForm : unsigned char { layers_together, micro_batch, sequence, global_batch };
 const WordTable& words_of(RouterLossForm);

@@ -306,6 +306,17 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
       meaning.settings.emplace_back(row.setting, lower == "all-linear" || lower == "all_linear" ? "all-linear" : names);
     return meaning;
   }
+  if (row.key == "loss_type") {  // TRL's trainers have several more
+    const std::string word = to_lower(trim(text));
+    const bool built = parse_word<PreferenceLoss>(word).has_value();
+    if (word == "nll") return meaning;
+    if (built)
+      meaning.settings.emplace_back(row.setting, word);
+    else
+      meaning.problem = concat(" ", word, ": this loss of preferences is not built: give one of sigmoid (DPO), hinge, ",
+                               "ipo, simpo, orpo");
+    return meaning;
+  }
   if (row.key == "model_type") {
     meaning.implied.emplace_back(row.setting, text);
     return meaning;
@@ -321,7 +332,8 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
 
 ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text) {
   ArgumentMeaning meaning = own_meaning(argument, text);
-  if (!argument.program.empty()) {
+  const bool of_sft = argument.row.key == "loss_type" && meaning.settings.empty();  // nll, the SFTTrainer's
+  if (!argument.program.empty() && !of_sft) {
     meaning.implied = defaults_beside(argument.program, argument.row.key, text);
     meaning.program = argument.program;
   }

@@ -4,6 +4,8 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/hf/training_args.h>
 
+#include <algorithm>
+
 namespace tessera::config {
 namespace {
 
@@ -11,13 +13,25 @@ struct ProgramDefault {
   std::string_view program, beside, setting, text;  ///< beside: the argument, which is true; empty: any of the program
 };
 constexpr ProgramDefault program_defaults[] = {
-    {"TRL", "", "learning_rate", "2e-05"},         {"TRL", "", "bf16", "true"},
-    {"TRL", "", "gradient_checkpointing", "true"}, {"TRL", "", "assistant_only_loss", "false"},
-    {"TRL", "", "max_seq_length", "1024"},         {"TRL", "use_peft", "lora_r", "16"},
-    {"TRL", "use_peft", "lora_alpha", "32"},       {"TRL", "use_peft", "lora_dropout", "0.05"},
-    {"Qwen", "use_lora", "lora_r", "64"},          {"Qwen", "use_lora", "lora_alpha", "16"},
-    {"Qwen", "use_lora", "lora_dropout", "0.05"},  {"LLaVA", "lora_enable", "lora_r", "64"},
-    {"LLaVA", "lora_enable", "lora_alpha", "16"},  {"LLaVA", "lora_enable", "lora_dropout", "0.05"},
+    {"DPOTrainer", "", "preference_loss", "sigmoid"},
+    {"DPOTrainer", "", "learning_rate", "1e-06"},
+    {"DPOTrainer", "", "bf16", "true"},
+    {"DPOTrainer", "", "gradient_checkpointing", "true"},
+    {"DPOTrainer", "", "max_seq_length", "1024"},
+    {"TRL", "", "learning_rate", "2e-05"},
+    {"TRL", "", "bf16", "true"},
+    {"TRL", "", "gradient_checkpointing", "true"},
+    {"TRL", "", "assistant_only_loss", "false"},
+    {"TRL", "", "max_seq_length", "1024"},
+    {"TRL", "use_peft", "lora_r", "16"},
+    {"TRL", "use_peft", "lora_alpha", "32"},
+    {"TRL", "use_peft", "lora_dropout", "0.05"},
+    {"Qwen", "use_lora", "lora_r", "64"},
+    {"Qwen", "use_lora", "lora_alpha", "16"},
+    {"Qwen", "use_lora", "lora_dropout", "0.05"},
+    {"LLaVA", "lora_enable", "lora_r", "64"},
+    {"LLaVA", "lora_enable", "lora_alpha", "16"},
+    {"LLaVA", "lora_enable", "lora_dropout", "0.05"},
 };
 
 }  // namespace
@@ -50,6 +64,9 @@ std::vector<Resolved::Implied> implied_by(const TrainingArgument& argument, cons
 }
 
 void apply_implied(Resolved& resolved) {
+  // Where a recipe has names of TRL and of its DPOTrainer, the latter is the program it is for.
+  std::stable_partition(resolved.implied.begin(), resolved.implied.end(),
+                        [](const Resolved::Implied& implied) { return implied.program == "DPOTrainer"; });
   const auto said = [](const Resolved::Implied& implied) {
     return implied.origin.is_flag() ? implied.name : concat(implied.name, " (", implied.origin, ")");
   };
@@ -87,7 +104,7 @@ void settle_implied(Resolved& resolved) {
       continue;
     }
     taken.push_back(concat(implied.setting, " ", implied.text));
-    last = &implied;
+    if (last == nullptr || last->program != "DPOTrainer") last = &implied;
   }
   if (last != nullptr)
     resolved.notes.push_back(

@@ -32,6 +32,12 @@ constexpr TrainingArgument of_trl(TrainingArgument argument) {
   return argument;
 }
 
+/// An argument that only TRL's trainers on pairs of answers have (dpo_config.py, cpo_config.py).
+constexpr TrainingArgument of_dpo(TrainingArgument argument) {
+  argument.program = "DPOTrainer";
+  return argument;
+}
+
 constexpr std::string_view kNoUpload = "nothing is uploaded";
 constexpr std::string_view kLoader = "rows are read from memory-mapped files, without worker processes";
 constexpr std::string_view kRows = "a row is what the file holds; there are no columns to choose from";
@@ -47,8 +53,9 @@ constexpr std::string_view kLocal = "nothing is downloaded: models and text are 
 constexpr std::string_view kChosen = "the implementation is chosen here";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
 constexpr std::string_view kDatasets = "data sets are not downloaded: what is trained on are the files of --train_file";
-constexpr std::string_view kPreference =
-    "preferences are not trained on (DPO, ORPO, KTO are not built): leave it out, and give texts or conversations";
+constexpr std::string_view kNotOfPairs =
+    "of the losses of pairs only those of --preference_loss are built, with a reference that stays: leave it out";
+constexpr std::string_view kReference = "what the reference says is always computed before the first step, and kept";
 constexpr std::string_view kQuantized =
     "weights of 4 and 8 bits are not built: leave it out; --lora_r trains adapters beside whole weights";
 constexpr std::string_view kOfQuantized = "it belongs to load_in_4bit";
@@ -354,11 +361,34 @@ constexpr TrainingArgument arguments[] = {
     refused("lora_modules_to_save", Shape::words, "", kAdapters),
     refused("use_rslora", Shape::boolean, "false", kAdapters),
     refused("use_dora", Shape::boolean, "false", kAdapters),
-    refused("beta", Shape::word, "", kPreference),
-    refused("loss_type", Shape::words, "nll", kPreference),
-    refused("max_prompt_length", Shape::word, "", kPreference),
-    refused("max_completion_length", Shape::word, "", kPreference),
-    refused("precompute_ref_log_probs", Shape::boolean, "false", kPreference),
+    of_dpo(acts("beta", "preference_beta", Shape::word, "TRL")),
+    of_dpo(acts("loss_type", "preference_loss", Shape::words,
+                "TRL: sigmoid, hinge, ipo, simpo, orpo; nll: no preferences")),
+    of_dpo(acts("label_smoothing", "preference_label_smoothing", Shape::word, "TRL's DPO")),
+    of_dpo(acts("rpo_alpha", "preference_sft_weight", Shape::word, "TRL's DPO")),
+    of_dpo(acts("simpo_gamma", "preference_gamma", Shape::word, "TRL's CPO")),
+    acts("max_prompt_length"),
+    refused("max_completion_length", Shape::word, "",
+            "answers have no bound of their own: leave it out; --max_length bounds prompt and answer together"),
+    ignored("precompute_ref_log_probs", Shape::boolean, "false", kReference),
+    ignored("precompute_ref_batch_size", Shape::word, "", kReference),
+    ignored("padding_value", Shape::word, "", "what is padded is not looked at"),
+    ignored("label_pad_token_id", Shape::word, "-100", "what is padded is not looked at"),
+    ignored("disable_dropout", Shape::boolean, "false",
+            "dropout is what the model's config.json says; the reference has none"),
+    refused("reference_free", Shape::boolean, "false",
+            "a reference that says nothing is not built: leave it out, or take --loss_type simpo"),
+    refused("sync_ref_model", Shape::boolean, "false", "the reference stays as it is: leave it out"),
+    refused("cpo_alpha", Shape::word, "0",
+            "CPO's loss is not built: leave it out; with --preference_loss simpo it is called --preference_sft_weight"),
+    refused("f_divergence_type", Shape::word, "reverse_kl", kNotOfPairs),
+    refused("use_weighting", Shape::boolean, "false", kNotOfPairs),
+    refused("ld_alpha", Shape::word, "1", kNotOfPairs),
+    refused("loss_weights", Shape::words, "", kNotOfPairs),
+    ignored("ref_model_mixup_alpha", Shape::word, "0.9|0.6", "it belongs to sync_ref_model"),
+    ignored("ref_model_sync_steps", Shape::word, "64|512", "it belongs to sync_ref_model"),
+    ignored("generate_during_eval", Shape::boolean, "false", kOnlyLoss),
+    ignored("use_logits_to_keep", Shape::boolean, "false", "logits are formed for the answers alone"),
     refused("max_train_samples", Shape::word, "",
             "rows are not counted off: give a shorter --train_file, or fewer --max_steps"),
     refused("max_eval_samples", Shape::word, "", "rows are not counted off: give a shorter --validation_file"),
@@ -400,6 +430,7 @@ std::optional<std::string> meant_by(const std::string& name) {
       {"grad_accum_steps", "gradient_accumulation_steps"},
       {"wd", "weight_decay"},
       {"model", "model_name_or_path"},
+      {"ref_model", "ref_model_name_or_path"},
       {"model_name", "model_name_or_path"},
       {"model_path", "model_name_or_path"},
       {"tokenizer", "tokenizer_name"},

@@ -5,6 +5,7 @@
 #include <tessera/data/objective_rows.h>
 #include <tessera/models/registry.h>
 #include <tessera/train/core/run_plan.h>
+#include <tessera/train/loop/setup.h>
 
 #include <algorithm>
 #include <map>
@@ -76,6 +77,11 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
     throw InputError(
         "--mock_data makes up texts that count, for models that continue texts: give this one --train_file");
   data::Datasets datasets;
+  const bool pairs = config.optimization.preference_loss != PreferenceLoss::none;
+  if (pairs && objective.kind != data::Objective::Kind::next_token)
+    throw InputError(
+        concat("--preference_loss compares the answers of causal language models; this model is none: "
+               "leave it out"));
   if (objective.kind == data::Objective::Kind::row_class) {
     if (config.data.streaming)
       throw InputError("--streaming is for texts and examples, not for texts with labels: leave it out");
@@ -84,7 +90,7 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
                                    model.num_labels(), want_validation);
   } else {
     datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress,
-                                   tokenizer_place(config.model), sampling_seed(config));
+                                   tokenizer_place(config.model), sampling_seed(config), pairs);
   }
   if (objective.kind == data::Objective::Kind::next_token) return datasets;
   if (objective.kind == data::Objective::Kind::masked_token) {

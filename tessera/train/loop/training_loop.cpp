@@ -56,6 +56,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
   if (setup_.config.optimization.balance_batches)
     balance_.emplace(world_, setup_.resume ? setup_.resume->seconds_per_row : std::vector<double>());
   if (setup_.config.optimization.gradient_noise_scale) small_.emplace();
+  if (optimization_.preference_loss != PreferenceLoss::none) preferences_.emplace(optimization_);
   agree(world_.group(), [&] { shard_model(); });
   agree(world_.group(), [&] {
     const OptimizationConfig& config = optimization_;
@@ -174,6 +175,11 @@ ExitCode TrainingLoop::run() {
     journal_.note(concat("one_cycle: --optim ", setup_.config.optimization.optim,
                          " has no betas, so only the learning rate is cycled"));
   predict_memory();
+  if (preferences_)
+    if (const std::string said =
+            preferences_->measure_reference(setup_, sampler_, plan_.samples(step_), plan_.samples(plan_.total_steps));
+        !said.empty())
+      journal_.note(said);
   prepare_measuring();
   totals_.startup_seconds = seconds_since_process_start();
   if (setup_.config.output.profile) {

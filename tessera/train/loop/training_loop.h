@@ -14,6 +14,7 @@
 #include <tessera/train/core/noise_scale.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/step.h>
+#include <tessera/train/loop/preferences.h>
 #include <tessera/train/loop/routers.h>
 #include <tessera/train/loop/row_balance.h>
 #include <tessera/train/loop/setup.h>
@@ -117,10 +118,11 @@ class TrainingLoop {
   comm::World& world_;
   const RunPlan& plan_;
   const data::Sampler sampler_;
-  const OptimizationConfig optimization_;  // with the learning rate that --learning_rate_rule makes of the given one
-  std::optional<RowBalance> balance_;      // --balance_batches
-  std::optional<SmallBatches> small_;      // --gradient_noise_scale: of the present step, on this rank
-  NoiseEstimate noise_sums_;               // what this rank has summed since the last log
+  const OptimizationConfig optimization_;   // with the learning rate that --learning_rate_rule makes of the given one
+  std::optional<RowBalance> balance_;       // --balance_batches
+  std::optional<Preferences> preferences_;  // --preference_loss
+  std::optional<SmallBatches> small_;       // --gradient_noise_scale: of the present step, on this rank
+  NoiseEstimate noise_sums_;                // what this rank has summed since the last log
   NoiseScale noise_;
   StepCore core_;
   std::optional<TensorParallel> tensor_;                                    // --tp_size

@@ -64,18 +64,22 @@ void TrainingLoop::count_step(double seconds, double cpu_seconds) {
 void TrainingLoop::log(bool tell) {
   const std::int64_t steps = window_.steps();
   const PhaseSeconds phases = clock_.take();
-  StepMetrics metrics =
-      window_.close(world_.group(), phases,
-                    memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_, peak_resident_bytes(),
-                                   allocated_memory().peak),
-                    at::get_num_threads(), setup_.groups.place, {noise_sums_.squared_norm, noise_sums_.trace});
+  std::vector<double> sums = {noise_sums_.squared_norm, noise_sums_.trace};
+  const std::size_t of_noise = sums.size();
+  if (preferences_)
+    for (const double sum : preferences_->take_sums()) sums.push_back(sum);
+  StepMetrics metrics = window_.close(world_.group(), phases,
+                                      memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_,
+                                                     peak_resident_bytes(), allocated_memory().peak),
+                                      at::get_num_threads(), setup_.groups.place, sums);
+  if (preferences_) metrics.preference = Preferences::metrics_of(metrics.sums.data() + of_noise);
   if (small_) {
-    const NoiseEstimate sums = {metrics.sums[0], metrics.sums[1]};
-    noise_.add(sums, steps);
+    const NoiseEstimate estimate = {metrics.sums[0], metrics.sums[1]};
+    noise_.add(estimate, steps);
     noise_sums_ = {};
     metrics.noise = {.measured = true,
-                     .squared_norm = sums.squared_norm / static_cast<double>(steps),
-                     .trace = sums.trace / static_cast<double>(steps),
+                     .squared_norm = estimate.squared_norm / static_cast<double>(steps),
+                     .trace = estimate.trace / static_cast<double>(steps),
                      .scale = noise_.rows()};
   }
   if (balance_) metrics.shares = balance_->shares();
@@ -101,13 +105,17 @@ void TrainingLoop::log(bool tell) {
 bool TrainingLoop::evaluate() {
   const comm::LifeState evaluating(launch::RankState::evaluating);
   enter(Phase::other, "evaluate");
-  EvalMetrics metrics = train::evaluate(
-      *setup_.model, *setup_.datasets.validation, setup_.config.optimization.per_device_eval_batch_size,
-      setup_.groups.data, evaluation_precision(setup_.config), divided(), setup_.config.output.logging_nan_inf_filter,
-      pipeline_
-          ? LossesOf([this](const auto& batches, const auto& scales) { return pipeline_->evaluate(batches, scales); })
-          : LossesOf(),
-      std::int64_t{4} * setup_.groups.pipeline_ranks());
+  EvalMetrics metrics =
+      preferences_
+          ? preferences_->evaluate(setup_, divided())
+          : train::evaluate(*setup_.model, *setup_.datasets.validation,
+                            setup_.config.optimization.per_device_eval_batch_size, setup_.groups.data,
+                            evaluation_precision(setup_.config), divided(), setup_.config.output.logging_nan_inf_filter,
+                            pipeline_ ? LossesOf([this](const auto& batches, const auto& scales) {
+                              return pipeline_->evaluate(batches, scales);
+                            })
+                                      : LossesOf(),
+                            std::int64_t{4} * setup_.groups.pipeline_ranks());
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
@@ -123,9 +131,9 @@ bool TrainingLoop::evaluate() {
 
 /// Each rank's, told by itself: ranks may hold other stages of the model. Collective.
 void TrainingLoop::predict_memory() {
-  const Value own =
-      train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(),
-                              setup_.groups.engine.rank() % sharded_->shard_ranks(), plan_.batch_size * row_tokens());
+  const Value own = train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(),
+                                            setup_.groups.engine.rank() % sharded_->shard_ranks(),
+                                            plan_.batch_size * (preferences_ ? 2 : 1) * row_tokens());
   for (const std::string& text : comm::all_gather_text(world_.group(), dump_json(own, -1)))
     predicted_memory_.push_back(parse_json(text, "predicted memory"));
 }

@@ -7,6 +7,7 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/data/pairs.h>
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/context/batch.h>
@@ -39,7 +40,7 @@ data::Batch TrainingLoop::read_rows(std::int64_t micro) const {
       plan_.rows_of(step_, micro, setup_.groups.place, balance_ ? balance_->shares() : plan_.equal_shares(step_));
   data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, rows.begin, rows.count);
   batch.first_row = rows.begin;
-  return batch;
+  return preferences_ ? data::as_pairs(batch) : batch;
 }
 
 /// --tokens_per_batch. Rows are numbered as they lie in the step's micro-batches.
@@ -130,7 +131,9 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     if (small_) small_->add_rows(batches[micro].ids.size(0), batches[micro].scored_tokens);
     const at::Tensor loss = [&] {
       const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
-      return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
+      const data::Batch batch = to_device(batches[micro], world_.device());
+      return preferences_ ? preferences_->loss(*setup_.model, sampler_, batch, scale)
+                          : setup_.model->loss(batch, scale);
     }();
     enter(Phase::backward);
     core_.backward(loss);
@@ -241,9 +244,10 @@ bool TrainingLoop::fits() {
     const Sharded::NoSync only_here(*sharded_);
     const std::int64_t length = row_tokens();
     data::Batch batch;
-    batch.ids = at::zeros({plan_.batch_size, length}, at::kLong);
+    const std::int64_t rows = plan_.batch_size * (preferences_ ? 2 : 1);
+    batch.ids = at::zeros({rows, length}, at::kLong);
     const bool classes = setup_.model->objective() == data::Objective::Kind::row_class;
-    batch.labels = at::full({plan_.batch_size, length}, classes ? -100 : 0, at::kLong);
+    batch.labels = at::full({rows, length}, classes ? -100 : 0, at::kLong);
     batch.labels.select(1, 0).fill_(0);
     sharded_->zero_grad();
     setup_.model->train();
@@ -255,7 +259,8 @@ bool TrainingLoop::fits() {
     }
     const at::Tensor loss = [&] {
       const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
-      return setup_.model->loss(to_device(batch, world_.device()), 0);
+      const data::Batch there = to_device(batch, world_.device());
+      return preferences_ ? preferences_->trial_loss(*setup_.model, there) : setup_.model->loss(there, 0);
     }();
     loss.backward();
     sharded_->zero_grad();

@@ -114,6 +114,7 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
   add("peak_memory_gib", static_cast<double>(m.peak_memory_bytes()) / (1 << 30));
   add("cpu_utilization", m.cpu_utilization);
   if (m.flops_utilization > 0) add("mfu", m.flops_utilization);
+  for (const auto& [name, value] : named(m.preference)) add(name, value);
   for (std::size_t i = 0; i < phase_count; ++i)
     numbers.push_back(number("time", std::string(phase_names[i]) + "_ms", 1000 * m.phases[i]));
   track(m.step, numbers);
@@ -129,8 +130,10 @@ void Journal::evaluated(const EvalMetrics& m) {
   output_->metrics().append(to_json(m));
   exposition_.evaluation = m;
   expose();
-  track(m.step, {number("eval", "loss", m.loss), number("eval", "perplexity", m.perplexity()),
-                 number("eval", "runtime", m.seconds)});
+  std::vector<Number> numbers = {number("eval", "loss", m.loss), number("eval", "perplexity", m.perplexity()),
+                                 number("eval", "runtime", m.seconds)};
+  for (const auto& [name, value] : named(m.preference)) numbers.push_back(number("eval", name, value));
+  track(m.step, numbers);
 }
 
 void Journal::sampled(std::int64_t step, const std::string& prompt, const std::string& text) {

@@ -43,6 +43,10 @@ Value milliseconds(const PhaseSeconds& seconds) {
 
 double per_second(std::int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
 
+void add_rewards(Value& line, const PreferenceMetrics& m, const char* prefix = "") {
+  for (const auto& [name, number] : named(m)) line.set(concat(prefix, name), real_or_text(number));
+}
+
 /// The number after `key` in /proc/self/status, in bytes.
 std::int64_t process_status_bytes(const std::string& key) {
   std::ifstream status("/proc/self/status");
@@ -87,6 +91,13 @@ double RouterMetrics::imbalance() const {
   return largest * static_cast<double>(experts);
 }
 
+std::vector<std::pair<std::string, double>> named(const PreferenceMetrics& m) {
+  if (!m.measured) return {};
+  return {{"rewards/chosen", m.chosen},       {"rewards/rejected", m.rejected},
+          {"rewards/accuracies", m.accuracy}, {"rewards/margins", m.chosen - m.rejected},
+          {"logps/chosen", m.log_chosen},     {"logps/rejected", m.log_rejected}};
+}
+
 double EvalMetrics::perplexity() const { return std::exp(loss); }
 
 Value to_json(const StepMetrics& m) {
@@ -118,6 +129,7 @@ Value to_json(const StepMetrics& m) {
     line.set("gradient_noise_trace", real_or_text(m.noise.trace));
     if (m.noise.scale) line.set("gradient_noise_scale", Value::of(*m.noise.scale));
   }
+  add_rewards(line, m.preference);
   if (m.routers.experts > 0) {
     line.set("router_aux_loss", real_or_text(m.routers.auxiliary_loss));
     line.set("router_z_loss", real_or_text(m.routers.z_loss));
@@ -129,13 +141,15 @@ Value to_json(const StepMetrics& m) {
 }
 
 Value to_json(const EvalMetrics& m) {
-  return Value::make_object({{"event", Value::of("eval")},
-                             {"step", Value::of(m.step)},
-                             {"epoch", Value::of(m.epoch)},
-                             {"eval_loss", real_or_text(m.loss)},
-                             {"perplexity", real_or_text(m.perplexity())},
-                             {"eval_tokens", Value::of(m.tokens)},
-                             {"eval_seconds", Value::of(m.seconds)}});
+  Value line = Value::make_object({{"event", Value::of("eval")},
+                                   {"step", Value::of(m.step)},
+                                   {"epoch", Value::of(m.epoch)},
+                                   {"eval_loss", real_or_text(m.loss)},
+                                   {"perplexity", real_or_text(m.perplexity())},
+                                   {"eval_tokens", Value::of(m.tokens)},
+                                   {"eval_seconds", Value::of(m.seconds)}});
+  add_rewards(line, m.preference, "eval_");
+  return line;
 }
 
 Value to_json(const RunTotals& t) {
@@ -170,17 +184,20 @@ Value hf_log_entry(const StepMetrics& m) {
                                     {"learning_rate", Value::of(m.learning_rate)},
                                     {"loss", real_or_text(m.loss)}});
   if (m.num_input_tokens_seen >= 0) entry.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
+  add_rewards(entry, m.preference);
   entry.set("step", Value::of(m.step));
   return entry;
 }
 
 Value hf_log_entry(const EvalMetrics& m) {
-  return Value::make_object({{"epoch", Value::of(m.epoch)},
-                             {"eval_loss", real_or_text(m.loss)},
-                             {"eval_runtime", Value::of(m.seconds)},
-                             {"eval_samples_per_second", Value::of(per_second(m.rows, m.seconds))},
-                             {"eval_steps_per_second", Value::of(per_second(m.batches, m.seconds))},
-                             {"step", Value::of(m.step)}});
+  Value entry = Value::make_object({{"epoch", Value::of(m.epoch)},
+                                    {"eval_loss", real_or_text(m.loss)},
+                                    {"eval_runtime", Value::of(m.seconds)},
+                                    {"eval_samples_per_second", Value::of(per_second(m.rows, m.seconds))},
+                                    {"eval_steps_per_second", Value::of(per_second(m.batches, m.seconds))}});
+  add_rewards(entry, m.preference, "eval_");
+  entry.set("step", Value::of(m.step));
+  return entry;
 }
 
 Value hf_log_entry(const RunTotals& t) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::train {
@@ -38,6 +39,17 @@ struct NoiseMetrics {
   std::optional<double> scale = {};    ///< rows, smoothed over the run; empty: not known yet
 };
 
+/// What preference losses (train/loss/preference.h) say of the pairs since the previous log: means over them.
+struct PreferenceMetrics {
+  bool measured = false;                    ///< false: there are no pairs
+  double chosen = 0, rejected = 0;          ///< rewards of the chosen and of the rejected answers
+  double accuracy = 0;                      ///< share of the pairs whose chosen answer has the higher reward
+  double log_chosen = 0, log_rejected = 0;  ///< log-probabilities of the answers, sums or means as in the loss
+};
+
+/// The numbers under TRL's names ("rewards/chosen", ...); none where nothing was measured.
+std::vector<std::pair<std::string, double>> named(const PreferenceMetrics& metrics);
+
 /// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale as
 /// transformers' Trainer reports it, window.h).
 struct StepMetrics {
@@ -54,6 +66,7 @@ struct StepMetrics {
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
   RouterMetrics routers = {};               ///< since the previous log
   NoiseMetrics noise = {};                  ///< since the previous log
+  PreferenceMetrics preference = {};        ///< since the previous log
   std::int64_t rows = 0;                    ///< that the last step had, where steps differ; else 0
   std::vector<std::int64_t> shares = {};    ///< rows of the last step by rank (--balance_batches); else empty
   std::vector<double> idle_by_rank = {};    ///< share of the time in which a rank waited for others
@@ -72,9 +85,10 @@ struct EvalMetrics {
   double epoch = 0;                    ///< passes over the training data, with a fraction
   double loss = 0;                     ///< mean over the scored tokens of the validation set
   double perplexity() const;           ///< exp(loss)
-  std::int64_t tokens = 0;             ///< scored
+  std::int64_t tokens = 0;             ///< scored; of pairs of answers: pairs
   std::int64_t rows = 0, batches = 0;  ///< the whole validation set's rows; this rank's batches
   double seconds = 0;                  ///< that it took
+  PreferenceMetrics preference = {};   ///< means over the whole validation set; loss is then the mean over its pairs
 };
 
 /// The figures of a whole run.

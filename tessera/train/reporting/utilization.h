@@ -27,9 +27,9 @@ inline constexpr std::string_view memory_kind_names[memory_kind_count] = {
 using MemoryByKind = std::array<std::int64_t, memory_kind_count>;
 
 /// Sizes of this process now. `trained`: its parts that are trained, and its optimizer's states. `process_bytes`:
-/// resident before the model was made; `peak_bytes`: the peak so far; `allocated_peak`: the most that tensors have asked
-/// for so far (base/allocated.h; of it what lies in files is no part). Should the parts exceed the peak (weights that
-/// are mapped and were never touched), the later ones are cut, so that the sum is the peak.
+/// resident before the model was made; `peak_bytes`: the peak so far; `allocated_peak`: the most that tensors have
+/// asked for so far (base/allocated.h; of it what lies in files is no part). Should the parts exceed the peak (weights
+/// that are mapped and were never touched), the later ones are cut, so that the sum is the peak.
 MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& trained, std::int64_t process_bytes,
                             std::int64_t peak_bytes, std::int64_t allocated_peak);
 /// What tensors have asked for: all but process and reserve.

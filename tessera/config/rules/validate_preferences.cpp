@@ -1,0 +1,110 @@
+#include <tessera/config/rules/validate_preferences.h>
+
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/rule_checks.h>
+#include <tessera/corpus/data_list.h>
+
+namespace tessera::config {
+namespace {
+
+class PreferenceRules : RuleChecks {
+ public:
+  PreferenceRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+
+  void check() {
+    if (loss_ == PreferenceLoss::none) return without_loss();
+    parameters();
+    reference();
+    data();
+    batches();
+    parallel();
+  }
+
+ private:
+  void without_loss() {
+    for (const char* name : {"preference_beta", "preference_label_smoothing", "preference_sft_weight",
+                             "preference_gamma", "ref_model_name_or_path", "max_prompt_length"})
+      if (!is_default(name))
+        problem({name, "preference_loss"}, said(name),
+                " belongs to pairs of answers: give --preference_loss (sigmoid is DPO), or leave it out");
+  }
+
+  void only_for(const char* name, bool fits, const char* which) {
+    if (!is_default(name) && !fits)
+      problem({name, "preference_loss"}, said(name), " belongs to --preference_loss ", which, ", not to ", loss_,
+              ": leave it out");
+  }
+
+  void parameters() {
+    const OptimizationConfig& o = c_.optimization;
+    only_for("preference_label_smoothing", loss_ == PreferenceLoss::sigmoid || o.preference_label_smoothing == 0,
+             "sigmoid");
+    only_for("preference_gamma", loss_ == PreferenceLoss::simpo, "simpo");
+    if (loss_ == PreferenceLoss::orpo && o.preference_sft_weight > 0)
+      problem({"preference_sft_weight", "preference_loss"}, said("preference_sft_weight"),
+              ": orpo has the cross-entropy of the chosen answers already, with weight 1: leave it out");
+    if (o.label_smoothing_factor > 0)
+      not_with(
+          "label_smoothing_factor",
+          "there is no one token that is right in a loss of pairs; leave it out, or give --preference_label_smoothing "
+          "(sigmoid)");
+  }
+
+  void reference() {
+    const std::string& folder = c_.model.ref_model_name_or_path;
+    const bool needs =
+        loss_ == PreferenceLoss::sigmoid || loss_ == PreferenceLoss::hinge || loss_ == PreferenceLoss::ipo;
+    only_for("ref_model_name_or_path", needs || folder.empty(), "sigmoid, hinge and ipo");
+    if (!folder.empty() && needs && !path_exists(path_join(folder, "config.json")) &&
+        !path_exists(path_join(folder, "adapter_config.json")))
+      problem({"ref_model_name_or_path"}, said("ref_model_name_or_path"), " ", folder,
+              ": no model is there (nothing is downloaded): give a folder with config.json");
+  }
+
+  /// `name` is on, and pairs cannot have it.
+  void not_with(const char* name, const char* why) {
+    problem({name, "preference_loss"}, said(name), " does not go with ", said("preference_loss"), ": ", why);
+  }
+
+  void data() {
+    const DataConfig& d = c_.data;
+    if (!d.train_file.empty() && !corpus::may_hold_examples(d.train_file))
+      problem({"train_file", "preference_loss"}, "--train_file ", d.train_file,
+              ": --preference_loss needs records with prompt, chosen and rejected (.jsonl)");
+    if (d.mock_data) not_with("mock_data", "made-up tokens are no pairs of answers; leave it out");
+    if (d.packing) not_with("packing", "a pair is two rows; leave it out");
+    if (d.streaming)
+      not_with("streaming", "what the reference says of a row is computed before the first step; leave it out");
+    if (!d.column_map.empty())
+      not_with("column_map", "columns are prompt, chosen and rejected; leave it out, and rename them in the file");
+  }
+
+  void batches() {
+    const OptimizationConfig& o = c_.optimization;
+    if (o.balance_batches) not_with("balance_batches", "it is not built for pairs; leave it out");
+    if (o.tokens_per_batch > 0)
+      not_with("tokens_per_batch", "a step has so many pairs: give --per_device_train_batch_size");
+    if (o.gradient_noise_scale) not_with("gradient_noise_scale", "it is not built for pairs; leave it out");
+  }
+
+  void parallel() {
+    const ParallelConfig& p = c_.parallel;
+    for (const auto& [name, size] : {std::pair{"pp_size", p.pp_size}, std::pair{"tp_size", p.tp_size},
+                                     std::pair{"cp_size", p.cp_size}, std::pair{"ep_size", p.ep_size}})
+      if (size > 1)
+        problem({name, "preference_loss"}, said(name), " ", size, " does not go with ", said("preference_loss"),
+                ": pairs are trained with whole rows and whole layers on each process; use data parallelism (ddp, "
+                "zero, fsdp)");
+    if (p.deterministic_reduce)
+      not_with("deterministic_reduce", "the fixed order of sums is not built for losses of pairs; leave it out");
+  }
+
+  const PreferenceLoss loss_ = c_.optimization.preference_loss;
+};
+
+}  // namespace
+
+void validate_preferences(const Resolved& resolved, Problems& problems) { PreferenceRules(resolved, problems).check(); }
+
+}  // namespace tessera::config

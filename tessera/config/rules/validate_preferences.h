@@ -1,0 +1,14 @@
+#pragma once
+/// \file
+/// config/rules/: rules between settings that concern one way of training. This header: what must hold between
+/// --preference_loss and the other settings.
+
+#include <tessera/config/core/resolve.h>
+
+namespace tessera::config {
+
+/// Adds to `problems` what pairs of answers cannot be trained with, and settings about pairs that have no loss of pairs
+/// to act on.
+void validate_preferences(const Resolved& resolved, Problems& problems);
+
+}  // namespace tessera::config

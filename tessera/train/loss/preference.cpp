@@ -1,0 +1,79 @@
+#include <tessera/train/loss/preference.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+
+namespace tessera::train {
+namespace {
+
+/// log(exp x / (1 - exp x)) for x < 0; an answer that is certain (x = 0 in double) counts as nearly so.
+at::Tensor log_odds(const at::Tensor& x) {
+  constexpr double nearly_certain = -1e-12;
+  const at::Tensor below = x.clamp_max(nearly_certain);
+  return below - at::log(-at::expm1(below));
+}
+
+}  // namespace
+
+bool needs_reference(PreferenceLoss loss) {
+  return loss == PreferenceLoss::sigmoid || loss == PreferenceLoss::hinge || loss == PreferenceLoss::ipo;
+}
+
+PreferenceTerms preference_terms(const OptimizationConfig& config, const at::Tensor& sums, const at::Tensor& tokens,
+                                 const at::Tensor& reference) {
+  using Loss = PreferenceLoss;
+  const Loss kind = config.preference_loss;
+  TESSERA_CHECK(sums.dim() == 1 && sums.size(0) % 2 == 0 && sums.sizes() == tokens.sizes(), "expected sums [2 n]");
+  TESSERA_CHECK(!needs_reference(kind) || (reference.defined() && reference.sizes() == sums.sizes()),
+                "the loss needs the reference's log-probabilities [2 n]");
+  const double beta = config.preference_beta;
+  const auto pairs = [](const at::Tensor& x) { return x.view({-1, 2}); };
+  const at::Tensor means = sums / tokens;
+  const bool by_token = kind == Loss::ipo || kind == Loss::simpo || kind == Loss::orpo;
+  at::Tensor gain = by_token ? means : sums;
+  if (needs_reference(kind)) gain = gain - (by_token ? reference / tokens : reference);
+  const at::Tensor chosen = pairs(gain).select(1, 0), rejected = pairs(gain).select(1, 1);
+  const at::Tensor cross_entropy = -pairs(means).select(1, 0);
+  const at::Tensor difference = chosen - rejected;
+  at::Tensor loss;
+  switch (kind) {
+    case Loss::sigmoid: {
+      const double wrong = config.preference_label_smoothing;
+      loss = at::log_sigmoid(beta * difference) * -(1 - wrong) - at::log_sigmoid(-beta * difference) * wrong;
+      break;
+    }
+    case Loss::hinge:
+      loss = at::relu(1 - beta * difference);
+      break;
+    case Loss::ipo:
+      loss = at::square(difference - 1 / (2 * beta));
+      break;
+    case Loss::simpo:
+      loss = -at::log_sigmoid(beta * difference - config.preference_gamma);
+      break;
+    case Loss::orpo:
+      loss = cross_entropy - beta * at::log_sigmoid(log_odds(chosen) - log_odds(rejected));
+      break;
+    case Loss::none:
+      throw Error("preference_loss is none: there is no loss of pairs");
+  }
+  if (kind != Loss::orpo && config.preference_sft_weight > 0)
+    loss = loss + cross_entropy * config.preference_sft_weight;
+
+  PreferenceTerms terms;
+  terms.loss = loss.sum();
+  const at::Tensor rewards = (pairs(gain).detach() * beta).cpu();
+  const at::Tensor totals = pairs(by_token ? means : sums).detach().sum(0).cpu();
+  terms.log_chosen = totals[0].item<double>();
+  terms.log_rejected = totals[1].item<double>();
+  const auto* reward = rewards.const_data_ptr<double>();
+  for (std::int64_t i = 0; i < rewards.size(0); ++i) {
+    terms.chosen += reward[2 * i];
+    terms.rejected += reward[2 * i + 1];
+    terms.accurate += reward[2 * i] > reward[2 * i + 1];
+  }
+  return terms;
+}
+
+}  // namespace tessera::train
