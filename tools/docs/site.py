@@ -16,8 +16,8 @@ SECTIONS = [  # the bar at the left: what a visitor wants, in the order in which
     ("Begin", ["tutorial", "tutorial.zh", "install", "howto_launchers"]),
     ("Train", ["models", "data", "tokenizers", "finetuning", "configuration", "configuration_keys", "large_batches",
                "checkpoints", "object_storage", "planning", "performance"]),
-    ("Learn", ["learn/collectives", "learn/zero3", "learn/tensor_parallel", "learn/sequence_parallel",
-               "learn/context_parallel", "learn/pipeline_parallel", "learn/expert_parallel"]),
+    ("Learn", ["learn/collectives", "learn/data_parallel", "learn/zero3", "learn/tensor_parallel",
+               "learn/sequence_parallel", "learn/context_parallel", "learn/pipeline_parallel", "learn/expert_parallel"]),
     ("Reference", ["strategies", "sharding", "parallelism", "communication", "launching", "faces"]),
     ("Inside", ["architecture", "dependencies"]),
 ]
