@@ -45,6 +45,21 @@ sort words.txt |
 launch "$build/tessera" test | tee test.txt
 grep -q "\[127.0.0.1 rank 0\] 3 processes" test.txt
 
+# tessera top looks at both hosts at once, and names one that does not answer.
+"$build/tessera" launch --hostfile hosts sleep 61 &
+job=$!
+for _ in $(seq 100); do [[ $("$build/tessera" top --once) != *"sleep 61"* ]] || break; sleep 0.1; done
+"$build/tessera" top --hostfile hosts > top.txt || { cat top.txt; exit 1; }
+[ "$(grep -c '^== 127.0.0.[12]$' top.txt)" = 2 ] && [ "$(grep -c 'sleep 61' top.txt)" -ge 2 ] || { cat top.txt; exit 1; }
+printf '127.0.0.2 slots=1\n127.0.0.3 slots=1\n' > other_hosts
+code=0; "$build/tessera" top --hostfile other_hosts --json > top.json || code=$?
+[ $code = 1 ] || { cat top.json; exit 1; }
+python3 -c 'import json
+said = json.load(open("top.json"))
+assert list(said["hosts"]) == ["127.0.0.2"] and said["hosts"]["127.0.0.2"]["jobs"], said
+assert list(said["failed"]) == ["127.0.0.3"], said'
+kill -INT $job; wait $job || [ $? = 130 ]
+
 # A failure over there ends everything here, with its exit code; its name is told.
 code=0; launch sh -c 'if [ $RANK = 2 ]; then exit 9; fi; sleep 60' > failure.txt 2>&1 || code=$?
 [ $code = 9 ] || { cat failure.txt; echo "exit code $code"; exit 1; }

@@ -1,10 +1,11 @@
 /// \file
-/// tessera top: watches the running jobs of this user on this host. Torch-free.
+/// tessera top: watches the running jobs of this user on this host, or looks at those of several. Torch-free.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/config/core/command_flags.h>
 #include <tools/tessera/commands.h>
+#include <tools/tessera/top_hosts.h>
 #include <tools/tessera/top_screen.h>
 #include <tools/tessera/top_snapshot.h>
 
@@ -34,7 +35,10 @@ constexpr const char* help =
     "                output is no terminal); cpu% and comm% are since the start\n"
     "  --json        print once as JSON and end\n"
     "  --pid PID     only the job of this agent, or of this rank\n"
-    "  --interval S  seconds between two looks [1]\n";
+    "  --interval S  seconds between two looks [1]\n"
+    "  --hostfile FILE  once, on each host of this file (NAME slots=N), asked\n"
+    "                over ssh as tessera launch --hostfile does; with --json one\n"
+    "                object; exit code 1 when a host did not answer\n";
 
 constexpr const char* no_jobs = "No job of tessera that you own is running on this host.";
 
@@ -135,11 +139,16 @@ int watch(BoardWatcher& watcher, pid_t pid, double interval) {
 
 int top_command(const Arguments& arguments) {
   const bool short_help = arguments == Arguments{"-h"};
-  const config::Flags flags("top", short_help ? Arguments{"--help"} : arguments, {"pid", "interval"},
+  const config::Flags flags("top", short_help ? Arguments{"--help"} : arguments, {"pid", "interval", "hostfile"},
                             {"once", "json", "help"});
   if (flags.has("help")) {
     std::fputs(help, stdout);
     return 0;
+  }
+  if (flags.has("hostfile")) {
+    if (flags.has("pid") || flags.has("interval"))
+      throw InputError("--hostfile looks once, at all jobs: --pid and --interval do not go with it");
+    return top_of_hosts(*flags.text("hostfile"), flags.has("json"));
   }
   const std::int64_t pid = flags.integer("pid", 0);
   if (flags.has("pid") && (pid < 1 || pid > 1 << 22)) throw InputError(concat("--pid ", pid, " is not a process id"));

@@ -65,19 +65,6 @@ std::vector<std::string> variables_for(const LaunchCommand& command, const HostS
   return result;
 }
 
-std::vector<std::string> ssh_command(const std::string& host, const std::string& line) {
-  std::vector<std::string> words;
-  const char* own = std::getenv("TESSERA_SSH");
-  for (const std::string& word : split(own == nullptr || *own == 0 ? "ssh" : own, ' ')) {
-    if (!word.empty()) words.push_back(word);
-  }
-  for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"}) {
-    words.push_back(word);
-  }
-  words.insert(words.end(), {"--", host, line});
-  return words;
-}
-
 /// Everything that runs until the last agent has ended.
 class Job {
  public:
@@ -259,6 +246,19 @@ bool is_this_host(const std::string& name) {
   char own[256] = {};
   return name == "localhost" || name == "::1" || name.starts_with("127.") ||
          (::gethostname(own, sizeof own - 1) == 0 && name == own);
+}
+
+std::vector<std::string> ssh_command(const std::string& host, const std::string& line) {
+  std::vector<std::string> words;
+  const char* own = std::getenv("TESSERA_SSH");
+  for (const std::string& word : split(own == nullptr || *own == 0 ? "ssh" : own, ' ')) {
+    if (!word.empty()) words.push_back(word);
+  }
+  for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"}) {
+    words.push_back(word);
+  }
+  words.insert(words.end(), {"--", host, line});
+  return words;
 }
 
 std::string remote_line(const std::string& folder, const std::vector<std::string>& variables,

@@ -15,6 +15,9 @@ namespace tessera::launch {
 /// KEY").
 int run_over_ssh(const LaunchCommand& command, const std::string& program);
 
+/// ssh, or what TESSERA_SSH says in its place, that runs `line` (remote_line()) on `host` without asking anything.
+std::vector<std::string> ssh_command(const std::string& host, const std::string& line);
+
 /// The one word that the remote shell gets: cd to `folder`, then `command` with `variables`, each part quoted.
 std::string remote_line(const std::string& folder, const std::vector<std::string>& variables,
                         const std::vector<std::string>& command);
