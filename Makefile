@@ -16,6 +16,8 @@
 #   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
 #   make aarch64      cross-compiles the torch-free part and the kernels for 64-bit ARM; aarch64-check runs their tests
 #                     under an emulator (some minutes)
+#   make headers-check     every public header compiles alone, without a precompiled header (some minutes)
+#   make examples-outside  every example is copied out of an installation, built and run (some minutes)
 #   make docs         out/docs/html: the documentation as a site with search and the C++ API (Sphinx, into .deps/docs)
 #   make format | tidy | clean | distclean
 
@@ -27,7 +29,7 @@ STAMP := .deps/torch/.installed
 export JOBS
 
 .PHONY: all deps build install wheel deb packages-check sanitized train finetune test fuzz bench build-times gpu-check \
-  docs aarch64 aarch64-check format tidy clean distclean
+  docs aarch64 aarch64-check headers-check examples-outside format tidy clean distclean
 all: build
 
 deps:
@@ -87,6 +89,13 @@ aarch64:
 
 aarch64-check: aarch64
 	@tools/aarch64_check.sh build-aarch64
+
+headers-check: build
+	@tools/public_headers.py $(BUILD) --full
+
+examples-outside: build
+	@rm -rf out/installed && cmake --install $(BUILD) --prefix out/installed > /dev/null
+	@tools/examples_outside.sh out/installed
 
 docs:
 	@tools/docs/make.sh

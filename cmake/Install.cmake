@@ -58,16 +58,44 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
   PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/install/TesseraConfigVersion.cmake
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+# pkg-config, too, finds an installation that was moved.
+file(RELATIVE_PATH tessera_prefix_from_pkgconfig "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/install/tessera.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/install/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/install/TesseraConfigVersion.cmake
         ${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake
         DESTINATION ${tessera_cmake_dir})
 install(FILES ${PROJECT_BINARY_DIR}/install/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-file(GLOB tessera_example_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cpp
-  ${PROJECT_SOURCE_DIR}/examples/*.h ${PROJECT_SOURCE_DIR}/examples/*.json ${PROJECT_SOURCE_DIR}/examples/*.yaml)
-install(FILES ${tessera_example_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/examples)
+# Every example is a folder that can be copied out: its source, the headers beside it that it includes, its settings and
+# a CMakeLists.txt of five lines. The one above them builds all.
+set(tessera_examples_dir ${CMAKE_INSTALL_DATADIR}/tessera/examples)
+function(tessera_install_example source)
+  get_filename_component(name ${source} NAME_WE)
+  set(open ${name}.cpp)
+  set(files "")
+  while(open)
+    list(POP_FRONT open file)
+    list(APPEND files ${PROJECT_SOURCE_DIR}/examples/${file})
+    file(STRINGS ${PROJECT_SOURCE_DIR}/examples/${file} lines REGEX "^#include \"[^\"]+\"")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" header "${line}")
+      list(APPEND open ${header})
+    endforeach()
+  endwhile()
+  list(REMOVE_DUPLICATES files)
+  file(GLOB settings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/${name}.json
+    ${PROJECT_SOURCE_DIR}/examples/${name}.yaml)
+  install(FILES ${files} ${settings} DESTINATION ${tessera_examples_dir}/${name})
+  configure_file(${PROJECT_SOURCE_DIR}/examples/outside/example.cmake.in
+    ${PROJECT_BINARY_DIR}/install/examples/${name}/CMakeLists.txt @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/install/examples/${name}/CMakeLists.txt
+    DESTINATION ${tessera_examples_dir}/${name})
+endfunction()
+file(GLOB tessera_examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cpp)
+foreach(example ${tessera_examples})
+  tessera_install_example(${example})
+endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/examples/outside/examples.cmake RENAME CMakeLists.txt
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/examples)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/outside DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/examples
-        PATTERN examples.cmake EXCLUDE)
+        DESTINATION ${tessera_examples_dir})
+install(FILES ${PROJECT_SOURCE_DIR}/examples/outside/CMakeLists.txt ${PROJECT_SOURCE_DIR}/examples/outside/train.cpp
+        DESTINATION ${tessera_examples_dir}/outside)

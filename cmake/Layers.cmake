@@ -50,6 +50,17 @@ if(TESSERA_FUZZ)
     PROPERTIES COMPILE_OPTIONS -fno-sanitize-coverage=trace-cmp)
 endif()
 
+# A program looks for the library whose public names it was linked to (docs/install.md, Versions): before 1.0 the second
+# number changes with them. libNAME.so.0.1.0 is the file, libNAME.so.0.1 what programs look for, libNAME.so what links.
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(tessera_abi 0.${PROJECT_VERSION_MINOR})
+else()
+  set(tessera_abi ${PROJECT_VERSION_MAJOR})
+endif()
+function(tessera_versioned target)
+  set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${tessera_abi})
+endfunction()
+
 set_property(GLOBAL PROPERTY tessera_core_objects "")
 set_property(GLOBAL PROPERTY tessera_core_libraries "")
 set_property(GLOBAL PROPERTY tessera_torch_objects "")
@@ -126,6 +137,13 @@ function(tessera_core_library)
   add_library(tessera_core ${tessera_core_kind} ${objects})
   target_include_directories(tessera_core PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(tessera_core PRIVATE tessera_flags ${libraries} Threads::Threads)
+  if(tessera_core_kind STREQUAL SHARED)
+    tessera_versioned(tessera_core)
+    set(script ${PROJECT_BINARY_DIR}/core.map)
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/core.map.in ${script} @ONLY)
+    target_link_options(tessera_core PRIVATE LINKER:--version-script=${script})
+    set_target_properties(tessera_core PROPERTIES LINK_DEPENDS ${script})
+  endif()
 endfunction()
 
 # tessera_kernel_layer(FOLDER): raw-pointer kernels, no torch headers, -O3. NAME_avx2.cpp and NAME_avx512.cpp get the

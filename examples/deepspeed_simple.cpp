@@ -31,11 +31,13 @@ static void example(int argc, char** argv) {
   tessera::init(tessera::launch::read_rank_environment(&arguments), {});  // takes --local_rank=N away
   const tessera::ConfigArguments given = tessera::add_config_arguments(arguments);
   if (!arguments.empty()) throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[0] + "'");
-  const std::string beside = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
+  std::filesystem::path settings = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
+  if (!std::filesystem::exists(settings))
+    settings = settings.filename();  // not beside the program: where it is started
 
   SimpleModel model;
   auto [engine, optimizer, loader, scheduler] = tessera::initialize(
-      model, {.config = given.deepspeed_config.empty() ? beside : given.deepspeed_config,
+      model, {.config = given.deepspeed_config.empty() ? settings.string() : given.deepspeed_config,
               .training_data = synthetic_digits(192)});  // the loader gives this rank's micro-batches
 
   const bool talks = engine.global_rank() == 0;

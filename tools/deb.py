@@ -32,7 +32,7 @@ def depends(folder):
     """Packages of the Debian libraries that ours and LibTorch are linked to. Those of s3:// are recommended only: ldd
     would name all that libcurl is linked to."""
     packages = set()
-    for path in glob.glob(os.path.join(folder, "lib", "*.so")) + glob.glob(os.path.join(folder, "torch/lib/*")):
+    for path in wheel.libraries(os.path.join(folder, "lib")) + glob.glob(os.path.join(folder, "torch/lib/*")):
         if os.path.basename(path) == "libtessera_s3.so":
             continue
         for at in re.findall(r"=> (/(?:usr/)?lib/\S+)", wheel.output_of("ldd", path)):
@@ -49,7 +49,7 @@ def make(build, torch, output):
         for name in ("libtessera_cuda.so", "libtessera_arrow.so"):  # without CUDA's and Arrow's libraries of no use
             if os.path.exists(os.path.join(prefix, "lib", name)):
                 os.remove(os.path.join(prefix, "lib", name))
-        for path in glob.glob(os.path.join(prefix, "lib", "*.so")) + [os.path.join(prefix, "bin", "tessera")]:
+        for path in wheel.libraries(os.path.join(prefix, "lib")) + [os.path.join(prefix, "bin", "tessera")]:
             wheel.set_run_path(path, RUN_PATHS[os.path.basename(os.path.dirname(path))])
         for names, source, target in ((TORCH_LIBRARIES, "torch/lib", "torch/lib"),
                                       (CUDA_LIBRARIES, "nvidia/cu13/lib", "nvidia/cu13/lib")):

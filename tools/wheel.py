@@ -105,9 +105,29 @@ def set_run_path(path, wanted):
         file.write(data.replace(old + b"\0", new.ljust(len(old), b"\0") + b"\0"))
 
 
+def libraries(folder):
+    """The files of our libraries, without what only leads to them: links, and the linker's lines of a wheel."""
+    def is_library(path):
+        with open(path, "rb") as file:
+            return file.read(4) == b"\x7fELF"
+    return [p for p in sorted(glob.glob(os.path.join(folder, "*.so*"))) if not os.path.islink(p) and is_library(p)]
+
+
+def replace_links(lib):
+    """A wheel holds no links. The file gets the name that programs look for; the linker's name, libtessera.so, is a
+    line that tells it so."""
+    for path in libraries(lib):
+        found = re.search(r"\(SONAME\).*\[(.*)\]", output_of("readelf", "-d", path))
+        if found and found.group(1) != os.path.basename(path):
+            os.replace(path, os.path.join(lib, found.group(1)))  # in place of the link of that name
+            linker = re.sub(r"\.so\..*", ".so", path)
+            os.remove(linker)
+            write(linker, f"INPUT({found.group(1)})\n")
+
+
 def foreign_libraries(lib):
     """Files of the Debian libraries that ours need."""
-    ours, found = glob.glob(os.path.join(lib, "*.so")), {}
+    ours, found = libraries(lib), {}
     for path in ours:
         for name in re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "-d", path)):
             if ELSEWHERE.match(name):
@@ -115,6 +135,14 @@ def foreign_libraries(lib):
             at = re.search(rf"{re.escape(name)} => (\S+)", output_of("ldd", path))
             found[name] = os.path.realpath(at.group(1)) if at else fail(f"{path} needs {name}, which is not found")
     return found
+
+
+def set_torch_of_pkgconfig(lib):
+    """pkg-config looks for LibTorch where pip puts it."""
+    path = os.path.join(lib, "pkgconfig", "tessera.pc")
+    with open(path) as file:
+        text = file.read()
+    write(path, re.sub(r"^torch=.*$", "torch=${pcfiledir}/../../../torch", text, flags=re.M))
 
 
 def package_of(library):
@@ -155,8 +183,10 @@ def make(build, output):
         package, info = os.path.join(stage, "tessera"), os.path.join(stage, f"tessera-{version}.dist-info")
         output_of("cmake", "--install", build, "--prefix", package, "--strip")
         lib = os.path.join(package, "lib")
+        replace_links(lib)
+        set_torch_of_pkgconfig(lib)
         foreign = foreign_libraries(lib)
-        for path in glob.glob(os.path.join(lib, "*.so")) + [os.path.join(package, "bin", "tessera")]:
+        for path in libraries(lib) + [os.path.join(package, "bin", "tessera")]:
             set_run_path(path, RUN_PATHS[os.path.basename(os.path.dirname(path))])
             check_glibc(path)
         os.makedirs(os.path.join(info, "licenses"))

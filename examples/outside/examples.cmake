@@ -1,10 +1,9 @@
-# The examples of an installed Tessera: cmake -S . -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build
+# The examples of an installed Tessera, all or one: cmake -S . -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build
+# Each folder is a project of its own: copy it and do the same there.
 cmake_minimum_required(VERSION 3.25)
 project(tessera_examples LANGUAGES CXX)
-find_package(Tessera REQUIRED)
-file(GLOB sources *.cpp)
-foreach(source ${sources})
-  get_filename_component(name ${source} NAME_WE)
-  add_executable(${name} ${source})
-  target_link_libraries(${name} PRIVATE Tessera::tessera)
+file(GLOB examples */CMakeLists.txt)
+foreach(example ${examples})
+  get_filename_component(folder ${example} DIRECTORY)
+  add_subdirectory(${folder})
 endforeach()

@@ -20,13 +20,39 @@ missing=$(cd "$prefix/include" && grep -rhoE '#include <tessera/[^>]+>' . | sed 
 
 cp -r "$prefix/share/tessera/examples/outside" "$work/mine"
 cd "$work/mine"
+began=$SECONDS
 cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" || { cat "$work/log"; fail "configuring"; }
 cmake --build build > "$work/log" 2>&1 || { cat "$work/log"; fail "building"; }
 export OMP_NUM_THREADS=1
 one=$(build/train) || fail "one process: $one"
 two=$("$prefix/bin/tessera" launch --num_processes 2 build/train 2>&1) || fail "two processes: $two"
 [ "${one%% with*}" = "$(grep -o 'loss [0-9.]*' <<< "$two")" ] || fail "one process: $one; two: $two"
+took=$((SECONDS - began))
 "$prefix/bin/tessera" env > "$work/log" || { cat "$work/log"; fail "the installed program does not find LibTorch"; }
+
+# Our symbols carry the version, the library is looked for by it, and one of another version is refused.
+version=$("$prefix/bin/tessera" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)
+core=$prefix/lib/libtessera_core.so.$version
+objdump -T "$core" > "$work/symbols"
+bare=$(grep -E ' _ZNK?7tessera' "$work/symbols" | grep -v UND | grep -v "TESSERA_$version" | head -3 || true)
+[ "$(grep -c "TESSERA_$version" "$work/symbols")" -gt 1000 ] && [ -z "$bare" ] || fail "symbols without version: $bare"
+readelf -d "$prefix/lib/libtessera.so" | grep -qF "[libtessera_core.so.$version]" || fail "no version in libtessera.so"
+cat > "$work/one.cpp" <<'CPP'
+#include <tessera/base/text.h>
+#include <cstdio>
+int main() { std::puts(tessera::concat("text ", 1).c_str()); }
+CPP
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+g++ $(pkg-config --cflags tessera) "$work/one.cpp" -o "$work/one" $(pkg-config --libs tessera) || fail "pkg-config"
+[ "$("$work/one")" = "text 1" ] || fail "the program of pkg-config"
+mkdir "$work/later"
+echo "TESSERA_9.9 { *; };" > "$work/later.map"
+echo 'int nothing() { return 0; }' | g++ -shared -fPIC -x c++ - -o "$work/later/libtessera_core.so.$version" \
+  -Wl,-soname,"libtessera_core.so.$version" -Wl,--version-script="$work/later.map"
+if said=$(LD_PRELOAD=$work/later/libtessera_core.so.$version "$work/one" 2>&1); then
+  fail "a library of another version was accepted"
+fi
+grep -q "TESSERA_$version" <<< "$said" || fail "the loader does not name the version: $said"
 
 mkdir -p "$work/other/torch/lib"
 echo "__version__ = '2.10.0'" > "$work/other/torch/version.py"
@@ -49,4 +75,12 @@ if(CMAKE_BUILD_TYPE OR TARGET base_tests OR TARGET ddp_simple)
 endif()
 CMAKE
 cmake -S "$work/outer" -B "$work/outer/build" > "$work/log" 2>&1 || { cat "$work/log"; fail "as a sub-folder"; }
-echo "outside_project: $one; installed: $(du -sh "$prefix" | cut -f1)"
+# Every example is a folder of its own that can be copied out; one is built (make examples-outside: all).
+for source in "$root"/examples/*.cpp; do
+  name=$(basename "$source" .cpp)
+  [ "$(wc -l < "$prefix/share/tessera/examples/$name/CMakeLists.txt")" = 5 ] || fail "$name has no five lines"
+done
+cmake -S "$prefix/share/tessera/examples" -B "$work/all" -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" 2>&1 ||
+  { cat "$work/log"; fail "configuring all examples"; }
+"$root/tools/examples_outside.sh" "$prefix" collectives_tour
+echo "outside_project: $one; configured, built and run in $took s; installed: $(du -sh "$prefix" | cut -f1)"

@@ -17,7 +17,7 @@ size=$(stat -c %s "$work"/first/*.whl)
 site=$work/site
 "${pip[@]}" install -q --no-index --no-deps --no-compile --disable-pip-version-check --root-user-action=ignore \
   --target "$site" "$work"/first/*.whl || fail "pip does not install it"
-! grep -l "$root" "$site"/tessera/lib/*.so "$site/tessera/bin/tessera" 2> /dev/null |
+! grep -l "$root" "$site"/tessera/lib/*.so* "$site/tessera/bin/tessera" 2> /dev/null |
   xargs -r readelf -d | grep -E "PATH.*$root" || fail "a run path names the folder of the build"
 torch=$(dirname "$(readlink -f "$(ldd "$build/libtessera.so" | sed -n 's/.*libtorch_cpu.so => \([^ ]*\).*/\1/p')")")
 ln -s "$(dirname "$torch")" "$site/torch"
@@ -27,6 +27,12 @@ cd "$work"
 python3 -m tessera env | grep -q "LibTorch 2.11.0" || fail "the program does not find LibTorch"
 [ "$(python3 -m tessera --cmake-prefix-path)" = "$site/tessera" ] || fail "--cmake-prefix-path"
 [ -f "$site/tessera/lib/cmake/Tessera/TesseraConfig.cmake" ] || fail "no TesseraConfig.cmake"
+# Nothing twice for want of links: the linker is told by a line in libtessera.so, and pkg-config finds the wheel's torch.
+[ "$(cat "$site/tessera/lib/libtessera.so")" = "INPUT($(basename "$site"/tessera/lib/libtessera.so.*))" ] ||
+  fail "libtessera.so does not lead to the library"
+export PKG_CONFIG_PATH=$site/tessera/lib/pkgconfig
+torch=$(pkg-config --variable=torch tessera)
+[ "$(realpath "$torch/lib/libc10.so")" = "$(realpath "$site/torch/lib/libc10.so")" ] || fail "pkg-config says $torch"
 python3 -m tessera --cpu-requirements | grep -q "^torch==2.11.0 nvidia-" || fail "--cpu-requirements"
 for i in $(seq 200); do echo "stone $((i % 7)) of row $i"; done > text.txt
 python3 -m tessera train --config_name gpt2-tiny --tokenizer_name byte --train_file text.txt --block_size 16 \

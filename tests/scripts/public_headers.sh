@@ -1,0 +1,15 @@
+# Every public header compiles as the only one of a unit (tools/public_headers.py; `make headers-check` without a
+# precompiled header, too).
+set -euo pipefail
+build=$(realpath "$1")
+cd "$(dirname "$0")/../.."
+tools/public_headers.py "$build"
+# The check sees what is missing: of the standard library, of ours, of ours beside LibTorch.
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+printf '#pragma once\nstd::vector<int> numbers();\n' > "$work/standard.h"
+printf '#pragma once\n#include <string>\ntessera::Value value(std::string);\n' > "$work/ours.h"
+printf '#pragma once\n#include <ATen/ATen.h>\nat::Tensor rank_of(tessera::comm::World&);\n' > "$work/torch.h"
+said=$(tools/public_headers.py "$build" "$work"/{standard,ours,torch}.h) && { echo "not seen: $said"; exit 1; }
+for name in standard ours torch; do
+  grep -q "$work/$name.h does not compile alone" <<< "$said" || { echo "$name.h passed: $said"; exit 1; }
+done

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Compiles every public header alone: it must include all that it names.
+
+    tools/public_headers.py BUILD [--full] [HEADER ...]
+
+Public headers are those that cmake/Install.cmake installs; HEADER names others. Each is the only thing that a unit
+includes, with the build's own options. LibTorch's headers take some seconds to parse, so those that need them are
+compiled after the build's precompiled header, which shows what is missing of ours, and of LibTorch outside it; with
+--full they are compiled without it, too (minutes), which shows what is missing of the standard library. Nothing is
+written. Exit status 1 when a header does not compile; the last line has the processor time.
+"""
+import argparse, concurrent.futures, json, os, re, resource, shlex, subprocess, sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tools", "docs"))
+import headers  # noqa: E402  (what is public)
+
+
+def needs_torch(header, known={}):
+    """Whether a header includes LibTorch, itself or by others of ours."""
+    if header not in known:
+        known[header] = False  # ours that include each other are stopped by #pragma once, too
+        with open(os.path.join(ROOT, header), encoding="utf-8") as file:
+            text = file.read()
+        known[header] = bool(re.search(r"^#include <(ATen|c10|torch)/", text, re.M)) or any(
+            needs_torch(other) for other in re.findall(r"^#include [<\"](tessera/[^>\"]+)[>\"]", text, re.M))
+    return known[header]
+
+
+def options_of(build, object_part):
+    """The compiler and its options for a unit of the build, without the caches before it and without the files."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        commands = [e["command"] for e in json.load(file) if object_part in e["command"]]
+    if not commands:
+        sys.exit(f"public_headers: {build} compiles nothing of {object_part}")
+    words = shlex.split(commands[0])
+    start = next(i for i, w in enumerate(words) if re.search(r"(^|/)[\w-]*(g\+\+|clang\+\+|c\+\+)(-\d+)?$", w))
+    words, options = words[start:], []
+    while words:
+        word = words.pop(0)
+        if word in ("-o", "-c", "-MF", "-MT"):
+            words.pop(0)
+        elif word not in ("-MD",):
+            options.append(word)
+    return options
+
+
+def without_precompiled(options):
+    result, words = [], list(options)
+    while words:
+        word = words.pop(0)
+        if word == "-include":
+            words.pop(0)
+        elif word not in ("-Winvalid-pch", "-fpch-preprocess"):
+            result.append(word)
+    return result
+
+
+def compiled(build, options, header):
+    """What the compiler says of a unit that includes the header only; empty: it compiles."""
+    path = header if os.path.isabs(header) else None
+    unit = f'#include "{path}"\n' if path else f"#include <{header}>\n"
+    done = subprocess.run([*options, "-fsyntax-only", "-x", "c++", "-"], input=unit, cwd=build, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return (done.stdout or f"exit status {done.returncode}\n") if done.returncode else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("headers", nargs="*", metavar="HEADER")
+    args = parser.parse_args()
+    build = os.path.abspath(args.build)
+    plain = without_precompiled(options_of(build, "tessera_layer_base.dir"))
+    faces = options_of(build, "tessera_layer_faces.dir")
+    jobs = []
+    for header in args.headers or sorted(headers.public_headers()):
+        if not needs_torch(header):
+            jobs.append((plain, header))
+            continue
+        jobs.append((faces, header))
+        if args.full:
+            jobs.append((without_precompiled(faces), header))
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", os.cpu_count()))) as pool:
+        said = list(pool.map(lambda job: compiled(build, *job), jobs))
+    wrong = sorted({header for (_, header), text in zip(jobs, said) if text})
+    for (_, header), text in zip(jobs, said):
+        if text:
+            print(f"{header} does not compile alone:\n" + "\n".join(text.splitlines()[:12]))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{len({h for _, h in jobs}) - len(wrong)} public headers compile alone, {len(wrong)} do not "
+          f"({used.ru_utime + used.ru_stime:.0f} s of processor time)")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
