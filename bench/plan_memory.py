@@ -6,11 +6,11 @@ Measured is the peak of what tensors have asked for (`peak_allocated_bytes` in m
 steps, of the rank that needs most; predicted the same. The table's last lines are mean and worst error, in all and by
 kind (kinds of at least 5 % of a configuration).
 
---fits: each configuration of one process is run in a memory cgroup (version 1, root) twice, with a limit 10 % above
-what is predicted to be resident, and 10 % below: predicted right is what finishes in the first and is killed in the
-second. What the program itself needs there (its files' pages are not the group's) is measured first, with a model of
-next to no size; pages that several processes share are predicted for each of them, so that jobs of several are not
-judged. --json writes both sides; --measured takes the measured side from such a file instead of training again; --part
+--fits: each configuration is run in a memory cgroup (version 1, root) twice, with a limit 10 % above what is predicted
+to be resident, and 10 % below: predicted right is what finishes in the first and is killed in the second. All processes
+of a job are in one group, whose pages count once however many of them map them (`host_bytes`). What so many processes
+of the program need there (their files' pages are not the group's) is measured first, with a model of next to no size.
+--json writes both sides; --measured takes the measured side from such a file instead of training again; --part
 2/8 takes the second eighth of the configurations."""
 import argparse, json, os, random, re, subprocess, sys, tempfile
 
@@ -180,19 +180,23 @@ def check_fits(options, folder, chosen):
         json.dump(dict(LLAMA, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
                        vocab_size=256), file)
     tiny = "--block_size 64 --per_device_train_batch_size 1"
-    without = lambda plan: plan["memory_bytes"] - plan["memory"]["process"]
-    base = ends_within(16e9, options.build, folder, f"{folder}/tiny.json", tiny)[1]
-    base -= without(predicted(program, f"{folder}/tiny.json", tiny)[0])
-    print(f"the program: {base / 1e6:.1f} MB")
+    processes = lambda settings: int(re.search(r"--num_processes (\d+)|$", settings).group(1) or 1)
+    without = lambda plan, count: plan["host_bytes"] - count * plan["memory"]["process"]
+    bases = {}
     right = count = 0
     for family, settings, config in chosen:
-        if "--num_processes" in settings:
-            continue
+        number = processes(settings)
+        if number not in bases:
+            small = f"{tiny} --num_processes {number}"
+            base = ends_within(16e9, options.build, folder, f"{folder}/tiny.json", small)[1]
+            bases[number] = base - without(predicted(program, f"{folder}/tiny.json", small)[0], number)
+            print(f"the program, {number} x: {bases[number] / 1e6:.1f} MB")
+        base = bases[number]
         plan, problem = predicted(program, config, settings)
         if plan is None:
             print(f"{family:11} {settings}: {problem}", file=sys.stderr)
             continue
-        need = base + without(plan)
+        need = base + without(plan, number)
         above, most = ends_within(1.1 * need, options.build, folder, config, settings)
         below, _ = ends_within(0.9 * need, options.build, folder, config, settings)
         count += 1

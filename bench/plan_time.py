@@ -9,7 +9,8 @@ lower quartile of all its steps after the first two (as calibration takes it), l
 is a family, a sequence and a global batch on the same processes: of each, the plan predicted fastest is compared with
 the fastest measured. --threads is that of `plan calibrate --threads`: on a busy machine 1, since threads that wait for
 one another suffer most. --paired S calibrates for S seconds before each configuration, for machines whose load changes
-from minute to minute. With --gpus the hardware is another file, `{}` in it the number of processes."""
+from minute to minute. With --gpus the hardware is another file, `{0}` in it the number of processes
+(`{0}xFILE/{0}`: all on one machine, whose cores they share when there are fewer)."""
 import argparse, json, os, random, statistics, subprocess, sys, tempfile
 
 LLAMA = {"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
@@ -65,7 +66,7 @@ def measured(build, folder, config, settings, threads):
 
 def predicted(build, gpus, config, settings):
     command = [f"{build}/tessera", "plan", "check", "--json", "--gpus",
-               gpus.replace("{}", str(processes_of(settings))), "--config_name", config, *settings.split()]
+               gpus.format(processes_of(settings)), "--config_name", config, *settings.split()]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1) or not done.stdout:
         return None, done.stderr[-400:]
@@ -86,7 +87,7 @@ def calibrated(options, folder, settings):
     if options.threads:
         command += ["--threads", str(options.threads)]
     subprocess.run(command, capture_output=True, check=True)
-    return f"{{}}x{folder}/now.json"
+    return f"{{0}}x{folder}/now.json/{{0}}"
 
 
 def measure(options, folder, case, times, loads):
@@ -105,7 +106,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--paired", type=float, default=0)
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--gpus", default="{}xthis-machine")
+    parser.add_argument("--gpus", default="{0}xthis-machine/{0}")
     parser.add_argument("--measured", help="a file of --json: its measurements instead of new ones")
     options = parser.parse_args()
     wanted = [c for c in configurations() if options.only in f"{c[1]} {c[2]}"]

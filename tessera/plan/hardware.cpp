@@ -245,6 +245,8 @@ Cluster parse_cluster(const std::string& text) {
                             (cluster.devices / cluster.per_node + 1) * cluster.per_node,
                             " do, or say the devices of a node: ", text, "/", 1));
   cluster.device.measured = speeds_for(cluster.measured, cluster.per_node);
+  if (cluster.device.measured)
+    cluster.crowding = std::max(1.0, static_cast<double>(cluster.per_node) / cluster.device.measured->processes);
   if (cluster.host_memory > 0) cluster.device.memory = cluster.host_memory / cluster.per_node;
   return cluster;
 }

@@ -48,6 +48,7 @@ struct Cluster {
                ///< interruptions of 16,384 GPUs in 54 days
   bool on_cpu = false;
   double host_memory = 0;  ///< bytes that the processes of a node share; 0: each device has its own
+  double crowding = 1;  ///< processes of a node for each one that the measured speeds are of; above 1: cores are shared
   std::vector<std::shared_ptr<const Speeds>> measured;  ///< by number of processes of a node
 };
 

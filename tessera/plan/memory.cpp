@@ -29,6 +29,12 @@ double Memory::total() const {
 
 double Memory::allocated() const { return total() - (*this)[reserve] - (*this)[process]; }
 
+double bytes_on_host(const std::vector<Memory>& by_rank, int processes) {
+  double sum = 0;
+  for (const Memory& m : by_rank) sum += m.total() - m.peers;
+  return sum / static_cast<double>(by_rank.size()) * processes;
+}
+
 MemoryKind Memory::largest() const {
   return static_cast<MemoryKind>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
@@ -176,16 +182,20 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
 /// - with several micro-batches the gradients of blocks, but not of experts, once more;
 /// - with bf16 products what oneDNN needs for itself, with several processes what their groups do: staging, rings,
 ///   control areas of all ranks.
-double reserve_bytes(const Memory& memory, const Plan& run, double blocks) {
+struct Reserve {
+  double bytes = 0, peers = 0;  ///< peers: that part of it which lies in memory of other processes
+};
+Reserve reserve_of(const Memory& memory, const Plan& run, double blocks) {
   double bytes = run.numerics.copies ? 25e6 : 0;
   if (run.micro_batches > 1 && run.pp() == 1) bytes += blocks * run.numerics.gradient / run.shard_ranks();
   if (run.mesh.world_size() > 1) bytes += 18e6;
   const double ranks = run.dp() * run.cp();
-  if (ranks <= 1) return bytes;
+  if (ranks <= 1) return {bytes, 0};
   const StrategyRow& row = row_of(run.strategy);
   const double others = (ranks - 1) / ranks, gradients = memory[MemoryKind::gradients];
-  if (!row.shard_parameters) return bytes + others * (gradients + memory[buffers]) + 1.5 * gradients;
-  return bytes + (ranks - 1) * memory[MemoryKind::parameters] + others * memory[buffers];
+  const double peers = others * memory[buffers] +
+                       (row.shard_parameters ? (ranks - 1) * memory[MemoryKind::parameters] : others * gradients);
+  return {bytes + peers + (row.shard_parameters ? 0 : 1.5 * gradients), peers};
 }
 
 /// Elements of a stage of a recorded module that have gradients.
@@ -235,7 +245,11 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
   if (run.pp() > 1) memory[communication] += 4 * message;  // an input and an output, and their gradients
   if (run.cp() > 1)                                        // the block that is used and the one that arrives
     memory[communication] += 4 * run.tokens() * static_cast<double>(model.key_width()) / run.tp() * run.numerics.inside;
-  if (run.on_cpu) memory[communication] += reserve_bytes(memory, run, std::max(0.0, all.shared - root));
+  if (run.on_cpu) {
+    const Reserve reserved = reserve_of(memory, run, std::max(0.0, all.shared - root));
+    memory[communication] += reserved.bytes;
+    memory.peers = reserved.peers;
+  }
   memory[process] = process_bytes;
   return memory;
 }

@@ -33,6 +33,7 @@ std::string_view name_of(MemoryKind kind);
 /// Bytes by kind.
 struct Memory {
   std::array<double, memory_kinds> bytes{};
+  double peers = 0;  ///< on the CPU: that part of the reserve which is peers' pages, so that their host has them once
   double& operator[](MemoryKind kind) { return bytes[static_cast<std::size_t>(kind)]; }
   double operator[](MemoryKind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
   double total() const;
@@ -40,6 +41,9 @@ struct Memory {
   double allocated() const;
   MemoryKind largest() const;
 };
+/// Bytes that so many processes of one host need together: pages that several of them have mapped count once. `by_rank`:
+/// of the ranks of a pipeline, of which those on the host are taken for a fair sample.
+double bytes_on_host(const std::vector<Memory>& by_rank, int processes);
 
 /// What one rank of tp and ep holds of each piece of a model, in elements. Made once, asked for often.
 struct Elements {

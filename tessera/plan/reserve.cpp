@@ -132,6 +132,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   // there.
   memory[communication] = run.pp() > 1 ? 2 * tokens * real(model.hidden) * run.numerics.residual : 0;
   memory[reserve] = std::max(0.0, resident - memory.total());
+  memory.peers = std::min(memory.peers, memory[reserve]);
 }
 
 }  // namespace tessera::plan

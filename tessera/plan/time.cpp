@@ -96,7 +96,22 @@ double pass_bytes(const Model& m, const Plan& run, bool sparse) {
   return bytes + 4 * tokens * real(e.top_k) * real(m.hidden) * n.inside;  // into the experts' order and back
 }
 
-/// Norms, rotation, activations one by one, since what a byte costs depends on how many lie together in a cache.
+/// Tensors of [tokens, hidden] that a backward reads or writes to sum the gradients of what several maps read.
+double summed_gradients(const Model& m, bool sparse) {
+  if (m.family == Family::gpt2 || m.packing != Packing::none) return 0;
+  const double maps = m.latent ? 2 : 3;  // of the latents; of q, k and v
+  return 3 * (maps - 1 + (m.gated && !sparse ? 1 : 0));
+}
+
+/// Columns of products that have a bias, whose gradient is the sum over tokens.
+double biased_columns(const Model& m, double t, bool sparse) {
+  const double q = real(m.query_width()) / t, k = real(m.key_width()) / t, c = real(m.hidden);
+  double columns = (m.query_bias ? q + 2 * k : 0) + (m.output_bias ? c : 0);
+  if (m.mlp_bias && !sparse) columns += (m.gated ? 2 : 1) * real(m.inner) / t + c;
+  return columns;
+}
+
+/// Norms, rotation, activations, sums one by one, since what a byte costs depends on how many lie together in a cache.
 void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, const Speeds& speeds, bool sparse) {
   const double t = run.tp(), tokens = run.tokens(), part = run.sequence_parallel ? tokens / t : tokens;
   const Numerics& n = run.numerics;
@@ -114,6 +129,16 @@ void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, cons
   if (m.head_norm) {
     both(Work::norm, Work::norm_backward, 2 * real(m.query_width()) / t * tokens * n.inside, 1);
     both(Work::norm, Work::norm_backward, 2 * real(m.key_width()) / t * tokens * n.inside, 1);
+  }
+  const auto summed = [&](double bytes) {
+    if (bytes > 0) block.backward[TimeKind::passes] += speeds[Work::gate].at(bytes);
+  };
+  summed(summed_gradients(m, sparse) * tokens * real(m.hidden) * n.residual);
+  summed(biased_columns(m, t, sparse) * tokens * n.residual);
+  if (!m.latent && m.key_heads < m.heads) {  // keys and values are written once for each query head
+    const double bytes = 2 * (real(m.query_width()) + real(m.key_width())) / t * tokens * n.inside;
+    block.forward[TimeKind::passes] += speeds[Work::gate].at(bytes);
+    summed(bytes);
   }
   const double ways = m.gated ? 3 : 2;
   if (!sparse) return both(Work::gate, Work::gate_backward, ways * tokens * real(m.inner) / t * n.inside, 1);
@@ -221,7 +246,9 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   if (part.embeddings) {
     const double bytes = 2 * tokens * c * run.numerics.residual;
     stage.forward[TimeKind::passes] += pass_seconds(d, bytes);
-    stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes);
+    // On the CPU the gradient is a whole table of zeros to which the rows that were read are added.
+    const double table = run.on_cpu ? std::ceil(real(m.vocabulary) / run.tp()) * c * run.numerics.gradient : 0;
+    stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes + table);
   }
   if (!part.end || words == 0) return;
   const double element = product_element(run);
@@ -383,6 +410,16 @@ PipelineTimes pipeline_of(const schedule::Costs& costs, const Plan& run) {
   return times;
 }
 
+/// Processes that share cores: together they take as long as all their work takes, and as long as the step would take
+/// if each had a core of its own, whichever is more; while one waits in a bubble, another computes. `even`: the work of
+/// the mean rank for one of the busiest.
+void share_cores(StepTime& step, double crowding, double even) {
+  const double apart = step.total();
+  step[TimeKind::bubble] = 0;
+  for (double& seconds : step.seconds) seconds *= crowding * even;
+  step[TimeKind::bubble] = std::max(0.0, apart - step.total());
+}
+
 }  // namespace
 
 PipelineTimes pipeline_times(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
@@ -441,6 +478,11 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
   step[TimeKind::data] =
       exposed_data_seconds(run, pieces[busiest], roots[busiest], cluster, busy, last_backward, options.hidden);
   step[TimeKind::optimizer] = optimizer_seconds(run, pieces[busiest], cluster);
+  if (cluster.crowding > 1) {
+    double all = 0;
+    for (const StepTime& rank : ranks) all += rank.total();
+    share_cores(step, cluster.crowding, all / (real(p) * busy));
+  }
   const double world = run.mesh.world_size();
   if (world > 1) step[TimeKind::jitter] = step.total() * options.deviation * std::sqrt(2 * std::log(world));
   return step;

@@ -82,6 +82,9 @@ int plan_check_command(const Arguments& given) {
   if (json) {
     Value value = value_of(c, q);
     value.set("allocated_bytes", Value::of(c.memory.allocated()));
+    if (c.plan.on_cpu)
+      value.set("host_bytes",
+                Value::of(bytes_on_host(memory_of_ranks(q, c.plan), std::min(q.cluster.devices, q.cluster.per_node))));
     value.set("fits", Value::of(fits));
     value.set("memory_limit", Value::of(q.memory_limit));
     std::printf("%s\n", dump_json(value, 2, 9).c_str());

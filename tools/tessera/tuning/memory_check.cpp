@@ -92,19 +92,17 @@ std::optional<MemoryVerdict> judge_memory(const RunConfig& config, int world, in
     return std::nullopt;
   }
   auto& [q, plan] = *asked;
-  // Ranks of a pipeline need different amounts; those of a host are taken for a fair sample.
-  double all = 0, counted = 0;
+  double counted = 0;
   const std::vector<plan::Memory> by_rank = memory_by_rank(q.model, plan, q.cluster.device.process);
   for (const plan::Memory& m : by_rank) {
-    all += m.total();
     counted += m[MemoryKind::parameters] + m[MemoryKind::gradients] + m[MemoryKind::optimizer] + m[MemoryKind::process];
   }
   const double ranks = static_cast<double>(local_ranks) / static_cast<double>(by_rank.size());
-  const double have = static_cast<double>(available);
-  if (all * ranks <= have) return std::nullopt;
+  const double have = static_cast<double>(available), all = bytes_on_host(by_rank, local_ranks);
+  if (all <= have) return std::nullopt;
   q.memory_limit = have / local_ranks;
   MemoryVerdict verdict;
-  verdict.refused = counted * ranks > have || all * ranks > surely * have;
+  verdict.refused = counted * ranks > have || all > surely * have;
   verdict.text =
       concat(does_not_fit(q, evaluate(q, plan)), " (", local_ranks, local_ranks == 1 ? " process" : " processes",
              " on this host, which has ", gigabytes(have), " left)");
