@@ -9,7 +9,8 @@ kind (kinds of at least 5 % of a configuration).
 --fits: each configuration is run in a memory cgroup (version 1, root) twice, with a limit 10 % above what is predicted
 to be resident, and 10 % below: predicted right is what finishes in the first and is killed in the second. All processes
 of a job are in one group, whose pages count once however many of them map them (`host_bytes`). What so many processes
-of the program need there (their files' pages are not the group's) is measured first, with a model of next to no size.
+of the program need there (their files' pages are not the group's) is measured first: the least limit with which a model
+of next to no size is trained.
 --json writes both sides; --measured takes the measured side from such a file instead of training again; --part
 2/8 takes the second eighth of the configurations."""
 import argparse, json, os, random, re, subprocess, sys, tempfile
@@ -174,11 +175,23 @@ def ends_within(limit, build, folder, config, settings):
         os.rmdir(group)
 
 
+def least_limit(build, folder, config, settings):
+    """Bytes with which the run ends well, to two in a hundred."""
+    low, high = 2e7, 4e9
+    if not ends_within(high, build, folder, config, settings)[0]:
+        sys.exit(f"{config} {settings}: does not end in {high / 1e6:.0f} MB; run it by hand to see why")
+    while high / low > 1.02:
+        middle = (low * high) ** 0.5
+        ends = ends_within(middle, build, folder, config, settings)[0]
+        low, high = (low, middle) if ends else (middle, high)
+    return high
+
+
 def check_fits(options, folder, chosen):
     program = options.plan or f"{options.build}/tessera"
     with open(f"{folder}/tiny.json", "w") as file:
         json.dump(dict(LLAMA, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-                       vocab_size=256), file)
+                       vocab_size=272), file)
     tiny = "--block_size 64 --per_device_train_batch_size 1"
     processes = lambda settings: int(re.search(r"--num_processes (\d+)|$", settings).group(1) or 1)
     without = lambda plan, count: plan["host_bytes"] - count * plan["memory"]["process"]
@@ -188,7 +201,7 @@ def check_fits(options, folder, chosen):
         number = processes(settings)
         if number not in bases:
             small = f"{tiny} --num_processes {number}"
-            base = ends_within(16e9, options.build, folder, f"{folder}/tiny.json", small)[1]
+            base = least_limit(options.build, folder, f"{folder}/tiny.json", small)
             bases[number] = base - without(predicted(program, f"{folder}/tiny.json", small)[0], number)
             print(f"the program, {number} x: {bases[number] / 1e6:.1f} MB")
         base = bases[number]
