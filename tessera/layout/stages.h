@@ -26,6 +26,9 @@ struct StagePart {
     return block >= first_block + (begins_inside ? 1 : 0) && block < past_block();
   }
   bool mlp_of(std::int64_t block) const { return block >= first_block && block < past_block() - (ends_inside ? 1 : 0); }
+  /// How many it has of each.
+  std::int64_t attentions() const { return blocks - (begins_inside ? 1 : 0); }
+  std::int64_t mlps() const { return blocks - (ends_inside ? 1 : 0); }
   bool operator==(const StagePart&) const = default;
 };
 /// "embeddings, blocks 0-3", "MLP of block 4, blocks 5-7, end", "nothing".

@@ -113,7 +113,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   BlockActivations block;
   block.input = c * part * run.numerics.residual;
   if (rounded) block.input = held(block.input, run.on_cpu);
-  between.residual(c);                                          // the block's input
+  between.residual(c);  // the block's input
+  block.attention = between.bytes();
   if (!m.parallel) between.residual(c);                         // the sum after attention
   if (m.norms.after) between.residual(c), between.residual(c);  // what the norms behind attention and the MLP see
   const bool itself = !m.norms.before;                          // what products take is what was kept above
@@ -127,6 +128,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
 
   double moment = 0, later = 0;  // the MLP's; what of it comes when all else of the MLP is gone
   const double before_mlp = all.bytes();
+  block.attention += before_mlp;
   const double b = run.numerics.inside;
   const auto matrix = [&](double inner) { return 4 * c * inner; };  // a weight's gradient before it is added
   // Attention's backward: keys and values for each query head, gradients as the kernel gives them and in order.

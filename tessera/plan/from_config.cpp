@@ -5,6 +5,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
+#include <tessera/config/core/run_schedule.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/plan/presets.h>
 #include <tessera/plan/recorded.h>
@@ -12,6 +13,9 @@
 #include <algorithm>
 
 namespace tessera::plan {
+
+namespace schedule = layout::schedule;
+
 namespace {
 
 /// Bytes that the optimizer keeps per element (optim/): one moment or two (Muon: two at most), Adafactor next to
@@ -40,6 +44,15 @@ std::int64_t every_of(const std::string& text) {
   if (first == std::string::npos) return 1;
   const std::size_t last = text.find_first_not_of("0123456789", first);
   return std::max<std::int64_t>(1, parse_int(text.substr(first, last - first)).value_or(1));
+}
+
+/// What the trainer cuts a pipeline by (train/loop/pipeline.cpp).
+schedule::ChainTimes flops_of(const Model& model, bool halves) {
+  const std::int64_t tokens = std::min<std::int64_t>(schedule::flops_of_tokens, model.positions);
+  std::vector<schedule::BlockFlops> blocks;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) blocks.push_back(block_flops(model, layer, real(tokens)));
+  const bool bert = model.family == Family::bert;  // whose heads see few tokens
+  return schedule::chain_of_flops(blocks, bert ? 0 : 2 * real(model.vocabulary * model.hidden), halves);
 }
 
 }  // namespace
@@ -80,15 +93,18 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
   plan.recompute = o.gradient_checkpointing ? every_of(o.gradient_checkpointing_kwargs) : 0;
   plan.sequence_parallel = p.sequence_parallel;
   plan.bucket_bytes = p.ddp_bucket_cap_mb * (1 << 20);
-  if (const auto* row = layout::schedule::find_schedule(p.pipeline_schedule); p.pp_size > 1 && row != nullptr) {
+  if (const auto* row = schedule::find_schedule(p.pipeline_schedule); p.pp_size > 1 && row != nullptr) {
     plan.schedule = row->name;
     plan.stages_per_rank = p.pipeline_stages_per_rank > 0 ? p.pipeline_stages_per_rank : row->least_stages;
   }
-  if (p.pp_size > 1 && !p.pipeline_layout.empty() && !layout::is_layout_word(p.pipeline_layout))
-    plan.parts = layout::with_whole_blocks(layout::parse_stage_layout(
-        p.pipeline_layout, model.layers, static_cast<int>(plan.pp() * plan.stages_per_rank)));
-  else
+  if (p.pp_size <= 1 || p.pipeline_layout.empty() || model.recorded)
     cut_plan(model, plan);
+  else if (layout::is_layout_word(p.pipeline_layout))
+    plan.parts = schedule::cut_for_schedule(flops_of(model, p.pipeline_layout == layout::layout_by_half_blocks),
+                                            config::run_schedule(config));
+  else
+    plan.parts =
+        layout::parse_stage_layout(p.pipeline_layout, model.layers, static_cast<int>(plan.pp() * plan.stages_per_rank));
   return plan;
 }
 

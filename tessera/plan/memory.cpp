@@ -72,6 +72,10 @@ Elements elements_of(const Model& model, int tp, int ep) {
       piece.experts += n / ep;
     else
       piece.shared += n;
+    if (tensor.block < 0 || tensor.block == small.layers) continue;
+    // Norms belong to either half: of a block cut in two each has the same number, within a width.
+    const double share = tensor.part == Part::attention ? 1 : tensor.part == Part::norm ? 0.5 : 0;
+    e.attention[small.is_sparse(tensor.block) ? 1 : 0].shared += share * n;
   }
   e.head =
       std::ceil(static_cast<double>(model.labels > 0 ? 0 : model.vocabulary) / tp) * static_cast<double>(model.hidden);
@@ -93,21 +97,15 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
     return sum;
   }
   if (part.end && !part.embeddings && model.tied) sum.shared += elements.head;  // the last stage's copy of the table
-  double sparse = 0;
-  if (!model.sparse.empty())
-    sparse = static_cast<double>(
-        std::count(model.sparse.begin() + part.first_block, model.sparse.begin() + part.past_block(), true));
-  add(elements.block[0], static_cast<double>(part.blocks) - sparse);
-  add(elements.block[1], sparse);
+  const Halves halves = halves_of(model, part);
+  for (const int kind : {0, 1}) {
+    add(elements.block[kind], halves.mlp[kind]);
+    add(elements.attention[kind], halves.attention[kind] - halves.mlp[kind]);
+  }
   return sum;
 }
 
 namespace {
-
-std::int64_t sparse_blocks(const Model& model, const layout::StagePart& part) {
-  if (model.sparse.empty()) return 0;
-  return std::count(model.sparse.begin() + part.first_block, model.sparse.begin() + part.past_block(), true);
-}
 
 /// What the head needs for a moment: nn/linear_cross_entropy.cpp on the CPU, whole logits elsewhere.
 double head_bytes(const Model& model, const Plan& run, const Elements& elements) {
@@ -161,14 +159,17 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
     }
     return bytes * recorded_scale(*model.recorded, run);
   }
-  const std::int64_t sparse = sparse_blocks(model, part), dense = part.blocks - sparse;
+  const Halves halves = halves_of(model, part);
   double bytes = 0;
-  const auto add = [&](const BlockActivations& block, std::int64_t count) {
-    const std::int64_t checkpointed = run.recompute > 0 ? (count + run.recompute - 1) / run.recompute : 0;
-    bytes += static_cast<double>(count - checkpointed) * block.kept + static_cast<double>(checkpointed) * block.input;
-  };
-  add(kinds[0], dense);
-  add(kinds[1], sparse);
+  for (const int kind : {0, 1}) {
+    const BlockActivations& block = kinds[kind];
+    const double count = halves.blocks(kind);
+    if (count <= 0) continue;
+    // What is computed again keeps its input, be it a block or half of one.
+    const double checkpointed = run.recompute > 0 ? std::ceil(count / real(run.recompute)) : 0;
+    const double kept = halves.attention[kind] * block.attention + halves.mlp[kind] * (block.kept - block.attention);
+    bytes += (1 - checkpointed / count) * kept + checkpointed * block.input;
+  }
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   if (part.end) bytes += tokens * static_cast<double>(model.hidden) * run.numerics.residual;  // the last norm's input
   return bytes;
@@ -218,10 +219,11 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
     const Elements::Piece piece = stage_elements(model, elements, part);
     all.shared += piece.shared;
     all.experts += piece.experts;
-    const std::int64_t sparse = sparse_blocks(model, part);
+    const Halves halves = halves_of(model, part);
     for (const int kind : {0, 1}) {
-      if ((kind == 0 ? part.blocks - sparse : sparse) == 0) continue;
-      root -= static_cast<double>(kind == 0 ? part.blocks - sparse : sparse) * elements.block[kind].all();
+      if (halves.blocks(kind) == 0) continue;
+      root -= halves.mlp[kind] * elements.block[kind].all() +
+              (halves.attention[kind] - halves.mlp[kind]) * elements.attention[kind].all();
       unit = std::max(unit, elements.block[kind].all());
       moment = std::max(moment, kinds[kind].moment);
       // On the CPU what the second forward lets go of does not serve the backward, half a block about.
@@ -257,8 +259,8 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
 /// Adds what micro-batches in flight keep (`kept`: stages' activations as the allocator rounds them, `parts`: those of
 /// the rank).
 void add_kept(Memory& memory, const Model& model, const Plan& run, const Elements& elements,
-              std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double kept) {
-  memory[activations] += kept;
+              std::span<const layout::StagePart> parts, const BlockActivations kinds[2], const Kept& kept) {
+  memory[activations] += kept.most;
   if (!run.on_cpu || model.recorded) return;
   BlockActivations asked[2] = {block_activations(model, run, false, /*rounded=*/false), {}};
   if (model.experts) asked[1] = block_activations(model, run, true, /*rounded=*/false);
@@ -269,9 +271,41 @@ void add_kept(Memory& memory, const Model& model, const Plan& run, const Element
     own += stage_activations(model, run, part, asked);
     ends = ends || part.end;
   }
-  split_reserve(memory, model, run, elements, parts, asked, rounded > 0 ? kept * own / rounded : 0,
+  const double asks = rounded > 0 ? own / rounded : 0;
+  split_reserve(memory, model, run, elements, parts, asked,
+                {kept.most * asks, kept.at_loss * asks, kept.at_backward * asks},
                 // Products in bf16 give the head's gradient in bf16, of which an fp32 copy is added.
                 ends ? head_bytes(model, run, elements) + (run.numerics.copies ? 6 * elements.head : 0) : 0);
+}
+
+/// What a rank keeps while it goes through its actions.
+Kept kept_in(const std::vector<schedule::TimedAction>& actions, const schedule::Costs& costs,
+             const std::vector<layout::StagePart>& parts) {
+  Kept kept;
+  double bytes = 0;
+  for (const schedule::TimedAction& timed : actions) {
+    const auto stage = static_cast<std::size_t>(timed.action.stage);
+    const schedule::StageCosts& cost = costs.stages[stage];
+    switch (timed.action.kind) {
+      case schedule::Kind::forward:
+        bytes += cost.activation_bytes;
+        kept.most = std::max(kept.most, bytes);
+        if (parts[stage].end) kept.at_loss = std::max(kept.at_loss, bytes);
+        break;
+      case schedule::Kind::backward:
+      case schedule::Kind::input_gradient:
+        kept.at_backward = std::max(kept.at_backward, bytes);
+        bytes -= cost.activation_bytes;
+        if (timed.action.kind == schedule::Kind::input_gradient) bytes += cost.weight_gradient_bytes;
+        break;
+      case schedule::Kind::weight_gradient:
+        bytes -= cost.weight_gradient_bytes;
+        break;
+      default:
+        break;
+    }
+  }
+  return kept;
 }
 
 }  // namespace
@@ -290,7 +324,8 @@ int rank_of_stage(const Plan& run, int stage) {
 Memory memory_of_piece(const Model& model, const Plan& run, const Elements& elements, const layout::StagePart& piece,
                        const BlockActivations kinds[2], double in_flight, double process_bytes) {
   Memory memory = fixed_memory(model, run, elements, {&piece, 1}, kinds, process_bytes);
-  add_kept(memory, model, run, elements, {&piece, 1}, kinds, in_flight * stage_activations(model, run, piece, kinds));
+  const double kept = in_flight * stage_activations(model, run, piece, kinds);
+  add_kept(memory, model, run, elements, {&piece, 1}, kinds, {kept, kept, kept});
   return memory;
 }
 
@@ -310,7 +345,8 @@ Memory memory_of_rank(const Model& model, const Plan& run, const Elements& eleme
   }
   // Rounds of all of a rank's stages, and what is left over in the largest one.
   const int v = std::max<int>(1, static_cast<int>(own.size()));
-  add_kept(memory, model, run, elements, own, kinds, in_flight / v * sum + in_flight % v * largest_stage);
+  const double kept = in_flight / v * sum + in_flight % v * largest_stage;
+  add_kept(memory, model, run, elements, own, kinds, {kept, kept, kept});
   return memory;
 }
 
@@ -326,7 +362,9 @@ std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double p
   for (const layout::StagePart& part : run.parts) {
     schedule::StageCosts stage;
     stage.activation_bytes = stage_activations(model, run, part, kinds);
-    stage.weight_gradient_bytes = stage.activation_bytes / 2;  // W keeps the inputs of its products
+    // W keeps the inputs of its products and the gradients of their outputs: as many elements as a block keeps for its
+    // backward, nearly (Llama 1.00 of them, GPT-2 1.06).
+    stage.weight_gradient_bytes = stage.activation_bytes;
     costs.stages.push_back(stage);
   }
   const schedule::Timing timing = time_schedule(plan, costs);
@@ -335,7 +373,8 @@ std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double p
     std::vector<layout::StagePart> own;
     for (const int stage : schedule::stages_of(plan, rank)) own.push_back(run.parts[static_cast<std::size_t>(stage)]);
     all.push_back(fixed_memory(model, run, elements, own, kinds, process_bytes));
-    add_kept(all.back(), model, run, elements, own, kinds, timing.ranks[static_cast<std::size_t>(rank)].peak_bytes);
+    add_kept(all.back(), model, run, elements, own, kinds,
+             kept_in(timing.ranks[static_cast<std::size_t>(rank)].actions, costs, run.parts));
   }
   return all;
 }

@@ -53,6 +53,7 @@ struct Elements {
   };
   Piece embeddings, end;  ///< a tied head counts with the embeddings
   Piece block[2];         ///< dense, sparse
+  Piece attention[2];     ///< that half of a block which ends with the sum after attention, its norms included
   double head = 0;        ///< the matrix of logits, tied or not
 };
 Elements elements_of(const Model& model, int tp, int ep);
@@ -60,7 +61,8 @@ Elements elements_of(const Model& model, int tp, int ep);
 /// Bytes that one block keeps for the backward of a micro-batch, and those for a moment in its backward.
 struct BlockActivations {
   double kept = 0, moment = 0;
-  double net = 0;  ///< what the fullest moment of its backward needs beyond `kept`, of which some is gone by then
+  double attention = 0;  ///< that part of `kept` which the block's first half keeps: its input, and attention's
+  double net = 0;        ///< what the fullest moment of its backward needs beyond `kept`, of which some is gone by then
   double matrices =
       0;  ///< that part of `net` which is gradients of weights, where they are not written to where they stay
   double input = 0;  ///< the block's input, which is all that a recomputed block keeps

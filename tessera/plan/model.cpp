@@ -266,9 +266,8 @@ double elements_on_rank(const Tensor& tensor, int tp) {
 
 namespace {
 
-/// Matrix elements of one layer that a token meets. Counted from sizes, not from tensors(): a search asks often, and a
-/// layer may have hundreds of experts.
-double matrices_of_layer(const Model& m, bool sparse, bool linear = false) {
+/// Counted from sizes, not from tensors(): a search asks often, and a layer may have hundreds of experts.
+LayerMatrices layer_matrices(const Model& m, bool sparse, bool linear) {
   const double c = real(m.hidden), q = real(m.query_width()), k = real(m.key_width());
   double attention = (m.output_gate ? 3 : 2) * c * q + 2 * c * k;
   if (m.latent) {
@@ -283,13 +282,40 @@ double matrices_of_layer(const Model& m, bool sparse, bool linear = false) {
     attention = c * real(l.in_features() + l.values()) + 3 * real(l.value_heads * l.key_size * l.value_size);
   }
   const double matrices = m.gated ? 3 : 2;
-  if (!sparse) return attention + matrices * c * real(m.inner);
+  if (!sparse) return {attention, matrices * c * real(m.inner)};
   const Experts& e = *m.experts;
-  return attention + matrices * c * real(e.top_k * e.inner + e.shared_inner) +
-         c * real(e.count + (e.shared_gate ? 1 : 0));
+  return {attention,
+          matrices * c * real(e.top_k * e.inner + e.shared_inner) + c * real(e.count + (e.shared_gate ? 1 : 0))};
 }
 
 }  // namespace
+
+namespace {
+
+/// Numbers that scores and what they mix are made of, per token and token seen: the mean of the two.
+double score_width(const Model& m) {
+  if (!m.latent) return real(m.query_width());
+  // Scores are as wide as queries, what they mix as values.
+  return real(m.heads) * real(m.latent->plain + m.latent->rotated + m.latent->value) / 2;
+}
+
+/// Tokens within reach of a layer's attention; memories of linear attention are counted with the matrices.
+double reach_of(const Model& m, std::int64_t layer, double row_tokens) {
+  if (m.is_linear(layer)) return 0;
+  const double window = m.windows.empty() ? 0 : real(m.windows[static_cast<std::size_t>(layer)]);
+  return window > 0 ? std::min(window, row_tokens) : row_tokens;
+}
+
+}  // namespace
+
+LayerMatrices matrices_of_layer(const Model& m, std::int64_t layer) {
+  return layer_matrices(m, m.is_sparse(layer), m.is_linear(layer));
+}
+
+layout::schedule::BlockFlops block_flops(const Model& m, std::int64_t layer, double row_tokens) {
+  const LayerMatrices matrices = matrices_of_layer(m, layer);
+  return {2 * matrices.attention, 4 * score_width(m) * reach_of(m, layer, row_tokens), 2 * matrices.mlp};
+}
 
 double parameter_count(const Model& model) {
   double n = 0;
@@ -301,7 +327,7 @@ double active_parameters(const Model& m) {
   if (m.recorded) return m.recorded->parameters();
   // BERT's head sees masked tokens only, a few in a hundred: the models' own count leaves it out, too.
   double n = m.family == Family::bert ? 0 : static_cast<double>(m.vocabulary * m.hidden);
-  for (std::int64_t i = 0; i < m.layers; ++i) n += matrices_of_layer(m, m.is_sparse(i), m.is_linear(i));
+  for (std::int64_t i = 0; i < m.layers; ++i) n += matrices_of_layer(m, i).all();
   return n;
 }
 
@@ -309,16 +335,10 @@ double model_flops_per_token(const Model& m, double sequence, bool half) {
   if (m.recorded) return m.recorded->flop() / real(m.recorded->rows) / real(m.recorded->row_tokens);
   double seen = 0;  // tokens within reach, summed over layers
   for (std::int64_t i = 0; i < m.layers; ++i) {
-    if (m.is_linear(i)) continue;
-    const double window = m.windows.empty() ? 0 : static_cast<double>(m.windows[static_cast<std::size_t>(i)]);
-    const double reach = window > 0 ? std::min(window, sequence) : sequence;
+    const double reach = reach_of(m, i, sequence);
     seen += half && m.causal ? reach - reach * reach / (2 * sequence) : reach;
   }
-  double width = static_cast<double>(m.query_width());
-  if (m.latent)  // scores are as wide as queries, what they mix as values
-    width =
-        static_cast<double>(m.heads) * static_cast<double>(m.latent->plain + m.latent->rotated + m.latent->value) / 2;
-  return 6 * active_parameters(m) + 12 * width * seen;
+  return 6 * active_parameters(m) + 12 * score_width(m) * seen;
 }
 
 }  // namespace tessera::plan

@@ -19,6 +19,7 @@
 
 #include <tessera/base/value.h>
 #include <tessera/layout/decoder_names.h>
+#include <tessera/layout/schedule/cut.h>
 
 #include <cstdint>
 #include <memory>
@@ -147,6 +148,15 @@ double elements_on_rank(const Tensor& tensor, int tp);
 /// Elements: all, and those that one token meets (of experts only top_k, of the embeddings none but a tied head).
 double parameter_count(const Model& model);
 double active_parameters(const Model& model);
+
+/// Matrix elements of a layer that a token meets: attention's, and those of the MLP or of the experts that it goes to.
+struct LayerMatrices {
+  double attention = 0, mlp = 0;
+  double all() const { return attention + mlp; }
+};
+LayerMatrices matrices_of_layer(const Model& model, std::int64_t layer);
+/// A layer's forward pass, per token of a row of so many.
+layout::schedule::BlockFlops block_flops(const Model& model, std::int64_t layer, double row_tokens);
 
 /// The model's own arithmetic in FLOP for one token of a sequence of so many, forward and backward: 6 per matrix
 /// element that it meets, and 12 per number of q and token seen (Kaplan et al. 2020; PaLM, Chowdhery et al. 2022,

@@ -45,6 +45,18 @@ int Plan::expert_shard_ranks() const {
   return row_of(strategy).shard_optimizer ? std::max(1, mesh.size(Axis::dp_shard) * cp() / mesh.ep) : 1;
 }
 
+Halves halves_of(const Model& model, const layout::StagePart& part) {
+  Halves halves;
+  double sparse = 0;
+  if (!model.sparse.empty())
+    sparse = real(std::count(model.sparse.begin() + part.first_block, model.sparse.begin() + part.past_block(), true));
+  halves.attention[0] = halves.mlp[0] = real(part.blocks) - sparse;
+  halves.attention[1] = halves.mlp[1] = sparse;
+  if (part.begins_inside) --halves.attention[model.is_sparse(part.first_block) ? 1 : 0];
+  if (part.ends_inside) --halves.mlp[model.is_sparse(part.past_block() - 1) ? 1 : 0];
+  return halves;
+}
+
 void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as) {
   const int stages = static_cast<int>(run.pp() * run.stages_per_rank);
   if (!model.recorded) {

@@ -7,6 +7,7 @@
 #include <tessera/layout/strategy.h>
 #include <tessera/plan/model.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -73,6 +74,13 @@ struct Plan {
     return static_cast<double>(rows * micro_batches * dp()) * static_cast<double>(sequence);
   }
 };
+
+/// How many blocks' attention and MLPs a stage has, of dense and of sparse blocks.
+struct Halves {
+  double attention[2] = {0, 0}, mlp[2] = {0, 0};
+  double blocks(int kind) const { return std::max(attention[kind], mlp[kind]); }  ///< cut ones among them
+};
+Halves halves_of(const Model& model, const layout::StagePart& part);
 
 /// Fills run.parts: blocks as evenly as can be over pp x v stages. `embeddings_as`, `end_as`: as so many blocks. Layers
 /// of a recorded module by their arithmetic instead.

@@ -50,8 +50,9 @@ double bucket_buffers(const Model& model, const Plan& run, std::span<const layou
   for (const Tensor& tensor : tensors(model)) {
     const bool here = std::any_of(parts.begin(), parts.end(), [&](const layout::StagePart& part) {
       if (tensor.block < 0) return part.embeddings || (part.end && model.tied && tensor.part == Part::embedding);
-      return tensor.block == model.layers ? part.end
-                                          : tensor.block >= part.first_block && tensor.block < part.past_block();
+      if (tensor.block == model.layers) return part.end;
+      return tensor.part == Part::attention || tensor.part == Part::norm ? part.attention_of(tensor.block)
+                                                                         : part.mlp_of(tensor.block);
     });
     if (!here || !tensor.trained || (tensor.expert >= 0 && tensor.expert % run.mesh.ep != 0)) continue;
     order.push_back(parameters.size());
@@ -74,19 +75,15 @@ double bucket_buffers(const Model& model, const Plan& run, std::span<const layou
 }  // namespace
 
 void split_reserve(Memory& memory, const Model& model, const Plan& run, const Elements& elements,
-                   std::span<const layout::StagePart> parts, const BlockActivations asked[2], double asked_kept,
+                   std::span<const layout::StagePart> parts, const BlockActivations asked[2], const Kept& asked_kept,
                    double head_bytes) {
   const double resident = memory.total();
   const double divide = row_of(run.strategy).shard_optimizer ? run.shard_ranks() : 1;
   double counts[2] = {0, 0}, root = 0, first = 0, last = 0;
   bool begins = false, ends = false;
   for (const layout::StagePart& part : parts) {
-    double sparse = 0;
-    if (!model.sparse.empty())
-      sparse = static_cast<double>(
-          std::count(model.sparse.begin() + part.first_block, model.sparse.begin() + part.past_block(), true));
-    counts[0] += static_cast<double>(part.blocks) - sparse;
-    counts[1] += sparse;
+    const Halves halves = halves_of(model, part);
+    for (const int kind : {0, 1}) counts[kind] += halves.mlp[kind];
     begins = begins || part.embeddings;
     ends = ends || part.end;
   }
@@ -114,19 +111,20 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
 
-  double most = std::max(all, before + asked_kept + head_bytes);  // the update; the end of the forward
+  // The update; the end of a forward; the loss.
+  double most = std::max({all, before + asked_kept.most, before + asked_kept.at_loss + head_bytes});
   for (const int kind : {0, 1}) {
     if (counts[kind] <= 0) continue;
     const BlockActivations& block = asked[kind];
     const double net = block.net - (written && copies > 1 ? block.matrices : 0);
     const double again = run.recompute > 0 ? block.kept - block.input : 0;
     // The last block's backward, and the first one's.
-    most = std::max(most, asked_kept - input + again + net + std::max(before, last * wide) + waits);
+    most = std::max(most, asked_kept.at_backward - input + again + net + std::max(before, last * wide) + waits);
     const double formed = all - first * wide - elements.block[kind].all() * wide;
     if (run.pp() == 1) most = std::max(most, block.kept + net + std::max(before, formed) + waits);
   }
   const double rest = std::max(0.0, most - all);
-  memory[activations] = std::min(asked_kept, rest);
+  memory[activations] = std::min(asked_kept.most, rest);
   memory[head] = rest - memory[activations];
   // Messages of a pipeline: one that arrives, one that leaves. Blocks of a ring live in attention, when little else is
   // there.

@@ -41,6 +41,7 @@ double product_element(const Plan& run) { return run.numerics.product; }
 struct Product {
   double tokens, out, in;
   double times = 1;  ///< so many of them
+  bool mlp = true;   ///< of the MLP, or of experts and their router
 };
 std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
   const double t = run.tp(), c = real(m.hidden), tokens = run.tokens();
@@ -61,6 +62,7 @@ std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
       all.push_back({tokens, q, c}), all.push_back({tokens, k, c, 2});
     all.push_back({tokens, c, q});
   }
+  for (Product& product : all) product.mlp = false;
   const double ways = m.gated ? 2 : 1;
   if (!sparse) {
     all.push_back({tokens, real(m.inner) / t, c, ways});
@@ -164,6 +166,29 @@ void add_recorded(StepTime& time, const RecordedWork& work, const Model& m, cons
 
 }  // namespace
 
+StepTime halves_time(const StepTime& block, double mlp_share, double attentions, double mlps) {
+  StepTime time;
+  for (std::size_t i = 0; i < time_kinds; ++i) {
+    double share = mlp_share;
+    switch (static_cast<TimeKind>(i)) {
+      case TimeKind::attention:
+      case TimeKind::context:
+        share = 0;
+        break;
+      case TimeKind::experts:
+        share = 1;
+        break;
+      case TimeKind::tensor:
+        share = 0.5;
+        break;
+      default:
+        break;
+    }
+    time.seconds[i] = block.seconds[i] * ((1 - share) * attentions + share * mlps);
+  }
+  return time;
+}
+
 BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bool sparse, double seen) {
   BlockTime block;
   if (m.recorded) {  // the mean layer
@@ -177,9 +202,12 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
   const double element = product_element(run), tokens = run.tokens(), t = run.tp();
   StepTime &f = block.forward, &b = block.backward;
   for (const Product& p : products_of(m, run, sparse)) {
-    f[TimeKind::products] += p.times * product_seconds(d, p.tokens, p.out, p.in, element);
+    const double seconds = p.times * product_seconds(d, p.tokens, p.out, p.in, element);
+    f[TimeKind::products] += seconds;
+    if (p.mlp) block.mlp_share += seconds;
     b[TimeKind::products] += p.times * product_backward_seconds(d, p.tokens, p.out, p.in, element);
   }
+  block.mlp_share /= f[TimeKind::products];
   const double width = m.latent ? real(m.heads * (m.latent->plain + m.latent->rotated + m.latent->value)) / 2
                                 : real(m.query_width()) / t;
   f[TimeKind::attention] = attention_seconds(d, tokens, seen, width, element);
@@ -374,10 +402,12 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
     const std::int64_t step = uniform ? std::max<std::int64_t>(1, part.blocks) : 1;
     for (std::int64_t layer = part.first_block; layer < part.past_block(); layer += step) {
       const BlockTime& block = time_of(layer);
-      const double count = real(step);
-      add(stage.forward, block.forward, count);
-      add(stage.backward, block.backward, count);
-      if (run.recompute > 0) add(stage.again, block.forward, count / real(run.recompute));
+      const double attentions = real(uniform ? part.attentions() : part.attention_of(layer) ? 1 : 0);
+      const double mlps = real(uniform ? part.mlps() : part.mlp_of(layer) ? 1 : 0);
+      const StepTime forward = halves_time(block.forward, block.mlp_share, attentions, mlps);
+      add(stage.forward, forward);
+      add(stage.backward, halves_time(block.backward, block.mlp_share, attentions, mlps));
+      if (run.recompute > 0) add(stage.again, forward, 1 / real(run.recompute));
     }
     add_ends(stage, m, run, elements, cluster, part);
   }

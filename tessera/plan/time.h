@@ -43,7 +43,10 @@ struct StepTime {
 /// Seconds of a block for one micro-batch.
 struct BlockTime {
   StepTime forward, backward;  ///< backward without recomputation
+  double mlp_share = 0;        ///< of the products' time, what those of the MLP or of the experts take
 };
+/// What of these a stage takes that has so many blocks' attention and so many MLPs. Passes are divided as products are.
+StepTime halves_time(const StepTime& block, double mlp_share, double attentions, double mlps);
 BlockTime block_time(const Model& model, const Plan& run, const Cluster& cluster, bool sparse, double seen);
 
 /// What an experienced eye would leave out of these is what a person may set.

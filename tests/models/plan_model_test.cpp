@@ -149,5 +149,21 @@ TEST(PlanModel, CountsTheFlopThatTheModelsSay) {
   }
 }
 
+// And block by block: what pipelines are cut by, in a plan as in a run.
+TEST(PlanModel, CountsTheFlopOfEveryBlockAsTheModelsDo) {
+  for (const auto& [what, config] : all_configurations()) {
+    SCOPED_TRACE(what);
+    const auto made = architecture_of(config).make(config, std::nullopt);
+    const plan::Model model = plan::read_model(config);
+    for (std::int64_t block = 0; block < model.layers; ++block) {
+      const BlockFlops said = made->block_flops(block, 8);
+      const layout::schedule::BlockFlops planned = plan::block_flops(model, block, 8);
+      EXPECT_DOUBLE_EQ(planned.attention, said.attention);
+      EXPECT_DOUBLE_EQ(planned.scores, said.scores);
+      EXPECT_DOUBLE_EQ(planned.mlp, said.mlp);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::models

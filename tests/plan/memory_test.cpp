@@ -213,5 +213,40 @@ TEST(PlanMemory, ExpertParallelismDividesExpertsAlone) {
   EXPECT_EQ(one.embeddings.all() + 32 * one.block[1].all() + one.end.all(), parameter_count(model));
 }
 
+// A block that two stages share is there once: the elements of attention on one, those of the MLP on the other, and
+// each keeps its half of the activations.
+TEST(PlanMemory, StagesShareABlockThatIsCut) {
+  for (const char* name : {"gpt2", "llama-3.2-1b", "mixtral-8x7b"}) {
+    SCOPED_TRACE(name);
+    const Model model = find_model(name);
+    Plan run = run_on(model, "pp=2", Strategy::ddp);
+    const Elements elements = elements_of(model, 1, 1);
+    const int kind = model.experts ? 1 : 0;
+    const std::int64_t half = model.layers / 2;
+    const auto shared = [&](std::int64_t halves) {
+      std::vector<std::int64_t> of_stages = {halves, 2 * model.layers - halves};
+      run.parts = layout::parts_of_halves(of_stages);
+      const Elements::Piece a = stage_elements(model, elements, run.parts[0]);
+      const Elements::Piece b = stage_elements(model, elements, run.parts[1]);
+      EXPECT_DOUBLE_EQ(a.all() + b.all(), elements.embeddings.all() + elements.end.all() +
+                                              (model.tied ? elements.head : 0) +
+                                              real(model.layers) * elements.block[kind].all());
+      return a.all();
+    };
+    const double attention = shared(2 * half + 1) - shared(2 * half), mlp = shared(2 * half + 2) - shared(2 * half + 1);
+    EXPECT_DOUBLE_EQ(attention, elements.attention[kind].all());
+    EXPECT_DOUBLE_EQ(attention + mlp, elements.block[kind].all());
+    EXPECT_GT(mlp, 1.5 * attention);  // 4 widths squared beside 8 of GPT-2, and more of the others
+
+    const auto kept = [&](std::int64_t halves) {
+      std::vector<std::int64_t> of_stages = {halves, 2 * model.layers - halves};
+      run.parts = layout::parts_of_halves(of_stages);
+      return memory_by_rank(model, run, 0)[0].allocated();
+    };
+    EXPECT_LT(kept(2 * half), kept(2 * half + 1));
+    EXPECT_LT(kept(2 * half + 1), kept(2 * half + 2));
+  }
+}
+
 }  // namespace
 }  // namespace tessera::plan

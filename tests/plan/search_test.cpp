@@ -64,6 +64,25 @@ TEST(PlanSearch, CommandsReadBackAsThePlan) {
   }
 }
 
+// Words of --pipeline_layout are planned as the trainer cuts: a last stage that has the head has fewer blocks, and a cut
+// through a block evens out what whole blocks cannot.
+TEST(PlanSearch, LayoutsByFlopAreThoseOfTheRun) {
+  const Question q = question("gpt2", "4xH100", 32, 1024);
+  const auto planned = [&](const std::string& layout) {
+    std::vector<std::string> words = {"--config_name", "gpt2", "--pp_size", "4", "--gradient_accumulation_steps", "8"};
+    if (!layout.empty()) words.insert(words.end(), {"--pipeline_layout", layout});
+    return plan_of(config::resolve_flags(words).values, q.model, q.cluster);
+  };
+  const Plan even = planned(""), flops = planned("flops"), halves = planned("half_blocks");
+  EXPECT_EQ(even.parts.back().blocks, 3);
+  EXPECT_LT(flops.parts.back().blocks, 3);
+  EXPECT_TRUE(layout::cuts_blocks(halves.parts));
+  const double seconds = evaluate(q, even).seconds;
+  EXPECT_LT(evaluate(q, flops).seconds, 0.97 * seconds);
+  EXPECT_LT(evaluate(q, halves).seconds, 0.97 * seconds);
+  EXPECT_NE(evaluate(q, halves).seconds, evaluate(q, flops).seconds);
+}
+
 TEST(PlanSearch, ThreadsChangeNothing) {
   for (const char* cluster : {"16xH100", "64xA100-40", "128xB200"}) {
     Question q = question("olmoe-1b-7b", cluster, 256, 4096);

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 
 #include <limits>
+#include <utility>
 
 namespace tessera::layout::schedule {
 namespace {
@@ -93,6 +94,20 @@ class Search {
 };
 
 }  // namespace
+
+ChainTimes chain_of_flops(const std::vector<BlockFlops>& blocks, double head, bool halves) {
+  ChainTimes chain{.pieces = {}, .halves = halves, .end = {3 * head, 0, 0}};
+  for (const BlockFlops& flops : blocks) {
+    const double scores = flops.scores / 2;
+    StageCosts piece{flops.attention + scores, flops.attention + 2.5 * scores, flops.attention};
+    if (halves) chain.pieces.push_back(std::exchange(piece, {0, 0, 0}));
+    piece.forward += flops.mlp;
+    piece.input_gradient += flops.mlp;
+    piece.weight_gradient += flops.mlp;
+    chain.pieces.push_back(piece);
+  }
+  return chain;
+}
 
 std::vector<StageCosts> stage_costs(const std::vector<StagePart>& parts, const ChainTimes& chain) {
   const std::int64_t each = chain.halves ? 2 : 1;

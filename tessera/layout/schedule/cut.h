@@ -18,6 +18,17 @@ struct ChainTimes {
   StageCosts end{0, 0, 0};         ///< what comes after them
 };
 
+/// The row whose FLOP say where to cut, where positions reach so far.
+inline constexpr std::int64_t flops_of_tokens = 1024;
+/// FLOP per token of a block's forward pass. Scores, and mixing what they weigh, as if every token saw the whole row.
+struct BlockFlops {
+  double attention = 0, scores = 0, mlp = 0;  ///< attention's products with weights; without; those of the MLP
+};
+/// The passes through such blocks and a head of so many FLOP. Attention is taken to be causal (half of the scores), has
+/// no weights, and computes its scores again in backward; a head computes its gradients in the forward pass, chunk by
+/// chunk (nn/linear_cross_entropy.h). Looking up embeddings costs nothing beside them.
+ChainTimes chain_of_flops(const std::vector<BlockFlops>& blocks, double head, bool halves);
+
 /// What the stages of a cut take. Backward is input and weight gradient, one after the other.
 std::vector<StageCosts> stage_costs(const std::vector<StagePart>& parts, const ChainTimes& chain);
 

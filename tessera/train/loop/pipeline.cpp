@@ -29,23 +29,15 @@ namespace {
 
 namespace schedule = layout::schedule;
 
-/// FLOP per token of the passes through each piece. Attention (causal: half of the scores) has no weights, and computes
-/// its scores again in backward. A causal head computes its gradients in the forward pass, chunk by chunk
-/// (nn/linear_cross_entropy.h). Looking up embeddings costs nothing beside them.
+/// FLOP per token of the passes through each piece.
 schedule::ChainTimes flops_of(const models::LanguageModel& model, bool halves) {
-  const std::int64_t tokens = std::min<std::int64_t>(1024, model.max_positions());
-  schedule::ChainTimes chain{.pieces = {}, .halves = halves, .end = {3 * model.head_flops(), 0, 0}};
+  const std::int64_t tokens = std::min<std::int64_t>(schedule::flops_of_tokens, model.max_positions());
+  std::vector<schedule::BlockFlops> blocks;
   for (std::int64_t block = 0; block < model.shape().blocks; ++block) {
     const models::BlockFlops flops = model.block_flops(block, tokens);
-    const double scores = flops.scores / 2;
-    schedule::StageCosts piece{flops.attention + scores, flops.attention + 2.5 * scores, flops.attention};
-    if (halves) chain.pieces.push_back(std::exchange(piece, {0, 0, 0}));
-    piece.forward += flops.mlp;
-    piece.input_gradient += flops.mlp;
-    piece.weight_gradient += flops.mlp;
-    chain.pieces.push_back(piece);
+    blocks.push_back({flops.attention, flops.scores, flops.mlp});
   }
-  return chain;
+  return schedule::chain_of_flops(blocks, model.head_flops(), halves);
 }
 
 }  // namespace
