@@ -40,7 +40,7 @@ readelf -d "$prefix/lib/libtessera.so" | grep -qF "[libtessera_core.so.$version]
 cat > "$work/one.cpp" <<'CPP'
 #include <tessera/base/text.h>
 #include <cstdio>
-int main() { std::puts(tessera::concat("text ", 1).c_str()); }
+int main() { std::puts(tessera::trim(" text 1 ").c_str()); }
 CPP
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 g++ $(pkg-config --cflags tessera) "$work/one.cpp" -o "$work/one" $(pkg-config --libs tessera) || fail "pkg-config"
