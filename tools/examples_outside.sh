@@ -22,7 +22,8 @@ model() {
 run() {
   local program=build/$1
   case $1 in
-    record_step) "$program" recorded.json && "$prefix/bin/tessera" plan --model recorded.json --gpus 8xH100 --global_batch 256 ;;
+    record_step) "$program" recorded.json &&
+      "$prefix/bin/tessera" plan --model recorded.json --gpus 8xH100 --global_batch 256 ;;
     data_parallel) "$program" --replicas=2 ;;
     next_token) model && "$program" "$work/model" "stone 1" ;;
     parallel_3d) model && "${launch[@]}" "$program" "$work/model" "$work/cut" --mesh=pp=2 ;;

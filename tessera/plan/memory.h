@@ -41,8 +41,8 @@ struct Memory {
   double allocated() const;
   MemoryKind largest() const;
 };
-/// Bytes that so many processes of one host need together: pages that several of them have mapped count once. `by_rank`:
-/// of the ranks of a pipeline, of which those on the host are taken for a fair sample.
+/// Bytes that so many processes of one host need together: pages that several of them have mapped count once.
+/// `by_rank`: of the ranks of a pipeline, of which those on the host are taken for a fair sample.
 double bytes_on_host(const std::vector<Memory>& by_rank, int processes);
 
 /// What one rank of tp and ep holds of each piece of a model, in elements. Made once, asked for often.

@@ -8,8 +8,8 @@
 
 namespace tessera::plan {
 
-/// Bytes that tensors of all micro-batches in flight keep for backward: at most, when the loss is computed, and when the
-/// backward of a micro-batch begins. Without a pipeline they are the same.
+/// Bytes that tensors of all micro-batches in flight keep for backward: at most, when the loss is computed, and when
+/// the backward of a micro-batch begins. Without a pipeline they are the same.
 struct Kept {
   double most = 0, at_loss = 0, at_backward = 0;
 };

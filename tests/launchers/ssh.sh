@@ -50,7 +50,8 @@ grep -q "\[127.0.0.1 rank 0\] 3 processes" test.txt
 job=$!
 for _ in $(seq 100); do [[ $("$build/tessera" top --once) != *"sleep 61"* ]] || break; sleep 0.1; done
 "$build/tessera" top --hostfile hosts > top.txt || { cat top.txt; exit 1; }
-[ "$(grep -c '^== 127.0.0.[12]$' top.txt)" = 2 ] && [ "$(grep -c 'sleep 61' top.txt)" -ge 2 ] || { cat top.txt; exit 1; }
+[ "$(grep -c '^== 127.0.0.[12]$' top.txt)" = 2 ] && [ "$(grep -c 'sleep 61' top.txt)" -ge 2 ] ||
+  { cat top.txt; exit 1; }
 printf '127.0.0.2 slots=1\n127.0.0.3 slots=1\n' > other_hosts
 code=0; "$build/tessera" top --hostfile other_hosts --json > top.json || code=$?
 [ $code = 1 ] || { cat top.json; exit 1; }

@@ -64,8 +64,8 @@ TEST(PlanSearch, CommandsReadBackAsThePlan) {
   }
 }
 
-// Words of --pipeline_layout are planned as the trainer cuts: a last stage that has the head has fewer blocks, and a cut
-// through a block evens out what whole blocks cannot.
+// Words of --pipeline_layout are planned as the trainer cuts: a last stage that has the head has fewer blocks, and
+// blocks may be cut.
 TEST(PlanSearch, LayoutsByFlopAreThoseOfTheRun) {
   const Question q = question("gpt2", "4xH100", 32, 1024);
   const auto planned = [&](const std::string& layout) {

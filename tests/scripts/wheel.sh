@@ -27,7 +27,8 @@ cd "$work"
 python3 -m tessera env | grep -q "LibTorch 2.11.0" || fail "the program does not find LibTorch"
 [ "$(python3 -m tessera --cmake-prefix-path)" = "$site/tessera" ] || fail "--cmake-prefix-path"
 [ -f "$site/tessera/lib/cmake/Tessera/TesseraConfig.cmake" ] || fail "no TesseraConfig.cmake"
-# Nothing twice for want of links: the linker is told by a line in libtessera.so, and pkg-config finds the wheel's torch.
+# Nothing twice for want of links: the linker is told by a line in libtessera.so, and pkg-config
+# finds the wheel's torch.
 [ "$(cat "$site/tessera/lib/libtessera.so")" = "INPUT($(basename "$site"/tessera/lib/libtessera.so.*))" ] ||
   fail "libtessera.so does not lead to the library"
 export PKG_CONFIG_PATH=$site/tessera/lib/pkgconfig

@@ -17,7 +17,8 @@ SECTIONS = [  # the bar at the left: what a visitor wants, in the order in which
     ("Train", ["models", "data", "tokenizers", "finetuning", "configuration", "configuration_keys", "large_batches",
                "checkpoints", "object_storage", "planning", "performance"]),
     ("Learn", ["learn/collectives", "learn/data_parallel", "learn/zero3", "learn/tensor_parallel",
-               "learn/sequence_parallel", "learn/context_parallel", "learn/pipeline_parallel", "learn/expert_parallel"]),
+               "learn/sequence_parallel", "learn/context_parallel", "learn/pipeline_parallel",
+               "learn/expert_parallel"]),
     ("Reference", ["strategies", "sharding", "parallelism", "communication", "launching", "faces"]),
     ("Inside", ["architecture", "dependencies"]),
 ]
