@@ -41,7 +41,7 @@ double product_element(const Plan& run) { return run.numerics.product; }
 struct Product {
   double tokens, out, in;
   double times = 1;  ///< so many of them
-  bool mlp = true;   ///< of the MLP, or of experts and their router
+  bool mlp = true;   ///< the MLP, or experts and their router, have it; else attention has
 };
 std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
   const double t = run.tp(), c = real(m.hidden), tokens = run.tokens();
@@ -101,7 +101,7 @@ double pass_bytes(const Model& m, const Plan& run, bool sparse) {
 /// Tensors of [tokens, hidden] that a backward reads or writes to sum the gradients of what several maps read.
 double summed_gradients(const Model& m, bool sparse) {
   if (m.family == Family::gpt2 || m.packing != Packing::none) return 0;
-  const double maps = m.latent ? 2 : 3;  // of the latents; of q, k and v
+  const double maps = m.latent ? 2 : 3;  // to the latents, or to q, k and v
   return 3 * (maps - 1 + (m.gated && !sparse ? 1 : 0));
 }
 

@@ -43,7 +43,7 @@ struct StepTime {
 /// Seconds of a block for one micro-batch.
 struct BlockTime {
   StepTime forward, backward;  ///< backward without recomputation
-  double mlp_share = 0;        ///< of the products' time, what those of the MLP or of the experts take
+  double mlp_share = 0;        ///< the part of the products' time that those of the MLP or of the experts take
 };
 /// What of these a stage takes that has so many blocks' attention and so many MLPs. Passes are divided as products are.
 StepTime halves_time(const StepTime& block, double mlp_share, double attentions, double mlps);

@@ -7,7 +7,7 @@
 #include <tessera/launch/agent/process.h>
 #include <tessera/launch/agent/signal_queue.h>
 #include <tools/tessera/commands.h>
-#include <tools/tessera/top_snapshot.h>
+#include <tools/tessera/top/snapshot.h>
 
 #include <poll.h>
 #include <unistd.h>

@@ -5,9 +5,9 @@
 #include <tessera/base/error.h>
 #include <tessera/config/core/command_flags.h>
 #include <tools/tessera/commands.h>
-#include <tools/tessera/top_hosts.h>
-#include <tools/tessera/top_screen.h>
-#include <tools/tessera/top_snapshot.h>
+#include <tools/tessera/top/hosts.h>
+#include <tools/tessera/top/screen.h>
+#include <tools/tessera/top/snapshot.h>
 
 #include <tessera/launch/agent/signal_queue.h>
 

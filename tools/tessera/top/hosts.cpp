@@ -1,4 +1,4 @@
-#include <tools/tessera/top_hosts.h>
+#include <tools/tessera/top/hosts.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

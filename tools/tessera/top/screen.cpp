@@ -1,4 +1,4 @@
-#include <tools/tessera/top_screen.h>
+#include <tools/tessera/top/screen.h>
 
 #include <tessera/base/text.h>
 

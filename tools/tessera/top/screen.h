@@ -2,7 +2,7 @@
 /// \file
 /// How `tessera top` shows a snapshot: lines for a terminal or a file, or JSON. Pure functions.
 
-#include <tools/tessera/top_snapshot.h>
+#include <tools/tessera/top/snapshot.h>
 
 #include <tessera/base/value.h>
 

@@ -1,4 +1,4 @@
-#include <tools/tessera/top_snapshot.h>
+#include <tools/tessera/top/snapshot.h>
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
