@@ -186,8 +186,10 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
 struct Reserve {
   double bytes = 0, peers = 0;  ///< peers: that part of it which lies in memory of other processes
 };
-Reserve reserve_of(const Memory& memory, const Plan& run, double blocks) {
+Reserve reserve_of(const Memory& memory, const Plan& run, bool experts, double blocks) {
   double bytes = run.numerics.copies ? 25e6 : 0;
+  // oneDNN makes kernels for each number of rows that an expert may get, whatever the number of blocks.
+  if (run.numerics.copies && experts) bytes += 100e6;
   if (run.micro_batches > 1 && run.pp() == 1) bytes += blocks * run.numerics.gradient / run.shard_ranks();
   if (run.mesh.world_size() > 1) bytes += 18e6;
   const double ranks = run.dp() * run.cp();
@@ -248,7 +250,7 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
   if (run.cp() > 1)                                        // the block that is used and the one that arrives
     memory[communication] += 4 * run.tokens() * static_cast<double>(model.key_width()) / run.tp() * run.numerics.inside;
   if (run.on_cpu) {
-    const Reserve reserved = reserve_of(memory, run, std::max(0.0, all.shared - root));
+    const Reserve reserved = reserve_of(memory, run, model.experts.has_value(), std::max(0.0, all.shared - root));
     memory[communication] += reserved.bytes;
     memory.peers = reserved.peers;
   }
