@@ -80,8 +80,9 @@ struct OptimizationConfig {
   double router_aux_loss_coef = -1;       ///< factor of the balancing loss of experts; -1: as config.json says
   RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;  ///< whose load it keeps even
   double router_z_loss_coef = 0;                                          ///< factor of the routers' z-loss
-  double router_bias_update_rate = 0;  ///< step of e_score_correction_bias towards an even load; 0: as loaded
-  double moe_capacity_factor = 0;      ///< slots of an expert, in means of a micro-batch; 0: all (nothing is dropped)
+  double router_bias_update_rate = 0;    ///< step of e_score_correction_bias towards an even load; 0: as loaded
+  double mtp_loss_scaling_factor = 0.1;  ///< weight of the mean loss of multi-token prediction beside the main loss
+  double moe_capacity_factor = 0;        ///< slots of an expert, in means of a micro-batch; 0: all (nothing is dropped)
   TokenDrop moe_token_drop_policy = TokenDrop::probs;  ///< whose slots are dropped
   bool moe_pad_expert_input_to_capacity = false;  ///< experts that fewer want get rows of zeros up to their capacity
   std::int64_t tokens_per_batch = 0;  ///< tokens of a rank's micro-batch, padding counted; 0: rows are counted instead
@@ -104,10 +105,17 @@ struct OptimizationConfig {
   std::int64_t per_device_eval_batch_size = 8;   ///< rows per rank and batch
   std::int64_t gradient_accumulation_steps = 1;  ///< micro-batches of a step
   std::int64_t seed = 42;                        ///< for initial weights, order of rows, dropout
-  bool bf16 = false;      ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
-  bool fp16 = false;      ///< the same in float16, with loss scaling
-  double loss_scale = 0;  ///< fp16: a fixed scale; 0: dynamic
-  std::int64_t initial_scale_power = 16;  ///< dynamic: begins with 2^this (PyTorch: 65536)
+  bool bf16 = false;  ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
+  bool fp16 = false;  ///< the same in float16, with loss scaling
+  Fp8Format fp8_format = Fp8Format::none;                ///< operands of the blocks' linear maps are rounded to 8 bits
+  Fp8Recipe fp8_recipe = Fp8Recipe::delayed;             ///< which values share a scale, and what it is
+  std::int64_t fp8_amax_history_len = 1;                 ///< delayed: so many steps' largest values are remembered
+  Fp8Amax fp8_amax_compute_algo = Fp8Amax::most_recent;  ///< delayed: which of them counts
+  std::int64_t fp8_margin = 0;                           ///< scales are divided by 2^this
+  std::int64_t num_layers_at_start_in_bf16 = 0;          ///< the first so many blocks are left out of fp8
+  std::int64_t num_layers_at_end_in_bf16 = 0;            ///< the last so many, too
+  double loss_scale = 0;                                 ///< fp16: a fixed scale; 0: dynamic
+  std::int64_t initial_scale_power = 16;                 ///< dynamic: begins with 2^this (PyTorch: 65536)
   std::int64_t loss_scale_window =
       2000;                     ///< dynamic: doubled after so many steps without overflow (PyTorch; DeepSpeed: 1000)
   double min_loss_scale = 1;    ///< dynamic: below it the run ends (DeepSpeed; PyTorch has no bound)

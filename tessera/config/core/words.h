@@ -27,8 +27,21 @@ const WordTable& words_of(Compat);
 enum class FloatType : unsigned char { fp32, bf16, fp16 };  ///< types of parameters, gradients, buffers
 const WordTable& words_of(FloatType);                       ///< synonyms: torch.float32, float32 and so on
 
+/// Formats of fp8 products (Micikevicius et al. 2022): e4m3 everywhere, or e5m2 for gradients of outputs (hybrid).
+enum class Fp8Format : unsigned char { none, e4m3, hybrid };
+const WordTable& words_of(Fp8Format);
+
+/// Which values of an fp8 operand share a scale: all of a tensor, by its largest value of earlier steps (delayed) or of
+/// now (tensorwise); blocks of 1 x 128 and 128 x 128 (blockwise); 32 neighbours, with a power of two (mxfp8).
+enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
+const WordTable& words_of(Fp8Recipe);
+
+/// Which of the remembered largest values makes a delayed scale.
+enum class Fp8Amax : unsigned char { most_recent, max };
+const WordTable& words_of(Fp8Amax);
+
 /// Which rule updates the weights: optim/optimizer.h has the formulas.
-enum class OptimizerKind : unsigned char { adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon };
+enum class OptimizerKind : unsigned char { adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon, rmsprop };
 const WordTable& words_of(OptimizerKind);  ///< synonyms: Hugging Face's, adamw_torch and so on
 
 /// How the learning rate moves over a run: optim/schedule.h has the formulas.
@@ -67,7 +80,7 @@ enum class PipelineGather : unsigned char { per_micro_batch, per_batch };
 const WordTable& words_of(PipelineGather);
 
 /// Losses of pairs of answers of which one is preferred: train/loss/preference.h has the formulas.
-enum class PreferenceLoss : unsigned char { none, sigmoid, hinge, ipo, simpo, orpo };
+enum class PreferenceLoss : unsigned char { none, sigmoid, hinge, ipo, simpo, orpo, apo_zero, apo_down };
 const WordTable& words_of(PreferenceLoss);
 
 /// What a mixture of experts counts as one load when it balances its experts (models::BalanceOptions::Form).
