@@ -55,6 +55,9 @@ PreferenceTerms preference_terms(const OptimizationConfig& config, const at::Ten
     case Loss::orpo:
       loss = cross_entropy - beta * at::log_sigmoid(log_odds(chosen) - log_odds(rejected));
       break;
+    case Loss::apo_zero:
+    case Loss::apo_down:
+      throw Error("the losses of APO are not built yet");
     case Loss::none:
       throw Error("preference_loss is none: there is no loss of pairs");
   }
