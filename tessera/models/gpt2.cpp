@@ -1,6 +1,7 @@
 #include <tessera/models/gpt2.h>
 
 #include <tessera/base/error.h>
+#include <tessera/models/block_flops.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/nn/nn.h>
 #include <cmath>
@@ -191,10 +192,7 @@ std::vector<ModelPart> Gpt2::parts() const {
 }
 
 BlockFlops Gpt2::block_flops(std::int64_t, std::int64_t block_size) const {
-  const double c = static_cast<double>(config_.n_embd);
-  return {.attention = 8 * c * c,
-          .scores = 4 * c * static_cast<double>(block_size),
-          .mlp = 4 * c * static_cast<double>(config_.n_inner)};
+  return plain_block_flops(config_.n_embd, config_.n_inner, block_size);
 }
 
 layout::DecoderShape Gpt2::shape() const {

@@ -69,7 +69,7 @@ class LanguageModel : public torch::nn::Module {
   /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
   /// size, T block_size; docs/performance.md).
   double flops_per_token(std::int64_t block_size) const;
-  /// The forward pass's of one block, and of the head.
+  /// FLOP per token of a forward pass: of one block in rows of block_size tokens, and of the head.
   virtual BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const = 0;
   virtual double head_flops() const = 0;
   /// What the memory formulas need of the architecture.

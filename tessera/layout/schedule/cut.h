@@ -34,8 +34,8 @@ std::vector<StageCosts> stage_costs(const std::vector<StagePart>& parts, const C
 
 /// The cut with which time_schedule() says the shortest step. It starts from even cuts and cuts by cost and moves one
 /// or two borders at a time as long as that helps, so it is never worse than these; the best one is not promised. Time:
-/// at most that of simulating some twelve million actions (about a second). The same on every rank. Throws InputError
-/// where cut_by_cost() and time_schedule() do.
+/// about that of simulating four million actions at most, which its three starts share. The same on every rank. Throws
+/// InputError where cut_by_cost() and time_schedule() do.
 std::vector<StagePart> cut_for_schedule(const ChainTimes& chain, const Schedule& schedule);
 
 }  // namespace tessera::layout::schedule

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/bert/bert.h>
+#include <tessera/models/block_flops.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/nn/nn.h>
 
@@ -83,10 +84,7 @@ at::Tensor BertWithHead::run_stage(const data::Batch& batch, const layout::Stage
 }
 
 BlockFlops BertWithHead::block_flops(std::int64_t, std::int64_t block_size) const {
-  const double c = static_cast<double>(config_.hidden_size);
-  return {.attention = 8 * c * c,
-          .scores = 4 * c * static_cast<double>(block_size),
-          .mlp = 4 * c * static_cast<double>(config_.intermediate_size)};
+  return plain_block_flops(config_.hidden_size, config_.intermediate_size, block_size);
 }
 
 layout::DecoderShape BertWithHead::shape() const {
