@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/train/reporting/metrics.h>
+#include <tessera/train/reporting/summary.h>
 
 namespace tessera::train {
 namespace {
@@ -86,6 +87,24 @@ TEST(Metrics, PerplexityIsTheExponentialOfTheLoss) {
   metrics.loss = std::log(50.0);
   EXPECT_NEAR(metrics.perplexity(), 50, 1e-12);
   EXPECT_EQ(to_json(metrics).at("event").as_string(), "eval");
+  EXPECT_NEAR(to_json(metrics).at("perplexity").as_real(), 50, 1e-6);
+  EXPECT_NE(describe(metrics).find("perplexity 50.00"), std::string::npos);
+}
+
+TEST(Metrics, ALossOfPairsHasNoPerplexity) {
+  EvalMetrics metrics;
+  metrics.loss = 0.6;
+  metrics.preference.measured = true;
+  EXPECT_EQ(to_json(metrics).find("perplexity"), nullptr);
+  EXPECT_NE(to_json(metrics).find("eval_rewards/chosen"), nullptr);
+  EXPECT_EQ(describe(metrics).find("perplexity"), std::string::npos) << describe(metrics);
+  RunTotals totals;
+  totals.has_eval = true;
+  totals.eval_loss = 0.6;
+  EXPECT_NE(to_json(totals).find("perplexity"), nullptr);
+  totals.has_perplexity = false;
+  EXPECT_EQ(to_json(totals).find("perplexity"), nullptr);
+  EXPECT_NE(to_json(totals).find("eval_loss"), nullptr);
 }
 
 TEST(Metrics, TheEndIsTheLastLine) {

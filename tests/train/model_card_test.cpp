@@ -51,6 +51,16 @@ TEST(ModelCard, SaysWhatWasMeasured) {
   EXPECT_TRUE(says(without, "| Step | Epoch | Training loss |\n|---|---|---|\n| 1 | 0.5 | 5 |\n")) << without;
 }
 
+TEST(ModelCard, PairsOfAnswersHaveNoPerplexity) {
+  CardFacts pairs = facts();
+  for (Value& entry : pairs.history)
+    if (entry.find("eval_loss") != nullptr) entry.set("eval_rewards/chosen", Value::of(0.1));
+  const std::string card = model_card(pairs);
+  EXPECT_EQ(front_matter(card).find("metrics"), nullptr);
+  EXPECT_TRUE(says(card, "after step 4: loss 2.0000.")) << card;
+  EXPECT_FALSE(says(card, "perplexity")) << card;
+}
+
 TEST(ModelCard, WhatTheBaseModelPassesOn) {
   CardFacts derived = facts();
   derived.base_folder = "/models/base";

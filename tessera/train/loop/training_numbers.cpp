@@ -120,6 +120,7 @@ bool TrainingLoop::evaluate() {
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
   totals_.eval_loss = metrics.loss;
+  totals_.has_perplexity = metrics.has_perplexity();
   if (core_.follows_evaluations() && step_ > plan_.resumed_step)
     core_.evaluated(metric_of(metrics, setup_.config.output.metric_for_best_model));
   const bool best = checkpoints_.best().update(metrics);

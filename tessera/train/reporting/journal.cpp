@@ -130,8 +130,8 @@ void Journal::evaluated(const EvalMetrics& m) {
   output_->metrics().append(to_json(m));
   exposition_.evaluation = m;
   expose();
-  std::vector<Number> numbers = {number("eval", "loss", m.loss), number("eval", "perplexity", m.perplexity()),
-                                 number("eval", "runtime", m.seconds)};
+  std::vector<Number> numbers = {number("eval", "loss", m.loss), number("eval", "runtime", m.seconds)};
+  if (m.has_perplexity()) numbers.push_back(number("eval", "perplexity", m.perplexity()));
   for (const auto& [name, value] : named(m.preference)) numbers.push_back(number("eval", name, value));
   track(m.step, numbers);
 }

@@ -144,10 +144,10 @@ Value to_json(const EvalMetrics& m) {
   Value line = Value::make_object({{"event", Value::of("eval")},
                                    {"step", Value::of(m.step)},
                                    {"epoch", Value::of(m.epoch)},
-                                   {"eval_loss", real_or_text(m.loss)},
-                                   {"perplexity", real_or_text(m.perplexity())},
-                                   {"eval_tokens", Value::of(m.tokens)},
-                                   {"eval_seconds", Value::of(m.seconds)}});
+                                   {"eval_loss", real_or_text(m.loss)}});
+  if (m.has_perplexity()) line.set("perplexity", real_or_text(m.perplexity()));
+  line.set("eval_tokens", Value::of(m.tokens));
+  line.set("eval_seconds", Value::of(m.seconds));
   add_rewards(line, m.preference, "eval_");
   return line;
 }
@@ -173,7 +173,7 @@ Value to_json(const RunTotals& t) {
                                    {"communication", t.communication}});
   if (t.has_eval) {
     line.set("eval_loss", real_or_text(t.eval_loss));
-    line.set("perplexity", real_or_text(std::exp(t.eval_loss)));
+    if (t.has_perplexity) line.set("perplexity", real_or_text(std::exp(t.eval_loss)));
   }
   return line;
 }

@@ -84,11 +84,13 @@ struct EvalMetrics {
   std::int64_t step = 0;               ///< steps done before it
   double epoch = 0;                    ///< passes over the training data, with a fraction
   double loss = 0;                     ///< mean over the scored tokens of the validation set
-  double perplexity() const;           ///< exp(loss)
+  double perplexity() const;           ///< exp(loss); means nothing where the loss is one of pairs
   std::int64_t tokens = 0;             ///< scored; of pairs of answers: pairs
   std::int64_t rows = 0, batches = 0;  ///< the whole validation set's rows; this rank's batches
   double seconds = 0;                  ///< that it took
   PreferenceMetrics preference = {};   ///< means over the whole validation set; loss is then the mean over its pairs
+  /// False where the loss is one of pairs of answers, which is no cross-entropy: nothing reports a perplexity then.
+  bool has_perplexity() const { return !preference.measured; }
 };
 
 /// The figures of a whole run.
@@ -104,6 +106,7 @@ struct RunTotals {
   double train_loss = 0;         ///< mean over the steps of this process
   double eval_loss = 0;          ///< loss of the last evaluation
   bool has_eval = false;         ///< eval_loss counts
+  bool has_perplexity = true;    ///< and is a cross-entropy, not a loss of pairs
   double tokens_per_second = 0;  ///< over training steps only
   double flops_per_second = 0;   ///< speed of the model, all ranks
   double peak_flops_per_second = 0;           ///< peak of all ranks in a matrix product (utilization.h); 0: unknown

@@ -58,6 +58,9 @@ const Value* evaluated(const CardFacts& facts) {
   return last == facts.history.rend() ? nullptr : &*last;
 }
 
+/// Not of a loss of pairs of answers (train/loss/preference.h), whose evaluations have rewards.
+bool has_perplexity(const Value& evaluation) { return evaluation.find("eval_rewards/chosen") == nullptr; }
+
 std::string head_of(const CardFacts& facts) {
   std::string head = yaml_lines("library_name", Value::of(facts.adapters ? "peft" : "transformers"));
   if (!facts.base_model.empty()) {
@@ -69,7 +72,8 @@ std::string head_of(const CardFacts& facts) {
       head += yaml_lines(key, *value);
   if (!facts.datasets.empty()) head += yaml_lines("datasets", list_of(facts.datasets));
   if (!facts.pipeline_tag.empty()) head += yaml_lines("pipeline_tag", Value::of(facts.pipeline_tag));
-  if (evaluated(facts) != nullptr) head += yaml_lines("metrics", list_of({"perplexity"}));
+  if (const Value* evaluation = evaluated(facts); evaluation != nullptr && has_perplexity(*evaluation))
+    head += yaml_lines("metrics", list_of({"perplexity"}));
   std::vector<std::string> tags = {"tessera", "generated_from_trainer"};
   if (facts.adapters) tags.push_back("lora");
   return concat("---\n", head, yaml_lines("tags", list_of(tags)), "---\n");
@@ -129,7 +133,8 @@ std::string results(const CardFacts& facts) {
   if (evaluation == nullptr) return "";
   const double loss = evaluation->at("eval_loss").is_number() ? evaluation->at("eval_loss").as_real() : std::nan("");
   return concat("On the validation data, after step ", number(*evaluation, "step", 17), ": loss ",
-                rounded(loss, "%.4f"), ", perplexity ", rounded(std::exp(loss), "%.2f"), ".\n\n");
+                rounded(loss, "%.4f"),
+                has_perplexity(*evaluation) ? concat(", perplexity ", rounded(std::exp(loss), "%.2f")) : "", ".\n\n");
 }
 
 std::string where_from(const CardFacts& facts) {
