@@ -108,6 +108,11 @@ in the precision of the weights (torch iterates in bfloat16), under every strate
 parallelism: pieces of a matrix are gathered, each process computes on the whole.
 With `--tp_size` above 1 it is refused.
 
+`rmsprop` is torch.optim.RMSprop: `alpha` 0.99, `eps` 1e-8, `momentum` 0 and `centered` false in `--optim_args`. The
+names of bitsandbytes' optimizers with states of 32 bits (`paged_adamw_32bit`, `paged_lion_32bit`, `rmsprop_bnb`) mean
+adamw, lion and rmsprop: paging says where states lie, not what they are, and here they lie where they are made (or on
+the host, with `--cpu_offload optimizer`). States of 8 bits are refused.
+
 `--decoupled_lr` is the peak rate of the embeddings of words and of the head, `--decoupled_min_lr` the least one, of the
 same schedule; 0 freezes them. The log shows the rate of all others.
 
@@ -118,7 +123,7 @@ same schedule; 0 freezes them. The log shows the rate of all others.
   Without `--validation_file` the *last* blocks are held out.
 - A name that only TRL has (`use_peft`, `dataset_text_field`, `dataset_mixture`, `packing_strategy`, ...) brings TRL's
   defaults where nothing else is said: learning rate 2e-5, bf16, gradient checkpointing, every message scored, 1024
-  tokens; a warning lists them. `beta`, `loss_type`, `label_smoothing`, `rpo_alpha` and `simpo_gamma` bring those of its
+  tokens; a warning lists them. `beta`, `loss_type`, `rpo_alpha` and `simpo_gamma` bring those of its
   DPOTrainer: `--preference_loss sigmoid`, learning rate 1e-6. So do `use_lora` of Qwen and `lora_enable` of LLaVA for
   the rank of their adapters.
 - Epochs are one continuous stream of samples; a step may straddle two of them.

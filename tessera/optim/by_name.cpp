@@ -64,6 +64,15 @@ Made adagrad(const OptimizerChoice&, const Arguments& a, Slots slots, const Comm
                        .initial_accumulator_value = a.real("initial_accumulator_value", 0)},
                       common);
 }
+Made rmsprop(const OptimizerChoice&, const Arguments& a, Slots slots, const CommonOptions& common) {
+  const RmspropOptions d;
+  return make_rmsprop(std::move(slots),
+                      {.alpha = a.real("alpha", d.alpha),
+                       .epsilon = a.real("eps", d.epsilon),
+                       .momentum = a.real("momentum", d.momentum),
+                       .centered = a.flag("centered", d.centered)},
+                      common);
+}
 Made lion(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
   return make_lion(std::move(slots), {a.real("beta1", c.beta1), a.real("beta2", c.beta2)}, common);
 }
@@ -138,6 +147,7 @@ const std::vector<Kind>& kinds() {
       {OptimizerKind::adam, {"beta1", "beta2", "epsilon", "eps", "bias_correction"}, adam},
       {OptimizerKind::sgd, {"momentum", "nesterov"}, sgd},
       {OptimizerKind::adagrad, {"lr_decay", "initial_accumulator_value", "eps"}, adagrad},
+      {OptimizerKind::rmsprop, {"alpha", "eps", "momentum", "centered"}, rmsprop},
       {OptimizerKind::lion, {"beta1", "beta2"}, lion},
       {OptimizerKind::adafactor,
        {"eps1", "eps2", "clip_threshold", "decay_rate", "beta1", "scale_parameter", "relative_step", "warmup_init"},

@@ -16,6 +16,7 @@ namespace tessera::optim {
 /// adamw, adam  beta1, beta2, epsilon = the fields below; bias_correction = true
 /// sgd          momentum, nesterov = the fields below
 /// adagrad      lr_decay = 0, initial_accumulator_value = 0, eps = 1e-10
+/// rmsprop      alpha = 0.99, eps = 1e-8, momentum = 0, centered = false
 /// lion         beta1, beta2 = the fields below (as transformers passes them)
 /// adafactor    eps1 = 1e-30, eps2 = 1e-3, clip_threshold = 1, decay_rate = -0.8, beta1 = 0, scale_parameter = false,
 ///              relative_step = false, warmup_init = false

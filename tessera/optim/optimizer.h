@@ -4,10 +4,10 @@
 /// optimizers by the names of --optim (by_name.h). This header: what the trainer, the sharding engine and the
 /// checkpoint see.
 ///
-/// Pieces. A slot may be a piece of a parameter. AdamW, Adam, SGD, Adagrad and Lion, with every option, give each
-/// element the same bits wherever the parameter is cut. Adafactor, LAMB and LARS need sums over whole parameters: they
-/// are formed exactly (exact_sum.h, kernels/cpu/binned_sums.h) before they are rounded, so for float32 on the CPU their
-/// bits do not depend on the cuts either; elsewhere they agree to rounding.
+/// Pieces. A slot may be a piece of a parameter. AdamW, Adam, SGD, Adagrad, RMSprop and Lion, with every option, give
+/// each element the same bits wherever the parameter is cut. Adafactor, LAMB and LARS need sums over whole parameters:
+/// they are formed exactly (exact_sum.h, kernels/cpu/binned_sums.h) before they are rounded, so for float32 on the CPU
+/// their bits do not depend on the cuts either; elsewhere they agree to rounding.
 
 #include <ATen/core/Tensor.h>
 
@@ -114,6 +114,17 @@ struct AdagradOptions {
 };
 /// Adagrad, Duchi et al. 2011, as torch.optim.Adagrad. State sum.
 std::unique_ptr<Optimizer> make_adagrad(std::vector<Slot> slots, const AdagradOptions& options,
+                                        const CommonOptions& common = {});
+
+/// RMSprop (Tieleman & Hinton 2012).
+struct RmspropOptions {
+  double alpha = 0.99, epsilon = 1e-8;  ///< decay of the averages; added to the square root
+  double momentum = 0;                  ///< 0: there is no momentum_buffer
+  bool centered = false;                ///< gradients are divided by their deviation from their own average
+};
+/// RMSprop, Tieleman & Hinton 2012 (lecture 6.5), as torch.optim.RMSprop (decay added to the gradient). States
+/// square_avg; grad_avg, if centered; momentum_buffer, if there is momentum.
+std::unique_ptr<Optimizer> make_rmsprop(std::vector<Slot> slots, const RmspropOptions& options,
                                         const CommonOptions& common = {});
 
 /// Lion (Chen et al. 2023).

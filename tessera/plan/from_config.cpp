@@ -6,6 +6,7 @@
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/core/run_schedule.h>
+#include <tessera/config/rules/optimizer_states.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/plan/presets.h>
 #include <tessera/plan/recorded.h>
@@ -18,8 +19,8 @@ namespace schedule = layout::schedule;
 
 namespace {
 
-/// Bytes that the optimizer keeps per element (optim/): one moment or two (Muon: two at most), Adafactor next to
-/// nothing.
+/// Bytes that the optimizer keeps per element (optim/): one moment or two (Muon: two at most; RMSprop: up to three),
+/// Adafactor next to nothing.
 double state_bytes(const OptimizationConfig& config) {
   const double moment = config.bf16_optimizer_states ? 2 : 4;
   switch (config.optim) {
@@ -29,6 +30,8 @@ double state_bytes(const OptimizationConfig& config) {
     case OptimizerKind::lion:
     case OptimizerKind::adagrad:
       return moment;
+    case OptimizerKind::rmsprop:
+      return moment * config::rmsprop_states(config);
     case OptimizerKind::adafactor:
       return 0.01;
     default:

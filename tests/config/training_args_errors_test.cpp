@@ -34,16 +34,15 @@ TEST_F(TrainingArguments, WrongFlags) {
        "--optim LION_8BIT: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, "
        "--zero_stage 1 divides them over "
        "processes"},
-      {{"--optim", "paged_adamw_32bit"},
-       "--optim paged_adamw_32bit: memory that is paged in is not built: --cpu_offload optimizer keeps the states of "
-       "any optimizer on the host"},
+      {{"--optim", "paged_ademamix_32bit"},
+       "--optim paged_ademamix_32bit: it is not built: --optim adamw is the nearest"},
       {{"--optim", "galore_adamw"},
        "--optim galore_adamw: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
        "adafactor has small states"},
       {{"--optim", "adamw_torch_xla"}, "--optim adamw_torch_xla: TPUs are not supported: write --optim adamw"},
       {{"--optim", "admaw"},
-       "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon (did you "
-       "mean adamw?)"},
+       "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon, "
+       "rmsprop (did you mean adamw?)"},
       {{"--lr_scheduler_type", "greedy"},
        "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
       {{"--report_to", "tensorbord"},
@@ -89,8 +88,8 @@ TEST_F(TrainingArguments, WrongFiles) {
       {"eval_strategy: 'no'\nevaluation_strategy: steps",
        "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
       {"optim: paged_lion_8bit",
-       "a.yaml:1:8: optim paged_lion_8bit: memory that is paged in is not built: --cpu_offload optimizer keeps the "
-       "states of any optimizer on the host"},
+       "a.yaml:1:8: optim paged_lion_8bit: states of 8 bits are not built: --bf16_optimizer_states halves those of "
+       "adamw and lion, --zero_stage 1 divides them over processes"},
       {"fsdp: full_shard\nfsdp_config:\n  min_num_prams: 5",
        "a.yaml:3:18: unknown key min_num_prams; did you mean min_num_params?"},
       {"fsdp_config:\n  xla: true\n  xla_fsdp_settings: {compute_dtype: bfloat16}",

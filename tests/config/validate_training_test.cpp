@@ -96,7 +96,7 @@ TEST_F(ValidateTraining, MuonNeedsWholeMatrices) {
   EXPECT_EQ(
       error_of({"--optim", "muon", "--tp_size", "2", "--num_processes", "2"}),
       "--optim muon needs whole matrices, which it makes orthogonal, of which a process has 1/2 (tp_size 2); that "
-      "is not built: use adamw, adam, sgd, lion or adagrad, or --tp_size 1");
+      "is not built: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
 }
 
 TEST_F(ValidateTraining, SchedulesOfOtherSystems) {

@@ -168,12 +168,13 @@ TEST_F(TrainSharded, HybridGroupsHaveTheBytesOfPlainDataParallelism) {
 
 // One process -> ZeRO-3 on two -> plain on four: the run that went through.
 TEST_F(TrainSharded, ACheckpointResumesUnderAnyStrategy) {
-  for (const char* optim : {"adamw", "adafactor"}) {
+  for (const char* optim : {"adamw", "adafactor", "rmsprop"}) {
     SCOPED_TRACE(optim);
     const std::string prefix = optim;
     const auto with = [&](const std::string& output, Words words) {
       words.insert(words.end(),
                    {"--config_name", "gpt2-tiny", "--config_overrides", gpt2, "--optim", optim, "--save_steps", "1"});
+      if (prefix == "rmsprop") words.insert(words.end(), {"--optim_args", "momentum=0.9,centered=true"});  // all states
       return command(prefix + output, words);
     };
     train(2, with("through", {}));

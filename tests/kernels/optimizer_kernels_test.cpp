@@ -90,6 +90,31 @@ TEST_P(OptimizerKernels, LionAndAdagradFollowTheFormulasOverSteps) {
   }
 }
 
+TEST_P(OptimizerKernels, RmspropFollowsTheFormulaOverSteps) {
+  for (const std::int64_t n : {1, 15, 16, 17, 133})
+    for (const bool centered : {false, true})
+      for (const double momentum : {0.0, 0.9}) {
+        Floats p = reference::random(n, 4), v(n), m(centered ? n : 0), b(momentum > 0 ? n : 0);
+        auto p2 = doubles(p), v2 = doubles(v), m2 = doubles(m), b2 = doubles(b);
+        for (int step = 1; step <= 5; ++step) {
+          const Floats g = reference::random(n, 60 + step);
+          const RmspropArgs a{.learning_rate = 1e-2,
+                              .alpha = 0.9,
+                              .epsilon = 1e-3,
+                              .momentum = momentum,
+                              .weight_decay = 0.1,
+                              .gradient_scale = 0.7};
+          k.rmsprop(p.data(), g.data(), v.data(), centered ? m.data() : nullptr, momentum > 0 ? b.data() : nullptr, n,
+                    a);
+          reference::rmsprop(p2, doubles(g), v2, m2, b2, a);
+        }
+        EXPECT_LT(reference::error(p, p2), 2e-6) << n << ", centered " << centered << ", momentum " << momentum;
+        EXPECT_LT(reference::error(v, v2), 1e-6) << n;
+        EXPECT_LT(reference::error(m, m2), 1e-6) << n;
+        EXPECT_LT(reference::error(b, b2), 1e-5) << n;
+      }
+}
+
 TEST_P(OptimizerKernels, LionKeepsSignsOfZeroAndNaN) {
   for (const std::int64_t n : {3, 37}) {  // in the tail, and in full vectors
     Floats p(n, 1.0f), m(n), g(n);
@@ -202,6 +227,12 @@ TEST_P(OptimizerKernels, SameBitsWhereverTheRangeIsCut) {
     k.adagrad(p.data(), g.data(), v.data(), n, {});
     k.adagrad(p2.data(), g.data(), v2.data(), cut, {});
     k.adagrad(p2.data() + cut, g.data() + cut, v2.data() + cut, n - cut, {});
+    Floats mean(n, 0.1f), mean2 = mean;
+    const RmspropArgs r{.momentum = 0.9, .weight_decay = 0.01};
+    k.rmsprop(p.data(), g.data(), v.data(), mean.data(), m.data(), n, r);
+    k.rmsprop(p2.data(), g.data(), v2.data(), mean2.data(), m2.data(), cut, r);
+    k.rmsprop(p2.data() + cut, g.data() + cut, v2.data() + cut, mean2.data() + cut, m2.data() + cut, n - cut, r);
+    RC_ASSERT(mean == mean2);
     RC_ASSERT(p == p2);
     std::vector<std::uint16_t> c(n), d(n), c2 = c, d2 = d;
     for (const bool stochastic : {false, true}) {

@@ -14,6 +14,7 @@ namespace reference {
 using tessera::kernels::AdagradArgs;
 using tessera::kernels::AdamwArgs;
 using tessera::kernels::LionArgs;
+using tessera::kernels::RmspropArgs;
 using tessera::kernels::SgdArgs;
 using Doubles = std::vector<double>;
 using Floats = std::vector<float>;
@@ -62,6 +63,18 @@ inline void adagrad(Doubles& p, const Doubles& g, Doubles& s, const AdagradArgs&
     const double gi = g[i] * a.gradient_scale + a.weight_decay * p[i];
     s[i] += gi * gi;
     p[i] -= a.learning_rate * gi / (std::sqrt(s[i]) + a.epsilon);
+  }
+}
+
+/// m, b: empty where there are none.
+inline void rmsprop(Doubles& p, const Doubles& g, Doubles& v, Doubles& m, Doubles& b, const RmspropArgs& a) {
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const double gi = g[i] * a.gradient_scale + a.weight_decay * p[i];
+    v[i] = a.alpha * v[i] + (1 - a.alpha) * gi * gi;
+    if (!m.empty()) m[i] = a.alpha * m[i] + (1 - a.alpha) * gi;
+    double step = gi / (std::sqrt(v[i] - (m.empty() ? 0 : m[i] * m[i])) + a.epsilon);
+    if (!b.empty()) step = b[i] = a.momentum * b[i] + step;
+    p[i] -= a.learning_rate * step;
   }
 }
 

@@ -47,6 +47,10 @@ TEST(ByName, is_the_factory_of_that_name) {
          [](auto s) { return make_sgd(std::move(s), {.momentum = 0.9, .nesterov = true}); });
   expect(choice_of(OptimizerKind::adagrad, "lr_decay=0.5,eps=0.1"),
          [](auto s) { return make_adagrad(std::move(s), {.epsilon = 0.1, .learning_rate_decay = 0.5}); });
+  expect(choice_of(OptimizerKind::rmsprop, "alpha=0.5,eps=0.1,momentum=0.9,centered=true"), [](auto s) {
+    return make_rmsprop(std::move(s), {.alpha = 0.5, .epsilon = 0.1, .momentum = 0.9, .centered = true});
+  });
+  expect(choice_of(OptimizerKind::rmsprop), [](auto s) { return make_rmsprop(std::move(s), {}); });
   expect(choice_of(OptimizerKind::adafactor, "scale_parameter=true,relative_step=true,warmup_init=true,beta1=0.9"),
          [](auto s) {
            return make_adafactor(std::move(s),

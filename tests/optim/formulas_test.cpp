@@ -1,7 +1,8 @@
-// Adam, Adagrad and Adafactor against the numbers of torch.optim and transformers; Lion, LAMB and LARS against their
-// papers' formulas in double precision.
+// Adam, Adagrad and Adafactor against the numbers of torch.optim and transformers; RMSprop against torch::optim; Lion,
+// LAMB and LARS against their papers' formulas in double precision.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/optim/rmsprop.h>
 
 #include <tessera/base/error.h>
 #include <tessera/optim/optimizer.h>
@@ -64,6 +65,41 @@ TEST(Formulas, adam_is_torchs) {
 TEST(Formulas, adagrad_is_torchs) {
   expect_fixture([](auto s) { return make_adagrad(std::move(s), {}); }, vectors, torch_adagrad);
   expect_fixture([](auto s) { return make_adagrad(std::move(s), {1e-3, 0.1, 0.5}); }, vectors, torch_adagrad_options);
+}
+
+TEST(Formulas, rmsprop_is_torchs) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble})  // the kernel, and ATen's operators
+    for (const bool centered : {false, true})
+      for (const double momentum : {0.0, 0.9}) {
+        std::vector<at::Tensor> parameters;
+        std::vector<torch::optim::OptimizerParamGroup> groups;
+        for (std::size_t i = 0; i < vectors.size(); ++i) {
+          parameters.push_back(start(static_cast<std::int64_t>(i), vectors[i]).to(dtype).requires_grad_());
+          groups.emplace_back(std::vector<at::Tensor>{parameters[i]},
+                              std::make_unique<torch::optim::RMSpropOptions>(torch::optim::RMSpropOptions(1)
+                                                                                 .alpha(0.9)
+                                                                                 .eps(1e-6)
+                                                                                 .momentum(momentum)
+                                                                                 .centered(centered)
+                                                                                 .weight_decay(i == 0 ? 0.1 : 0)));
+        }
+        torch::optim::RMSprop torchs(groups, torch::optim::RMSpropOptions(1));
+        for (int step = 0; step < 10; ++step) {
+          for (std::size_t i = 0; i < vectors.size(); ++i)
+            parameters[i].mutable_grad() = gradient(static_cast<std::int64_t>(i), step, vectors[i]).to(dtype);
+          for (auto& group : torchs.param_groups()) group.options().set_lr(1e-2 * (1 - step / 10.0));
+          torchs.step();
+        }
+        const at::Tensor all = train(
+            [&](auto s) {
+              return make_rmsprop(std::move(s),
+                                  {.alpha = 0.9, .epsilon = 1e-6, .momentum = momentum, .centered = centered});
+            },
+            vectors, {0.1, 0}, dtype);
+        const at::Tensor expected = at::cat({parameters[0].detach(), parameters[1].detach()}).to(at::kFloat);
+        EXPECT_LT((all - expected).abs().max().item<double>(), 5e-7)
+            << c10::toString(dtype) << ", centered " << centered << ", momentum " << momentum;
+      }
 }
 
 TEST(Formulas, adafactor_is_transformers) {
@@ -228,6 +264,9 @@ TEST(Formulas, not_a_number_is_not_hidden) {
 TEST(Formulas, numbers_out_of_range_are_refused) {
   EXPECT_THROW(make_adam({}, {.beta1 = 1}), InputError);
   EXPECT_THROW(make_adagrad({}, {.epsilon = -1}), InputError);
+  EXPECT_THROW(make_rmsprop({}, {.alpha = 1}), InputError);
+  EXPECT_THROW(make_rmsprop({}, {.epsilon = -1}), InputError);
+  EXPECT_THROW(make_rmsprop({}, {.momentum = std::nan("")}), InputError);
   EXPECT_THROW(make_adagrad({}, {.learning_rate_decay = std::nan("")}), InputError);
   EXPECT_THROW(make_lion({}, {.beta2 = 1}), InputError);
   EXPECT_THROW(make_adafactor({}, {.epsilon1 = 0}), InputError);
@@ -240,6 +279,7 @@ TEST(Formulas, numbers_out_of_range_are_refused) {
   EXPECT_THROW(make_lars({}, {.momentum = 0, .nesterov = true}), InputError);
   const CommonOptions bf16{.bf16_state = true};
   EXPECT_THROW(make_adagrad({}, {}, bf16), InputError);
+  EXPECT_THROW(make_rmsprop({}, {}, bf16), InputError);
   EXPECT_THROW(make_adafactor({}, {}, bf16), InputError);
   EXPECT_THROW(make_lamb({}, {}, bf16), InputError);
   EXPECT_THROW(make_lars({}, {}, bf16), InputError);

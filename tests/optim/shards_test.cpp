@@ -169,6 +169,9 @@ const std::vector<Case>& cases() {
        [](auto s, const auto& c) {
          return make_adagrad(std::move(s), {.learning_rate_decay = 0.1, .initial_accumulator_value = 0.1}, c);
        }},
+      {"rmsprop", [](auto s, const auto& c) { return make_rmsprop(std::move(s), {}, c); }},
+      {"rmsprop, all on",
+       [](auto s, const auto& c) { return make_rmsprop(std::move(s), {.momentum = 0.9, .centered = true}, c); }},
       {"lion", [](auto s, const auto& c) { return make_lion(std::move(s), {}, c); }, true},
       {"adafactor", [](auto s, const auto& c) { return make_adafactor(std::move(s), {}, c); }, false, false},
       {"adafactor, all on",

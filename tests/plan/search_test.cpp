@@ -189,5 +189,17 @@ TEST(Goodput, FollowsFailures) {
   EXPECT_NEAR(many.failures_per_day, 419.0 / 54, 0.5);  // Grattafiori et al. 2024, table 5
 }
 
+TEST(PlanFromConfig, OptimizersKeepWhatTheirArgumentsAskFor) {
+  const auto states = [](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--config_name", "gpt2-tiny"});
+    const RunConfig config = config::resolve_flags(flags).values;
+    return plan_on(config, model_of(config), layout::parse_mesh("dp_replicate=1"), true).numerics.states;
+  };
+  EXPECT_EQ(states({}), 8);
+  EXPECT_EQ(states({"--optim", "adagrad"}), 4);
+  EXPECT_EQ(states({"--optim", "rmsprop"}), 4);
+  EXPECT_EQ(states({"--optim", "rmsprop", "--optim_args", "momentum=0.9,centered=true"}), 12);
+}
+
 }  // namespace
 }  // namespace tessera::plan

@@ -77,6 +77,24 @@ TEST(PreferenceLoss, IpoTakesMeans) {
   EXPECT_NEAR(terms.chosen, 0.5 * 0.5 + 0.5 * -1, 1e-12);
 }
 
+TEST(PreferenceLoss, ApoAnchorsEachAnswerAtTheReference) {
+  // gains over the reference: chosen 1 and -1, rejected -1 and 0.5
+  const auto s = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const Given given;
+  const PreferenceTerms zero = terms_of(given, config_of(PreferenceLoss::apo_zero, 0.5));
+  EXPECT_NEAR(zero.loss.item<double>(), 1 - s(0.5) + s(-0.5) + 1 - s(-0.5) + s(0.25), 1e-12);
+  EXPECT_NEAR(zero.chosen, 0.5 * 1 + 0.5 * -1, 1e-12);
+  zero.loss.backward();  // the first pair's chosen answer gains, and its rejected one loses
+  EXPECT_NEAR(given.sums.grad()[0].item<double>(), -0.5 * s(0.5) * s(-0.5), 1e-12);
+  EXPECT_NEAR(given.sums.grad()[1].item<double>(), 0.5 * s(-0.5) * s(0.5), 1e-12);
+  const Given again;
+  const PreferenceTerms down = terms_of(again, config_of(PreferenceLoss::apo_down, 0.5));
+  EXPECT_NEAR(down.loss.item<double>(), s(0.5) + 1 - s(1) + s(-0.5) + 1 - s(-0.75), 1e-12);
+  down.loss.backward();  // both lose, the rejected one more: d / d rejected = b s'(b d)
+  EXPECT_NEAR(again.sums.grad()[1].item<double>(), 0.5 * s(1) * s(-1), 1e-12);
+  EXPECT_NEAR(again.sums.grad()[0].item<double>(), 0.5 * s(0.5) * s(-0.5) - 0.5 * s(1) * s(-1), 1e-12);
+}
+
 TEST(PreferenceLoss, SimpoHasNoReference) {
   // means: -2 + 2 = 0; -3 + 0.5 = -2.5
   Given given;
@@ -111,6 +129,7 @@ TEST(PreferenceLoss, ReferenceIsNotForgotten) {
   Given given;
   given.reference = at::Tensor();
   EXPECT_THROW(terms_of(given, config_of(PreferenceLoss::sigmoid, 0.1)), Error);
+  EXPECT_THROW(terms_of(given, config_of(PreferenceLoss::apo_zero, 0.1)), Error);
 }
 
 }  // namespace

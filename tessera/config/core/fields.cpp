@@ -217,7 +217,8 @@ const std::vector<Field>& table() {
           "micro-batches per optimizer step; with pp_size above 1 those that go through the "
           "pipeline"),
       optimization<&O::optim>("optim", words<OptimizerKind>(),
-                              "optimizer; adamw_torch and adamw_torch_fused mean adamw, lion_32bit means lion"),
+                              "optimizer; adamw_torch, adamw_torch_fused and paged_adamw_32bit mean adamw, lion_32bit "
+                              "means lion, rmsprop_bnb rmsprop"),
       optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
                                    "parameters of the optimizer that have no flag of their own"),
       optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),
@@ -252,7 +253,7 @@ const std::vector<Field>& table() {
       optimization<&O::preference_loss>("preference_loss", words<PreferenceLoss>(),
                                         "train on pairs of answers of which one is preferred (.jsonl with prompt, "
                                         "chosen, rejected): sigmoid is DPO's "
-                                        "loss; hinge, ipo, simpo, orpo"),
+                                        "loss; hinge, ipo, simpo, orpo, apo_zero, apo_down"),
       optimization<&O::preference_beta>("preference_beta", more_than(0),
                                         "preference losses: weight of the differences of log-probabilities"),
       optimization<&O::preference_label_smoothing>(

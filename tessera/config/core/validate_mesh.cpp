@@ -113,7 +113,8 @@ std::string problem_of_optimizer(OptimizerKind optim, const ParallelConfig& para
                   parallel.etp_size, "); that is not built: use adamw, or --etp_size 1");
   if (parallel.tp_size == 1) return "";
   return concat(said, " ", optim, " needs ", why, ", of which a process has 1/", parallel.tp_size, " (tp_size ",
-                parallel.tp_size, "); that is not built: use adamw, adam, sgd, lion or adagrad, or --tp_size 1");
+                parallel.tp_size,
+                "); that is not built: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
 }
 
 void validate_mesh(const Resolved& resolved, Problems& problems) { MeshRules(resolved, problems).check(); }

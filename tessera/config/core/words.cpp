@@ -24,12 +24,18 @@ const WordTable& words_of(FloatType) {
 }
 
 const WordTable& words_of(OptimizerKind) {
-  static const WordTable words = {{"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars", "muon"},
-                                  {{"adamw_torch", "adamw"},
-                                   {"adamw_torch_fused", "adamw"},
-                                   {"adamw_hf", "adamw"},
-                                   {"adamw_apex_fused", "adamw"},
-                                   {"lion_32bit", "lion"}}};
+  static const WordTable words = {
+      {"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars", "muon", "rmsprop"},
+      {{"adamw_torch", "adamw"},
+       {"adamw_torch_fused", "adamw"},
+       {"adamw_hf", "adamw"},
+       {"adamw_apex_fused", "adamw"},
+       {"lion_32bit", "lion"},
+       {"paged_adamw", "adamw"},
+       {"paged_adamw_32bit", "adamw"},
+       {"paged_lion_32bit", "lion"},
+       {"rmsprop_bnb", "rmsprop"},
+       {"rmsprop_bnb_32bit", "rmsprop"}}};
   return words;
 }
 
@@ -62,7 +68,8 @@ const WordTable& words_of(PipelineGather) {
 }
 
 const WordTable& words_of(PreferenceLoss) {
-  static const WordTable words = {{"none", "sigmoid", "hinge", "ipo", "simpo", "orpo"}, {{"dpo", "sigmoid"}}};
+  static const WordTable words = {{"none", "sigmoid", "hinge", "ipo", "simpo", "orpo", "apo_zero", "apo_down"},
+                                  {{"dpo", "sigmoid"}}};
   return words;
 }
 

@@ -63,8 +63,6 @@ std::string_view not_built(std::string_view key, std::string_view word) {
     std::string_view why;
   };
   static constexpr Refusal optimizers[] = {
-      {"paged_", false,
-       "memory that is paged in is not built: --cpu_offload optimizer keeps the states of any optimizer on the host"},
       {"galore_", false,
        "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
       {"apollo_", false,
@@ -75,7 +73,6 @@ std::string_view not_built(std::string_view key, std::string_view word) {
       {"4bit", false,
        "states of 4 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides "
        "them over processes"},
-      {"rmsprop", false, "it is not built: --optim adagrad is the nearest, --optim adamw the usual one"},
       {"adamw_torch_xla", true, "TPUs are not supported: write --optim adamw"},
       {"adamw_torch_npu_fused", true, "NPUs are not supported: write --optim adamw"},
       {"adamw_anyprecision", true, "it is called --optim adamw --bf16_optimizer_states here"},
@@ -83,7 +80,7 @@ std::string_view not_built(std::string_view key, std::string_view word) {
        "it is not built: --optim adamw --lr_scheduler_type constant_with_warmup is the nearest"},
       {"lomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
       {"adalomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
-      {"ademamix", true, "it is not built: --optim adamw is the nearest"},
+      {"ademamix", false, "it is not built: --optim adamw is the nearest"},
       {"grokadamw", true, "it is not built: --optim adamw is the nearest"},
       {"stable_adamw", true, "it is not built: --optim adamw with --max_grad_norm is the nearest"},
   };
@@ -292,6 +289,10 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
       meaning.problem = concat(" ", trim(text), ": ", why);
       return meaning;
     }
+  if (row.key == "optim" && to_lower(trim(text)).starts_with("paged_"))  // the same numbers as without
+    meaning.without_effect.push_back(
+        {concat(trim(text), "'s paging"),
+         "states stay where they are made; --cpu_offload optimizer keeps those of any optimizer on the host"});
   if (argument.shape == Shape::object) return object_of(argument, text);
   if (argument.shape == Shape::boolean) return of_boolean(argument, text);
   if (row.key == "lora_target_modules") {  // a list, or words
@@ -314,7 +315,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
       meaning.settings.emplace_back(row.setting, word);
     else
       meaning.problem = concat(" ", word, ": this loss of preferences is not built: give one of sigmoid (DPO), hinge, ",
-                               "ipo, simpo, orpo");
+                               "ipo, simpo, orpo, apo_zero, apo_down");
     return meaning;
   }
   if (row.key == "model_type") {

@@ -363,8 +363,9 @@ constexpr TrainingArgument arguments[] = {
     refused("use_dora", Shape::boolean, "false", kAdapters),
     of_dpo(acts("beta", "preference_beta", Shape::word, "TRL")),
     of_dpo(acts("loss_type", "preference_loss", Shape::words,
-                "TRL: sigmoid, hinge, ipo, simpo, orpo; nll: no preferences")),
-    of_dpo(acts("label_smoothing", "preference_label_smoothing", Shape::word, "TRL's DPO")),
+                "TRL: sigmoid, hinge, ipo, simpo, orpo, apo_zero, apo_down; nll: no preferences")),
+    // No of_dpo: who means label_smoothing_factor is told so, and gets no defaults of a DPOTrainer.
+    acts("label_smoothing", "preference_label_smoothing", Shape::word, "TRL's DPO"),
     of_dpo(acts("rpo_alpha", "preference_sft_weight", Shape::word, "TRL's DPO")),
     of_dpo(acts("simpo_gamma", "preference_gamma", Shape::word, "TRL's CPO")),
     acts("max_prompt_length"),

@@ -370,7 +370,8 @@ constexpr Family families[] = {
      "use_cpu_initialization use_gpu_initialization init_model_with_meta_device data_parallel_random_init "
      "no_initialization"},
     {ignored, mapped,
-     "num_workers no_mmap_bin_files dataloader_* num_dataset_builder_threads no_create_attention_mask_in_dataloader "
+     "num_workers no_mmap_bin_files dataloader_* per_dataset_sequences_path num_dataset_builder_threads "
+     "no_create_attention_mask_in_dataloader "
      "mid_level_dataset_surplus "
      "s3_cache_path object_storage_cache_path no_data_sharding"},
     {ignored, "the tokenizer is what --tokenizer-model holds",

@@ -19,6 +19,7 @@ class PreferenceRules : RuleChecks {
     data();
     batches();
     parallel();
+    best_model();
   }
 
  private:
@@ -27,7 +28,10 @@ class PreferenceRules : RuleChecks {
                              "preference_gamma", "ref_model_name_or_path", "max_prompt_length"})
       if (!is_default(name))
         problem({name, "preference_loss"}, said(name),
-                " belongs to pairs of answers: give --preference_loss (sigmoid is DPO), or leave it out");
+                " belongs to pairs of answers: give --preference_loss (sigmoid is DPO), or leave it out",
+                name == std::string_view("preference_label_smoothing")
+                    ? "; --label_smoothing_factor smooths the targets of a language model"
+                    : "");
   }
 
   void only_for(const char* name, bool fits, const char* which) {
@@ -53,9 +57,8 @@ class PreferenceRules : RuleChecks {
 
   void reference() {
     const std::string& folder = c_.model.ref_model_name_or_path;
-    const bool needs =
-        loss_ == PreferenceLoss::sigmoid || loss_ == PreferenceLoss::hinge || loss_ == PreferenceLoss::ipo;
-    only_for("ref_model_name_or_path", needs || folder.empty(), "sigmoid, hinge and ipo");
+    const bool needs = needs_reference(loss_);
+    only_for("ref_model_name_or_path", needs || folder.empty(), "sigmoid, hinge, ipo, apo_zero and apo_down");
     if (!folder.empty() && needs && !path_exists(path_join(folder, "config.json")) &&
         !path_exists(path_join(folder, "adapter_config.json")))
       problem({"ref_model_name_or_path"}, said("ref_model_name_or_path"), " ", folder,
@@ -100,10 +103,24 @@ class PreferenceRules : RuleChecks {
       not_with("deterministic_reduce", "the fixed order of sums is not built for losses of pairs; leave it out");
   }
 
+  void best_model() {
+    const std::string& metric = c_.output.metric_for_best_model;
+    if (metric == "perplexity" || metric == "eval_perplexity")
+      problem({"metric_for_best_model", "preference_loss"}, said("metric_for_best_model"), " ", metric,
+              " does not go with ", said("preference_loss"),
+              ": the loss of pairs is no cross-entropy, and its exponential no perplexity; give loss");
+  }
+
   const PreferenceLoss loss_ = c_.optimization.preference_loss;
 };
 
 }  // namespace
+
+bool needs_reference(PreferenceLoss loss) {
+  using Loss = PreferenceLoss;
+  return loss == Loss::sigmoid || loss == Loss::hinge || loss == Loss::ipo || loss == Loss::apo_zero ||
+         loss == Loss::apo_down;
+}
 
 void validate_preferences(const Resolved& resolved, Problems& problems) { PreferenceRules(resolved, problems).check(); }
 

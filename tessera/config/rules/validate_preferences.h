@@ -7,6 +7,9 @@
 
 namespace tessera::config {
 
+/// Whether the loss compares with a reference model.
+bool needs_reference(PreferenceLoss loss);
+
 /// Adds to `problems` what pairs of answers cannot be trained with, and settings about pairs that have no loss of pairs
 /// to act on.
 void validate_preferences(const Resolved& resolved, Problems& problems);

@@ -100,6 +100,9 @@ void lion_bf16(float* p, const float* g, std::uint16_t* m, std::int64_t n, const
 void adagrad(float* p, const float* g, float* s, std::int64_t n, const AdagradArgs& args) {
   chosen().adagrad(p, g, s, n, args);
 }
+void rmsprop(float* p, const float* g, float* v, float* a, float* b, std::int64_t n, const RmspropArgs& args) {
+  chosen().rmsprop(p, g, v, a, b, n, args);
+}
 void lamb_moments(const float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& args,
                   double* p_squares, double* u_squares) {
   chosen().lamb_moments(p, g, m, v, n, args, p_squares, u_squares);

@@ -20,6 +20,7 @@
 #include <tessera/kernels/cpu/lion.h>
 #include <tessera/kernels/cpu/reduce.h>
 #include <tessera/kernels/cpu/rms_norm.h>
+#include <tessera/kernels/cpu/rmsprop.h>
 #include <tessera/kernels/cpu/rotary.h>
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/kernels/cpu/sgd.h>
@@ -52,6 +53,7 @@ struct Table {
   decltype(&kernels::lion) lion;
   decltype(&kernels::lion_bf16) lion_bf16;
   decltype(&kernels::adagrad) adagrad;
+  decltype(&kernels::rmsprop) rmsprop;
   decltype(&kernels::lamb_moments) lamb_moments;
   decltype(&kernels::lamb_apply) lamb_apply;
   decltype(&kernels::bin_squares) bin_squares;

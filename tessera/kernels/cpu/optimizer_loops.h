@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// Elementwise updates over F32 (adamw.h, sgd.h, lion.h, adagrad.h). Included by loops.h inside the anonymous namespace
-/// of a table. Full vectors and the masked tail run the same function: no element is rounded otherwise.
+/// Elementwise updates over F32 (adamw.h, sgd.h, lion.h, adagrad.h, rmsprop.h). Included by loops.h inside the
+/// anonymous namespace of a table. Full vectors and the masked tail run the same function: no element is rounded
+/// otherwise.
 
 #include <tessera/kernels/cpu/state_loops.h>
 
@@ -147,4 +148,40 @@ void adagrad_loop(float* p, const float* g, float* s, std::int64_t n, const Adag
     (pi - learning_rate * gi / (sqrt(sum) + epsilon)).store(p + i, lanes);
     sum.store(s + i, lanes);
   });
+}
+
+struct RmspropVectors {
+  F32 learning_rate, alpha, one_minus_alpha, epsilon, momentum, weight_decay, gradient_scale;
+};
+
+template <bool Centered, bool Momentum>
+void rmsprop_range(const RmspropVectors& c, float* p, const float* g, float* v, float* a, float* b, std::int64_t n) {
+  for_vectors(n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
+    const F32 pi = F32::load(p + i, lanes), gi = fma(pi, c.weight_decay, F32::load(g + i, lanes) * c.gradient_scale);
+    const F32 square = fma(gi * c.one_minus_alpha, gi, F32::load(v + i, lanes) * c.alpha);
+    square.store(v + i, lanes);
+    F32 spread = square;
+    if constexpr (Centered) {
+      const F32 before = F32::load(a + i, lanes), mean = fma(gi - before, c.one_minus_alpha, before);
+      mean.store(a + i, lanes);
+      spread = square - mean * mean;
+    }
+    F32 step = gi / (sqrt(spread) + c.epsilon);
+    if constexpr (Momentum) {
+      step = fma(F32::load(b + i, lanes), c.momentum, step);
+      step.store(b + i, lanes);
+    }
+    (pi - c.learning_rate * step).store(p + i, lanes);
+  });
+}
+
+void rmsprop_loop(float* p, const float* g, float* v, float* a, float* b, std::int64_t n, const RmspropArgs& x) {
+  const RmspropVectors c{rounded(x.learning_rate), rounded(x.alpha),    rounded(1 - x.alpha),
+                         rounded(x.epsilon),       rounded(x.momentum), rounded(x.weight_decay),
+                         rounded(x.gradient_scale)};
+  if (a == nullptr)
+    return b == nullptr ? rmsprop_range<false, false>(c, p, g, v, a, b, n)
+                        : rmsprop_range<false, true>(c, p, g, v, a, b, n);
+  return b == nullptr ? rmsprop_range<true, false>(c, p, g, v, a, b, n)
+                      : rmsprop_range<true, true>(c, p, g, v, a, b, n);
 }

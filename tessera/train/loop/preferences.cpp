@@ -12,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/config/rules/validate_preferences.h>
 #include <tessera/data/pairs.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/load.h>
@@ -93,7 +94,7 @@ void Preferences::measure(const Setup& setup, models::LanguageModel& model, cons
 
 std::string Preferences::measure_reference(const Setup& setup, const data::Sampler& sampler, std::int64_t first_sample,
                                            std::int64_t end_sample) {
-  if (!needs_reference(config_.preference_loss)) return "";
+  if (!config::needs_reference(config_.preference_loss)) return "";
   const comm::Tag tag("reference");
   const std::int64_t begin_ns = monotonic_ns();
   const data::Dataset& dataset = *setup.datasets.train;
@@ -134,7 +135,7 @@ std::string Preferences::measure_reference(const Setup& setup, const data::Sampl
 
 at::Tensor Preferences::reference_of(const Reference& reference, const data::Sampler& sampler,
                                      const data::Batch& batch) const {
-  if (!needs_reference(config_.preference_loss)) return {};
+  if (!config::needs_reference(config_.preference_loss)) return {};
   const std::int64_t pairs = batch.ids.size(0) / 2, first = batch.first_row / 2;
   std::vector<double> values;
   for (std::int64_t i = 0; i < pairs; ++i) {

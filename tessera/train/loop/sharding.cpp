@@ -10,6 +10,7 @@
 #include <tessera/base/value.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/sharding.h>
+#include <tessera/config/rules/optimizer_states.h>
 #include <tessera/models/registry.h>
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/plan/from_config.h>
@@ -53,6 +54,7 @@ double optimizer_bytes(const OptimizationConfig& config) {
   if (config.optim == OptimizerKind::sgd || config.optim == OptimizerKind::lars)
     return config.momentum > 0 || config.optim == OptimizerKind::lars ? moment : 0;
   if (config.optim == OptimizerKind::lion || config.optim == OptimizerKind::adagrad) return moment;
+  if (config.optim == OptimizerKind::rmsprop) return moment * config::rmsprop_states(config);
   if (config.optim == OptimizerKind::adafactor) return 0;  // rows and columns only
   return 2 * moment;
 }

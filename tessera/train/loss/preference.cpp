@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/rules/validate_preferences.h>
 
 namespace tessera::train {
 namespace {
@@ -16,23 +17,19 @@ at::Tensor log_odds(const at::Tensor& x) {
 
 }  // namespace
 
-bool needs_reference(PreferenceLoss loss) {
-  return loss == PreferenceLoss::sigmoid || loss == PreferenceLoss::hinge || loss == PreferenceLoss::ipo;
-}
-
 PreferenceTerms preference_terms(const OptimizationConfig& config, const at::Tensor& sums, const at::Tensor& tokens,
                                  const at::Tensor& reference) {
   using Loss = PreferenceLoss;
   const Loss kind = config.preference_loss;
   TESSERA_CHECK(sums.dim() == 1 && sums.size(0) % 2 == 0 && sums.sizes() == tokens.sizes(), "expected sums [2 n]");
-  TESSERA_CHECK(!needs_reference(kind) || (reference.defined() && reference.sizes() == sums.sizes()),
+  TESSERA_CHECK(!config::needs_reference(kind) || (reference.defined() && reference.sizes() == sums.sizes()),
                 "the loss needs the reference's log-probabilities [2 n]");
   const double beta = config.preference_beta;
   const auto pairs = [](const at::Tensor& x) { return x.view({-1, 2}); };
   const at::Tensor means = sums / tokens;
   const bool by_token = kind == Loss::ipo || kind == Loss::simpo || kind == Loss::orpo;
   at::Tensor gain = by_token ? means : sums;
-  if (needs_reference(kind)) gain = gain - (by_token ? reference / tokens : reference);
+  if (config::needs_reference(kind)) gain = gain - (by_token ? reference / tokens : reference);
   const at::Tensor chosen = pairs(gain).select(1, 0), rejected = pairs(gain).select(1, 1);
   const at::Tensor cross_entropy = -pairs(means).select(1, 0);
   const at::Tensor difference = chosen - rejected;
@@ -55,9 +52,12 @@ PreferenceTerms preference_terms(const OptimizationConfig& config, const at::Ten
     case Loss::orpo:
       loss = cross_entropy - beta * at::log_sigmoid(log_odds(chosen) - log_odds(rejected));
       break;
-    case Loss::apo_zero:
+    case Loss::apo_zero:  // 1 - s(x) is s(-x)
+      loss = at::sigmoid(-beta * chosen) + at::sigmoid(beta * rejected);
+      break;
     case Loss::apo_down:
-      throw Error("the losses of APO are not built yet");
+      loss = at::sigmoid(beta * chosen) + at::sigmoid(-beta * difference);
+      break;
     case Loss::none:
       throw Error("preference_loss is none: there is no loss of pairs");
   }

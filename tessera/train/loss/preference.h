@@ -11,6 +11,8 @@
 /// | sigmoid | -(1 - e) log s(b d) - e log s(-b d) | sums |
 /// | hinge | max(0, 1 - b d) | sums |
 /// | ipo | (d - 1 / (2 b))^2 | means |
+/// | apo_zero | 1 - s(b (w - rw)) + s(b (l - rl)) | sums |
+/// | apo_down | s(b (w - rw)) + 1 - s(b d) | sums |
 /// | simpo | -log s(b (w - l) - g) | means, no reference |
 /// | orpo | -w - b log s(log odds(w) - log odds(l)), odds(x) = exp x / (1 - exp x) | means, no reference |
 ///
@@ -18,18 +20,16 @@
 /// over the answer's tokens. preference_sft_weight times the mean cross-entropy of the chosen answer's tokens is added
 /// (orpo has it already). sigmoid: Rafailov et al. 2023, "Direct Preference Optimization", with the smoothing of
 /// Mitchell 2023; hinge: Zhao et al. 2023, "SLiC-HF"; ipo: Azar et al. 2023, "A General Theoretical Paradigm to
-/// Understand Learning from Human Preferences", with means as in TRL; simpo: Meng et al. 2024; orpo: Hong et al. 2024;
-/// the added cross-entropy: Pang et al. 2024, "Iterative Reasoning Preference Optimization". The forms and the names of
-/// the metrics are those of TRL's dpo_trainer.py, cpo_trainer.py and orpo_trainer.py.
+/// Understand Learning from Human Preferences", with means as in TRL; apo_zero and apo_down: D'Oosterlinck et al. 2024,
+/// "Anchored Preference Optimization and Contrastive Revisions", equations 7 and 8; simpo: Meng et al. 2024; orpo: Hong
+/// et al. 2024; the added cross-entropy: Pang et al. 2024, "Iterative Reasoning Preference Optimization". The forms and
+/// the names of the metrics are those of TRL's dpo_trainer.py, cpo_trainer.py and orpo_trainer.py.
 
 #include <ATen/core/Tensor.h>
 
 #include <tessera/config/core/run_config.h>
 
 namespace tessera::train {
-
-/// Whether the loss compares with a reference model.
-bool needs_reference(PreferenceLoss loss);
 
 /// What a micro-batch of n pairs gives. Sums are over its pairs.
 struct PreferenceTerms {

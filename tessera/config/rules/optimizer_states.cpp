@@ -1,0 +1,17 @@
+#include <tessera/config/rules/optimizer_states.h>
+
+#include <tessera/config/core/overrides.h>
+
+namespace tessera::config {
+
+int rmsprop_states(const OptimizationConfig& config) {
+  int states = 1;
+  for (const auto& [name, value] : parse_overrides(config.optim_args, "--optim_args")) {
+    const bool centered = name == "centered" && value.kind() == Value::Kind::boolean && value.as_bool();
+    const bool momentum = name == "momentum" && value.is_number() && value.as_real() > 0;
+    states += centered || momentum ? 1 : 0;
+  }
+  return states;
+}
+
+}  // namespace tessera::config

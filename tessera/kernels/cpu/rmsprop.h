@@ -1,0 +1,27 @@
+#pragma once
+/// \file
+/// One RMSprop update over a range of elements, in one pass.
+
+#include <cstdint>
+
+namespace tessera::kernels {
+
+/// Names and meaning as torch.optim.RMSprop.
+struct RmspropArgs {
+  double learning_rate = 1e-2;
+  double alpha = 0.99;  ///< decay of the averages
+  double epsilon = 1e-8;
+  double momentum = 0;
+  double weight_decay = 0;
+  double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
+};
+
+/// RMSprop as torch/optim/rmsprop.py _single_tensor_rmsprop computes it, on n elements:
+///   g += wd * p;  v = alpha * v + (1 - alpha) * g * g
+///   a += (1 - alpha) * (g - a);  d = sqrt(v - a * a) + eps     a nullptr: d = sqrt(v) + eps
+///   b = momentum * b + g / d;    p -= lr * b                   b nullptr: p -= lr * g / d
+/// v: square averages, a: averages of gradients (centered), b: the momentum buffer.
+/// Element by element: the same bits wherever the range is cut.
+void rmsprop(float* p, const float* g, float* v, float* a, float* b, std::int64_t n, const RmspropArgs& args);
+
+}  // namespace tessera::kernels
