@@ -6,11 +6,12 @@
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/fp8_linear.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
+#include <tessera/nn/late_gradients.h>
 #include <tessera/nn/materialized.h>
 #include <tessera/nn/redirect.h>
-#include <tessera/nn/weight_gradients.h>
 
 #include <algorithm>
 
@@ -87,38 +88,6 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
     kernels::add_rows(data(x) + o, delta.defined() ? data(delta) + o : nullptr, data(bias), data(y) + o, end - begin,
                       columns);
   });
-}
-
-/// Backward asks here whether gradients of weights wait for later.
-void remember_scope(AutogradContext* ctx) {
-  if (const auto& current = WeightGradients::current()) [[unlikely]]
-    ctx->saved_data["late"] = c10::IValue::make_capsule(current);
-}
-c10::intrusive_ptr<WeightGradients> deferring_scope(AutogradContext* ctx) {
-  const auto found = ctx->saved_data.find("late");
-  if (found == ctx->saved_data.end()) return {};
-  auto late = c10::static_intrusive_pointer_cast<WeightGradients>(found->second.toCapsule());
-  return late->deferring() ? late : c10::intrusive_ptr<WeightGradients>();
-}
-
-/// Gradients of weight and bias, the inputs 1 and 2 of the function that runs now: formed now, or in
-/// WeightGradients::compute(). Returned: those of this backward.
-template <class Form>
-variable_list now_or_later(AutogradContext* ctx, bool has_bias, const at::Tensor& dy, const Form& form) {
-  const bool bias = has_bias && ctx->needs_input_grad(2), weight = ctx->needs_input_grad(1);
-  variable_list gradients(2);
-  if (!weight && !bias) return gradients;
-  const auto both = [form, weight, bias, has_bias] {
-    variable_list formed = form(weight, bias);
-    formed.resize(has_bias ? 2 : 1);
-    return formed;
-  };
-  if (const auto late = deferring_scope(ctx)) {
-    late->leave(1, has_bias ? 2 : 1, dy, both);
-    return gradients;
-  }
-  if (leave_late(both)) return gradients;
-  return form(weight, bias);
 }
 
 /// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16
@@ -257,10 +226,12 @@ struct AddBias : torch::autograd::Function<AddBias> {
   }
 };
 
-/// By one of the two functions above, whose backward can leave gradients for later.
+/// By a function whose backward can leave gradients for later: of the two above, or, inside an Fp8Scope, in fp8.
 at::Tensor own_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
                       const ProductParts* parts = nullptr) {
   const bool out_first = layout == WeightLayout::out_in;
+  if (const Fp8Scope* const fp8 = Fp8Scope::current()) [[unlikely]]
+    return fp8_linear(x, weight, bias, layout, *fp8, parts);
   if (fusable({x, weight, bias})) return Linear::apply(x, weight, maybe(bias), out_first, parts);
   return plain_linear(x, weight, bias, out_first, parts);
 }
@@ -272,7 +243,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     return cut->linear(x, weight, bias, layout);
   const bool out_first = layout == WeightLayout::out_in;
   if (x.numel() > 0 && fusable({x, weight, bias})) return own_linear(x, weight, bias, layout);
-  if (WeightGradients::current() && weight.dim() == 2 && x.dim() >= 1 && x.numel() > 0) [[unlikely]]
+  const bool own = WeightGradients::current() || Fp8Scope::current() != nullptr;
+  if (own && weight.dim() == 2 && x.dim() >= 1 && x.numel() > 0) [[unlikely]]
     return own_linear(x, weight, bias, layout);
   if (out_first) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
   auto shape = x.sizes().vec();

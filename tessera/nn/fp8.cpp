@@ -1,0 +1,139 @@
+#include <tessera/nn/fp8.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace tessera::nn {
+namespace {
+
+thread_local const Fp8Scope* current_scope = nullptr;
+
+/// Beyond the type's largest number the conversion gives NaN or infinity.
+at::Tensor narrowed(const at::Tensor& scaled, at::ScalarType type) {
+  const double most = fp8_most(type);
+  return scaled.clamp(-most, most).to(type);
+}
+
+/// x [R, C], filled up with zeros to whole blocks, as [R / rows, rows, C / columns, columns].
+at::Tensor in_blocks(const at::Tensor& x, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t more_rows = (rows - x.size(0) % rows) % rows, more = (columns - x.size(1) % columns) % columns;
+  const at::Tensor full = more_rows + more == 0 ? x.contiguous() : at::constant_pad_nd(x, {0, more, 0, more_rows});
+  return full.view({full.size(0) / rows, rows, full.size(1) / columns, columns});
+}
+/// And back, without what was filled in.
+at::Tensor from_blocks(const at::Tensor& blocks, std::int64_t rows, std::int64_t columns) {
+  const at::Tensor full = blocks.flatten(2, 3).flatten(0, 1);
+  return full.slice(0, 0, rows).slice(1, 0, columns).contiguous();
+}
+
+/// The least power of two that is not below x; 1 for 0.
+at::Tensor power_of_two_above(const at::Tensor& x) {
+  const auto [mantissa, exponent] = at::frexp(x);  // x = mantissa 2^exponent, mantissa in [1/2, 1)
+  const at::Tensor above = (exponent - mantissa.eq(0.5).to(exponent.scalar_type())).clamp_min(-126);
+  return at::where(x.eq(0), at::ones_like(x), at::ldexp(at::ones_like(x), above));
+}
+
+}  // namespace
+
+at::ScalarType fp8_type(Fp8Format format, Fp8Operand operand) {
+  return format == Fp8Format::hybrid && operand == Fp8Operand::gradient ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn;
+}
+
+double fp8_most(at::ScalarType type) { return type == at::kFloat8_e5m2 ? 57344 : 448; }
+
+Fp8Tensor to_fp8(const at::Tensor& x, at::ScalarType type, const at::Tensor& amax, std::int64_t margin) {
+  const double most = std::ldexp(fp8_most(type), -static_cast<int>(margin));
+  const at::Tensor one = at::ones_like(amax);
+  // A largest value so small that the quotient is infinite gets no scale either.
+  at::Tensor factor = at::where(amax.gt(0), most / amax, one);
+  factor = at::where(factor.isfinite(), factor, one);
+  return {narrowed(x.to(at::kFloat) * factor, type).contiguous(), factor.reciprocal().view({1, 1})};
+}
+
+Fp8Tensor to_fp8_blocks(const at::Tensor& x, at::ScalarType type, std::int64_t rows, std::int64_t columns) {
+  const at::Tensor blocks = in_blocks(x.to(at::kFloat), rows, columns);
+  const at::Tensor scale = power_of_two_above(blocks.abs().amax({1, 3}, /*keepdim=*/true) / fp8_most(type));
+  return {from_blocks(narrowed(blocks / scale, type), x.size(0), x.size(1)), scale.squeeze(3).squeeze(1), rows,
+          columns};
+}
+
+at::Tensor widened(const Fp8Tensor& x) {
+  const at::Tensor wide = x.values.to(at::kFloat);
+  if (x.rows == 0) return wide * x.scale;
+  const at::Tensor blocks = in_blocks(wide, x.rows, x.columns);
+  return from_blocks(blocks * x.scale.unsqueeze(1).unsqueeze(3), wide.size(0), wide.size(1));
+}
+
+Fp8Tensor transposed(const Fp8Tensor& x) {
+  return {x.values.t().contiguous(), x.scale.t().contiguous(), x.columns, x.rows};
+}
+
+at::Tensor largest_value(const at::Tensor& x) {
+  if (x.numel() == 0) return at::zeros({}, x.options().dtype(at::kFloat));
+  const auto [least, most] = at::aminmax(x);
+  return at::maximum(least.neg(), most).to(at::kFloat);
+}
+
+Fp8State::Fp8State(const Fp8Options& options, std::int64_t maps, at::Device device)
+    : options_(options),
+      now_(at::zeros({maps, 3}, at::TensorOptions(device).dtype(at::kFloat))),
+      history_(at::zeros({std::max<std::int64_t>(1, options.amax_history_len), maps, 3}, now_.options())),
+      chosen_(at::zeros_like(now_)) {
+  TESSERA_CHECK(options.format != Fp8Format::none, "an fp8 state without a format");
+}
+
+void Fp8State::begin_step() { now_.zero_(); }
+
+void Fp8State::end_step() {
+  const at::Tensor newest = at::where(now_.isfinite(), now_, history_[0]).unsqueeze(0);
+  history_ = at::cat({newest, history_.slice(0, 0, history_.size(0) - 1)});
+  choose();
+  begin_step();
+}
+
+void Fp8State::set_history(const at::Tensor& history) {
+  TESSERA_CHECK(history.dim() == 3 && history.size(1) == maps() && history.size(2) == 3, "an fp8 history of ",
+                history.dim() == 3 ? history.size(1) : 0, " linear maps for a model with ", maps());
+  const std::int64_t same = std::min(history.size(0), history_.size(0));
+  history_.zero_();
+  history_.slice(0, 0, same).copy_(history.slice(0, 0, same));
+  choose();
+}
+
+void Fp8State::choose() {
+  chosen_ = options_.amax_compute == Fp8Amax::max ? history_.amax(0) : history_[0].clone();
+}
+
+bool Fp8Map::one_scale() const {
+  return options().recipe == Fp8Recipe::delayed || options().recipe == Fp8Recipe::tensorwise;
+}
+
+Fp8Tensor Fp8Map::rounded(const at::Tensor& x, Fp8Operand operand, bool note) const {
+  const Fp8Options& o = options();
+  const at::ScalarType type = fp8_type(o.format, operand);
+  if (o.recipe == Fp8Recipe::blockwise) return to_fp8_blocks(x, type, operand == Fp8Operand::weight ? 128 : 1, 128);
+  if (o.recipe == Fp8Recipe::mxfp8) return to_fp8_blocks(x, type, 1, 32);
+  at::Tensor amax = largest_value(x);
+  if (o.recipe == Fp8Recipe::delayed) {
+    const auto place = static_cast<std::int64_t>(operand);
+    const at::Tensor chosen = state_->chosen_[map_][place];
+    if (note) {
+      at::Tensor noted = state_->now_[map_][place];
+      at::maximum_out(noted, noted, amax);
+    }
+    amax = at::where(chosen.gt(0), chosen, amax);
+  }
+  return to_fp8(x, type, amax, o.margin);
+}
+
+Fp8Scope::Fp8Scope(const std::shared_ptr<const Fp8Map>& map, bool training)
+    : map_(map), training_(training), outer_(std::exchange(current_scope, map ? this : nullptr)) {}
+Fp8Scope::~Fp8Scope() { current_scope = outer_; }
+const Fp8Scope* Fp8Scope::current() { return current_scope; }
+
+}  // namespace tessera::nn

@@ -1,0 +1,126 @@
+#pragma once
+/// \file
+/// Numbers of eight bits for matrix products: how tensors are rounded to them, and the largest values by which that is
+/// scaled (Micikevicius et al. 2022, "FP8 Formats for Deep Learning"; recipes as NVIDIA's Transformer Engine has
+/// them; 32 neighbours: OCP Microscaling Formats 1.0). nn/fp8_linear.h multiplies.
+///
+/// e4m3 (float8_e4m3fn) reaches to 448 with 3 bits behind the leading one, e5m2 to 57344 with 2.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/config/core/words.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace tessera::nn {
+
+/// What a linear map multiplies: its input and weight, and, in backward, the gradient of its output.
+enum class Fp8Operand { input, weight, gradient };
+
+/// How operands are rounded.
+struct Fp8Options {
+  Fp8Format format = Fp8Format::hybrid;      ///< not none
+  Fp8Recipe recipe = Fp8Recipe::delayed;     ///< which values share a scale
+  std::int64_t amax_history_len = 1;         ///< delayed: so many steps' largest values are remembered; >= 1
+  Fp8Amax amax_compute = Fp8Amax::most_recent;  ///< delayed: which of them counts
+  std::int64_t margin = 0;                   ///< delayed, tensorwise: scales are divided by 2^this
+  /// False: gradients of weights are products of what was not rounded (Megatron-LM's --no-fp8-wgrad).
+  bool weight_gradients = true;
+};
+
+/// The type that an operand is rounded to: e5m2 for gradients in hybrid, else e4m3.
+at::ScalarType fp8_type(Fp8Format format, Fp8Operand operand);
+/// The largest number of the type: 448 or 57344.
+double fp8_most(at::ScalarType type);
+
+/// A matrix in eight bits: what was meant is values * scale, each scale for a block of it.
+struct Fp8Tensor {
+  at::Tensor values;            ///< [R, C], float8
+  at::Tensor scale;             ///< fp32: [1, 1] for all of it, else [ceil(R / rows), ceil(C / columns)]
+  std::int64_t rows = 0, columns = 0;  ///< of a block; 0: one scale for all
+};
+
+/// x [R, C] with one scale: x 2^-margin ... amax becomes the largest number of the type, and what lies beyond becomes
+/// that largest number, too. `amax`: fp32, one number; 0: the scale is 1. Rounded to nearest, ties to even.
+Fp8Tensor to_fp8(const at::Tensor& x, at::ScalarType type, const at::Tensor& amax, std::int64_t margin = 0);
+/// x [R, C] with a scale for each block of rows x columns: the least power of two with which the block's largest value
+/// fits into the type.
+Fp8Tensor to_fp8_blocks(const at::Tensor& x, at::ScalarType type, std::int64_t rows, std::int64_t columns);
+/// values * scale, fp32 [R, C].
+at::Tensor widened(const Fp8Tensor& x);
+/// The other way round, contiguous.
+Fp8Tensor transposed(const Fp8Tensor& x);
+
+/// The largest absolute value of x as one fp32 number.
+at::Tensor largest_value(const at::Tensor& x);
+
+/// The largest values of all linear maps of a model that compute in fp8. Forward and backward note them as a step goes;
+/// at its end, when every process has the largest of all, they enter the history, by which the next steps' scales are
+/// chosen (delayed). In the first step, which has no history, a scale is by the largest value of now.
+class Fp8State {
+ public:
+  Fp8State(const Fp8Options& options, std::int64_t maps, at::Device device = at::kCPU);
+
+  const Fp8Options& options() const { return options_; }
+  std::int64_t maps() const { return now_.size(0); }
+  /// Whether steps have to be ended at all: only delayed scales depend on others' steps.
+  bool keeps_history() const { return options_.recipe == Fp8Recipe::delayed; }
+
+  /// Forgets what was noted since the last step: trials, evaluations.
+  void begin_step();
+  /// Of the step that runs, fp32 [maps, 3]: each process puts the largest of all in before end_step().
+  const at::Tensor& noted() const { return now_; }
+  /// Noted values enter the history, those that are not finite as what was there before.
+  void end_step();
+
+  /// fp32 [amax_history_len, maps, 3], the newest first; a step that was not made yet has zeros.
+  const at::Tensor& history() const { return history_; }
+  /// As of a checkpoint; of another length the newest count. Throws Error for another number of maps.
+  void set_history(const at::Tensor& history);
+
+ private:
+  friend class Fp8Map;
+  void choose();
+
+  Fp8Options options_;
+  at::Tensor now_, history_, chosen_;  // chosen_ [maps, 3]
+};
+
+/// One linear map's part of it. Its operands are matrices whose last dimension is the one that the product sums over.
+class Fp8Map {
+ public:
+  Fp8Map(std::shared_ptr<Fp8State> state, std::int64_t map) : state_(std::move(state)), map_(map) {}
+  const Fp8Options& options() const { return state_->options(); }
+  /// Whether a matrix has one scale, so that its transpose needs no rounding of its own.
+  bool one_scale() const;
+  /// Rounded; with `note` its largest value counts for later steps.
+  Fp8Tensor rounded(const at::Tensor& x, Fp8Operand operand, bool note) const;
+
+ private:
+  std::shared_ptr<Fp8State> state_;
+  std::int64_t map_;
+};
+
+/// While it lives, linear maps (nn/linear.h) of this thread compute in fp8 as `map` says; nullptr: as they would. What
+/// their backward does was said by forward. Nests.
+class Fp8Scope {
+ public:
+  /// `training`: largest values count for later steps.
+  Fp8Scope(const std::shared_ptr<const Fp8Map>& map, bool training);
+  ~Fp8Scope();
+  Fp8Scope(const Fp8Scope&) = delete;
+  Fp8Scope& operator=(const Fp8Scope&) = delete;
+
+  /// This thread's; nullptr: none.
+  static const Fp8Scope* current();
+  const std::shared_ptr<const Fp8Map>& map() const { return map_; }
+  bool training() const { return training_; }
+
+ private:
+  std::shared_ptr<const Fp8Map> map_;
+  bool training_;
+  const Fp8Scope* outer_;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,169 @@
+#include <tessera/nn/fp8_linear.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/nn/accumulate.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/nn/fused.h>
+#include <tessera/nn/gemm.h>
+#include <tessera/nn/late_gradients.h>
+#include <tessera/nn/materialized.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace tessera::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Whether at::_scaled_mm multiplies on that kind of device: GPUs before Ada have no such products. Asked once.
+bool has_scaled_product(const at::Device& device) {
+  if (device.is_cpu()) return false;
+  static const bool found = [&] {
+    try {
+      const at::Tensor ones = at::ones({16, 16}, at::TensorOptions(device)), one = at::ones({}, ones.options());
+      const Fp8Tensor trial = to_fp8(ones, at::kFloat8_e4m3fn, one);
+      scaled_product(trial, trial);
+      return true;
+    } catch (const c10::Error&) {
+      return false;
+    }
+  }();
+  return found;
+}
+
+bool fits_scaled_product(const Fp8Tensor& a, const Fp8Tensor& b) {
+  const auto even = [](const at::Tensor& t) { return t.size(0) % 16 == 0 && t.size(1) % 16 == 0; };
+  return a.rows == 0 && b.rows == 0 && even(a.values) && even(b.values) && has_scaled_product(a.values.device());
+}
+
+/// What forward leaves to backward besides tensors.
+struct Kept : torch::CustomClassHolder {
+  std::shared_ptr<const Fp8Map> map;
+  at::ScalarType input_type = at::kFloat;
+  bool out_first = false, has_bias = false, training = false;
+};
+
+/// [R, C] -> [C, R]: the transpose of a rounded matrix, or, where neighbours share scales, its rounded transpose.
+Fp8Tensor turned(const Fp8Map& map, const Fp8Tensor& rounded, const at::Tensor& x, Fp8Operand operand) {
+  return map.one_scale() ? transposed(rounded) : map.rounded(x.t(), operand, /*note=*/false);
+}
+
+/// A product as the gradient of `weight`, or nothing where it was added to grad() at once.
+at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& product) {
+  at::Tensor sum = gradient_to_add_to(weight);
+  if (!sum.defined()) return product.to(weight.scalar_type());
+  sum.add_(product);
+  return {};
+}
+
+struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, const c10::intrusive_ptr<Kept>& kept,
+                            const ProductParts* parts) {
+    const Materialized materialized({&x, &weight, pointer(bias)});
+    const Fp8Map& map = *kept->map;
+    const at::Tensor out_in = kept->out_first ? weight : weight.t(), rows = x.reshape({-1, out_in.size(1)});
+    const Fp8Tensor input = map.rounded(rows, Fp8Operand::input, kept->training);
+    const Fp8Tensor factor = map.rounded(out_in, Fp8Operand::weight, kept->training);
+    const auto half = fusable({x}) ? std::nullopt : autocast_type(x.device().type());
+    auto shape = x.sizes().vec();
+    shape.back() = out_in.size(0);
+    const at::Tensor y = at::empty(shape, x.options().dtype(half.value_or(x.scalar_type())));
+    const std::int64_t n = y.size(0), of_one = rows.size(0) / n, count = parts ? std::min(parts->parts, n) : 1;
+    for (std::int64_t p = 0; p < count; ++p) {
+      const std::int64_t begin = p * n / count, end = (p + 1) * n / count;
+      Fp8Tensor part = input;
+      if (count > 1) {
+        part.values = input.values.slice(0, begin * of_one, end * of_one);
+        if (part.rows != 0) part.scale = input.scale.slice(0, begin * of_one, end * of_one);
+      }
+      at::Tensor product = fp8_product(part, factor);
+      if (bias) product.add_(*bias);
+      y.narrow(0, begin, end - begin).view({-1, product.size(1)}).copy_(product);
+      if (parts) parts->computed(y.narrow(0, begin, end - begin));
+    }
+    // Where its transpose is rounded anew, or not at all, backward needs what x was.
+    const bool frozen = !weight.requires_grad(), eight = map.one_scale() && map.options().weight_gradients;
+    ctx->save_for_backward({weight, frozen  ? at::Tensor()
+                                    : eight ? input.values
+                                            : rows,
+                            frozen || !eight ? at::Tensor() : input.scale});
+    kept->input_type = x.scalar_type();
+    ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    remember_scope(ctx);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto kept = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data["kept"].toCapsule());
+    const at::Tensor weight = saved[0], dy = gradients[0].contiguous();
+    const Materialized materialized({&weight});
+    const at::Tensor out_in = kept->out_first ? weight : weight.t();
+    const at::Tensor rows = dy.view({-1, out_in.size(0)});
+    const Fp8Tensor gradient = kept->map->rounded(rows, Fp8Operand::gradient, kept->training);
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) {
+      auto shape = dy.sizes().vec();
+      shape.back() = out_in.size(1);
+      // Largest values of the weight are known from forward; with one scale it is the same as there.
+      const Fp8Tensor factor = kept->map->rounded(out_in.t(), Fp8Operand::weight, /*note=*/false);
+      dx = fp8_product(gradient, factor).view(shape).to(kept->input_type);
+    }
+    const auto form = [kept, weight, gradient, rows, x = saved[1].defined() ? saved[1].detach() : at::Tensor(),
+                       scale = saved[2].defined() ? saved[2].detach() : at::Tensor()](bool of_weight, bool of_bias) {
+      variable_list formed(2);
+      if (of_weight) formed[0] = weight_gradient(weight, product_of_weight(*kept, gradient, rows, x, scale));
+      if (of_bias) formed[1] = rows.sum(0);
+      return formed;
+    };
+    const variable_list formed = now_or_later(ctx, kept->has_bias, rows, form);
+    return {dx, formed[0], formed[1], at::Tensor(), at::Tensor()};
+  }
+
+  /// dy^T x, or its transpose where the weight is stored so. `x`: the rows of the input, rounded with `scale`.
+  static at::Tensor product_of_weight(const Kept& kept, const Fp8Tensor& gradient, const at::Tensor& rows,
+                                      const at::Tensor& x, const at::Tensor& scale) {
+    const Fp8Map& map = *kept.map;
+    if (!map.options().weight_gradients) {
+      const at::Tensor dy = rows.to(at::kFloat), input = x.to(at::kFloat);
+      return kept.out_first ? at::mm(dy.t(), input) : at::mm(input.t(), dy);
+    }
+    const Fp8Tensor left = turned(map, gradient, rows, Fp8Operand::gradient);
+    const Fp8Tensor right = turned(map, {x, scale}, x, Fp8Operand::input);
+    return kept.out_first ? fp8_product(left, right) : fp8_product(right, left);
+  }
+};
+
+}  // namespace
+
+at::Tensor scaled_product(const Fp8Tensor& a, const Fp8Tensor& b) {
+  // Its second factor has to lie column by column, which the transpose of a contiguous matrix does.
+  return at::_scaled_mm(a.values.contiguous(), b.values.contiguous().t(), a.scale.view({}), b.scale.view({}),
+                        /*bias=*/{}, /*scale_result=*/{}, at::kFloat);
+}
+
+at::Tensor fp8_product(const Fp8Tensor& a, const Fp8Tensor& b) {
+  if (fits_scaled_product(a, b)) return scaled_product(a, b);
+  const at::Tensor left = widened(a), right = widened(b).t();
+  if (!left.device().is_cpu()) return at::mm(left, right);
+  const at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
+  multiply(out, left, right);
+  return out;
+}
+
+at::Tensor fp8_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
+                      const Fp8Scope& scope, const ProductParts* parts) {
+  auto kept = c10::make_intrusive<Kept>();
+  kept->map = scope.map();
+  kept->out_first = layout == WeightLayout::out_in;
+  kept->has_bias = bias.defined();
+  kept->training = scope.training();
+  return Fp8Linear::apply(x, weight, maybe(bias), kept, parts);
+}
+
+}  // namespace tessera::nn
