@@ -25,8 +25,6 @@ struct Fp8Options {
   std::int64_t amax_history_len = 1;         ///< delayed: so many steps' largest values are remembered; >= 1
   Fp8Amax amax_compute = Fp8Amax::most_recent;  ///< delayed: which of them counts
   std::int64_t margin = 0;                   ///< delayed, tensorwise: scales are divided by 2^this
-  /// False: gradients of weights are products of what was not rounded (Megatron-LM's --no-fp8-wgrad).
-  bool weight_gradients = true;
 };
 
 /// The type that an operand is rounded to: e5m2 for gradients in hybrid, else e4m3.

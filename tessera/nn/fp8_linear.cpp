@@ -86,8 +86,8 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
       y.narrow(0, begin, end - begin).view({-1, product.size(1)}).copy_(product);
       if (parts) parts->computed(y.narrow(0, begin, end - begin));
     }
-    // Where its transpose is rounded anew, or not at all, backward needs what x was.
-    const bool frozen = !weight.requires_grad(), eight = map.one_scale() && map.options().weight_gradients;
+    // Where its transpose is rounded anew, backward needs what x was.
+    const bool frozen = !weight.requires_grad(), eight = map.one_scale();
     ctx->save_for_backward({weight, frozen  ? at::Tensor()
                                     : eight ? input.values
                                             : rows,
@@ -129,10 +129,6 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
   static at::Tensor product_of_weight(const Kept& kept, const Fp8Tensor& gradient, const at::Tensor& rows,
                                       const at::Tensor& x, const at::Tensor& scale) {
     const Fp8Map& map = *kept.map;
-    if (!map.options().weight_gradients) {
-      const at::Tensor dy = rows.to(at::kFloat), input = x.to(at::kFloat);
-      return kept.out_first ? at::mm(dy.t(), input) : at::mm(input.t(), dy);
-    }
     const Fp8Tensor left = turned(map, gradient, rows, Fp8Operand::gradient);
     const Fp8Tensor right = turned(map, {x, scale}, x, Fp8Operand::input);
     return kept.out_first ? fp8_product(left, right) : fp8_product(right, left);

@@ -217,7 +217,8 @@ class Reader {
     for (const KeyRow& row : accelerate_keys())
       if (kind_section(kind) == row.key.substr(0, row.key.find('.')) || row.key.starts_with("parallelism_config."))
         row_of_section(row);
-    for (const char* name : {"fp8_config", "dynamo_config", "mpirun_config"}) idle_section(name);
+    section(s_.word("", "mixed_precision") == "fp8", "fp8_config", [&] { translate_accelerate_fp8(s_); });
+    for (const char* name : {"dynamo_config", "mpirun_config"}) idle_section(name);
   }
 
   bool bad(const std::string& section) const { return bad_sections_.contains(section); }
@@ -239,6 +240,7 @@ class Reader {
         if (find_row(name, key) == nullptr) known.set(key, member);
       read_fsdp_section(known, problems_);
     }
+    if (name == "fp8_config") return to_.ignored(*value, name, "mixed_precision is not fp8");
     const Value* type = find("distributed_type");
     to_.ignored(*value, name,
                 concat("distributed_type is ", type == nullptr   ? "missing"
@@ -266,7 +268,6 @@ class Reader {
   void idle_section(const std::string& name) {
     const Value* value = find(name);
     if (bad(name) || value == nullptr || asks_for_nothing(*value)) return;
-    if (name == "fp8_config" && s_.word("", "mixed_precision") == "fp8") return;  // that has been refused
     if (name == "dynamo_config") {
       const auto backend = s_.word(name, "dynamo_backend");
       if (!backend || *backend == "no" || *backend == "false") return;
@@ -288,12 +289,10 @@ class Reader {
             {"bf16", "fp16"});
       return to_.give(*word, "mixed_precision", std::string("true"), value.where());
     }
-    if (*word == "fp8")
-      return to_.problem(value.where(), "mixed_precision fp8 is not built: use bf16, the nearest that is",
-                         {"bf16", "fp16"});
+    if (*word == "fp8") return to_.give("bf16", "mixed_precision", std::string("true"), value.where());
     const auto near = nearest(*word, std::array<std::string, 4>{"no", "fp16", "bf16", "fp8"});
     to_.problem(value.where(),
-                concat("mixed_precision must be one of no, fp16, bf16, not '", *word, "'",
+                concat("mixed_precision must be one of no, fp16, bf16, fp8, not '", *word, "'",
                        near ? concat(" (did you mean ", *near, "?)") : ""),
                 {"bf16", "fp16"});
   }

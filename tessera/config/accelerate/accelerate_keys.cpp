@@ -13,7 +13,8 @@ constexpr auto refused = Effect::refused;
 constexpr std::string_view launcher = "it is the launcher's: tessera launch --config_file reads it";
 constexpr std::string_view tpu = "it is for TPUs";
 constexpr std::string_view compiled = "models are compiled ahead of time here";
-constexpr std::string_view fp8 = "it describes mixed_precision fp8, which is not built";
+constexpr std::string_view fp8 = "of mixed_precision fp8";
+constexpr std::string_view of_msamp = "it is of MSAMP, which is not built";
 constexpr std::string_view sagemaker =
     "it is for Amazon SageMaker, where Tessera does not start jobs; write a file with compute_environment: "
     "LOCAL_MACHINE";
@@ -26,8 +27,8 @@ constexpr std::array rows{
            "FSDP, DEEPSPEED and MEGATRON_LM make their section act; MULTI_CPU, MULTI_GPU and NO divide nothing; TPUs "
            "and other accelerators are refused"},
     KeyRow{"mixed_precision", "bf16", acts,
-           "no, bf16 (bf16), fp16 (fp16); gradients are reduced in fp32 unless reduce_dtype says otherwise; fp8 is "
-           "refused"},
+           "no, bf16 (bf16), fp16 (fp16), fp8 (bf16 with fp8_format hybrid, or as fp8_config says); gradients are "
+           "reduced in fp32 unless reduce_dtype says otherwise"},
     KeyRow{"fp16", "fp16", acts, "the old way to say mixed_precision: fp16"},
     KeyRow{"use_cpu", "device", acts, "true: cpu"},
     KeyRow{"debug", "", ignored, "the shapes of all collectives are always compared"},
@@ -56,7 +57,7 @@ constexpr std::array rows{
     KeyRow{"deepspeed_config", "deepspeed", acts, "with distributed_type DEEPSPEED"},
     KeyRow{"megatron_lm_config", "strategy", acts, "with distributed_type MEGATRON_LM"},
     KeyRow{"parallelism_config", "shard_group_size", acts, "the sizes of the mesh"},
-    KeyRow{"fp8_config", "", ignored, fp8},
+    KeyRow{"fp8_config", "fp8_format", acts, fp8},
     KeyRow{"dynamo_config", "", ignored, compiled},
     KeyRow{"ipex_config", "", ignored, compiled},
     KeyRow{"tp_config", "", ignored,
@@ -158,20 +159,22 @@ constexpr std::array rows{
     KeyRow{"parallelism_config.parallelism_config_sp_seq_length_is_variable", "", ignored, alone},
     KeyRow{"parallelism_config.parallelism_config_sp_attn_implementation", "", ignored, alone},
     // ---- fp8_config ----
-    KeyRow{"fp8_config.fp8_backend", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_use_autocast_during_eval", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_margin", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_interval", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_format", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_amax_history_len", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_amax_history_length", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_amax_compute_algo", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_amax_compute_algorithm", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_override_linear_precision", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_opt_level", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_optimization_level", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_enable_fsdp_float8_all_gather", "", ignored, fp8},
-    KeyRow{"fp8_config.fp8_pad_inner_dim", "", ignored, fp8},
+    KeyRow{"fp8_config.fp8_backend", "fp8_recipe", acts,
+           "TE: delayed; AO: tensorwise, hybrid; MSAMP is refused; without one as TE"},
+    KeyRow{"fp8_config.fp8_use_autocast_during_eval", "", ignored, "evaluations compute as the training does"},
+    KeyRow{"fp8_config.fp8_margin", "fp8_margin"},
+    KeyRow{"fp8_config.fp8_interval", "", ignored, "scales follow every step, as in Transformer Engine"},
+    KeyRow{"fp8_config.fp8_format", "fp8_format"},
+    KeyRow{"fp8_config.fp8_amax_history_len", "fp8_amax_history_len", acts, "1024 unless it is given, for max"},
+    KeyRow{"fp8_config.fp8_amax_history_length", "fp8_amax_history_len", acts, "the same"},
+    KeyRow{"fp8_config.fp8_amax_compute_algo", "fp8_amax_compute_algo"},
+    KeyRow{"fp8_config.fp8_amax_compute_algorithm", "fp8_amax_compute_algo", acts, "the same"},
+    KeyRow{"fp8_config.fp8_override_linear_precision", "", acts, "all false; else refused"},
+    KeyRow{"fp8_config.fp8_opt_level", "", ignored, of_msamp},
+    KeyRow{"fp8_config.fp8_optimization_level", "", ignored, of_msamp},
+    KeyRow{"fp8_config.fp8_enable_fsdp_float8_all_gather", "", ignored,
+           "parameters are gathered in the precision that param_dtype says"},
+    KeyRow{"fp8_config.fp8_pad_inner_dim", "", ignored, "any size will do"},
     // ---- dynamo_config ----
     KeyRow{"dynamo_config.dynamo_backend", "", ignored, compiled},
     KeyRow{"dynamo_config.dynamo_mode", "", ignored, compiled},

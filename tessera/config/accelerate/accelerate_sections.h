@@ -48,5 +48,7 @@ AccelerateMesh accelerate_mesh(const AccelerateSections& sections, std::int64_t 
 void translate_accelerate_fsdp(const AccelerateSections& sections, const AccelerateMesh& mesh);
 void translate_accelerate_deepspeed(const AccelerateSections& sections);
 void translate_accelerate_megatron(const AccelerateSections& sections);
+/// fp8_config, of mixed_precision fp8.
+void translate_accelerate_fp8(const AccelerateSections& sections);
 
 }  // namespace tessera::config

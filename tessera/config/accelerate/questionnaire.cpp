@@ -302,8 +302,7 @@ class Questionnaire {
   void precision() {
     if (deepspeed_file_) return;  // it stands in that file
     static const Words words = {"no", "fp16", "bf16", "fp8"};
-    set("mixed_precision", Value::of(words[ask_.choose("Do you wish to use mixed precision?", words, 0,
-                                                       {"", "", "", "fp8 is not supported: choose bf16"})]));
+    set("mixed_precision", Value::of(words[ask_.choose("Do you wish to use mixed precision?", words, 0)]));
   }
 
   Value result() {

@@ -152,9 +152,8 @@ std::string default_accelerate_path(const GetEnvironment& environment) {
 
 Value new_accelerate_file(const std::string& mixed_precision, int gpus) {
   const std::string word = to_lower(mixed_precision);
-  if (word == "fp8") throw InputError("--mixed_precision fp8 is not supported: choose bf16");
-  if (word != "no" && word != "fp16" && word != "bf16")
-    throw InputError(concat("--mixed_precision is '", mixed_precision, "'; it must be one of no, fp16, bf16"));
+  if (word != "no" && word != "fp16" && word != "bf16" && word != "fp8")
+    throw InputError(concat("--mixed_precision is '", mixed_precision, "'; it must be one of no, fp16, bf16, fp8"));
   return sorted(Value::make_object({{"compute_environment", Value::of("LOCAL_MACHINE")},
                                     {"debug", Value::of(false)},
                                     {"distributed_type", Value::of(gpus > 1 ? "MULTI_GPU" : "NO")},

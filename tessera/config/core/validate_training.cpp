@@ -8,6 +8,7 @@
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/core/validate_evaluations.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/config/rules/validate_fp8.h>
 #include <tessera/config/rules/validate_preferences.h>
 #include <tessera/layout/batch/ramp.h>
 
@@ -30,6 +31,7 @@ class TrainingRules : RuleChecks {
     best_metric();
     validate_evaluations(resolved_, problems_);
     validate_preferences(resolved_, problems_);
+    validate_fp8(resolved_, problems_);
     saving();
   }
 

@@ -23,6 +23,21 @@ const WordTable& words_of(FloatType) {
   return words;
 }
 
+const WordTable& words_of(Fp8Format) {
+  static const WordTable words = {{"none", "e4m3", "hybrid"}};
+  return words;
+}
+
+const WordTable& words_of(Fp8Recipe) {
+  static const WordTable words = {{"delayed", "tensorwise", "blockwise", "mxfp8"}};
+  return words;
+}
+
+const WordTable& words_of(Fp8Amax) {
+  static const WordTable words = {{"most_recent", "max"}};
+  return words;
+}
+
 const WordTable& words_of(OptimizerKind) {
   static const WordTable words = {
       {"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars", "muon", "rmsprop"},

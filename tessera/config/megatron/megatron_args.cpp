@@ -134,6 +134,9 @@ class Reader {
     if (how.act == MegatronRow::Act::value)
       if (const auto text = a_.text(name)) a_.give(name, row.setting, *text);
     if (name == "lr_warmup_fraction") warmup();
+    if (name == "first_last_layers_bf16")
+      for (const char* setting : {"num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"})
+        a_.give(name, setting, "1");
     if (name == "weight_decay_incr_style") a_.word(name, {"constant"});
     if (name == "distributed_backend")
       if (const auto word = a_.word(name, {"nccl", "gloo"}))

@@ -226,7 +226,19 @@ constexpr std::array rows{
     elsewhere("min_loss_scale", "min_loss_scale"),
     elsewhere("loss_scale_window", "loss_scale_window", "Megatron's default is 1000"),
     elsewhere("hysteresis", "hysteresis", "Megatron's default is 2"),
-    not_built("fp8_format", "fp8 is not built; use --bf16"),
+    elsewhere("fp8_format", "fp8_format", "with bf16"),
+    elsewhere("fp8_recipe", "fp8_recipe", "custom is not known"),
+    elsewhere("fp8_margin", "fp8_margin"),
+    elsewhere("fp8_amax_history_len", "fp8_amax_history_len"),
+    elsewhere("fp8_amax_compute_algo", "fp8_amax_compute_algo"),
+    without_effect("fp8_interval", "scales follow every step, as in Transformer Engine"),
+    without_effect("fp8_param_gather", "parameters are gathered in the precision that param_dtype says"),
+    not_built("no_fp8_wgrad", "gradients of weights are products of eight bits as the others are; leave it out"),
+    standing("first_last_layers_bf16", "num_layers_at_start_in_bf16",
+             "and num_layers_at_end_in_bf16: 1 each unless they are given"),
+    elsewhere("num_layers_at_start_in_bf16", "num_layers_at_start_in_bf16", "also without first_last_layers_bf16"),
+    elsewhere("num_layers_at_end_in_bf16", "num_layers_at_end_in_bf16", "also without first_last_layers_bf16"),
+    not_built("fp4_format", "four bits are not built; use --fp8-format"),
     without_effect("use_precision_aware_optimizer", "bf16_optimizer_states chooses the precision of the moments"),
     // ---- data ----
     elsewhere("data_path", "train_file", prefixes),
@@ -341,8 +353,10 @@ constexpr Family families[] = {
      "moe_router_topk_limited_devices moe_router_force_* moe_router_quantile_* moe_enable_routing_replay"},
     {refused, "experts here are those of the known models; leave it out",
      "moe_use_upcycling moe_upcycling_granularity moe_latent_size moe_apply_probs_on_input"},
-    {ignored, "it belongs to fp8, which --fp8-format asks for",
-     "fp8_* fp4_* no_fp8_wgrad first_last_layers_bf16 num_layers_at_* reuse_grad_buf_for_mxfp8_param_ag"},
+    {ignored, "products in fp8 concern the linear maps of the blocks, by --fp8-format and --fp8-recipe; communication "
+              "stays as it is",
+     "fp8_* reuse_grad_buf_for_mxfp8_param_ag"},
+    {ignored, "it belongs to fp4, which --fp4-format asks for", "fp4_*"},
     {ignored, "it belongs to an optimizer that --optimizer does not name",
      "muon_* adaptive_muon_* soap_* main_* exp_avg_* no_pin_cpu_* optimizer_offload_fraction "
      "use_torch_optimizer_for_cpu_offload "
