@@ -18,13 +18,18 @@ std::int64_t Linear::in_features() const { return weight.size(layout == nn::Weig
 std::int64_t Linear::out_features() const { return weight.size(layout == nn::WeightLayout::out_in ? 0 : 1); }
 
 at::Tensor Linear::forward(const at::Tensor& x, const nn::RandomPlace& place) {
-  at::Tensor y = nn::linear(x, weight, bias, layout);
+  const at::Tensor y = product(x, bias);
   return lora_A ? y + adapted(x, place) : y;
 }
 
 at::Tensor Linear::project(const at::Tensor& x, const nn::RandomPlace& place) {
-  at::Tensor y = nn::linear(x, weight, {}, layout);
+  const at::Tensor y = product(x, {});
   return lora_A ? y + adapted(x, place) : y;
+}
+
+at::Tensor Linear::product(const at::Tensor& x, const at::Tensor& added) const {
+  const nn::Fp8Scope scope(fp8, is_training());
+  return nn::linear(x, weight, added, layout);
 }
 
 at::Tensor Linear::adapted(const at::Tensor& x, const nn::RandomPlace& place) const {

@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <tessera/nn/dropout.h>
+#include <tessera/nn/fp8.h>
 #include <tessera/nn/layer_norm.h>
 #include <tessera/nn/linear.h>
 #include <cstdint>
@@ -37,8 +38,10 @@ struct Linear : torch::nn::Module {
   at::Tensor weight, bias;                ///< weight [out, in], or [in, out] (GPT-2's Conv1D); bias [out] or undefined
   std::shared_ptr<Table> lora_A, lora_B;  ///< null: no adapter
   double lora_scale = 0, lora_dropout = 0;
+  std::shared_ptr<const nn::Fp8Map> fp8;  ///< how its products are rounded to eight bits; null: they are not
 
  private:
+  at::Tensor product(const at::Tensor& x, const at::Tensor& added) const;
   at::Tensor adapted(const at::Tensor& x, const nn::RandomPlace& place) const;
 
   std::uint64_t lora_number_ = 0;  // what its dropout draws by

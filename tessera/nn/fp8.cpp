@@ -82,7 +82,9 @@ at::Tensor largest_value(const at::Tensor& x) {
 Fp8State::Fp8State(const Fp8Options& options, std::int64_t maps, at::Device device)
     : options_(options),
       now_(at::zeros({maps, 3}, at::TensorOptions(device).dtype(at::kFloat))),
-      history_(at::zeros({std::max<std::int64_t>(1, options.amax_history_len), maps, 3}, now_.options())),
+      // The most recent step needs no others.
+      history_(at::zeros({options.amax_compute == Fp8Amax::max ? options.amax_history_len : 1, maps, 3},
+                         now_.options())),
       chosen_(at::zeros_like(now_)) {
   TESSERA_CHECK(options.format != Fp8Format::none, "an fp8 state without a format");
 }

@@ -72,7 +72,7 @@ class Fp8State {
   /// Noted values enter the history, those that are not finite as what was there before.
   void end_step();
 
-  /// fp32 [amax_history_len, maps, 3], the newest first; a step that was not made yet has zeros.
+  /// fp32 [steps, maps, 3], the newest first; a step that was not made yet has zeros. As many steps as count.
   const at::Tensor& history() const { return history_; }
   /// As of a checkpoint; of another length the newest count. Throws Error for another number of maps.
   void set_history(const at::Tensor& history);

@@ -223,6 +223,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
                          : models::load_language_model(config.model, seed, edit);
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
+  setup.fp8 = models::apply_fp8(*setup.model, config.optimization, world.device());
   if (pipelined) {
     setup.pipeline = plan_pipeline(config, *setup.model);
     setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
@@ -270,6 +271,11 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
         "--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so bf16 products are several times "
         "slower than fp32 ones; leave the flag out");
 
+  if (setup.fp8 && world.device().is_cpu() && world.rank() == 0)
+    log::warning(
+        "--fp8_format: on a CPU eight bits are emulated (operands are rounded to them and multiplied in fp32), which "
+        "costs time and saves none: it is there to try the numerics");
+
   ResumePoint from;
   const std::string& folder = config.model.model_name_or_path;
   std::string adapters =
@@ -283,6 +289,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
       weights_folder = setup.resume_folder;
     else
       models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
+    if (setup.fp8 && !setup.resume->fp8_history.is_null())
+      models::set_fp8_history(*setup.fp8, setup.resume->fp8_history);
     from = {setup.resume->step, setup.resume->samples};
     if (setup.resume->seed != seed && world.rank() == 0)
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,

@@ -12,6 +12,7 @@
 #include <tessera/config/core/run_config.h>
 #include <tessera/data/dataset.h>
 #include <tessera/models/causal_lm.h>
+#include <tessera/models/fp8.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
 #include <tessera/train/core/run_plan.h>
@@ -34,6 +35,7 @@ struct Setup {
   RunGroups groups;
   std::shared_ptr<models::LanguageModel> model;  ///< on the world's device
   std::optional<models::LoraConfig> lora;        ///< only adapters are trained; the model's own weights are frozen
+  std::shared_ptr<nn::Fp8State> fp8;             ///< largest values of what is rounded to eight bits; null: nothing is
   std::shared_ptr<const text::Tokenizer> tokenizer;
   bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
   data::Datasets datasets;

@@ -74,6 +74,7 @@ class TrainingLoop {
   void count_squares(std::size_t micro);
   void count_noise();
   bool update_weights();
+  void end_fp8_step();
   bool check_norm();
   void check_replicas();
   std::vector<parallel::NamedTensor> whole_on_tensor_ranks() const;

@@ -120,6 +120,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   setup_.model->take_router_statistics();         // a trial before the first step left some
   std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed by itself
   if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
+  if (setup_.fp8) setup_.fp8->begin_step();  // a trial before the first step left some largest values
   micro_batches_ += static_cast<std::int64_t>(batches.size());
   if (small_) small_->begin_step(scale);
   if (pipeline_) return compute_in_pipeline(batches, scale, logged);
@@ -188,9 +189,19 @@ void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, 
   comm::life().advance();
 }
 
+/// The largest values of the step on all ranks decide the scales of later ones, once per step as Transformer Engine has
+/// it. Collective.
+void TrainingLoop::end_fp8_step() {
+  if (!setup_.fp8 || !setup_.fp8->keeps_history()) return;
+  const comm::Tag tag("fp8");
+  world_.group().all_reduce(setup_.fp8->noted(), comm::Reduction::max).wait();
+  setup_.fp8->end_step();
+}
+
 /// Clipping and the optimizer step in one pass over the gradients. A step whose gradients overflowed (--fp16) or are
 /// not finite (--nan_policy skip) is skipped; returns whether it was taken.
 bool TrainingLoop::update_weights() {
+  end_fp8_step();
   grad_norm_ = core_.gradient_norm();
   if (small_) count_noise();
   learning_rate_ = core_.update().learning_rates().front();

@@ -1,0 +1,81 @@
+#include <tessera/models/fp8.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/models/layers.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::models {
+namespace {
+
+/// "model.layers.12.mlp.up_proj" -> 12; nullopt: the module lies in no block.
+std::optional<std::int64_t> block_of(const std::string& module) {
+  for (const std::string& part : split(module, '.'))
+    if (const auto number = parse_int(part); number && *number >= 0) return number;
+  return std::nullopt;
+}
+
+}  // namespace
+
+nn::Fp8Options fp8_options(const OptimizationConfig& config) {
+  return {.format = config.fp8_format,
+          .recipe = config.fp8_recipe,
+          .amax_history_len = config.fp8_amax_history_len,
+          .amax_compute = config.fp8_amax_compute_algo,
+          .margin = config.fp8_margin};
+}
+
+std::shared_ptr<nn::Fp8State> apply_fp8(LanguageModel& model, const OptimizationConfig& config, at::Device device) {
+  if (config.fp8_format == Fp8Format::none) return nullptr;
+  const std::int64_t blocks = model.shape().blocks, first = config.num_layers_at_start_in_bf16,
+                     end = blocks - config.num_layers_at_end_in_bf16;
+  std::vector<Linear*> maps;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    auto* const linear = dynamic_cast<Linear*>(item.value().get());
+    const auto block = linear != nullptr ? block_of(item.key()) : std::nullopt;
+    if (block && *block >= first && *block < end) maps.push_back(linear);
+  }
+  if (maps.empty())
+    throw InputError(concat("--fp8_format ", config.fp8_format, ": the model has ", blocks, " blocks, of which the first ",
+                            first, " and the last ", config.num_layers_at_end_in_bf16,
+                            " stay in bfloat16, so no linear map is left: lower --num_layers_at_start_in_bf16 and "
+                            "--num_layers_at_end_in_bf16, or leave --fp8_format out"));
+  auto state =
+      std::make_shared<nn::Fp8State>(fp8_options(config), static_cast<std::int64_t>(maps.size()), device);
+  for (std::size_t i = 0; i < maps.size(); ++i)
+    maps[i]->fp8 = std::make_shared<const nn::Fp8Map>(state, static_cast<std::int64_t>(i));
+  return state;
+}
+
+Value fp8_history(const nn::Fp8State& state) {
+  const at::Tensor history = state.history().cpu().flatten(1).contiguous();
+  Value steps = Value::make_array();
+  for (std::int64_t i = 0; i < history.size(0) && history[i].ne(0).any().item<bool>(); ++i) {
+    Value step = Value::make_array();
+    const float* const numbers = history[i].const_data_ptr<float>();
+    for (std::int64_t j = 0; j < history.size(1); ++j) step.push_back(Value::of(static_cast<double>(numbers[j])));
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+void set_fp8_history(nn::Fp8State& state, const Value& history) {
+  at::Tensor values = at::zeros({static_cast<std::int64_t>(history.items().size()), state.maps(), 3});
+  float* place = values.mutable_data_ptr<float>();
+  for (const Value& step : history.items()) {
+    if (static_cast<std::int64_t>(step.items().size()) != 3 * state.maps())
+      throw InputError(concat(step.where().str(), ": the checkpoint has largest values of ", step.items().size() / 3,
+                              " linear maps in fp8, this run has ", state.maps(),
+                              ": give --num_layers_at_start_in_bf16 and --num_layers_at_end_in_bf16 as before"));
+    for (const Value& number : step.items()) *place++ = static_cast<float>(number.as_real());
+  }
+  state.set_history(values.to(state.noted().device()));
+}
+
+}  // namespace tessera::models
