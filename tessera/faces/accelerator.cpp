@@ -65,6 +65,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
   if (!precision.empty()) {  // what the program says is stronger than the environment
     config_.optimization.fp16 = precision == "fp16";
     config_.optimization.bf16 = precision == "bf16";
+    config_.optimization.fp8_format = Fp8Format::none;
   }
   ranks_ = faces::make_training_ranks(config_, options_.tp_plan);
   const comm::World& ranks = world();

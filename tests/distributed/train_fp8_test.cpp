@@ -1,0 +1,83 @@
+// --fp8_format in whole runs: it acts, it learns what bf16 learns, cuts over ranks change no more than rounding does,
+// and a resumed run is the uninterrupted one.
+
+#include "mesh_jobs.h"
+
+#include <tessera/checkpoint/run_state.h>
+
+#include <cmath>
+
+namespace tessera::testing {
+namespace {
+
+class TrainFp8 : public TrainMesh {
+ protected:
+  void train(const std::string& output, const Mesh& mesh, const Words& more) const {
+    train_on(output, mesh, Words{"--bf16", "--eval_strategy", "no", "--logging_steps", "1"} + more);
+  }
+  std::vector<double> losses(const std::string& output) const {
+    std::vector<double> all;
+    const std::string metrics = path_join(path(output), "metrics.jsonl");
+    for (const std::string& line : split(read_file(metrics), '\n')) {
+      if (line.empty()) continue;
+      const Value value = parse_json(line, metrics);
+      if (const Value* loss = value.find("loss"); loss != nullptr && value.find("event") == nullptr)
+        all.push_back(loss->as_real());
+    }
+    return all;
+  }
+  /// The largest difference of losses, relative.
+  double apart(const std::string& a, const std::string& b) const {
+    const auto x = losses(a), y = losses(b);
+    EXPECT_EQ(x.size(), y.size());
+    EXPECT_EQ(x.size(), static_cast<std::size_t>(last_step));
+    double most = 0;
+    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i)
+      most = std::max(most, std::abs(x[i] - y[i]) / std::abs(y[i]));
+    return most;
+  }
+};
+
+const Mesh ddp{"ddp", 2, 2, {}}, tp{"tp", 2, 1, {"--tp_size", "2"}};
+
+TEST_F(TrainFp8, EveryRecipeIsNearBf16AndActs) {
+  train("bf16", one, {});
+  std::vector<std::string> outputs = {"bf16"};
+  for (const std::string recipe : {"delayed", "tensorwise", "blockwise", "mxfp8"}) {
+    train(recipe, one, {"--fp8_format", "hybrid", "--fp8_recipe", recipe});
+    EXPECT_LT(apart(recipe, "bf16"), 5e-3) << recipe;
+    for (const std::string& other : outputs) EXPECT_GT(apart(recipe, other), 1e-7) << recipe << " and " << other;
+    outputs.push_back(recipe);
+  }
+  // One of two blocks in bf16 is something else than none.
+  train("last", one, {"--fp8_format", "hybrid", "--num_layers_at_end_in_bf16", "1"});
+  EXPECT_GT(apart("last", "delayed"), 1e-7);
+  EXPECT_GT(apart("last", "bf16"), 1e-7);
+}
+
+TEST_F(TrainFp8, CutsOverRanksChangeNoMoreThanRounding) {
+  for (const Mesh& mesh : {one, ddp, tp}) train(mesh.name, mesh, {"--fp8_format", "hybrid"});
+  EXPECT_LT(apart("ddp", "one"), 1e-3);
+  EXPECT_LT(apart("tp", "one"), 1e-3);
+}
+
+TEST_F(TrainFp8, AResumedRunIsTheUninterruptedOne) {
+  const Words fp8 = {"--fp8_format", "e4m3", "--fp8_amax_history_len", "4", "--fp8_amax_compute_algo", "max"};
+  train("whole", ddp, fp8 + Words{"--save_steps", concat(saved_at)});
+  const std::string saved = path(concat("whole/checkpoint-", saved_at));
+  const Value history = checkpoint::read_run_state(saved).fp8_history;
+  ASSERT_EQ(history.items().size(), static_cast<std::size_t>(saved_at));
+  EXPECT_EQ(history.items()[0].items().size(), 2u * 7 * 3) << "two blocks of seven maps with three operands";
+  for (const Value& number : history.items()[0].items()) EXPECT_GT(number.as_real(), 0);
+  train("resumed", ddp, fp8 + Words{"--resume_from_checkpoint", saved});
+  expect_same_model("resumed", "whole", "resumed", "", /*exactly=*/true);
+  EXPECT_THROW(train("fewer", one, fp8 + Words{"--num_layers_at_end_in_bf16", "1", "--resume_from_checkpoint", saved}),
+               InputError);
+}
+
+TEST_F(TrainFp8, NoBlockLeftIsRefused) {
+  EXPECT_THROW(train("none", one, {"--fp8_format", "hybrid", "--num_layers_at_start_in_bf16", "2"}), InputError);
+}
+
+}  // namespace
+}  // namespace tessera::testing
