@@ -149,8 +149,9 @@ Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 
 So 83.3 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
 differed in what is compared. 15 of DeepSpeed's name OneBitAdam, OneBitLamb or ZeroOneAdam: a warning says how what is
-trained then differs (gradients are compressed, not momenta; the second moment is not frozen). Not built are, most
-frequent first (a file may ask for several): compression and quantization in training (15), fp8 (13), models that see
+trained then differs (gradients are compressed, not momenta; the second moment is not frozen). That was counted before
+fp8 was built, which 13 of them ask for. Not built are, most
+frequent first (a file may ask for several): compression and quantization in training (15), models that see
 images (12), multi-token prediction (10), weights of 4 bits (7), sampling by
 difficulty (4), optimizers with states of 8 bits, paged or of RMSprop (4). The two others are command lines: an excerpt,
 and one that Megatron-LM refuses, too (it has both `--global-batch-size` and `--step-batch-size-schedule`). Of tests in

@@ -318,7 +318,7 @@ TEST(DefaultAccelerate, FileAndPath) {
   EXPECT_EQ(new_accelerate_file("bf16", 0).at("use_cpu").as_bool(), true);
   EXPECT_EQ(new_accelerate_file("BF16", 4).at("distributed_type").as_string(), "MULTI_GPU");
   EXPECT_EQ(new_accelerate_file("no", 4).at("num_processes").as_int(), 4);
-  EXPECT_THROW(new_accelerate_file("fp8", 0), InputError);
+  EXPECT_EQ(new_accelerate_file("fp8", 0).at("mixed_precision").as_string(), "fp8");
   EXPECT_THROW(new_accelerate_file("half", 0), InputError);
   const auto path = [](std::map<std::string, std::string> variables) {
     return default_accelerate_path([variables](const std::string& name) -> std::optional<std::string> {

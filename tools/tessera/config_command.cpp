@@ -41,7 +41,7 @@ constexpr const char* help =
     "            --output FILE    instead of standard output; .json and .yaml decide\n"
     "                             the form where both are possible\n"
     "            --overwrite      FILE may exist\n"
-    "  default   --mixed_precision no|fp16|bf16, --config_file FILE\n"
+    "  default   --mixed_precision no|fp16|bf16|fp8, --config_file FILE\n"
     "  update    --config_file FILE (default: accelerate's default file)\n"
     "  to-fsdp2  --config_file FILE, and --output_file FILE or --overwrite\n"
     "  (none)    --config_file FILE receives the answers (default: accelerate's)\n\n"

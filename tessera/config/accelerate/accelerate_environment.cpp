@@ -54,7 +54,7 @@ const Rows& dynamo() {
                 "backend=NO mode=default use_fullgraph=False use_dynamic=False use_regional_compilation=False");
   return rows;
 }
-const Rows& fp8() {
+const Rows& fp8_variables() {
   static const Rows rows = variables("fp8_config", "ACCELERATE_", "",
                                      "fp8_backend fp8_use_autocast_during_eval=False fp8_margin=0 fp8_interval=1 "
                                      "fp8_format=HYBRID fp8_amax_history_len=1024 fp8_amax_compute_algo=most_recent "
@@ -305,7 +305,7 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
   tree.take(dynamo());
   if (const auto precision = tree.text("ACCELERATE_MIXED_PRECISION"); precision && to_lower(*precision) != "no")
     tree.set("", "mixed_precision", "ACCELERATE_MIXED_PRECISION", *precision);
-  if (to_lower(tree.text("ACCELERATE_MIXED_PRECISION").value_or("")) == "fp8") tree.take(fp8());
+  if (to_lower(tree.text("ACCELERATE_MIXED_PRECISION").value_or("")) == "fp8") tree.take(fp8_variables());
   if (tree.on("ACCELERATE_USE_CPU")) tree.set("", "use_cpu", "ACCELERATE_USE_CPU", "true");
   Translation out = read_accelerate(tree.root(), problems);
   // accelerate's Accelerator reads this one whatever the type
@@ -359,7 +359,7 @@ std::vector<std::pair<std::string, std::string>> accelerate_variables(const Valu
   } else {
     write(file, dynamo(), out);
   }
-  if (precision == "fp8") write(file, fp8(), out);
+  if (precision == "fp8") write(file, fp8_variables(), out);
   if (type == "fsdp") {
     out.emplace_back("ACCELERATE_USE_FSDP", "true");
     write(file, fsdp(), out);

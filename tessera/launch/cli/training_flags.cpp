@@ -301,7 +301,7 @@ std::vector<LaunchFlag> training_flags() {
        "FILE",
        "accelerate's YAML or JSON (default: its own default file, if there is one; none: no file)",
        [](C&, V& v, S, S s) { v.training.config_file = s.empty() ? "none" : s; }},
-      key_flag("mixed_precision", "", "mixed_precision", false, "no, bf16 or fp16"),
+      key_flag("mixed_precision", "", "mixed_precision", false, "no, bf16, fp16 or fp8"),
       {{"--cpu", "--use_cpu"}, "", "on the CPU", [](C&, V& v, S, S) { v.training.cpu = true; }},
       kind_flag("multi_gpu", "MULTI_GPU", "data-parallel on GPUs"),
       kind_flag("use_fsdp", "FSDP", "fully sharded; its settings are --fsdp_..., as in fsdp_config"),
