@@ -22,10 +22,10 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
     log::warning(
         "gradient_checkpointing has no effect on a module of your own: call tessera::checkpointed() in its forward");
   if (config_.optimization.fp8_format != Fp8Format::none)
-    throw InputError(
-        concat("fp8_format ", config_.optimization.fp8_format, " (mixed_precision fp8): a module of your own does not "
-               "compute in eight bits, which the models of tessera train do; choose bf16, or open an "
-               "nn::Fp8Scope around its calls of nn::linear yourself and leave the setting out"));
+    throw InputError(concat("fp8_format ", config_.optimization.fp8_format,
+                            " (mixed_precision fp8): a module of your own does not "
+                            "compute in eight bits, which the models of tessera train do; choose bf16, or open an "
+                            "nn::Fp8Scope around its calls of nn::linear yourself and leave the setting out"));
   ParallelConfig& parallel = config_.parallel;
   if (parallel.deterministic_reduce && parallel.logical_shards == 0)
     parallel.logical_shards = ranks_.data.size() * accumulation_;

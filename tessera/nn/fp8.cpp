@@ -83,8 +83,8 @@ Fp8State::Fp8State(const Fp8Options& options, std::int64_t maps, at::Device devi
     : options_(options),
       now_(at::zeros({maps, 3}, at::TensorOptions(device).dtype(at::kFloat))),
       // The most recent step needs no others.
-      history_(at::zeros({options.amax_compute == Fp8Amax::max ? options.amax_history_len : 1, maps, 3},
-                         now_.options())),
+      history_(
+          at::zeros({options.amax_compute == Fp8Amax::max ? options.amax_history_len : 1, maps, 3}, now_.options())),
       chosen_(at::zeros_like(now_)) {
   TESSERA_CHECK(options.format != Fp8Format::none, "an fp8 state without a format");
 }
@@ -107,9 +107,7 @@ void Fp8State::set_history(const at::Tensor& history) {
   choose();
 }
 
-void Fp8State::choose() {
-  chosen_ = options_.amax_compute == Fp8Amax::max ? history_.amax(0) : history_[0].clone();
-}
+void Fp8State::choose() { chosen_ = options_.amax_compute == Fp8Amax::max ? history_.amax(0) : history_[0].clone(); }
 
 bool Fp8Map::one_scale() const {
   return options().recipe == Fp8Recipe::delayed || options().recipe == Fp8Recipe::tensorwise;

@@ -20,11 +20,11 @@ enum class Fp8Operand { input, weight, gradient };
 
 /// How operands are rounded.
 struct Fp8Options {
-  Fp8Format format = Fp8Format::hybrid;      ///< not none
-  Fp8Recipe recipe = Fp8Recipe::delayed;     ///< which values share a scale
-  std::int64_t amax_history_len = 1;         ///< delayed: so many steps' largest values are remembered; >= 1
+  Fp8Format format = Fp8Format::hybrid;         ///< not none
+  Fp8Recipe recipe = Fp8Recipe::delayed;        ///< which values share a scale
+  std::int64_t amax_history_len = 1;            ///< delayed: so many steps' largest values are remembered; >= 1
   Fp8Amax amax_compute = Fp8Amax::most_recent;  ///< delayed: which of them counts
-  std::int64_t margin = 0;                   ///< delayed, tensorwise: scales are divided by 2^this
+  std::int64_t margin = 0;                      ///< delayed, tensorwise: scales are divided by 2^this
 };
 
 /// The type that an operand is rounded to: e5m2 for gradients in hybrid, else e4m3.
@@ -34,8 +34,8 @@ double fp8_most(at::ScalarType type);
 
 /// A matrix in eight bits: what was meant is values * scale, each scale for a block of it.
 struct Fp8Tensor {
-  at::Tensor values;            ///< [R, C], float8
-  at::Tensor scale;             ///< fp32: [1, 1] for all of it, else [ceil(R / rows), ceil(C / columns)]
+  at::Tensor values;                   ///< [R, C], float8
+  at::Tensor scale;                    ///< fp32: [1, 1] for all of it, else [ceil(R / rows), ceil(C / columns)]
   std::int64_t rows = 0, columns = 0;  ///< of a block; 0: one scale for all
 };
 

@@ -88,9 +88,10 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     }
     // Where its transpose is rounded anew, backward needs what x was.
     const bool frozen = !weight.requires_grad(), eight = map.one_scale();
-    ctx->save_for_backward({weight, frozen  ? at::Tensor()
-                                    : eight ? input.values
-                                            : rows,
+    ctx->save_for_backward({weight,
+                            frozen  ? at::Tensor()
+                            : eight ? input.values
+                                    : rows,
                             frozen || !eight ? at::Tensor() : input.scale});
     kept->input_type = x.scalar_type();
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);

@@ -161,7 +161,8 @@ TEST(AccelerateEnvironment, Mistakes) {
        {"environment ACCELERATE_USE_FSDP and ACCELERATE_USE_DEEPSPEED are both on: a run is divided in one way; unset "
         "one of them"}},
       {{{"ACCELERATE_MIXED_PRECISION", "fp8"}, {"ACCELERATE_FP8_BACKEND", "MSAMP"}},
-       {"environment ACCELERATE_FP8_BACKEND: backend MSAMP, with gradients and the optimizer's states in eight bits, is "
+       {"environment ACCELERATE_FP8_BACKEND: backend MSAMP, with gradients and the optimizer's states in eight bits, "
+        "is "
         "not built: use TE or AO, whose linear maps have eight bits"}},
       {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "3"}},
        {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine here does what both do)"}},

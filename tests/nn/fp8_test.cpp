@@ -46,13 +46,15 @@ TEST_F(Fp8, NumbersAreThoseOfTheFormats) {
     for (int i = 32; i < 64; ++i)
       for (const float sign : {1.0f, -1.0f}) numbers.push_back(sign * std::ldexp(static_cast<float>(i), exponent - 5));
   const at::Tensor x = at::tensor(numbers).view({1, -1});
-  for (const auto& [type, bits, least] : {std::tuple(at::kFloat8_e4m3fn, 3, -6), std::tuple(at::kFloat8_e5m2, 2, -14)}) {
+  for (const auto& [type, bits, least] :
+       {std::tuple(at::kFloat8_e4m3fn, 3, -6), std::tuple(at::kFloat8_e5m2, 2, -14)}) {
     const double most = nn::fp8_most(type);
     const nn::Fp8Tensor got = nn::to_fp8(x, type, at::scalar_tensor(most, at::kFloat));
     ASSERT_EQ(got.scale.item<float>(), 1);
     const at::Tensor wide = nn::widened(got);
     for (std::size_t i = 0; i < numbers.size(); ++i)
-      ASSERT_EQ(wide[0][static_cast<std::int64_t>(i)].item<float>(), rounded_by_definition(numbers[i], bits, least, most))
+      ASSERT_EQ(wide[0][static_cast<std::int64_t>(i)].item<float>(),
+                rounded_by_definition(numbers[i], bits, least, most))
           << numbers[i] << " with " << bits << " bits";
   }
 }
@@ -113,7 +115,8 @@ TEST_F(Fp8, DelayedScalesFollowTheHistory) {
     state->end_step();
     EXPECT_NEAR(scale(1, true), 5, 1e-5) << "the largest of the step before";
     EXPECT_EQ(map.rounded(at::full({2, 2}, 100.0), Fp8Operand::input, false).values.to(at::kFloat).max().item<float>(),
-              448) << "what lies beyond becomes the largest number";
+              448)
+        << "what lies beyond becomes the largest number";
     state->end_step();
     EXPECT_NEAR(scale(INFINITY, true), which == Fp8Amax::max ? 5 : 1, 1e-5);
     state->end_step();
@@ -130,7 +133,9 @@ TEST_F(Fp8, DelayedScalesFollowTheHistory) {
 /// y, dx, dW, db by plain products of what rounding gives.
 compare::Tensors by_definition(const nn::Fp8Map& map, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                                const at::Tensor& dy) {
-  const auto r = [&](const at::Tensor& t, Fp8Operand o) { return nn::widened(map.rounded(t, o, false)).to(at::kDouble); };
+  const auto r = [&](const at::Tensor& t, Fp8Operand o) {
+    return nn::widened(map.rounded(t, o, false)).to(at::kDouble);
+  };
   using enum Fp8Operand;
   return {at::mm(r(x, input), r(w, weight).t()) + b, at::mm(r(dy, gradient), r(w.t(), weight).t()),
           at::mm(r(dy.t(), gradient), r(x.t(), input).t()), dy.sum(0)};
@@ -165,8 +170,9 @@ TEST_F(Fp8, AllThreeProductsAreOfRoundedOperands) {
         EXPECT_GT(off, 0.01) << "it was not rounded";
         if (format == Fp8Format::hybrid && recipe == Fp8Recipe::tensorwise) {
           const auto e4m3 = map_of(options(recipe, Fp8Format::e4m3));
-          EXPECT_GT(error(xx.grad().view({150, 200}), by_definition(*e4m3, x.view({150, 200}), w, b, dy.view({150, 140}))[1]),
-                    1e-3);
+          EXPECT_GT(
+              error(xx.grad().view({150, 200}), by_definition(*e4m3, x.view({150, 200}), w, b, dy.view({150, 140}))[1]),
+              1e-3);
         }
       }
 }
@@ -180,8 +186,8 @@ TEST_F(Fp8, PartsAndLateGradientsAreTheSame) {
   const at::Tensor wanted = w.grad();
   w.mutable_grad() = {};
   std::int64_t rows = 0;
-  const at::Tensor parts = nn::linear_in_parts(x, w, nn::WeightLayout::out_in,
-                                               {2, [&](const at::Tensor& part) { rows += part.size(0); }});
+  const at::Tensor parts =
+      nn::linear_in_parts(x, w, nn::WeightLayout::out_in, {2, [&](const at::Tensor& part) { rows += part.size(0); }});
   EXPECT_EQ(rows, 5);
   EXPECT_LT(error(parts.detach(), y.detach()), 1e-6);
   const auto late = c10::make_intrusive<nn::WeightGradients>();

@@ -353,8 +353,9 @@ constexpr Family families[] = {
      "moe_router_topk_limited_devices moe_router_force_* moe_router_quantile_* moe_enable_routing_replay"},
     {refused, "experts here are those of the known models; leave it out",
      "moe_use_upcycling moe_upcycling_granularity moe_latent_size moe_apply_probs_on_input"},
-    {ignored, "products in fp8 concern the linear maps of the blocks, by --fp8-format and --fp8-recipe; communication "
-              "stays as it is",
+    {ignored,
+     "products in fp8 concern the linear maps of the blocks, by --fp8-format and --fp8-recipe; communication "
+     "stays as it is",
      "fp8_* reuse_grad_buf_for_mxfp8_param_ag"},
     {ignored, "it belongs to fp4, which --fp4-format asks for", "fp4_*"},
     {ignored, "it belongs to an optimizer that --optimizer does not name",

@@ -37,7 +37,8 @@ class Fp8Rules : RuleChecks {
     for (const char* name : {"fp8_recipe", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_margin",
                              "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"})
       if (!is_default(name))
-        problem({name, "fp8_format"}, said(name), " belongs to fp8: give --fp8_format (hybrid or e4m3) and --bf16, or "
+        problem({name, "fp8_format"}, said(name),
+                " belongs to fp8: give --fp8_format (hybrid or e4m3) and --bf16, or "
                 "leave it out");
   }
 };
