@@ -140,7 +140,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
 
 at::Tensor scaled_product(const Fp8Tensor& a, const Fp8Tensor& b) {
   // Its second factor has to lie column by column, which the transpose of a contiguous matrix does.
-  return at::_scaled_mm(a.values.contiguous(), b.values.contiguous().t(), a.scale.view({}), b.scale.view({}),
+  return at::_scaled_mm(a.values.contiguous(), b.values.contiguous().t(), a.scale.squeeze(), b.scale.squeeze(),
                         /*bias=*/{}, /*scale_result=*/{}, at::kFloat);
 }
 

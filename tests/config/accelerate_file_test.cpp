@@ -548,7 +548,16 @@ TEST(AccelerateFile, EveryRow) {
                                                           {"megatron_lm_decoder_last_pipeline_num_layers", "2"},
                                                           {"megatron_lm_gradient_clipping", "0.5"},
                                                           {"parallelism_config_cp_comm_strategy", "allgather"},
-                                                          {"megatron_lm_recompute_granularity", "full"}};
+                                                          {"megatron_lm_recompute_granularity", "full"},
+                                                          {"fp8_backend", "AO"},
+                                                          {"fp8_margin", "1"},
+                                                          {"fp8_interval", "2"},
+                                                          {"fp8_format", "E4M3"},
+                                                          {"fp8_amax_history_len", "16"},
+                                                          {"fp8_amax_history_length", "16"},
+                                                          {"fp8_amax_compute_algo", "max"},
+                                                          {"fp8_amax_compute_algorithm", "max"},
+                                                          {"fp8_override_linear_precision", "false"}};
   for (const KeyRow& row : accelerate_keys()) {
     const std::size_t dot = row.key.find('.');
     const std::string section(dot == std::string_view::npos ? "" : row.key.substr(0, dot));
@@ -566,6 +575,7 @@ TEST(AccelerateFile, EveryRow) {
     else if (section.empty())
       yaml += concat(key, ": ", value, "\n");
     else {
+      if (section == "fp8_config") yaml += "mixed_precision: fp8\n";
       yaml += concat(section, ":\n  ", key, ": ", value, "\n");
       if (key == "parallelism_config_dp_replicate_size") yaml += "  parallelism_config_dp_shard_size: 3\n";
       if (key == "parallelism_config_dp_shard_size") yaml += "  parallelism_config_dp_replicate_size: 3\n";

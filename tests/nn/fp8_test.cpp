@@ -184,7 +184,7 @@ TEST_F(Fp8, PartsAndLateGradientsAreTheSame) {
   const at::Tensor y = nn::linear(x, w, {}, nn::WeightLayout::out_in);
   y.sum().backward();
   const at::Tensor wanted = w.grad();
-  w.mutable_grad() = {};
+  w.mutable_grad().reset();
   std::int64_t rows = 0;
   const at::Tensor parts =
       nn::linear_in_parts(x, w, nn::WeightLayout::out_in, {2, [&](const at::Tensor& part) { rows += part.size(0); }});

@@ -215,7 +215,8 @@ class Reader {
     section(kind == Kind::deepspeed, "deepspeed_config", [&] { translate_accelerate_deepspeed(s_); });
     section(kind == Kind::megatron, "megatron_lm_config", [&] { translate_accelerate_megatron(s_); });
     for (const KeyRow& row : accelerate_keys())
-      if (kind_section(kind) == row.key.substr(0, row.key.find('.')) || row.key.starts_with("parallelism_config."))
+      if (kind_section(kind) == row.key.substr(0, row.key.find('.')) || row.key.starts_with("parallelism_config.") ||
+          (row.key.starts_with("fp8_config.") && s_.word("", "mixed_precision") == "fp8"))
         row_of_section(row);
     section(s_.word("", "mixed_precision") == "fp8", "fp8_config", [&] { translate_accelerate_fp8(s_); });
     for (const char* name : {"dynamo_config", "mpirun_config"}) idle_section(name);
@@ -261,6 +262,7 @@ class Reader {
     if (key == "parallelism_config_cp_backend" || key == "parallelism_config_sp_backend" ||
         key == "parallelism_config_sp_seq_length_is_variable" || key == "parallelism_config_sp_attn_implementation")
       return;  // the questionnaire writes them in any case
+    if (key == "fp8_interval" && word == "1") return;
     to_.ignored(*value, std::string(key), row.why);
   }
 

@@ -136,7 +136,7 @@ class Reader {
     if (name == "lr_warmup_fraction") warmup();
     if (name == "first_last_layers_bf16")
       for (const char* setting : {"num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"})
-        a_.give(name, setting, "1");
+        if (!typed(setting)) a_.give(name, setting, "1");
     if (name == "weight_decay_incr_style") a_.word(name, {"constant"});
     if (name == "distributed_backend")
       if (const auto word = a_.word(name, {"nccl", "gloo"}))
