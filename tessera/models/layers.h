@@ -6,9 +6,9 @@
 #include <torch/nn/module.h>
 
 #include <tessera/nn/dropout.h>
-#include <tessera/nn/fp8.h>
 #include <tessera/nn/layer_norm.h>
 #include <tessera/nn/linear.h>
+#include <tessera/nn/linear_maps/fp8.h>
 #include <cstdint>
 #include <memory>
 #include <string>

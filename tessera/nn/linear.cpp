@@ -6,10 +6,10 @@
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
-#include <tessera/nn/fp8_linear.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
-#include <tessera/nn/late_gradients.h>
+#include <tessera/nn/linear_maps/fp8_linear.h>
+#include <tessera/nn/linear_maps/late_gradients.h>
 #include <tessera/nn/materialized.h>
 #include <tessera/nn/redirect.h>
 

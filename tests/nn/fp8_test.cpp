@@ -1,5 +1,5 @@
 #include <tessera/nn/autocast.h>
-#include <tessera/nn/fp8_linear.h>
+#include <tessera/nn/linear_maps/fp8_linear.h>
 #include <tessera/nn/weight_gradients.h>
 
 #include "compare.h"

@@ -223,7 +223,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
                          : models::load_language_model(config.model, seed, edit);
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
-  setup.fp8 = models::apply_fp8(*setup.model, config.optimization, world.device());
+  setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());
   if (pipelined) {
     setup.pipeline = plan_pipeline(config, *setup.model);
     setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
@@ -289,8 +289,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
       weights_folder = setup.resume_folder;
     else
       models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
-    if (setup.fp8 && !setup.resume->fp8_history.is_null())
-      models::set_fp8_history(*setup.fp8, setup.resume->fp8_history);
+    if (setup.fp8 && !setup.resume->fp8_history.is_null()) set_fp8_history(*setup.fp8, setup.resume->fp8_history);
     from = {setup.resume->step, setup.resume->samples};
     if (setup.resume->seed != seed && world.rank() == 0)
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,

@@ -12,9 +12,9 @@
 #include <tessera/config/core/run_config.h>
 #include <tessera/data/dataset.h>
 #include <tessera/models/causal_lm.h>
-#include <tessera/models/fp8.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
+#include <tessera/train/core/fp8.h>
 #include <tessera/train/core/run_plan.h>
 #include <tessera/train/loop/pipeline.h>
 #include <tessera/train/loop/run_groups.h>

@@ -1,4 +1,4 @@
-#include <tessera/nn/fp8_linear.h>
+#include <tessera/nn/linear_maps/fp8_linear.h>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -7,7 +7,7 @@
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
-#include <tessera/nn/late_gradients.h>
+#include <tessera/nn/linear_maps/late_gradients.h>
 #include <tessera/nn/materialized.h>
 
 #include <algorithm>

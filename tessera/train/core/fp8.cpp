@@ -1,4 +1,4 @@
-#include <tessera/models/fp8.h>
+#include <tessera/train/core/fp8.h>
 
 #include <ATen/ATen.h>
 
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::models {
+namespace tessera::train {
 namespace {
 
 /// "model.layers.12.mlp.up_proj" -> 12; nullopt: the module lies in no block.
@@ -31,13 +31,14 @@ nn::Fp8Options fp8_options(const OptimizationConfig& config) {
           .margin = config.fp8_margin};
 }
 
-std::shared_ptr<nn::Fp8State> apply_fp8(LanguageModel& model, const OptimizationConfig& config, at::Device device) {
+std::shared_ptr<nn::Fp8State> apply_fp8(models::LanguageModel& model, const OptimizationConfig& config,
+                                        at::Device device) {
   if (config.fp8_format == Fp8Format::none) return nullptr;
   const std::int64_t blocks = model.shape().blocks, first = config.num_layers_at_start_in_bf16,
                      end = blocks - config.num_layers_at_end_in_bf16;
-  std::vector<Linear*> maps;
+  std::vector<models::Linear*> maps;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    auto* const linear = dynamic_cast<Linear*>(item.value().get());
+    auto* const linear = dynamic_cast<models::Linear*>(item.value().get());
     const auto block = linear != nullptr ? block_of(item.key()) : std::nullopt;
     if (block && *block >= first && *block < end) maps.push_back(linear);
   }
@@ -77,4 +78,4 @@ void set_fp8_history(nn::Fp8State& state, const Value& history) {
   state.set_history(values.to(state.noted().device()));
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::train

@@ -1,4 +1,4 @@
-#include <tessera/nn/fp8.h>
+#include <tessera/nn/linear_maps/fp8.h>
 
 #include <ATen/ATen.h>
 

@@ -2,8 +2,8 @@
 /// \file
 /// The linear map whose operands are rounded to eight bits. nn/linear.h calls it inside an Fp8Scope.
 
-#include <tessera/nn/fp8.h>
 #include <tessera/nn/linear.h>
+#include <tessera/nn/linear_maps/fp8.h>
 
 namespace tessera::nn {
 

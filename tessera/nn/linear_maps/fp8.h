@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// Numbers of eight bits for matrix products: how tensors are rounded to them, and the largest values by which that is
+/// nn/linear_maps/: what linear maps (nn/linear.h) are made of beside plain products: gradients that are formed later,
+/// and products of eight bits. This header: numbers of eight bits for them: how tensors are rounded to them, and the largest values by which that is
 /// scaled (Micikevicius et al. 2022, "FP8 Formats for Deep Learning"; recipes as NVIDIA's Transformer Engine has
-/// them; 32 neighbours: OCP Microscaling Formats 1.0). nn/fp8_linear.h multiplies.
+/// them; 32 neighbours: OCP Microscaling Formats 1.0). nn/linear_maps/fp8_linear.h multiplies.
 ///
 /// e4m3 (float8_e4m3fn) reaches to 448 with 3 bits behind the leading one, e5m2 to 57344 with 2.
 
@@ -36,7 +37,7 @@ double fp8_most(at::ScalarType type);
 struct Fp8Tensor {
   at::Tensor values;                   ///< [R, C], float8
   at::Tensor scale;                    ///< fp32: [1, 1] for all of it, else [ceil(R / rows), ceil(C / columns)]
-  std::int64_t rows = 0, columns = 0;  ///< of a block; 0: one scale for all
+  std::int64_t rows = 0, columns = 0;  ///< what a scale is for; 0: all of it
 };
 
 /// x [R, C] with one scale: x 2^-margin ... amax becomes the largest number of the type, and what lies beyond becomes
@@ -67,7 +68,7 @@ class Fp8State {
 
   /// Forgets what was noted since the last step: trials, evaluations.
   void begin_step();
-  /// Of the step that runs, fp32 [maps, 3]: each process puts the largest of all in before end_step().
+  /// Noted in the step that runs, fp32 [maps, 3]: each process puts the largest of all in before end_step().
   const at::Tensor& noted() const { return now_; }
   /// Noted values enter the history, those that are not finite as what was there before.
   void end_step();

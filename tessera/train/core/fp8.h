@@ -1,17 +1,17 @@
 #pragma once
 /// \file
-/// Which linear maps of a model compute in fp8 (--fp8_format; nn/fp8.h): those of its blocks, as Transformer Engine's
+/// Which linear maps of a model compute in fp8 (--fp8_format; nn/linear_maps/fp8.h): those of its blocks, as Transformer Engine's
 /// layers in Megatron-LM do. Tables, heads, routers, norms, the products of attention itself, experts (whose products
 /// are grouped, nn/moe/) and low-rank adapters stay as they are.
 
 #include <tessera/base/value.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
-#include <tessera/nn/fp8.h>
+#include <tessera/nn/linear_maps/fp8.h>
 
 #include <memory>
 
-namespace tessera::models {
+namespace tessera::train {
 
 /// The settings of fp8. Needs a format.
 nn::Fp8Options fp8_options(const OptimizationConfig& config);
@@ -19,7 +19,8 @@ nn::Fp8Options fp8_options(const OptimizationConfig& config);
 /// The linear maps of the model's blocks compute in fp8 from now on, apart from the first and the last blocks that the
 /// settings leave in bf16. The state has a place for each of them in the order of modules: before keep_stages(), so
 /// that it is the same on every rank. nullptr: the settings ask for none. Throws InputError where no map is left.
-std::shared_ptr<nn::Fp8State> apply_fp8(LanguageModel& model, const OptimizationConfig& config, at::Device device);
+std::shared_ptr<nn::Fp8State> apply_fp8(models::LanguageModel& model, const OptimizationConfig& config,
+                                        at::Device device);
 
 /// The history of a state's largest values, for a checkpoint: the newest first, by map input, weight and gradient.
 /// Steps that were not made yet are left out.
@@ -27,4 +28,4 @@ Value fp8_history(const nn::Fp8State& state);
 /// And back. Throws InputError for one of a model with another number of maps.
 void set_fp8_history(nn::Fp8State& state, const Value& history);
 
-}  // namespace tessera::models
+}  // namespace tessera::train
