@@ -99,6 +99,23 @@ TEST_F(Fp8, BlocksHaveTheLeastPowerOfTwoThatFits) {
   EXPECT_EQ(nn::to_fp8_blocks(exact, at::kFloat8_e4m3fn, 1, 32).scale.item<float>(), 8);
 }
 
+TEST_F(Fp8, RecipesSayWhatSharesAScale) {
+  const at::Tensor x = at::randn({200, 300});
+  using Sizes = std::vector<std::int64_t>;
+  const std::tuple<Fp8Recipe, Sizes, Sizes> wanted[] = {{Fp8Recipe::delayed, {1, 1}, {1, 1}},
+                                                        {Fp8Recipe::tensorwise, {1, 1}, {1, 1}},
+                                                        {Fp8Recipe::blockwise, {200, 3}, {2, 3}},
+                                                        {Fp8Recipe::mxfp8, {200, 10}, {200, 10}}};
+  for (const auto& [recipe, of_others, of_weight] : wanted)
+    for (const auto operand : {Fp8Operand::input, Fp8Operand::weight, Fp8Operand::gradient}) {
+      const nn::Fp8Tensor got = map_of(options(recipe))->rounded(x, operand, false);
+      EXPECT_EQ(got.scale.sizes().vec(), operand == Fp8Operand::weight ? of_weight : of_others);
+      EXPECT_EQ(got.values.scalar_type(), operand == Fp8Operand::gradient ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn);
+      EXPECT_EQ(map_of(options(recipe, Fp8Format::e4m3))->rounded(x, operand, false).values.scalar_type(),
+                at::kFloat8_e4m3fn);
+    }
+}
+
 TEST_F(Fp8, DelayedScalesFollowTheHistory) {
   nn::Fp8Options o = options(Fp8Recipe::delayed);
   o.amax_history_len = 3;

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Which linear maps of a model compute in fp8 (--fp8_format; nn/linear_maps/fp8.h): those of its blocks, as Transformer Engine's
-/// layers in Megatron-LM do. Tables, heads, routers, norms, the products of attention itself, experts (whose products
-/// are grouped, nn/moe/) and low-rank adapters stay as they are.
+/// Which linear maps of a model compute in fp8 (--fp8_format; nn/linear_maps/fp8.h): those of its blocks, as in
+/// Megatron-LM with Transformer Engine. Tables, heads, routers, norms, the products of attention itself, experts (whose
+/// products are grouped, nn/moe/) and low-rank adapters stay as they are.
 
 #include <tessera/base/value.h>
 #include <tessera/config/core/run_config.h>
