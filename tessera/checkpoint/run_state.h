@@ -42,7 +42,7 @@ struct RunState {
   std::int64_t samples = 0;  ///< blocks consumed: the data position
   std::uint64_t seed = 0;    ///< the run's --seed, on which all random numbers depend
   Value stream = {};       ///< where the stream of --streaming goes on (data/stream/row_stream.h); null: there was none
-  Value fp8_history = {};  ///< largest values of earlier steps (train/core/fp8.h); null: no scale depends on them
+  Value fp8_history = {};  ///< largest values of earlier steps (train/loop/fp8.h); null: no scale depends on them
   std::vector<ModelState> models = {ModelState()};  ///< at least one; Accelerator may have several
   bool model_only = false;  ///< only what a model user needs is written; such a checkpoint cannot be resumed
 

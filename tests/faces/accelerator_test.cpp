@@ -490,6 +490,8 @@ TEST(Accelerator, fp16_steps_that_overflow_are_skipped) {
       EXPECT_EQ(optimizer.learning_rates().at(0) == rate, step == 1);
     }
     EXPECT_THROW(Accelerator({.mixed_precision = "fp8"}), InputError);
+    Accelerator eight({.arguments = {"--bf16", "--fp8_format", "hybrid"}});
+    EXPECT_THROW(eight.prepare(make_net(), OptimizerSettings{.lr = 0.01}), InputError);
   });
 }
 

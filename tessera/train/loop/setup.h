@@ -14,8 +14,8 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
-#include <tessera/train/core/fp8.h>
 #include <tessera/train/core/run_plan.h>
+#include <tessera/train/loop/fp8.h>
 #include <tessera/train/loop/pipeline.h>
 #include <tessera/train/loop/run_groups.h>
 

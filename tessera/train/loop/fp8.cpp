@@ -1,4 +1,4 @@
-#include <tessera/train/core/fp8.h>
+#include <tessera/train/loop/fp8.h>
 
 #include <ATen/ATen.h>
 
