@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/models/prediction.h>
 #include <tessera/nn/nn.h>
 #include <algorithm>
 #include <limits>
@@ -22,7 +23,7 @@ std::int64_t longest(const nn::DocumentStarts& documents, std::int64_t rows, std
 }  // namespace
 
 at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache, const layout::StagePart* stage,
-                                    const at::Tensor& input) {
+                                    const at::Tensor& input, Predictions* predictions) {
   const at::Tensor& ids = batch.ids;
   const nn::DocumentStarts& documents = batch.document_starts;
   const data::SequencePart* const part = batch.part.get();
@@ -38,6 +39,7 @@ at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache, co
   context.cache = cache;
   context.stage = stage;
   context.input = input;
+  context.predictions = predictions;
   if (cache) context.embedding_noise = 0;
   if (stage && stage->end && stage->blocks == 0 && !stage->embeddings) nn::begin_with(head(), input);
   if (!cache) context.routers = router_log(stage);
@@ -58,7 +60,30 @@ at::Tensor CausalLm::logits_of(const at::Tensor& hidden) const {
   return nn::softcap(nn::linear(hidden, head(), head_bias(), nn::WeightLayout::out_in).to(at::kFloat), logit_softcap());
 }
 
+at::Tensor CausalLm::loss_with_predictions(const data::Batch& batch, double scale) {
+  if (batch.part)
+    throw InputError(
+        "multi-token prediction (mtp_num_layers) reads tokens further ahead in the same row, and with --cp_size above 1 "
+        "they lie on other processes: use --cp_size 1, or --mtp_loss_scaling_factor 0 to train without it");
+  Predictions predictions = further_tokens(batch, prediction_depths());
+  const at::Tensor main = loss_of(checked_hidden(batch, nullptr, nullptr, {}, &predictions), batch, scale);
+  std::vector<at::Tensor> losses;
+  at::Tensor sum;
+  for (const Predictions::Depth& depth : predictions.depths) {
+    losses.push_back(nn::linear_cross_entropy(depth.hidden, head(), depth.labels, scale,
+                                              {.label_smoothing = label_smoothing(),
+                                               .place = nn::LabelPlace::own,
+                                               .softcap = logit_softcap()},
+                                              head_bias()));
+    sum = sum.defined() ? sum + losses.back() : losses.back();
+  }
+  add_prediction_losses(losses);
+  // The value stays the main loss's, and a gradient of it reaches the depths' losses by their weight.
+  return main + (sum - sum.detach()) * (prediction_weight() / static_cast<double>(losses.size()));
+}
+
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
+  if (is_training() && prediction_depths() > 0 && prediction_weight() > 0) return loss_with_predictions(batch, scale);
   return loss_of(checked_hidden(batch), batch, scale);
 }
 

@@ -17,7 +17,9 @@ class CausalLm : public LanguageModel {
   /// Labels are the tokens that follow.
   data::Objective::Kind objective() const final { return data::Objective::Kind::next_token; }
   /// Sum over the scored positions of the cross-entropy of predicting labels[:, t+1] from ids[:, :t+1], times `scale`.
-  /// fp32 scalar. Never builds the full logits. Rows longer than max_positions() throw InputError.
+  /// fp32 scalar. Never builds the full logits. Rows longer than max_positions() throw InputError. In training of a
+  /// model with depths of multi-token prediction (prediction.h) its gradients are those of
+  /// loss + weight / depths * (sum of the depths' losses), of which the depths' are told by take_prediction_losses().
   at::Tensor loss(const data::Batch& batch, double scale) override;
   /// The same for ids, labels int64 [B, T] with one document per row.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale);
@@ -62,10 +64,13 @@ class CausalLm : public LanguageModel {
   NextLogits next_logits_;
   /// Uses ids, document_starts, part and what dropout belongs to.
   at::Tensor checked_hidden(const data::Batch& batch, KvCache* cache = nullptr,
-                            const layout::StagePart* stage = nullptr, const at::Tensor& input = {});
+                            const layout::StagePart* stage = nullptr, const at::Tensor& input = {},
+                            Predictions* predictions = nullptr);
   /// fp32 logits of hidden states [..., C].
   at::Tensor logits_of(const at::Tensor& hidden) const;
   at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, double scale) const;
+  /// The loss of training with the gradients of multi-token prediction.
+  at::Tensor loss_with_predictions(const data::Batch& batch, double scale);
 };
 
 }  // namespace tessera::models

@@ -58,10 +58,24 @@ nn::RandomPlace ForwardContext::of_weights(std::int64_t block, std::int64_t firs
 }
 
 double LanguageModel::flops_per_token(std::int64_t block_size) const {
-  double forward = head_flops();
-  const std::int64_t blocks = shape().blocks;
-  for (std::int64_t block = 0; block < blocks; ++block) forward += block_flops(block, block_size).all();
+  const layout::DecoderShape sizes = shape();
+  const std::int64_t blocks = sizes.blocks, depths = prediction_weight_ == 0 ? 0 : prediction_depths();
+  const auto width = static_cast<double>(sizes.width);
+  // A depth has a pass of the head, and a map of two widths to one.
+  double forward = head_flops() + static_cast<double>(depths) * (head_flops() + 4 * width * width);
+  for (std::int64_t block = 0; block < blocks + depths; ++block) forward += block_flops(block, block_size).all();
   return 3 * forward;
+}
+
+std::vector<at::Tensor> LanguageModel::take_prediction_losses() { return std::exchange(prediction_losses_, {}); }
+
+void LanguageModel::add_prediction_losses(const std::vector<at::Tensor>& losses) {
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (i == prediction_losses_.size())
+      prediction_losses_.push_back(losses[i].detach());
+    else
+      prediction_losses_[i] = prediction_losses_[i] + losses[i].detach();
+  }
 }
 
 void LanguageModel::keep_stages(const std::vector<layout::StagePart>& parts) {

@@ -67,7 +67,7 @@ class LanguageModel : public torch::nn::Module {
   /// Modules that LoRA adapts when none are named (PEFT's mapping for the family): {"q_proj", "v_proj"}.
   virtual std::vector<std::string> default_lora_targets() const = 0;
   /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
-  /// size, T block_size; docs/performance.md).
+  /// size, T block_size; docs/performance.md). Depths of multi-token prediction count, with a head each.
   double flops_per_token(std::int64_t block_size) const;
   /// FLOP per token of a forward pass: of one block in rows of block_size tokens, and of the head.
   virtual BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const = 0;
@@ -110,6 +110,16 @@ class LanguageModel : public torch::nn::Module {
   /// What routers did in training since the last call.
   RouterStatistics take_router_statistics();
 
+  /// Multi-token prediction: blocks behind the last one, each of which predicts a token further ahead (prediction.h);
+  /// 0: there are none.
+  virtual std::int64_t prediction_depths() const { return 0; }
+  /// From now on the gradients of loss() in training are those of loss() + weight * (mean of the depths' losses). 0:
+  /// the depths are not computed. 0.1 at first, Megatron-LM's --mtp-loss-scaling-factor.
+  void set_prediction_weight(double weight) { prediction_weight_ = weight; }
+  /// Sums of the depths' losses of training since the last call, each as loss() would give it: fp32 scalars without
+  /// gradients. Empty: nothing was computed.
+  std::vector<at::Tensor> take_prediction_losses();
+
   /// Whether a stage may begin or end inside a block: attention is added to the residual stream before the MLP reads
   /// it.
   virtual bool blocks_can_be_cut() const { return false; }
@@ -139,6 +149,8 @@ class LanguageModel : public torch::nn::Module {
   const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
   /// What a forward pass of rows, or of parts of rows, begins with: all but documents and a cache.
   ForwardContext context_of(const data::Batch& batch) const;
+  double prediction_weight() const { return prediction_weight_; }
+  void add_prediction_losses(const std::vector<at::Tensor>& losses);
   double label_smoothing() const { return label_smoothing_; }
   double embedding_noise() const { return is_training() ? embedding_noise_ : 0; }
   // so that torch::nn::Sequential may call forward with ids alone
@@ -156,7 +168,8 @@ class LanguageModel : public torch::nn::Module {
   std::shared_ptr<RouterStatistics> routers_ = std::make_shared<RouterStatistics>();
   std::set<std::string> elsewhere_;
   std::int64_t elsewhere_elements_ = 0, trained_elsewhere_ = 0;
-  double label_smoothing_ = 0, embedding_noise_ = 0;
+  double label_smoothing_ = 0, embedding_noise_ = 0, prediction_weight_ = 0.1;
+  std::vector<at::Tensor> prediction_losses_;
 };
 
 }  // namespace tessera::models

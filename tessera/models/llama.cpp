@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/models/config_value.h>
 #include <tessera/models/decoders/gpt_neox.h>
 #include <tessera/models/decoders/linear_attention.h>
@@ -171,6 +172,12 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
   if (form.before && c.residual != Residual::parallel_one)
     before_mlp = norm(form.after ? "pre_feedforward_layernorm" : c.names.before_mlp);
   if (form.after) after_mlp = norm("post_feedforward_layernorm");
+  if (index < c.layers) return;
+  ends = std::make_shared<PredictionEnds>(c.norms, c.hidden);
+  register_module("enorm", ends->of_embedding);
+  register_module("hnorm", ends->of_hidden);
+  register_module("eh_proj", ends->projection);
+  register_module("shared_head", ends->head);
 }
 
 at::Tensor LlamaDecoderLayer::branch(const at::Tensor& y, const std::shared_ptr<Norm>& after,
@@ -241,6 +248,8 @@ LlamaModel::LlamaModel(const LlamaConfig& c)
   const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
   for (std::int64_t i = 0; i < c.layers; ++i)
     layers.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaDecoderLayer>(c, i)));
+  for (std::int64_t i = c.layers; i < c.layers + c.depths; ++i)
+    depths.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaDecoderLayer>(c, i)));
   norm = register_module(names.norm, make_norm(c.norms, c.hidden));
 }
 
@@ -265,14 +274,9 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
 
   at::Tensor x = std::move(made->input);  // [B, T, C]
   if (made->begins()) {
-    const at::Tensor& table = embed_tokens->weight;
-    x = embed_positions ? nn::embed_at(ids, table, embed_positions->weight, positions + position_offset)
-                        : nn::embed_tokens(table, ids);
-    if (multipliers.embedding != 1)  // rounded to the weights' type first, as transformers does
-      x = x * at::scalar_tensor(multipliers.embedding, table.options().device(at::kCPU));
-    x = nn::own_tokens(table, made->embedded(x));
+    x = embedded(ids, positions, *made);
     if (is_training() && dropout > 0) {
-      made->first_token = nn::first_own_token(table, t);
+      made->first_token = nn::first_own_token(embed_tokens->weight, t);
       x = nn::dropout(x, dropout, made->between_layers(ForwardContext::Draw::embedding));
     }
   }
@@ -289,10 +293,39 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   }
   if (!context->ends()) return x;
   x = norm->forward(x);
+  if (context->predictions != nullptr) predict(x, made);
   return multipliers.logits == 1 ? x : x * multipliers.logits;  // the head is linear
 }
 
+at::Tensor LlamaModel::embedded(const at::Tensor& ids, const at::Tensor& positions, const LlamaContext& context) const {
+  const at::Tensor& table = embed_tokens->weight;
+  at::Tensor x = embed_positions ? nn::embed_at(ids, table, embed_positions->weight, positions + position_offset)
+                                 : nn::embed_tokens(table, ids);
+  if (multipliers.embedding != 1)  // rounded to the weights' type first, as transformers does
+    x = x * at::scalar_tensor(multipliers.embedding, table.options().device(at::kCPU));
+  return nn::own_tokens(table, context.embedded(x));
+}
+
+void LlamaModel::predict(const at::Tensor& hidden, const std::shared_ptr<LlamaContext>& made) const {
+  const std::shared_ptr<const LlamaContext> context = made;
+  at::Tensor h = hidden;
+  for (std::size_t i = 0; i < depths.size(); ++i) {
+    Predictions::Depth& depth = made->predictions->depths.at(i);
+    const auto& layer = depths[i];
+    const at::Tensor tokens = embedded(depth.ids, {}, *context);  // positions are rotated where there are depths
+    made->first_token = nn::first_own_token(layer->self_attn->first_weight(), depth.ids.size(1));
+    const at::Tensor x = layer->ends->begin(h, tokens, context->between_layers());
+    const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
+    h = layer->ends->end(context->run(layer->part, ModelPart::Kind::block, layer->index, transform, x));
+    depth.hidden = multipliers.logits == 1 ? h : h * multipliers.logits;
+  }
+}
+
 void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
+  if (!depths.empty())
+    throw InputError(
+        "multi-token prediction (mtp_num_layers) reads the embeddings and the hidden states of the end in one process, "
+        "and a pipeline has them in different stages: use --pp_size 1, or a model without mtp_num_layers");
   const KeptParts kept(parts);
   drop_blocks(*named_children()["layers"], layers, kept);
   if (!kept.embeddings && embed_positions) drop(*this, names.positions, embed_positions);
@@ -311,6 +344,8 @@ Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std
   if (!config_.tie_word_embeddings)
     lm_head = register_module(config_.names.head,
                               std::make_shared<Table>(config_.vocab_size, config_.hidden, config_.head_bias));
+  if (config_.depths > 0)  // the name that Hugging Face's config.json and those that read it have for them
+    hf_config_.set("num_nextn_predict_layers", Value::of(config_.depths));
   if (config_.moe) set_balance(config_.moe->balance);
   if (seed) initialise(*seed);
 }
@@ -337,9 +372,10 @@ void Llama::drop_all_but(const std::vector<layout::StagePart>& parts) {
 }
 
 void Llama::drop_experts_but(std::int64_t first, std::int64_t count) {
-  for (const auto& layer : model->layers)
-    if (const auto moe = layer ? std::dynamic_pointer_cast<MoeMlp>(layer->mlp) : nullptr)
-      moe->keep_experts(first, count);
+  for (const auto* const layers : {&model->layers, &model->depths})
+    for (const auto& layer : *layers)
+      if (const auto moe = layer ? std::dynamic_pointer_cast<MoeMlp>(layer->mlp) : nullptr)
+        moe->keep_experts(first, count);
 }
 
 std::optional<std::int64_t> Llama::expert_of(const std::string& parameter) const {
@@ -363,7 +399,7 @@ std::vector<std::string> Llama::default_lora_targets() const {
 
 std::vector<ModelPart> Llama::parts() const {
   std::vector<ModelPart> all;
-  for (std::int64_t block = 0; block < config_.layers; ++block)
+  for (std::int64_t block = 0; block < config_.layers + config_.depths; ++block)
     for (const auto kind : {ModelPart::Kind::block, ModelPart::Kind::attention, ModelPart::Kind::mlp})
       all.push_back(part_of(config_.names)(kind, block));
   return all;
@@ -407,14 +443,18 @@ layout::DecoderShape Llama::shape() const {
 std::string llama_tensor_name(const std::string& name, const Value& hf_config) {
   if (name.ends_with(".rotary_emb.inv_freq")) return {};
   if (name == "lm_head.weight") return flag(hf_config, "tie_word_embeddings", false) ? std::string() : name;
-  if (std::string_view(architecture_of(hf_config).model_type) == "deepseek_v3" && name.starts_with("model.layers.")) {
-    // Layers behind the last one predict further tokens; transformers leaves them aside, too.
-    std::int64_t layer = 0;
-    const char* const digits = name.data() + std::string_view("model.layers.").size();
-    if (std::from_chars(digits, name.data() + name.size(), layer).ec == std::errc() &&
-        layer >= hf_config.at("num_hidden_layers").as_int())
-      return {};
-  }
+  constexpr std::string_view list = "model.layers.";
+  std::int64_t layer = 0;
+  if (!name.starts_with(list) ||
+      std::from_chars(name.data() + list.size(), name.data() + name.size(), layer).ec != std::errc())
+    return name;
+  const Value* const own = given(hf_config, "num_hidden_layers");
+  const std::int64_t depth = layer - (own ? own->as_int() : 0);  // below 0: one of the model's own
+  if (own == nullptr || depth < 0) return name;
+  if (depth >= config::prediction_depths(hf_config))  // transformers leaves them aside, too
+    return std::string_view(architecture_of(hf_config).model_type) == "deepseek_v3" ? std::string() : name;
+  // Copies of the model's own.
+  if (name.ends_with(".shared_head.head.weight") || name.ends_with(".embed_tokens.weight")) return {};
   return name;
 }
 

@@ -10,6 +10,7 @@
 #include <tessera/models/llama_config.h>
 #include <tessera/models/mlp.h>
 #include <tessera/models/model_parts.h>
+#include <tessera/models/prediction.h>
 #include <tessera/nn/rotary.h>
 #include <memory>
 #include <optional>
@@ -66,6 +67,7 @@ struct LlamaDecoderLayer : torch::nn::Module {
   std::shared_ptr<Norm> before_attention, after_attention, before_mlp, after_mlp;
   std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention, or one of a family's own
   std::shared_ptr<Mlp> mlp;              ///< a GatedMlp, a PlainMlp, a PackedMlp or a MoeMlp
+  std::shared_ptr<PredictionEnds> ends;  ///< null: it is one of the model's own blocks
   std::int64_t index;
   double residual_factor;
   Drops drops;
@@ -85,9 +87,13 @@ struct LlamaModel : torch::nn::Module {
   /// Lets go of what is in none of `parts`. `tied`: the embeddings stay for the end, too.
   void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
 
+  /// Hidden states of each of context.predictions, from those of the model's end.
+  void predict(const at::Tensor& hidden, const std::shared_ptr<LlamaContext>& made) const;
+
   std::shared_ptr<Table> embed_tokens;                     ///< [V, C]
   std::shared_ptr<Table> embed_positions;                  ///< [offset + P, C]; null: positions are rotated
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, and so is the rest: in another stage
+  std::vector<std::shared_ptr<LlamaDecoderLayer>> depths;  ///< those that predict further tokens, in order
   std::shared_ptr<Norm> norm;
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;
@@ -95,6 +101,10 @@ struct LlamaModel : torch::nn::Module {
   double dropout;  ///< embeddings are dropped so
   std::int64_t position_offset;
   layout::DecoderNames names;
+
+ private:
+  /// Rows of the table, multiplied and with their noise, for the tokens that this process goes on with.
+  at::Tensor embedded(const at::Tensor& ids, const at::Tensor& positions, const LlamaContext& context) const;
 };
 
 class Llama : public CausalLm {
@@ -116,6 +126,7 @@ class Llama : public CausalLm {
   std::vector<ModelPart> parts() const override;
   std::optional<std::int64_t> expert_of(const std::string& parameter) const override;
   std::string tied_parameter() const override;
+  std::int64_t prediction_depths() const override { return config_.depths; }
 
   std::shared_ptr<LlamaModel> model;
   std::shared_ptr<Table> lm_head;  ///< null when tied to embed_tokens

@@ -1,6 +1,7 @@
 #include <tessera/models/llama_config.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/models/config_value.h>
 #include <tessera/models/registry.h>
 #include <algorithm>
@@ -44,6 +45,16 @@ LatentConfig read_latent(const Value& json, const RopeConfig& rope) {
   c.interleaved = flag(json, "rope_interleave", true);
   c.scale = rope.score_factor / std::sqrt(static_cast<double>(c.plain + c.rotated));
   return c;
+}
+
+void read_depths(const Value& json, LlamaConfig& c) {
+  c.depths = config::prediction_depths(json);
+  if (c.depths == 0) return;
+  const auto all = static_cast<std::size_t>(c.layers + c.depths);
+  c.windows.resize(all, c.windows.back());
+  c.rotations.resize(all, c.rotations.back());
+  if (c.moe) c.moe->sparse.resize(all, c.moe->sparse.back());
+  if (c.linear) c.linear->layers.resize(all, c.linear->layers.back());
 }
 
 std::vector<std::int64_t> windows_of(const Value& types, std::int64_t layers, std::int64_t window) {
@@ -137,6 +148,7 @@ LlamaConfig parse_llama_config(const Value& json) {
     c.rope.theta = 1e6;  // what MixtralConfig has where config.json says nothing
   if (mixtral || type == "qwen2_moe" || type == "qwen3_moe" || type == "olmoe" || latent)
     c.moe = parse_moe_config(json, type, c.layers);
+  read_depths(json, c);
   return c;
 }
 

@@ -120,6 +120,10 @@ layout::TensorPlan Llama::tensor_plan() const {
     // OPT's last norm has the name of one of its blocks', whose pattern it matches.
     if (std::string_view(names.norm) != names.before_mlp) norm(concat(names.model, ".", names.norm));
   }
+  if (c.depths > 0) {  // what a depth begins and ends with is whole on every rank
+    if (c.norms.weight) plan.push_back({"enorm|hnorm|shared_head.norm", sequence_parallel});
+    plan.push_back({"eh_proj", sequence_parallel});
+  }
   if (lm_head) plan.push_back({names.head, colwise_gather_output});
   return plan;
 }

@@ -7,6 +7,7 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/config/core/model_presets.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/models/lora.h>
 #include <tessera/models/registry.h>
 #include <tessera/parallel/deferred/deferred.h>
@@ -34,6 +35,12 @@ class Matching {
     tied_head(folder);
     leave_new_ones(folder);
     complain(folder);
+    if (left_aside_ > 0)
+      log::warning(folder.paths().front(), ": the weights of multi-token prediction (", left_aside_,
+                   left_aside_ == 1 ? " depth" : " depths",
+                   ") are left aside, as transformers does: what is saved has none; to train and keep them set "
+                   "\"mtp_num_layers\": ",
+                   left_aside_, " in its config.json");
   }
   const std::vector<checkpoint::Placement>& placements() const { return placements_; }
   /// Parameter names, in the order of placements().
@@ -42,7 +49,10 @@ class Matching {
  private:
   void match(const format::SafetensorsFolder::Stored& stored, const Value& hf_config) {
     const std::string name = architecture_.tensor_name(stored.info.name, hf_config);
-    if (name.empty()) return;
+    if (name.empty()) {
+      if (stored.info.name.starts_with("model.layers.") && stored.info.name.ends_with(".eh_proj.weight")) ++left_aside_;
+      return;
+    }
     const auto place = wanted_.find(name);
     if (place == wanted_.end()) {
       if (model_ == nullptr || !model_->lies_elsewhere(name)) unexpected_.push_back(stored.info.name);
@@ -114,9 +124,14 @@ class Matching {
   std::map<std::string, at::Tensor> wanted_;
   std::vector<checkpoint::Placement> placements_;
   std::vector<std::string> names_, unexpected_, problems_;
+  int left_aside_ = 0;  ///< depths of multi-token prediction that the folder has and the model does not
 };
 
-Value edited(Value config, const ConfigEdit& edit) { return edit ? edit(std::move(config)) : config; }
+/// config.json as the run wants it. Throws InputError where it asks for what the family does not have.
+Value edited(Value config, const ConfigEdit& edit) {
+  config::prediction_depths(config);
+  return edit ? edit(std::move(config)) : config;
+}
 
 std::shared_ptr<CausalLm> causal(const std::shared_ptr<LanguageModel>& model) {
   auto result = std::dynamic_pointer_cast<CausalLm>(model);

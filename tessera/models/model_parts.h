@@ -21,6 +21,7 @@
 namespace tessera::models {
 
 class RouterLog;
+struct Predictions;
 
 /// A part of a model that maps one activation to another of the same sizes [B, T, C]. Parts of kind attention and mlp
 /// lie inside the block of the same index.
@@ -52,6 +53,7 @@ struct ForwardContext {
 
   std::shared_ptr<const nn::ExpertsFunction> experts = nullptr;  ///< null: nn::experts()
   std::shared_ptr<RouterLog> routers = nullptr;                  ///< where routers tell what they chose; or null
+  Predictions* predictions = nullptr;                            ///< what is asked of further depths; null: nothing
 
   /// A stage's pass (LanguageModel::run_stage): what of the chain is run; null: all of it.
   const layout::StagePart* stage = nullptr;

@@ -279,6 +279,10 @@ const std::vector<Field>& table() {
           "router_bias_update_rate", at_least(0),
           "mixture of experts with e_score_correction_bias (DeepSeek-V3): after each step the bias of an expert with "
           "less than the mean load grows by this, that of one with more shrinks; 0 = it stays as it is"),
+      optimization<&O::mtp_loss_scaling_factor>(
+          "mtp_loss_scaling_factor", at_least(0),
+          "a model with mtp_num_layers (multi-token prediction): its depths' mean loss joins the gradients by this "
+          "factor; 0 = depths are neither computed nor trained"),
       optimization<&O::moe_capacity_factor>(
           "moe_capacity_factor", at_least(0),
           "mixture of experts: in training an expert takes at most this many times the mean of a micro-batch's slots "

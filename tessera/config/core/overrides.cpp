@@ -1,6 +1,7 @@
 #include <tessera/config/core/overrides.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
@@ -73,6 +74,11 @@ std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text
 Value with_overrides(Value config, const std::string& overrides) {
   for (const auto& [key, fresh] : parse_overrides(overrides)) {
     const Value* old = config.find(key);
+    if (!old && key == "mtp_num_layers") {  // no family's config.json has it, and several may
+      config.set(key, fresh);
+      prediction_depths(config);
+      continue;
+    }
     if (!old) {
       std::vector<std::string> keys;
       for (const auto& [name, value] : config.members()) keys.push_back(name);

@@ -143,6 +143,7 @@ LlamaConfig parse_megatron_gpt_config(const Value& json) {
     throw InputError(concat(json.at("attn_output_gate").where().str(),
                             ": attn_output_gate beside kv_lora_rank: latent attention has no gates here"));
   if (given(json, "num_experts")) c.moe = read_experts(json, c);
+  read_depths(json, c);
   return c;
 }
 

@@ -30,6 +30,7 @@ namespace tessera::models {
 ///                             sum of its num_experts_per_tok / topk_group best; router_selection_bias: a bias of the
 ///                             choice, as DeepSeek-V3 has
 ///   router_balancing          "sinkhorn", or null: chosen by the scores
+///   mtp_num_layers (0)        blocks that predict further tokens (prediction.h), where positions are rotated
 /// Throws InputError as parse_llama_config does.
 LlamaConfig parse_megatron_gpt_config(const Value& json);
 

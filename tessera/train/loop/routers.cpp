@@ -146,7 +146,7 @@ void RouterWindow::end_step(const models::RouterStatistics& statistics) {
 
 RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm::Group& world, const RunGroups& groups,
                                   std::int64_t micro_batches) {
-  const std::int64_t experts = model.balance().experts, blocks = model.shape().blocks;
+  const std::int64_t experts = model.balance().experts, blocks = model.shape().blocks + model.prediction_depths();
   const models::RouterStatistics own = std::exchange(sums_, {});
   RouterMetrics metrics;
   if (experts == 0) return metrics;
