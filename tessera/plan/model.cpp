@@ -163,8 +163,8 @@ void add_llama(List& list, const Model& m) {
   list.add(concat(model, names.embedding, ".weight"), {m.vocabulary, m.hidden}, Part::embedding, 0);
   if (m.position_rows > 0)
     list.add(concat(model, names.positions, ".weight"), {m.position_rows, m.hidden}, Part::embedding, -1);
-  for (list.block = 0; list.block < m.layers; ++list.block) {
-    const std::string layer = concat(model, "layers.", list.block);
+  const auto block = [&](std::int64_t number) {
+    const std::string layer = concat(model, "layers.", number);
     add_attention(list, m, concat(layer, ".", names.attention));
     add_mlp(list, m, layer);
     if (m.norms.before) norm(concat(layer, ".", names.before_attention));
@@ -172,6 +172,13 @@ void add_llama(List& list, const Model& m) {
     if (m.norms.before && !m.norms.shared)
       norm(concat(layer, ".", m.norms.after ? "pre_feedforward_layernorm" : names.before_mlp));
     if (m.norms.after) norm(layer + ".post_feedforward_layernorm");
+  };
+  for (list.block = 0; list.block < m.layers; ++list.block) block(list.block);
+  for (std::int64_t number = m.layers; number < m.layers + m.depths; ++number) {  // they lie at the end
+    block(number);
+    const std::string layer = concat(model, "layers.", number);
+    for (const char* name : {".enorm", ".hnorm", ".shared_head.norm"}) norm(layer + name);
+    list.linear(layer + ".eh_proj", m.hidden, 2 * m.hidden, false, Part::mlp, -1);
   }
   norm(concat(model, names.norm));
   if (m.tied) return;
@@ -288,10 +295,6 @@ LayerMatrices layer_matrices(const Model& m, bool sparse, bool linear) {
           matrices * c * real(e.top_k * e.inner + e.shared_inner) + c * real(e.count + (e.shared_gate ? 1 : 0))};
 }
 
-}  // namespace
-
-namespace {
-
 /// Numbers that scores and what they mix are made of, per token and token seen: the mean of the two.
 double score_width(const Model& m) {
   if (!m.latent) return real(m.query_width());
@@ -327,14 +330,15 @@ double active_parameters(const Model& m) {
   if (m.recorded) return m.recorded->parameters();
   // BERT's head sees masked tokens only, a few in a hundred: the models' own count leaves it out, too.
   double n = m.family == Family::bert ? 0 : static_cast<double>(m.vocabulary * m.hidden);
-  for (std::int64_t i = 0; i < m.layers; ++i) n += matrices_of_layer(m, i).all();
-  return n;
+  for (std::int64_t i = 0; i < m.layers + m.depths; ++i) n += matrices_of_layer(m, i).all();
+  // A depth passes the head again, and a map of two widths to one.
+  return n + real(m.depths) * (real(m.vocabulary * m.hidden) + 2 * real(m.hidden * m.hidden));
 }
 
 double model_flops_per_token(const Model& m, double sequence, bool half) {
   if (m.recorded) return m.recorded->flop() / real(m.recorded->rows) / real(m.recorded->row_tokens);
   double seen = 0;  // tokens within reach, summed over layers
-  for (std::int64_t i = 0; i < m.layers; ++i) {
+  for (std::int64_t i = 0; i < m.layers + m.depths; ++i) {
     const double reach = reach_of(m, i, sequence);
     seen += half && m.causal ? reach - reach * reach / (2 * sequence) : reach;
   }

@@ -1,6 +1,7 @@
 #include <tessera/plan/model_config.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
@@ -230,6 +231,11 @@ Model read_model(const Value& config) {
   if (model.experts && model.layers * model.experts->count > most_experts)
     throw InputError(concat(config.where().str(), ": ", model.layers, " layers of ", model.experts->count,
                             " experts; at most ", most_experts, " in all can be planned for"));
+  model.depths = config::prediction_depths(config);
+  const auto all = static_cast<std::size_t>(model.layers + model.depths);
+  if (!model.windows.empty()) model.windows.resize(all, model.windows.back());
+  if (!model.sparse.empty()) model.sparse.resize(all, model.sparse.back());
+  if (model.linear) model.linear->layers.resize(all, model.linear->layers.back());
   return model;
 }
 

@@ -46,6 +46,10 @@ const std::map<std::string, std::string>& configurations() {
                          "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 2,
                          "n_group": 2, "topk_group": 1, "moe_intermediate_size": 6, "n_shared_experts": 2,
                          "first_k_dense_replace": 1)"},
+      {"llama that predicts further tokens", R"("model_type": "llama", "mtp_num_layers": 2, )" + sizes},
+      {"qwen3_moe that predicts further tokens", R"("model_type": "qwen3_moe", "mtp_num_layers": 1, "num_experts": 4,
+                       "num_experts_per_tok": 2, "head_dim": 8, "moe_intermediate_size": 6, )" +
+                                                     sizes},
       {"megatron_gpt", R"("model_type": "megatron_gpt", )" + sizes},
       {"megatron_gpt rotated with gates", R"("model_type": "megatron_gpt", "position_embedding_type": "rope",
                                              "normalization": "RMSNorm", "gated_linear_unit": true,

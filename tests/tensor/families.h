@@ -40,6 +40,7 @@ inline const std::vector<Family>& families() {
        R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 37, "n_positions": 16})"},
       {"llama_tied", "LlamaDecoderLayer", R"({"model_type": "llama", )" + llama + "true}"},
       {"llama_untied", "LlamaDecoderLayer", R"({"model_type": "llama", )" + llama + "false}"},
+      {"llama_mtp", "LlamaDecoderLayer", R"({"model_type": "llama", "mtp_num_layers": 2, )" + llama + "false}"},
       {"qwen3", "LlamaDecoderLayer", R"({"model_type": "qwen3", )" + llama + "true}"},
       {"gemma2", "LlamaDecoderLayer",
        R"({"model_type": "gemma2", "initializer_range": 0.2, "sliding_window": 3,

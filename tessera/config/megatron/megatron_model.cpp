@@ -35,10 +35,16 @@ class Model {
   explicit Model(MegatronArguments& arguments) : a_(arguments) {}
 
   void translate(bool config_name_given, bool overrides_given) {
+    if (const auto factor = a_.real("mtp_loss_scaling_factor", 0))
+      a_.give("mtp_loss_scaling_factor", "mtp_loss_scaling_factor", format_real(*factor));
     const char* first = first_given();
     if (first == nullptr) {
       for (const char* name : {"no_bias_gelu_fusion", "rotary_percent"})
         if (a_.has(name)) a_.note(name, "has no effect: the model's config.json says it");
+      if (const auto depths = a_.whole("mtp_num_layers", 1))
+        a_.problem("mtp_num_layers", concat(*depths, ": the model that is given says it itself; write \"mtp_num_layers\": ",
+                                            *depths, " in its config.json and leave the argument out"),
+                   {"config_overrides"});
       return;
     }
     if (config_name_given || overrides_given)
@@ -82,6 +88,7 @@ class Model {
         megatron();
         break;
     }
+    whole("mtp_num_layers", "mtp_num_layers");
     a_.give(first, "config_overrides", as_text(members_));
   }
 
@@ -161,6 +168,10 @@ class Model {
     for (const char* name :
          {"experimental_attention_variant", "attention_output_gate", "squared_relu", "apply_layernorm_1p"})
       if (a_.has(name)) return no_family(name, "");
+    if (a_.has("mtp_num_layers") && position_ != "rope")
+      return {nullptr, "mtp_num_layers", "needs --position-embedding-type rope, in Megatron-LM, too", /*built=*/false};
+    if (a_.has("mtp_num_layers") && norm_ == "layernorm" && !a_.has("swiglu"))
+      return no_family("mtp_num_layers", "without --swiglu and --normalization RMSNorm");
     if (const double part = rotary_part(); part <= 0 || part > 1)
       return {nullptr, "rotary_percent", concat(format_real(part), ": it lies above 0, up to 1"), /*built=*/false};
     if (position_ == "rope" && rotary_part() != 1 && !a_.has("multi_latent_attention"))

@@ -14,6 +14,7 @@
 #include <tessera/train/core/noise_scale.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/step.h>
+#include <tessera/train/loop/predictions.h>
 #include <tessera/train/loop/preferences.h>
 #include <tessera/train/loop/routers.h>
 #include <tessera/train/loop/row_balance.h>
@@ -146,6 +147,7 @@ class TrainingLoop {
   std::optional<Trace> trace_;  // --profile
   std::int64_t trace_zero_ns_ = 0;
   Window window_;
+  PredictionWindow predictions_;
   RouterWindow routers_;
   models::RouterStatistics step_routers_;  // what they did in the last step
   std::int64_t process_bytes_;

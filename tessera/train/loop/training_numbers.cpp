@@ -68,11 +68,16 @@ void TrainingLoop::log(bool tell) {
   const std::size_t of_noise = sums.size();
   if (preferences_)
     for (const double sum : preferences_->take_sums()) sums.push_back(sum);
+  const std::size_t before_predictions = sums.size();
+  for (const double sum : predictions_.take(*setup_.model)) sums.push_back(sum);
   StepMetrics metrics = window_.close(world_.group(), phases,
                                       memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_,
                                                      peak_resident_bytes(), allocated_memory().peak),
                                       at::get_num_threads(), setup_.groups.place, sums);
   if (preferences_) metrics.preference = Preferences::metrics_of(metrics.sums.data() + of_noise);
+  if (setup_.config.optimization.mtp_loss_scaling_factor > 0)
+    for (std::size_t i = before_predictions; i < sums.size(); ++i)
+      metrics.predictions.push_back(metrics.sums[i] / static_cast<double>(steps));
   if (small_) {
     const NoiseEstimate estimate = {metrics.sums[0], metrics.sums[1]};
     noise_.add(estimate, steps);

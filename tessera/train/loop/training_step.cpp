@@ -118,6 +118,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   setup_.model->set_auxiliary_scale(core_.loss_factor() /
                                     static_cast<double>(plan_.micro_batches(step_) * setup_.groups.data.size()));
   setup_.model->take_router_statistics();         // a trial before the first step left some
+  setup_.model->take_prediction_losses();
   std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed by itself
   if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
   if (setup_.fp8) setup_.fp8->begin_step();  // a trial before the first step left some largest values
@@ -141,6 +142,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     if (small_) count_squares(micro);
     // Ranks of tp have the same loss; what they log is added up.
     window_.add_loss(scale == 0 ? 0 : loss.item<double>() / scale * logged / setup_.groups.tensor_ranks());
+    predictions_.add(setup_.model->take_prediction_losses(), 1 / (core_.loss_factor() * setup_.groups.tensor_ranks()));
   }
 }
 

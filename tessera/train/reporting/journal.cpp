@@ -115,6 +115,7 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
   add("cpu_utilization", m.cpu_utilization);
   if (m.flops_utilization > 0) add("mfu", m.flops_utilization);
   for (const auto& [name, value] : named(m.preference)) add(name, value);
+  for (const auto& [name, value] : named_predictions(m.predictions)) add(name, value);
   for (std::size_t i = 0; i < phase_count; ++i)
     numbers.push_back(number("time", std::string(phase_names[i]) + "_ms", 1000 * m.phases[i]));
   track(m.step, numbers);

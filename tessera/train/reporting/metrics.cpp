@@ -91,6 +91,12 @@ double RouterMetrics::imbalance() const {
   return largest * static_cast<double>(experts);
 }
 
+std::vector<std::pair<std::string, double>> named_predictions(const std::vector<double>& losses) {
+  std::vector<std::pair<std::string, double>> all;
+  for (std::size_t i = 0; i < losses.size(); ++i) all.emplace_back(concat("mtp_", i + 1, "_loss"), losses[i]);
+  return all;
+}
+
 std::vector<std::pair<std::string, double>> named(const PreferenceMetrics& m) {
   if (!m.measured) return {};
   return {{"rewards/chosen", m.chosen},       {"rewards/rejected", m.rejected},
@@ -130,6 +136,7 @@ Value to_json(const StepMetrics& m) {
     if (m.noise.scale) line.set("gradient_noise_scale", Value::of(*m.noise.scale));
   }
   add_rewards(line, m.preference);
+  for (const auto& [name, number] : named_predictions(m.predictions)) line.set(name, real_or_text(number));
   if (m.routers.experts > 0) {
     line.set("router_aux_loss", real_or_text(m.routers.auxiliary_loss));
     line.set("router_z_loss", real_or_text(m.routers.z_loss));
@@ -185,6 +192,7 @@ Value hf_log_entry(const StepMetrics& m) {
                                     {"loss", real_or_text(m.loss)}});
   if (m.num_input_tokens_seen >= 0) entry.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
   add_rewards(entry, m.preference);
+  for (const auto& [name, number] : named_predictions(m.predictions)) entry.set(name, real_or_text(number));
   entry.set("step", Value::of(m.step));
   return entry;
 }

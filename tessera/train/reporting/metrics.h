@@ -50,6 +50,9 @@ struct PreferenceMetrics {
 /// The numbers under TRL's names ("rewards/chosen", ...); none where nothing was measured.
 std::vector<std::pair<std::string, double>> named(const PreferenceMetrics& metrics);
 
+/// The losses of multi-token prediction by depth: "mtp_1_loss", ...
+std::vector<std::pair<std::string, double>> named_predictions(const std::vector<double>& losses);
+
 /// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale as
 /// transformers' Trainer reports it, window.h).
 struct StepMetrics {
@@ -66,6 +69,7 @@ struct StepMetrics {
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
   RouterMetrics routers = {};               ///< since the previous log
   NoiseMetrics noise = {};                  ///< since the previous log
+  std::vector<double> predictions = {};     ///< multi-token prediction: each depth's loss, mean over the steps likewise
   PreferenceMetrics preference = {};        ///< since the previous log
   std::int64_t rows = 0;                    ///< that the last step had, where steps differ; else 0
   std::vector<std::int64_t> shares = {};    ///< rows of the last step by rank (--balance_batches); else empty

@@ -1,0 +1,55 @@
+#include <tessera/train/loop/predictions.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+#include <string>
+#include <utility>
+
+namespace tessera::train {
+
+void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups) {
+  const double weight = config.mtp_loss_scaling_factor;
+  const std::int64_t depths = model.prediction_depths();
+  if (depths == 0) {
+    if (weight == OptimizationConfig().mtp_loss_scaling_factor || weight == 0) return;
+    throw InputError(concat("--mtp_loss_scaling_factor ", format_real(weight),
+                            " is for models with multi-token prediction, and this one, of type \"",
+                            model.hf_config().at("model_type").as_string(),
+                            "\", has none: leave it out, or give its config.json a member mtp_num_layers (of a new "
+                            "model: --config_overrides mtp_num_layers=1)"));
+  }
+  model.set_prediction_weight(weight);
+  if (weight == 0) {
+    const std::int64_t layers = model.shape().blocks;
+    for (auto& item : model.named_parameters())
+      for (std::int64_t depth = layers; depth < layers + depths; ++depth)
+        if (item.key().starts_with(concat("model.layers.", depth, "."))) item.value().set_requires_grad(false);
+    return;
+  }
+  const char* const remedy = ", or train without multi-token prediction: --mtp_loss_scaling_factor 0";
+  if (groups.context_ranks() > 1)
+    throw InputError(concat("--cp_size ", groups.context_ranks(),
+                            " beside mtp_num_layers: multi-token prediction reads tokens further ahead in the same "
+                            "row, and they lie on other processes; use --cp_size 1",
+                            remedy));
+  if (config.preference_loss != PreferenceLoss::none)
+    throw InputError(concat("--preference_loss beside mtp_num_layers: preferences compare whole answers, in which the "
+                            "depths of multi-token prediction have no part; leave --preference_loss out",
+                            remedy));
+}
+
+void PredictionWindow::add(const std::vector<at::Tensor>& losses, double factor) {
+  if (sums_.size() < losses.size()) sums_.resize(losses.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) sums_[i] += losses[i].item<double>() * factor;
+}
+
+std::vector<double> PredictionWindow::take(const models::LanguageModel& model) {
+  std::vector<double> sums = std::exchange(sums_, {});
+  sums.resize(static_cast<std::size_t>(model.prediction_depths()));
+  return sums;
+}
+
+}  // namespace tessera::train
