@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/llama.h>
@@ -14,7 +15,6 @@
 #include <tessera/models/registry.h>
 #include <tests/error_of.h>
 #include <tests/paths.h>
-#include <tests/temp_dir.h>
 
 #include <cmath>
 #include <map>
@@ -232,7 +232,7 @@ TEST(Prediction, AFolderKeepsTheDepths) {
     for (const char* copy : {"embed_tokens", "shared_head.head"})
       weights.emplace_back(concat("model.layers.", layers, ".", copy, ".weight"),
                            model->named_parameters()["model.embed_tokens.weight"].detach().clone());
-    const tessera::testing::TempDir out;
+    const TemporaryFolder out;
     checkpoint::write_hf_folder(out.path(), weights, model->hf_config(), nullptr);
     EXPECT_EQ(read_json(out.path() + "/config.json").at("num_nextn_predict_layers").as_int(), 1);
     const auto again = models::load_language_folder(out.path());
@@ -282,7 +282,7 @@ TEST(Prediction, AdaptersStandInDepthsToo) {
 TEST(Prediction, WhatDoesNotGoIsRefused) {
   const auto refused = [](const std::string& text, const std::string& part) {
     const Value json = parse_json(text, "config.json");
-    const tessera::testing::TempDir out;
+    const TemporaryFolder out;
     make_folders(out.path());
     write_file_atomically(out.path() + "/config.json", text);
     ModelConfig config;

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/core/rule_checks.h>
@@ -85,6 +86,7 @@ class ModelRules : RuleChecks {
           linear_attention();
           break;
         }
+    further_tokens(*json);
     if (p_.tp_size * p_.cp_size > 1) mesh(*json);
     if (p_.pp_size > 1) {
       if (cuts_blocks(p_.pipeline_layout) && !blocks_can_be_cut(*json))
@@ -129,6 +131,32 @@ class ModelRules : RuleChecks {
       if (name == std::string_view("packing") ? c_.data.packing : c_.data.reset_position_ids)
         problem({name, source_, "config_overrides"}, said(name),
                 ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
+  }
+
+  /// Multi-token prediction; models/prediction.h says what it reads.
+  void further_tokens(const Value& json) {
+    std::int64_t depths = 0;
+    try {
+      depths = prediction_depths(json);
+    } catch (const InputError& error) {
+      return problem({source_, "config_overrides"}, error.what());
+    }
+    if (depths == 0) return;
+    const std::string rest = concat(" beside mtp_num_layers ", depths, " of the model: ");
+    if (p_.pp_size > 1)
+      problem({"pp_size", source_, "config_overrides"}, said("pp_size"), " ", p_.pp_size, rest,
+              "multi-token prediction reads the embeddings and the hidden states of the end in one process, and a "
+              "pipeline has them in different ones; use --pp_size 1, or a model without mtp_num_layers");
+    if (c_.optimization.mtp_loss_scaling_factor == 0) return;
+    const char* const remedy = ", or train without it: --mtp_loss_scaling_factor 0";
+    if (p_.cp_size > 1)
+      problem({"cp_size", source_, "config_overrides"}, said("cp_size"), " ", p_.cp_size, rest,
+              "multi-token prediction reads tokens further ahead in the same row, and they lie on other processes; use "
+              "--cp_size 1",
+              remedy);
+    if (c_.optimization.preference_loss != PreferenceLoss::none)
+      problem({"preference_loss", source_, "config_overrides"}, said("preference_loss"), rest,
+              "preferences compare whole answers, in which multi-token prediction has no part; leave it out", remedy);
   }
 
   void lengths(std::int64_t positions) {
