@@ -63,18 +63,17 @@ at::Tensor CausalLm::logits_of(const at::Tensor& hidden) const {
 at::Tensor CausalLm::loss_with_predictions(const data::Batch& batch, double scale) {
   if (batch.part)
     throw InputError(
-        "multi-token prediction (mtp_num_layers) reads tokens further ahead in the same row, and with --cp_size above 1 "
+        "multi-token prediction (mtp_num_layers) reads tokens further ahead in the same row, and with --cp_size above "
+        "1 "
         "they lie on other processes: use --cp_size 1, or --mtp_loss_scaling_factor 0 to train without it");
   Predictions predictions = further_tokens(batch, prediction_depths());
   const at::Tensor main = loss_of(checked_hidden(batch, nullptr, nullptr, {}, &predictions), batch, scale);
   std::vector<at::Tensor> losses;
   at::Tensor sum;
   for (const Predictions::Depth& depth : predictions.depths) {
-    losses.push_back(nn::linear_cross_entropy(depth.hidden, head(), depth.labels, scale,
-                                              {.label_smoothing = label_smoothing(),
-                                               .place = nn::LabelPlace::own,
-                                               .softcap = logit_softcap()},
-                                              head_bias()));
+    losses.push_back(nn::linear_cross_entropy(
+        depth.hidden, head(), depth.labels, scale,
+        {.label_smoothing = label_smoothing(), .place = nn::LabelPlace::own, .softcap = logit_softcap()}, head_bias()));
     sum = sum.defined() ? sum + losses.back() : losses.back();
   }
   add_prediction_losses(losses);

@@ -1,8 +1,8 @@
 #include <tessera/plan/model_config.h>
 
 #include <tessera/base/error.h>
-#include <tessera/config/core/prediction_depths.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/prediction_depths.h>
 
 #include <algorithm>
 

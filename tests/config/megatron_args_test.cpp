@@ -469,6 +469,7 @@ TEST(MegatronArgs, EveryRow) {
       {"linear_num_key_heads", concat("2", linear)},
       {"linear_num_value_heads", concat("2", linear)},
       {"attention_output_gate", llama},
+      {"mtp_num_layers", concat("1 ", llama)},
       {"moe_router_pre_softmax", concat("--qk-layernorm ", experts)},
       {"moe_router_score_function", concat("softmax ", experts)},
       {"moe_shared_expert_intermediate_size", concat("8 --moe-shared-expert-gate ", experts)},

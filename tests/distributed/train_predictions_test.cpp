@@ -11,10 +11,11 @@ namespace {
 class TrainPredictions : public TrainMesh {
  protected:
   static Words model(const std::string& more = "") {
-    return {"--config_name", "llama-tiny", "--config_overrides",
-            "mtp_num_layers=1,num_hidden_layers=1,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
-            "intermediate_size=48,vocab_size=257,max_position_embeddings=16" +
-                more};
+    return {
+        "--config_name", "llama-tiny", "--config_overrides",
+        "mtp_num_layers=1,num_hidden_layers=1,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
+        "intermediate_size=48,vocab_size=257,max_position_embeddings=16" +
+            more};
   }
   void train_on_mesh(const Mesh& mesh, const Words& more = {}) const {
     train_on(mesh.name, mesh, model() + Words{"--mtp_loss_scaling_factor", "0.5"} + more);
@@ -37,9 +38,9 @@ TEST_F(TrainPredictions, EveryMeshTrainsTheModelOfOneProcess) {
   ASSERT_EQ(wanted.size(), static_cast<std::size_t>(last_step));
   EXPECT_NEAR(wanted.front(), std::log(257.0), 0.5);
   EXPECT_LT(wanted.back(), wanted.front());
-  for (const Mesh& mesh : {Mesh{"ddp", 2, 2, {}},
-                           Mesh{"full_shard", 2, 2, {"--fsdp", "full_shard auto_wrap", "--gradient_checkpointing"}},
-                           Mesh{"tp_sp", 2, 1, {"--tp_size", "2", "--sequence_parallel"}}}) {
+  for (const Mesh& mesh :
+       {Mesh{"ddp", 2, 2, {}}, Mesh{"full_shard", 2, 2, {"--fsdp", "full_shard auto_wrap", "--gradient_checkpointing"}},
+        Mesh{"tp_sp", 2, 1, {"--tp_size", "2", "--sequence_parallel"}}}) {
     train_on_mesh(mesh);
     expect_same_run(mesh.name, "one", mesh.name);
     const std::vector<double> got = of_depth(mesh.name);

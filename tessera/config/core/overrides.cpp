@@ -1,8 +1,8 @@
 #include <tessera/config/core/overrides.h>
 
 #include <tessera/base/error.h>
-#include <tessera/config/core/prediction_depths.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/prediction_depths.h>
 
 #include <algorithm>
 #include <cmath>

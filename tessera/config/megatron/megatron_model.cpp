@@ -35,15 +35,14 @@ class Model {
   explicit Model(MegatronArguments& arguments) : a_(arguments) {}
 
   void translate(bool config_name_given, bool overrides_given) {
-    if (const auto factor = a_.real("mtp_loss_scaling_factor", 0))
-      a_.give("mtp_loss_scaling_factor", "mtp_loss_scaling_factor", format_real(*factor));
     const char* first = first_given();
     if (first == nullptr) {
       for (const char* name : {"no_bias_gelu_fusion", "rotary_percent"})
         if (a_.has(name)) a_.note(name, "has no effect: the model's config.json says it");
       if (const auto depths = a_.whole("mtp_num_layers", 1))
-        a_.problem("mtp_num_layers", concat(*depths, ": the model that is given says it itself; write \"mtp_num_layers\": ",
-                                            *depths, " in its config.json and leave the argument out"),
+        a_.problem("mtp_num_layers",
+                   concat(*depths, ": the model that is given says it itself; write \"mtp_num_layers\": ", *depths,
+                          " in its config.json and leave the argument out"),
                    {"config_overrides"});
       return;
     }

@@ -3,9 +3,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/prediction_depths.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/layout/mesh_rules.h>

@@ -36,9 +36,10 @@ void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& 
                             "row, and they lie on other processes; use --cp_size 1",
                             remedy));
   if (config.preference_loss != PreferenceLoss::none)
-    throw InputError(concat("--preference_loss beside mtp_num_layers: preferences compare whole answers, in which the "
-                            "depths of multi-token prediction have no part; leave --preference_loss out",
-                            remedy));
+    throw InputError(
+        concat("--preference_loss beside mtp_num_layers: preferences compare whole answers, in which the "
+               "depths of multi-token prediction have no part; leave --preference_loss out",
+               remedy));
 }
 
 void PredictionWindow::add(const std::vector<at::Tensor>& losses, double factor) {

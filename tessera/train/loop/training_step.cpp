@@ -117,7 +117,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   // Each micro-batch counts alike in the routers' losses, whatever is scored in it.
   setup_.model->set_auxiliary_scale(core_.loss_factor() /
                                     static_cast<double>(plan_.micro_batches(step_) * setup_.groups.data.size()));
-  setup_.model->take_router_statistics();         // a trial before the first step left some
+  setup_.model->take_router_statistics();  // a trial before the first step left some
   setup_.model->take_prediction_losses();
   std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed by itself
   if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
