@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/prediction.h>
+#include <tessera/models/decoders/prediction.h>
 #include <tessera/nn/nn.h>
 #include <algorithm>
 #include <limits>

@@ -18,7 +18,7 @@ class CausalLm : public LanguageModel {
   data::Objective::Kind objective() const final { return data::Objective::Kind::next_token; }
   /// Sum over the scored positions of the cross-entropy of predicting labels[:, t+1] from ids[:, :t+1], times `scale`.
   /// fp32 scalar. Never builds the full logits. Rows longer than max_positions() throw InputError. In training of a
-  /// model with depths of multi-token prediction (prediction.h) its gradients are those of
+  /// model with depths of multi-token prediction (decoders/prediction.h) its gradients are those of
   /// loss + weight / depths * (sum of the depths' losses), of which the depths' are told by take_prediction_losses().
   at::Tensor loss(const data::Batch& batch, double scale) override;
   /// The same for ids, labels int64 [B, T] with one document per row.

@@ -6,11 +6,11 @@
 /// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
 
 #include <tessera/models/causal_lm.h>
+#include <tessera/models/decoders/prediction.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/llama_config.h>
 #include <tessera/models/mlp.h>
 #include <tessera/models/model_parts.h>
-#include <tessera/models/prediction.h>
 #include <tessera/nn/rotary.h>
 #include <memory>
 #include <optional>

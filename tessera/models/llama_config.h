@@ -81,7 +81,7 @@ struct Drops {
 enum class LayerRope : std::uint8_t { usual, local, none };
 
 struct LlamaConfig {
-  /// Blocks behind the last one that predict further tokens (prediction.h); what is given per layer has their entries,
+  /// Blocks behind the last one that predict further tokens (decoders/prediction.h); what is given per layer has their entries,
   /// too.
   std::int64_t depths = 0;
   std::int64_t layers, hidden, heads, key_heads, head_size, intermediate, vocab_size, max_positions;
@@ -139,7 +139,7 @@ struct SizeDefaults {
 LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults);
 
 /// config.json's mtp_num_layers: so many blocks like the last one, which predict further tokens
-/// (config/core/prediction_depths.h).
+/// (config/model/prediction_depths.h).
 void read_depths(const Value& json, LlamaConfig& config);
 
 /// DeepSeek's members: q_lora_rank, kv_lora_rank, qk_nope_head_dim, v_head_dim, rope_interleave; `rope`: of the part

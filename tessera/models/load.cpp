@@ -7,7 +7,7 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/config/core/model_presets.h>
-#include <tessera/config/core/prediction_depths.h>
+#include <tessera/config/model/prediction_depths.h>
 #include <tessera/models/lora.h>
 #include <tessera/models/registry.h>
 #include <tessera/parallel/deferred/deferred.h>

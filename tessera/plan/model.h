@@ -88,7 +88,7 @@ struct Model {
   std::string name;  ///< for people: "llama-3-8b", or the file
   std::string type;  ///< config.json's model_type
   Family family = Family::llama;
-  std::int64_t depths = 0;  ///< of multi-token prediction, behind the last block; what is per layer has them, too
+  std::int64_t depths = 0;  ///< blocks of multi-token prediction behind the last one; what is per layer has them, too
   std::int64_t layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0;
   std::int64_t inner = 0;       ///< width between the products of a dense block's MLP
   std::int64_t vocabulary = 0;  ///< rows of the embedding

@@ -36,6 +36,25 @@ TEST(ValidateModel, Lengths) {
   EXPECT_EQ(choose_block_size(data, 5000), 1024);
 }
 
+TEST(ValidateModel, MultiTokenPrediction) {
+  const std::string model = "--config_name llama-tiny --config_overrides mtp_num_layers=2 --num_processes 2 ";
+  EXPECT_EQ(problems_of(model + "--tp_size 2"), "");
+  EXPECT_EQ(problems_of(model + "--pp_size 2"),
+            "--pp_size 2 beside mtp_num_layers 2 of the model: multi-token prediction reads the embeddings and the "
+            "hidden states of the end in one process, and a pipeline has them in different ones; use --pp_size 1, or a "
+            "model without mtp_num_layers");
+  EXPECT_EQ(problems_of(model + "--cp_size 2"),
+            "--cp_size 2 beside mtp_num_layers 2 of the model: multi-token prediction reads tokens further ahead in "
+            "the same row, and they lie on other processes; use --cp_size 1, or train without it: "
+            "--mtp_loss_scaling_factor 0");
+  EXPECT_EQ(problems_of(model + "--cp_size 2 --mtp_loss_scaling_factor 0"), "");
+  EXPECT_NE(problems_of(model + "--preference_loss sigmoid").find("in which multi-token prediction has no part"),
+            std::string::npos);
+  EXPECT_NE(problems_of("--config_name gpt2-tiny --config_overrides mtp_num_layers=2")
+                .find("mtp_num_layers 2: a model of type \"gpt2\" has no multi-token prediction; those that have it"),
+            std::string::npos);
+}
+
 TEST(ValidateModel, PositionsThatAreStretchedAreNotJudged) {
   EXPECT_EQ(problems_of(R"(--config_name llama-tiny --block_size 2000 --config_overrides {"rope_scaling":{"rope_type":)"
                         R"("linear","factor":4}})"),

@@ -5,9 +5,9 @@
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
-#include <tessera/config/core/prediction_depths.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/run_schedule.h>
+#include <tessera/config/model/prediction_depths.h>
 #include <tessera/layout/mesh_rules.h>
 #include <tessera/layout/stages.h>
 
@@ -133,7 +133,7 @@ class ModelRules : RuleChecks {
                 ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
   }
 
-  /// Multi-token prediction; models/prediction.h says what it reads.
+  /// Multi-token prediction; models/decoders/prediction.h says what it reads.
   void further_tokens(const Value& json) {
     std::int64_t depths = 0;
     try {

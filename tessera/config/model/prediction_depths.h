@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Multi-token prediction in a config.json: how many depths a model has (models/prediction.h).
+/// Multi-token prediction in a config.json: how many depths a model has (models/decoders/prediction.h).
 
 #include <tessera/base/value.h>
 

@@ -1,4 +1,4 @@
-#include <tessera/models/prediction.h>
+#include <tessera/models/decoders/prediction.h>
 
 #include <ATen/ATen.h>
 
