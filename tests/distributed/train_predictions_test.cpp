@@ -49,6 +49,25 @@ TEST_F(TrainPredictions, EveryMeshTrainsTheModelOfOneProcess) {
   }
 }
 
+TEST_F(TrainPredictions, ExpertsOfDepthsLieOnSeveralRanks) {
+  write_file_atomically(path("mixtral.json"),
+                        R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 32,
+                            "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+                            "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2,
+                            "vocab_size": 257, "max_position_embeddings": 16, "tie_word_embeddings": false,
+                            "mtp_num_layers": 1})");
+  const Words mixtral = {"--config_name",        path("mixtral.json"),
+                         "--config_overrides",   "max_position_embeddings=16",
+                         "--router_z_loss_coef", "0.01"};
+  // As many rows in a micro-batch, whose routers' loss is a mean over it.
+  train_on("alone", one, mixtral + Words{"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "2"});
+  train_on("ep", {"ep", 2, 2, {"--ep_size", "2"}}, mixtral);
+  expect_same_run("ep", "alone", "ep");
+  const auto wanted = of_depth("alone"), got = of_depth("ep");
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 2e-5 * wanted[i]);
+}
+
 TEST_F(TrainPredictions, AResumedRunIsTheUninterruptedOne) {
   train_on_mesh(one, {"--save_steps", concat(saved_at)});
   const Mesh resumed{"resumed", 2, 2, {"--zero_stage", "2"}};

@@ -274,7 +274,7 @@ TEST(Prediction, ExpertsOfDepthsAreSharedOutAndCounted) {
 TEST(Prediction, AdaptersStandInDepthsToo) {
   const auto model = make(R"(, "mtp_num_layers": 1)");
   checkpoint::LoraConfig lora;
-  lora.targets = {"q_proj", "eh_proj"};
+  lora.target_modules = {"q_proj", "eh_proj"};
   models::apply_lora(*model, lora, 3);
   model->to(at::kDouble);
   const data::Batch batch = batch_of();
