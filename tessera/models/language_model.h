@@ -110,8 +110,8 @@ class LanguageModel : public torch::nn::Module {
   /// What routers did in training since the last call.
   RouterStatistics take_router_statistics();
 
-  /// Multi-token prediction: blocks behind the last one, each of which predicts a token further ahead (decoders/prediction.h);
-  /// 0: there are none.
+  /// Multi-token prediction: blocks behind the last one, each of which predicts a token further ahead
+  /// (decoders/prediction.h); 0: there are none.
   virtual std::int64_t prediction_depths() const { return 0; }
   /// From now on the gradients of loss() in training are those of loss() + weight * (mean of the depths' losses). 0:
   /// the depths are not computed. 0.1 at first, Megatron-LM's --mtp-loss-scaling-factor.

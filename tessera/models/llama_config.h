@@ -81,8 +81,8 @@ struct Drops {
 enum class LayerRope : std::uint8_t { usual, local, none };
 
 struct LlamaConfig {
-  /// Blocks behind the last one that predict further tokens (decoders/prediction.h); what is given per layer has their entries,
-  /// too.
+  /// Blocks behind the last one that predict further tokens (decoders/prediction.h); what is given per layer has
+  /// their entries, too.
   std::int64_t depths = 0;
   std::int64_t layers, hidden, heads, key_heads, head_size, intermediate, vocab_size, max_positions;
   double initializer_range = 0.02, attention_dropout = 0;
