@@ -146,7 +146,7 @@ constexpr std::array rows{
     elsewhere("linear_num_key_heads", "config_overrides", linear),
     elsewhere("linear_num_value_heads", "config_overrides", linear),
     standing("attention_output_gate", "config_overrides", "megatron_gpt"),
-    elsewhere("mtp_num_layers", "config_overrides", "in config_overrides; where positions are rotated"),
+    elsewhere("mtp_num_layers", "config_overrides", "of models whose positions are rotated"),
     elsewhere("mtp_loss_scaling_factor", "mtp_loss_scaling_factor"),
     not_built("mtp_use_repeated_layer", "every depth of multi-token prediction has weights of its own; leave it out"),
     // ---- its experts ----
