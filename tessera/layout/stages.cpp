@@ -96,7 +96,8 @@ class LayoutReader {
   void letter(char c, std::size_t at) {
     if (c == 'm')
       fail(at,
-           "m is a layer of multi-token prediction, which is not built; leave every m out, and the setting that asks "
+           "m is a layer of multi-token prediction, which pipelines do not have; leave every m out, and the setting "
+           "that asks "
            "for such layers (Megatron's --mtp-num-layers)");
     if (c != 'E' && c != 't' && c != 'a' && c != 'f' && c != 'L' && c != '|')
       fail(at,

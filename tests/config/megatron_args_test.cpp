@@ -264,7 +264,7 @@ TEST(MegatronArgs, Mistakes) {
       {pipeline + "--pipeline-model-parallel-layout Et|mL",
        {"--pipeline-model-parallel-layout is wrong: pipeline layout 'Et|mL', column 4: m is a layer of multi-token "
         "prediction, "
-        "which is not built; leave every m out, and the setting that asks for such layers (Megatron's "
+        "which pipelines do not have; leave every m out, and the setting that asks for such layers (Megatron's "
         "--mtp-num-layers)"}},
       {pipeline + "--pipeline-model-parallel-layout Et|tL --num-virtual-stages-per-pipeline-rank 2",
        {"--pipeline-model-parallel-layout and --num-virtual-stages-per-pipeline-rank say the same: give one of them"}},

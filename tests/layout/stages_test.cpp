@@ -292,7 +292,8 @@ TEST(Stages, LayoutsThatAreWrongSayTheColumn) {
       "pipeline layout 'Et|qL', column 4: 'q' has no meaning; there are E (embeddings), t (a block), a and f (its "
       "attention, its MLP), L (the end), | (next stage), ( ), and *N or xN (repeat what is before it)");
   EXPECT_EQ(said("Et*3|(tt|)*29,m|L"),
-            "column 15: m is a layer of multi-token prediction, which is not built; leave every m out, and the setting "
+            "column 15: m is a layer of multi-token prediction, which pipelines do not have; leave every m out, and "
+            "the setting "
             "that asks for such layers (Megatron's --mtp-num-layers)");
   EXPECT_EQ(said(""), "column 1: a layout begins with E, the embeddings, in its first stage");
   EXPECT_EQ(said(" t|EtL"), "column 2: a layout begins with E, the embeddings, in its first stage");
