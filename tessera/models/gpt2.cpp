@@ -1,7 +1,6 @@
 #include <tessera/models/gpt2.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/block_flops.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/nn/nn.h>
 #include <cmath>

@@ -7,6 +7,7 @@
 #include <tessera/models/layers.h>
 
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,6 +56,13 @@ nn::RandomPlace ForwardContext::of_weights(std::int64_t block, std::int64_t firs
   nn::RandomPlace place = random.at(number_of(Draw::attention_weights, block));
   place.head = first_head;
   return place;
+}
+
+BlockFlops plain_block_flops(std::int64_t width, std::int64_t inner, std::int64_t block_size) {
+  const auto c = static_cast<double>(width);
+  return {.attention = 8 * c * c,
+          .scores = 4 * c * static_cast<double>(block_size),
+          .mlp = 4 * c * static_cast<double>(inner)};
 }
 
 double LanguageModel::flops_per_token(std::int64_t block_size) const {

@@ -4,7 +4,6 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/bert/bert.h>
-#include <tessera/models/block_flops.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/nn/nn.h>
 
