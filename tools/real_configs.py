@@ -251,7 +251,7 @@ def accelerate_meaning(path):
     given = dict(re.findall(r"^ *(\w+): *['\"]?([^\s'\"#]+)", read(path), re.M))
     meaning, word = {}, given.get("mixed_precision", "no").lower()
     if "deepspeed_config_file" not in given:
-        meaning = {"bf16": word == "bf16", "fp16": word == "fp16"}
+        meaning = {"bf16": word in ("bf16", "fp8"), "fp16": word == "fp16"}
         for theirs, ours in (("gradient_accumulation_steps", "gradient_accumulation_steps"),
                              ("gradient_clipping", "max_grad_norm"), ("zero_stage", "zero_stage")):
             if given.get("distributed_type") == "DEEPSPEED" and number(given.get(theirs)) is not None:
