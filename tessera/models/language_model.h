@@ -35,8 +35,8 @@ struct BlockFlops {
   double all() const { return attention + scores + mlp; }  ///< the sum of the three
 };
 
-/// Of a block of width C whose attention has four products [C, C] (queries, keys, values, output) and whose MLP has two
-/// of C and `inner` (GPT-2, BERT), over rows of `block_size` tokens.
+/// That of a block of width C whose attention has four products [C, C] (queries, keys, values, output) and whose MLP
+/// has two of C and `inner` (GPT-2, BERT), over rows of `block_size` tokens.
 BlockFlops plain_block_flops(std::int64_t width, std::int64_t inner, std::int64_t block_size);
 
 /// Parameters and buffers carry Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;

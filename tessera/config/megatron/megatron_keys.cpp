@@ -432,7 +432,7 @@ constexpr Family families[] = {
     {refused, "give --resume_from_checkpoint the folder checkpoint-N, or --model_name_or_path its weights",
      "ckpt_step override_ckpt_iteration pretrained_checkpoint ckpt_convert_*"},
     {refused, "name one file with --data-path",
-     "data_args_path per_split_data_args_path per_dataset_sequences_path multiple_validation_sets"},
+     "data_args_path per_split_data_args_path multiple_validation_sets"},
     {refused, "give the arguments themselves", "yaml_cfg"},
     {refused, "memory is offloaded by --cpu_offload and --gradient_checkpointing_kwargs offload_inputs_to=DIR",
      "cpu_offloading_*"},

@@ -21,11 +21,11 @@ class Preferences {
   explicit Preferences(const OptimizationConfig& config) : config_(config) {}
 
   /// The log-probabilities of all rows that the run has still to see, and of those to validate on, by the reference:
-  /// ref_model_name_or_path, or the
-  /// model as it is before the first step (of LoRA: the model that is adapted). A run that goes on from a checkpoint
-  /// reads that model again. Each rank computes its share; a reference that is read lies whole on each meanwhile.
-  /// Nothing for losses without one. Collective over setup.groups.data. Throws InputError for a reference with another
-  /// vocabulary. Returns what there is to say, or "".
+  /// ref_model_name_or_path, or the model as it is before the first step (of LoRA: the model that is adapted). A run
+  /// that goes on from a checkpoint reads that model again. Each rank computes its share; a reference that is read lies
+  /// whole on each meanwhile. Nothing for losses without one. Collective over setup.groups.data. Throws InputError for
+  /// a reference with another vocabulary.
+  /// Returns what there is to say, or "".
   std::string measure_reference(const Setup& setup, const data::Sampler& sampler, std::int64_t first_sample,
                                 std::int64_t end_sample);
 
