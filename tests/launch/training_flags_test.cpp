@@ -213,8 +213,8 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
   make_folders(at("empty"));
   const std::vector<std::pair<Strings, std::string>> cases = {
       {{"--mixed_precision", "bf61"},
-       "tessera launch: --mixed_precision: mixed_precision must be one of no, fp16, bf16, not 'bf61' (did you mean "
-       "bf16?)"},
+       "tessera launch: --mixed_precision: mixed_precision must be one of no, fp16, bf16, fp8, not 'bf61' (did you "
+       "mean bf16?)"},
       {{"--use_fsdp", "--fsdp_sharding_strategy", "FULL"},
        "tessera launch: --fsdp_sharding_strategy: fsdp_sharding_strategy is 'FULL'"},
       {{"--use_fsdp", "--fsdp_sharding_strateg", "1"},
