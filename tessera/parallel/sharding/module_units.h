@@ -37,6 +37,7 @@ struct GroupPlan {
   std::vector<std::size_t> parameters;  ///< indices into ModuleParameters::parameters
   bool of_batch_norm = false;
   bool shared_beyond = false;
+  bool root = false;  ///< of the unit of what no other unit has
 };
 
 struct UnitPlan {

@@ -33,10 +33,8 @@ namespace schedule = layout::schedule;
 schedule::ChainTimes flops_of(const models::LanguageModel& model, bool halves) {
   const std::int64_t tokens = std::min<std::int64_t>(schedule::flops_of_tokens, model.max_positions());
   std::vector<schedule::BlockFlops> blocks;
-  for (std::int64_t block = 0; block < model.shape().blocks; ++block) {
-    const models::BlockFlops flops = model.block_flops(block, tokens);
-    blocks.push_back({flops.attention, flops.scores, flops.mlp});
-  }
+  for (std::int64_t block = 0; block < model.shape().blocks; ++block)
+    blocks.push_back(model.block_flops(block, tokens));
   return schedule::chain_of_flops(blocks, model.head_flops(), halves);
 }
 
