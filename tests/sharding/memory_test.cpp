@@ -332,9 +332,10 @@ TEST(ShardingMemory, of_units_beside_a_large_root) {
         net.forward(at::full({4, 1024}, 0.1)).square().mean().backward();
       }
       const auto account = sharded.memory();
-      const auto most = static_cast<double>(account.whole_peak + account.flat_gradients_peak);
+      const std::int64_t most = account.whole_peak + account.flat_gradients_peak, unit = (1024 + 1) * 1024 * 4;
       EXPECT_GT(most, 8'000'000) << strategy;
-      EXPECT_LE(static_cast<double>(account.pool + account.whole + account.flat_gradients), 1.06 * most) << strategy;
+      // A unit may lie in the root's buffer while that is free.
+      EXPECT_LE(account.pool + account.whole + account.flat_gradients, most * 106 / 100 + unit) << strategy;
     });
 }
 
