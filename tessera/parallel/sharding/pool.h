@@ -6,8 +6,8 @@
 /// Units may be of any sizes, and yet two buffers shall serve them all: a request of at least a quarter of the largest
 /// that was announced gets a buffer of that size, whose end is not touched as long as nobody needs it. Smaller requests
 /// get buffers of their own size, and so do all where larger ones would pass the bound: there is never (5 % apart) more
-/// than was in use at one time, or two of the largest; but a unit may lie in the root's buffer while that is free. What is
-/// unused makes room before anything is allocated.
+/// than was in use at one time, or two of the largest; but a unit may lie in the root's buffer while that is free. What
+/// is unused makes room before anything is allocated.
 
 #include <ATen/core/Tensor.h>
 
