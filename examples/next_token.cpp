@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 
@@ -28,7 +29,9 @@ int main(int argc, char** argv) try {
   const at::Tensor ids = at::tensor(at::ArrayRef<std::int32_t>(prompt), at::kInt).to(at::kLong).unsqueeze(0);  // [1, T]
   const at::Tensor logits = model->forward(ids);  // [1, T, V]
 
-  const auto [probabilities, tokens] = at::softmax(logits[0][-1], 0).topk(5);
+  // Embeddings often have more rows than there are tokens: the last ones stand for none.
+  const std::int64_t known = std::min<std::int64_t>(tokenizer->vocab_size(), logits.size(-1));
+  const auto [probabilities, tokens] = at::softmax(logits[0][-1].narrow(0, 0, known), 0).topk(5);
   for (std::int64_t i = 0; i < 5; ++i) {
     const auto token = static_cast<std::int32_t>(tokens[i].item<std::int64_t>());
     std::printf("%5.1f %%  %s\n", 100 * probabilities[i].item<double>(), tokenizer->decode({&token, 1}).c_str());
