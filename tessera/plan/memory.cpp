@@ -48,9 +48,10 @@ Elements elements_of(const Model& model, int tp, int ep) {
     e.block[0].shared /= real(model.layers);  // stages are counted layer by layer
     return e;
   }
-  // One block of each kind stands for all of them.
+  // One block of each kind stands for all of them, computed depths among them.
   Model small = model;
   small.layers = 0;
+  small.depths = model.depths - model.computed_depths();
   small.sparse.clear();
   small.windows.clear();
   for (const bool sparse : {false, true}) {
@@ -61,8 +62,11 @@ Elements elements_of(const Model& model, int tp, int ep) {
     ++small.layers;
     small.sparse.push_back(sparse);
   }
+  for (std::int64_t depth = 0; depth < small.depths; ++depth)
+    small.sparse.push_back(model.is_sparse(model.layers + depth));
   if (!model.experts) small.sparse.clear();
   Elements e;
+  e.end.shared = real(model.computed_depths()) * depth_end_elements(model);
   for (const Tensor& tensor : tensors(small)) {
     Elements::Piece& piece = tensor.block < 0               ? e.embeddings
                              : tensor.block == small.layers ? e.end
@@ -96,7 +100,7 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
       sum.shared += model.recorded->layers[static_cast<std::size_t>(i)].parameters;
     return sum;
   }
-  if (part.end && !part.embeddings && model.tied) sum.shared += elements.head;  // the last stage's copy of the table
+  if (part.end && !part.embeddings && model.table_at_end()) sum.shared += elements.head;  // its copy of the table
   const Halves halves = halves_of(model, part);
   for (const int kind : {0, 1}) {
     add(elements.block[kind], halves.mlp[kind]);
@@ -112,11 +116,13 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   const double tokens = run.tokens(), c = static_cast<double>(model.hidden);
   const double words = elements.head / c;
   if (words == 0) return 0;
+  const double depths = real(model.computed_depths());
   const double ends = 2 * tokens * c * 4;  // the last norm's output and its gradient
-  if (!run.on_cpu) return ends + tokens * words * run.numerics.logits + 4 * elements.head;
+  if (!run.on_cpu) return ends + (1 + depths) * tokens * words * run.numerics.logits + 4 * elements.head;
   const double chunk = std::min(tokens, std::max(c, 256.0));
   const double narrow = run.numerics.copies ? 2 * (tokens * c + elements.head + chunk * words) : 0;
-  return ends + 4 * chunk * words + 4 * elements.head + narrow;
+  // Each loss forms its gradients in the forward pass and keeps them until its backward.
+  return ends + 4 * chunk * words + (1 + depths) * 4 * elements.head + depths * 4 * tokens * c + narrow;
 }
 
 /// States of a rank that holds so many elements, and the buffers that come and go (layout/state_bytes.cpp, without its
@@ -171,8 +177,12 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
     bytes += (1 - checkpointed / count) * kept + checkpointed * block.input;
   }
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
-  if (part.end) bytes += tokens * static_cast<double>(model.hidden) * run.numerics.residual;  // the last norm's input
-  return bytes;
+  if (!part.end) return bytes;
+  const double one = tokens * static_cast<double>(model.hidden);
+  bytes += one * run.numerics.residual;  // the last norm's input
+  // A depth keeps what its three norms see, what its head takes, and both widths that its map takes.
+  const double of_depth = 4 * run.numerics.residual + 2 * (run.numerics.product + (run.numerics.copies ? 4 : 0));
+  return bytes + real(model.computed_depths()) * one * of_depth;
 }
 
 /// What resident memory of a rank on the CPU has besides, as bench/plan_memory.py measures it (of Llamas; the other
@@ -232,8 +242,9 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
       if (run.recompute > 0) again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].kept - kinds[kind].input);
     }
     if (!part.end) continue;
-    // A tied head's gradient waits for that of the embedding, which is formed whole beside it.
-    if (model.tied) moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
+    // The gradient of a table that the end reads, too, waits for that of the embedding, which is formed whole beside it.
+    if (model.table_at_end())
+      moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));
   }
   root = std::max(0.0, root + all.all());
