@@ -77,8 +77,9 @@ With `--pp_size` above 1 the `gradient_accumulation_steps` micro-batches of a st
 `--pipeline_schedule`, a name of [parallelism.md](parallelism.md)'s table or a file; a schedule that cannot be made of
 so many ranks, stages and micro-batches, or a file that is wrong or of another shape, is refused before anything starts.
 `--pipeline_layout` says which blocks each stage has (`E` embeddings, `t` a block, `a` and `f` its attention and its
-MLP, `L` the end, `|` the next stage, `*N` or `xN` repeats a letter or bracket), or how they are found: `flops`,
-`half_blocks`.
+MLP, `m` a depth of multi-token prediction, `L` the end, `|` the next stage, `*N` or `xN` repeats a letter or bracket),
+or how they are found: `flops`, `half_blocks`. Every `m` stands in the last stage, before `L`, or is left out;
+Megatron-LM's `m|L`, a stage of its own for them, becomes `|mL`, which a note says.
 
 | ours | TrainingArguments | accelerate | DeepSpeed | Megatron-LM |
 |---|---|---|---|---|
