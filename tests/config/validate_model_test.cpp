@@ -47,11 +47,11 @@ TEST(ValidateModel, MultiTokenPrediction) {
   EXPECT_EQ(
       problems_of(model + "--pp_size 2 --pipeline_layout Ettt|tmL"),
       "pipeline layout 'Ettt|tmL', column 7: there is 1 depth of multi-token prediction (m) from here on, but the "
-      "model has mtp_num_layers 2; the nearest layout is Ettt|tmmL");
+      "model has mtp_num_layers 2; the nearest layout is Et*3|tmmL");
   EXPECT_EQ(
       problems_of("--config_name llama-tiny --num_processes 2 --pp_size 2 --pipeline_layout Ettt|tmL"),
       "pipeline layout 'Ettt|tmL', column 7: there is 1 depth of multi-token prediction (m) from here on, but the "
-      "model has none (mtp_num_layers); the nearest layout is Ettt|tL");
+      "model has none (mtp_num_layers); the nearest layout is Et*3|tL");
   EXPECT_EQ(problems_of(model + "--cp_size 2"),
             "--cp_size 2 beside mtp_num_layers 2 of the model: multi-token prediction reads tokens further ahead in "
             "the same row, and they lie on other processes; use --cp_size 1, or train without it: "

@@ -100,10 +100,9 @@ class Pipeline {
         const std::string here = layout::stage_layout(parts, depths);
         if (moved)
           a_.note(pipeline_key::layout_string,
-                  concat(*text,
-                         ": depths of multi-token prediction (m) are in the last stage here, beside the norm and "
-                         "the head that they need; it becomes ",
-                         here));
+                  concat("depths of multi-token prediction (m) stand in the last stage here, beside the norm and the "
+                         "head that they need: ",
+                         *text, " becomes ", here));
         a_.give(pipeline_key::layout_string, "pipeline_layout", moved ? here : *text);
         return stages / ranks_;
       }
