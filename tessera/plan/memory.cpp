@@ -180,8 +180,10 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
   if (!part.end) return bytes;
   const double one = tokens * static_cast<double>(model.hidden);
   bytes += one * run.numerics.residual;  // the last norm's input
-  // A depth keeps what its three norms see, what its head takes, and both widths that its map takes.
-  const double of_depth = 4 * run.numerics.residual + 2 * (run.numerics.product + (run.numerics.copies ? 4 : 0));
+  // A depth keeps what its three norms see and both widths that its map takes. Its loss keeps no more of the hidden
+  // states than their gradient where that is formed at once, on the CPU (head_bytes()).
+  const double of_depth =
+      (run.on_cpu ? 3 : 4) * run.numerics.residual + 2 * (run.numerics.product + (run.numerics.copies ? 4 : 0));
   return bytes + real(model.computed_depths()) * one * of_depth;
 }
 
