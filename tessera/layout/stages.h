@@ -81,11 +81,11 @@ inline constexpr std::int64_t any_blocks = -1, any_depths = -1;  ///< for parse_
 
 /// Megatron-LM's layout string (--pipeline-model-parallel-layout): E embeddings, t a block, L the end (loss), | between
 /// stages, xN or *N repeats the letter or bracket before it, commas and blanks mean nothing: "Et*3|(tt|)*2t|L". Beside
-/// Megatron's letters there are a, a block's attention, and f, its MLP, which follows it: "Etta|ft|L"; and m, a depth of
-/// multi-token prediction, which stands in the last stage behind all blocks: "Ett|tmL". Checks that there are `blocks`
-/// blocks (any_blocks: any) and `stages` stages (0: any), E first, L last, once each, and as many m as the model has
-/// `depths` (any_depths: any), or none: they are in the last stage whether or not the layout names them. Throws
-/// InputError with the column, counted from 1.
+/// Megatron's letters there are a, a block's attention, and f, its MLP, which follows it: "Etta|ft|L"; and m, a
+/// depth of multi-token prediction, which stands in the last stage behind all blocks: "Ett|tmL". Checks that there are
+/// `blocks` blocks (any_blocks: any) and `stages` stages (0: any), E first, L last, once each, and as many m as the
+/// model has `depths` (any_depths: any), or none: they are in the last stage whether or not the layout names them.
+/// Throws InputError with the column, counted from 1.
 std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t blocks, int stages,
                                           std::int64_t depths = any_depths);
 /// A layout string as Megatron-LM takes it.

@@ -244,7 +244,7 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
       if (run.recompute > 0) again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].kept - kinds[kind].input);
     }
     if (!part.end) continue;
-    // The gradient of a table that the end reads, too, waits for that of the embedding, which is formed whole beside it.
+    // The gradient of a table that the end reads, too, waits for that of the embedding, formed whole beside it.
     if (model.table_at_end())
       moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));

@@ -94,8 +94,8 @@ PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel&
 namespace {
 
 /// What of this rank's parameters each of its stages needs. Embeddings and end may be one unit of the engine's, so each
-/// stage that has either takes both. Depths of multi-token prediction, whose numbers follow those of the blocks, are the
-/// end's.
+/// stage that has either takes both. Depths of multi-token prediction, whose numbers follow those of the blocks, are
+/// part of the end.
 std::map<int, std::vector<std::string>> names_by_stage(const PipelinePlan& plan, int rank,
                                                        const models::LanguageModel& model, const Sharded& sharded) {
   std::map<std::string, std::int64_t> blocks;  // "model.layers.3." -> 3
