@@ -90,9 +90,9 @@ std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t bl
                                           std::int64_t depths = any_depths);
 /// A layout string as Megatron-LM takes it.
 struct MegatronLayout {
-  std::vector<StagePart> parts;
-  std::int64_t depths = 0;  ///< how many m there are
-  bool moved = false;       ///< they stand in the stage before that of L
+  std::vector<StagePart> parts;  ///< the stages
+  std::int64_t depths = 0;       ///< how many m there are
+  bool moved = false;            ///< they stand in the stage before that of L
 };
 /// The same for Megatron-LM's own rule, by which m may also stand in the stage before the last one, where L is alone
 /// then ("Ett|m|L"). Here its depths are in the last stage: stage_layout(parts, depths) says where that is.
