@@ -9,6 +9,7 @@
 
 #include <tessera/base/value.h>
 #include <tessera/data/objective.h>
+#include <tessera/layout/schedule/cut.h>
 #include <tessera/layout/stages.h>
 #include <tessera/layout/state_bytes.h>
 #include <tessera/layout/tensor_plan.h>
@@ -26,14 +27,7 @@
 
 namespace tessera::models {
 
-/// FLOP of a block's forward pass per token. Products with weights cost as much again for the gradients of their inputs
-/// and of their weights. Scores, and mixing what they weigh, are counted as if every token saw the whole row.
-struct BlockFlops {
-  double attention = 0;  ///< products with attention's weights
-  double scores = 0;     ///< scores and what they mix: no weights
-  double mlp = 0;        ///< products with the MLP's weights, or those of the experts that a token meets
-  double all() const { return attention + scores + mlp; }  ///< the sum of the three
-};
+using layout::schedule::BlockFlops;  // what pipelines are cut by, in a run as in a plan
 
 /// That of a block of width C whose attention has four products [C, C] (queries, keys, values, output) and whose MLP
 /// has two of C and `inner` (GPT-2, BERT), over rows of `block_size` tokens.
@@ -123,6 +117,8 @@ class LanguageModel : public torch::nn::Module {
   void set_prediction_weight(double weight) { prediction_weight_ = weight; }
   /// Whether training computes depths.
   bool predicts() const { return prediction_weight_ > 0 && prediction_depths() > 0; }
+  /// From now on no parameter of a depth is trained.
+  virtual void freeze_predictions() {}
   /// Sums of the depths' losses of training since the last call, each as loss() would give it: fp32 scalars without
   /// gradients. Empty: nothing was computed.
   std::vector<at::Tensor> take_prediction_losses();

@@ -413,6 +413,11 @@ std::string Llama::tied_parameter() const {
   return both ? concat(names.model, ".", names.embedding, ".weight") : std::string();
 }
 
+void Llama::freeze_predictions() {
+  for (const auto& depth : model->depths)
+    for (at::Tensor& parameter : depth->parameters()) parameter.set_requires_grad(false);
+}
+
 BlockFlops Llama::block_flops(std::int64_t block, std::int64_t block_size) const {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double width = real(config_.heads * config_.head_size), keys = real(config_.key_heads * config_.head_size);

@@ -128,6 +128,7 @@ class Llama : public CausalLm {
   std::optional<std::int64_t> expert_of(const std::string& parameter) const override;
   std::string tied_parameter() const override;
   std::int64_t prediction_depths() const override { return config_.depths; }
+  void freeze_predictions() override;
 
   std::shared_ptr<LlamaModel> model;
   std::shared_ptr<Table> lm_head;  ///< null when tied to embed_tokens

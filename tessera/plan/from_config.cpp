@@ -19,26 +19,6 @@ namespace schedule = layout::schedule;
 
 namespace {
 
-/// Bytes that the optimizer keeps per element (optim/): one moment or two (Muon: two at most; RMSprop: up to three),
-/// Adafactor next to nothing.
-double state_bytes(const OptimizationConfig& config) {
-  const double moment = config.bf16_optimizer_states ? 2 : 4;
-  switch (config.optim) {
-    case OptimizerKind::sgd:
-      return config.momentum > 0 ? moment : 0;
-    case OptimizerKind::lars:
-    case OptimizerKind::lion:
-    case OptimizerKind::adagrad:
-      return moment;
-    case OptimizerKind::rmsprop:
-      return moment * config::rmsprop_states(config);
-    case OptimizerKind::adafactor:
-      return 0.01;
-    default:
-      return 2 * moment;
-  }
-}
-
 /// "every" of --gradient_checkpointing_kwargs: JSON or key=value pairs; 1 where nothing is said.
 std::int64_t every_of(const std::string& text) {
   const std::size_t found = text.find("every");
@@ -97,7 +77,7 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
   plan.precision = narrow ? Precision::bf16_whole : o.bf16 || o.fp16 ? Precision::bf16 : Precision::fp32;
   plan.numerics = numerics_of(plan.precision, plan.on_cpu);
   plan.numerics.wire = config.sharding.reduce_dtype != FloatType::fp32 ? 2 : 4;
-  plan.numerics.states = state_bytes(o);
+  plan.numerics.states = config::optimizer_state_bytes(o);
   if (model.recorded && config.data.block_size == 0)
     plan.sequence = model.recorded->row_tokens;
   else

@@ -48,38 +48,54 @@ Elements elements_of(const Model& model, int tp, int ep) {
     e.block[0].shared /= real(model.layers);  // stages are counted layer by layer
     return e;
   }
-  // One block of each kind stands for all of them, computed depths among them.
-  Model small = model;
-  small.layers = 0;
-  small.depths = model.depths - model.computed_depths();
-  small.sparse.clear();
-  small.windows.clear();
-  for (const bool sparse : {false, true}) {
-    const bool has = model.sparse.empty()
-                         ? !sparse
-                         : std::find(model.sparse.begin(), model.sparse.end(), sparse) != model.sparse.end();
-    if (!has) continue;
-    ++small.layers;
-    small.sparse.push_back(sparse);
+  // One block of each kind stands for all of them, computed depths among them: dense and sparse ones are told apart,
+  // blocks of linear attention among them count in the mean.
+  struct Kind {
+    bool sparse, linear;
+    double count;
+  };
+  std::vector<Kind> kinds;
+  double all[2] = {0, 0};  // dense, sparse
+  for (std::int64_t layer = 0; layer < model.layers + model.computed_depths(); ++layer) {
+    const bool sparse = model.is_sparse(layer), linear = model.is_linear(layer);
+    const auto known = std::find_if(kinds.begin(), kinds.end(),
+                                    [&](const Kind& kind) { return kind.sparse == sparse && kind.linear == linear; });
+    if (known == kinds.end())
+      kinds.push_back({sparse, linear, 1});
+    else
+      ++known->count;
+    ++all[sparse ? 1 : 0];
   }
+  Model small = model;
+  small.layers = static_cast<std::int64_t>(kinds.size());
+  small.windows.clear();
+  small.sparse.clear();
+  if (small.linear) small.linear->layers.clear();
+  const auto add_layer = [&](bool sparse, bool linear) {
+    if (model.experts) small.sparse.push_back(sparse);
+    if (small.linear) small.linear->layers.push_back(linear);
+  };
+  for (const Kind& kind : kinds) add_layer(kind.sparse, kind.linear);
+  // What is per layer has the depths of multi-token prediction, too, of which those that are not computed are left.
+  small.depths = model.depths - model.computed_depths();
   for (std::int64_t depth = 0; depth < small.depths; ++depth)
-    small.sparse.push_back(model.is_sparse(model.layers + depth));
-  if (!model.experts) small.sparse.clear();
+    add_layer(model.is_sparse(model.layers + depth), model.is_linear(model.layers + depth));
   Elements e;
   e.end.shared = real(model.computed_depths()) * depth_end_elements(model);
   for (const Tensor& tensor : tensors(small)) {
-    Elements::Piece& piece = tensor.block < 0               ? e.embeddings
-                             : tensor.block == small.layers ? e.end
-                                                            : e.block[small.is_sparse(tensor.block) ? 1 : 0];
-    const double n = elements_on_rank(tensor, tp);
+    const bool in_block = tensor.block >= 0 && tensor.block < small.layers;
+    const Kind* const kind = in_block ? &kinds[static_cast<std::size_t>(tensor.block)] : nullptr;
+    const std::size_t sparse = in_block && kind->sparse ? 1 : 0;
+    Elements::Piece& piece = in_block ? e.block[sparse] : tensor.block < 0 ? e.embeddings : e.end;
+    const double n = elements_on_rank(tensor, tp) * (in_block ? kind->count / all[sparse] : 1);
     if (tensor.expert >= 0)
       piece.experts += n / ep;
     else
       piece.shared += n;
-    if (tensor.block < 0 || tensor.block == small.layers) continue;
+    if (!in_block) continue;
     // Norms belong to either half: of a block cut in two each has the same number, within a width.
     const double share = tensor.part == Part::attention ? 1 : tensor.part == Part::norm ? 0.5 : 0;
-    e.attention[small.is_sparse(tensor.block) ? 1 : 0].shared += share * n;
+    e.attention[sparse].shared += share * n;
   }
   e.head =
       std::ceil(static_cast<double>(model.labels > 0 ? 0 : model.vocabulary) / tp) * static_cast<double>(model.hidden);
@@ -297,27 +313,15 @@ void add_kept(Memory& memory, const Model& model, const Plan& run, const Element
 Kept kept_in(const std::vector<schedule::TimedAction>& actions, const schedule::Costs& costs,
              const std::vector<layout::StagePart>& parts) {
   Kept kept;
-  double bytes = 0;
+  schedule::HeldBytes held(costs, /*backward=*/true);
   for (const schedule::TimedAction& timed : actions) {
-    const auto stage = static_cast<std::size_t>(timed.action.stage);
-    const schedule::StageCosts& cost = costs.stages[stage];
-    switch (timed.action.kind) {
-      case schedule::Kind::forward:
-        bytes += cost.activation_bytes;
-        kept.most = std::max(kept.most, bytes);
-        if (parts[stage].end) kept.at_loss = std::max(kept.at_loss, bytes);
-        break;
-      case schedule::Kind::backward:
-      case schedule::Kind::input_gradient:
-        kept.at_backward = std::max(kept.at_backward, bytes);
-        bytes -= cost.activation_bytes;
-        if (timed.action.kind == schedule::Kind::input_gradient) bytes += cost.weight_gradient_bytes;
-        break;
-      case schedule::Kind::weight_gradient:
-        bytes -= cost.weight_gradient_bytes;
-        break;
-      default:
-        break;
+    const schedule::Kind kind = timed.action.kind;
+    const double bytes = held.during(timed.action);
+    if (kind == schedule::Kind::forward) {
+      kept.most = std::max(kept.most, bytes);
+      if (parts[static_cast<std::size_t>(timed.action.stage)].end) kept.at_loss = std::max(kept.at_loss, bytes);
+    } else if (kind == schedule::Kind::backward || kind == schedule::Kind::input_gradient) {
+      kept.at_backward = std::max(kept.at_backward, bytes);
     }
   }
   return kept;

@@ -295,13 +295,6 @@ LayerMatrices layer_matrices(const Model& m, bool sparse, bool linear) {
           matrices * c * real(e.top_k * e.inner + e.shared_inner) + c * real(e.count + (e.shared_gate ? 1 : 0))};
 }
 
-/// Numbers that scores and what they mix are made of, per token and token seen: the mean of the two.
-double score_width(const Model& m) {
-  if (!m.latent) return real(m.query_width());
-  // Scores are as wide as queries, what they mix as values.
-  return real(m.heads) * real(m.latent->plain + m.latent->rotated + m.latent->value) / 2;
-}
-
 /// Tokens within reach of a layer's attention; memories of linear attention are counted with the matrices.
 double reach_of(const Model& m, std::int64_t layer, double row_tokens) {
   if (m.is_linear(layer)) return 0;
@@ -310,6 +303,11 @@ double reach_of(const Model& m, std::int64_t layer, double row_tokens) {
 }
 
 }  // namespace
+
+double score_width(const Model& m, int tp) {
+  if (!m.latent) return real(m.query_width()) / tp;
+  return real(m.heads) * real(m.latent->plain + m.latent->rotated + m.latent->value) / 2;
+}
 
 LayerMatrices matrices_of_layer(const Model& m, std::int64_t layer) {
   return layer_matrices(m, m.is_sparse(layer), m.is_linear(layer));

@@ -163,6 +163,10 @@ struct LayerMatrices {
   double all() const { return attention + mlp; }
 };
 LayerMatrices matrices_of_layer(const Model& model, std::int64_t layer);
+/// Numbers that scores and what they mix are made of, per token and token seen, on one of `tp` ranks: the mean of the
+/// two, since in latent attention scores are as wide as queries, what they mix as values. Of latent attention every
+/// rank computes all heads.
+double score_width(const Model& model, int tp = 1);
 /// A layer's forward pass, per token of a row of so many.
 layout::schedule::BlockFlops block_flops(const Model& model, std::int64_t layer, double row_tokens);
 

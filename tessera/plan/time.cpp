@@ -208,8 +208,7 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
     b[TimeKind::products] += p.times * product_backward_seconds(d, p.tokens, p.out, p.in, element);
   }
   block.mlp_share /= f[TimeKind::products];
-  const double width = m.latent ? real(m.heads * (m.latent->plain + m.latent->rotated + m.latent->value)) / 2
-                                : real(m.query_width()) / t;
+  const double width = score_width(m, run.tp());
   f[TimeKind::attention] = attention_seconds(d, tokens, seen, width, element);
   b[TimeKind::attention] = attention_backward_seconds(d, tokens, seen, width, element);
   if (d.measured) {

@@ -20,4 +20,21 @@ TEST(OptimizerStates, RmspropKeepsWhatItsArgumentsAskFor) {
   EXPECT_EQ(states(R"({"momentum": 0.5, "centered": true})"), 3);
 }
 
+TEST(OptimizerStates, BytesAreThoseOfTheMoments) {
+  const auto bytes = [](OptimizerKind optim, bool narrow = false, double momentum = 0) {
+    OptimizationConfig config;
+    config.optim = optim;
+    config.bf16_optimizer_states = narrow;
+    config.momentum = momentum;
+    return config::optimizer_state_bytes(config);
+  };
+  EXPECT_EQ(bytes(OptimizerKind::adamw), 8);
+  EXPECT_EQ(bytes(OptimizerKind::adamw, true), 4);
+  EXPECT_EQ(bytes(OptimizerKind::sgd), 0);
+  EXPECT_EQ(bytes(OptimizerKind::sgd, false, 0.9), 4);
+  EXPECT_EQ(bytes(OptimizerKind::lion), 4);
+  EXPECT_EQ(bytes(OptimizerKind::rmsprop), 4);
+  EXPECT_EQ(bytes(OptimizerKind::adafactor), 0);
+}
+
 }  // namespace

@@ -3,8 +3,10 @@
 
 #include <tessera/base/file.h>
 #include <tessera/config/model/validate_model.h>
+#include <tessera/layout/stages.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/models/registry.h>
+#include <tessera/plan/memory.h>
 #include <tessera/plan/model.h>
 
 #include <gtest/gtest.h>
@@ -136,6 +138,23 @@ TEST(PlanModel, CutsParametersAsTensorParallelismDoes) {
   }
 }
 
+// Elements that stages are counted by are those of the parameters, on one process and over two stages.
+TEST(PlanModel, StagesHoldAllParameters) {
+  for (const auto& [what, config] : all_configurations()) {
+    SCOPED_TRACE(what);
+    const plan::Model model = plan::read_model(config);
+    const plan::Elements elements = plan::elements_of(model, 1, 1);
+    const double count = plan::parameter_count(model);
+    for (const int stages : {1, 2}) {
+      double held = 0;
+      for (const layout::StagePart& part : layout::cut_evenly(model.layers, stages))
+        held += plan::stage_elements(model, elements, part).all();
+      const double copied = stages > 1 && model.tied ? elements.head : 0;  // the last stage has the table, too
+      EXPECT_NEAR(held, count + copied, 1e-9 * count) << stages << " stages";
+    }
+  }
+}
+
 // What the check of a configuration says, without making the model.
 TEST(PlanModel, BlocksCanBeCutWhereTheModelsSayIt) {
   for (const auto& [what, config] : all_configurations())
@@ -161,7 +180,7 @@ TEST(PlanModel, CountsTheFlopOfEveryBlockAsTheModelsDo) {
     const plan::Model model = plan::read_model(config);
     for (std::int64_t block = 0; block < model.layers; ++block) {
       const BlockFlops said = made->block_flops(block, 8);
-      const layout::schedule::BlockFlops planned = plan::block_flops(model, block, 8);
+      const BlockFlops planned = plan::block_flops(model, block, 8);
       EXPECT_DOUBLE_EQ(planned.attention, said.attention);
       EXPECT_DOUBLE_EQ(planned.scores, said.scores);
       EXPECT_DOUBLE_EQ(planned.mlp, said.mlp);

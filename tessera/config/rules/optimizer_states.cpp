@@ -14,4 +14,22 @@ int rmsprop_states(const OptimizationConfig& config) {
   return states;
 }
 
+double optimizer_state_bytes(const OptimizationConfig& config) {
+  const double moment = config.bf16_optimizer_states ? 2 : 4;
+  switch (config.optim) {
+    case OptimizerKind::sgd:
+      return config.momentum > 0 ? moment : 0;
+    case OptimizerKind::lars:
+    case OptimizerKind::lion:
+    case OptimizerKind::adagrad:
+      return moment;
+    case OptimizerKind::rmsprop:
+      return moment * rmsprop_states(config);
+    case OptimizerKind::adafactor:
+      return 0;
+    default:
+      return 2 * moment;
+  }
+}
+
 }  // namespace tessera::config

@@ -20,9 +20,13 @@ struct ChainTimes {
 
 /// The row whose FLOP say where to cut, where positions reach so far.
 inline constexpr std::int64_t flops_of_tokens = 1024;
-/// FLOP per token of a block's forward pass. Scores, and mixing what they weigh, as if every token saw the whole row.
+/// FLOP of a block's forward pass per token. Products with weights cost as much again for the gradients of their inputs
+/// and of their weights. Scores, and mixing what they weigh, are counted as if every token saw the whole row.
 struct BlockFlops {
-  double attention = 0, scores = 0, mlp = 0;  ///< attention's products with weights; without; those of the MLP
+  double attention = 0;  ///< products with attention's weights
+  double scores = 0;     ///< scores and what they mix: no weights
+  double mlp = 0;        ///< products with the MLP's weights, or those of the experts that a token meets
+  double all() const { return attention + scores + mlp; }  ///< the sum of the three
 };
 /// What follows the blocks, in FLOP per token: a head, and depths of multi-token prediction, each of which passes the
 /// head again and has a map before its block.

@@ -37,42 +37,37 @@ void check_costs(const Schedule& schedule, const Costs& costs) {
   if (costs.overlap > 1) throw InputError(concat("costs: overlap is ", costs.overlap, "; at most 1, all of it"));
 }
 
-/// Bytes that a rank holds while and after each of its actions, at most. Without backward nobody needs a forward's
-/// activations once it is done.
-double peak_bytes_of(const std::vector<TimedAction>& actions, const Costs& costs, bool backward) {
-  double bytes = 0, peak = 0;
-  for (const TimedAction& timed : actions) {
-    const StageCosts& stage = costs.of(timed.action.stage);
-    switch (timed.action.kind) {
-      case Kind::forward:
-        bytes += stage.activation_bytes;
-        peak = std::max(peak, bytes);
-        if (!backward) bytes -= stage.activation_bytes;
-        break;
-      case Kind::input_gradient:
-        bytes += stage.weight_gradient_bytes - stage.activation_bytes;  // layer by layer the one becomes the other
-        break;
-      case Kind::backward:
-        bytes -= stage.activation_bytes;
-        break;
-      case Kind::weight_gradient:
-        bytes -= stage.weight_gradient_bytes;
-        break;
-      case Kind::gather:
-        bytes += stage.parameter_bytes;
-        break;
-      case Kind::reshard:
-        bytes -= stage.parameter_bytes;
-        break;
-      default:
-        break;
-    }
-    peak = std::max(peak, bytes);
-  }
-  return peak;
-}
-
 }  // namespace
+
+double HeldBytes::during(const Action& action) {
+  const StageCosts& stage = costs_.of(action.stage);
+  const double before = bytes_;
+  switch (action.kind) {
+    case Kind::forward:
+      bytes_ += stage.activation_bytes;
+      if (backward_) break;
+      bytes_ = before;
+      return before + stage.activation_bytes;
+    case Kind::input_gradient:
+      bytes_ += stage.weight_gradient_bytes - stage.activation_bytes;  // layer by layer the one becomes the other
+      break;
+    case Kind::backward:
+      bytes_ -= stage.activation_bytes;
+      break;
+    case Kind::weight_gradient:
+      bytes_ -= stage.weight_gradient_bytes;
+      break;
+    case Kind::gather:
+      bytes_ += stage.parameter_bytes;
+      break;
+    case Kind::reshard:
+      bytes_ -= stage.parameter_bytes;
+      break;
+    default:
+      break;
+  }
+  return std::max(before, bytes_);
+}
 
 double Timing::bubble() const {
   double busy = 0;
@@ -104,7 +99,8 @@ Timing time_schedule(const Schedule& schedule, const Costs& costs) {
       rank.last = timed.end;
       rank.busy += timed.end - timed.start;
     }
-    rank.peak_bytes = peak_bytes_of(actions, costs, backward);
+    HeldBytes held(costs, backward);
+    for (const TimedAction& timed : actions) rank.peak_bytes = std::max(rank.peak_bytes, held.during(timed.action));
     rank.actions = std::move(actions);
     timing.ranks.push_back(std::move(rank));
   }

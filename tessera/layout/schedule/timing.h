@@ -41,6 +41,22 @@ struct Costs {
   }
 };
 
+/// What a stage of a rank holds, action by action: what F keeps, what W needs, gathered parameters.
+class HeldBytes {
+ public:
+  /// `backward`: the schedule has backwards. Without them nobody needs a forward's activations once it is done.
+  HeldBytes(const Costs& costs, bool backward) : costs_(costs), backward_(backward) {}
+  /// Takes the next action; gives the bytes held during it, at most.
+  double during(const Action& action);
+  /// Bytes held after the last action.
+  double now() const { return bytes_; }
+
+ private:
+  const Costs& costs_;
+  bool backward_;
+  double bytes_ = 0;
+};
+
 /// An action with its begin and end.
 struct TimedAction {
   Action action;              ///< as the schedule has it

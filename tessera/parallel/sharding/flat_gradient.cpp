@@ -93,7 +93,7 @@ FlatGradient::FlatGradient(ShardingContext& context, FlatGroup& group, std::opti
     parameters.push_back(m.parameter);
   }
   signs_ = std::make_unique<MovedGradients>(std::move(parameters));
-  context.pool.announce(group.flat_layout().padded, wire_dtype_, BufferUse::gradients);
+  if (!group.root()) context.pool.announce(group.flat_layout().padded, wire_dtype_, BufferUse::gradients);
 }
 
 at::Tensor FlatGradient::place_of(const at::Tensor& flat, const Member& member) const {

@@ -23,7 +23,8 @@ FlatGroup::FlatGroup(ShardingContext& context, const GroupPlan& plan, const Modu
       unit_(plan.unit),
       trained_(plan.trained),
       stays_whole_(plan.stays_whole),
-      shared_beyond_(plan.shared_beyond) {
+      shared_beyond_(plan.shared_beyond),
+      root_(plan.root) {
   shard_dtype_ = module.parameters[plan.parameters.front()].tensor.scalar_type();
   const bool converts = context.param_dtype && at::isFloatingType(shard_dtype_) && !plan.of_batch_norm;
   dtype_ = converts ? *context.param_dtype : shard_dtype_;
@@ -38,7 +39,7 @@ FlatGroup::FlatGroup(ShardingContext& context, const GroupPlan& plan, const Modu
                         .offset = segment.offset,
                         .numel = segment.numel});
   }
-  if (!stays_whole_) context.pool.announce(layout_.padded, dtype_, BufferUse::whole_parameters);
+  if (!stays_whole_ && !root_) context.pool.announce(layout_.padded, dtype_, BufferUse::whole_parameters);
   take_values();
 }
 

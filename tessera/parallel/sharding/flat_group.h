@@ -88,6 +88,7 @@ class FlatGroup {
   std::size_t unit() const { return unit_; }
   bool trained() const { return trained_; }
   bool shared_beyond() const { return shared_beyond_; }
+  bool root() const { return root_; }
   bool stays_whole() const { return stays_whole_; }
   const layout::FlatLayout& flat_layout() const { return layout_; }
   const std::vector<Member>& members() const { return members_; }
@@ -113,7 +114,7 @@ class FlatGroup {
   ShardingContext& context_;
   std::string name_;
   std::size_t unit_;
-  bool trained_, stays_whole_, shared_beyond_;
+  bool trained_, stays_whole_, shared_beyond_, root_;
   at::ScalarType dtype_, shard_dtype_;
   layout::FlatLayout layout_;
   layout::Range held_;

@@ -91,7 +91,7 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
       if (shared && !std::get<3>(kinds.begin()->first)) group += " (beside experts)";
       if (dtype != std::get<0>(kinds.begin()->first)) group += concat(" ", c10::toString(dtype));
       unit.groups.push_back(plan.groups.size());
-      plan.groups.push_back({group, plan.units.size(), !frozen, whole, members, batch_norm, shared});
+      plan.groups.push_back({group, plan.units.size(), !frozen, whole, members, batch_norm, shared, unit.root});
     }
     plan.units.push_back(std::move(unit));
   };

@@ -37,6 +37,7 @@ struct GroupPlan {
   std::vector<std::size_t> parameters;  ///< indices into ModuleParameters::parameters
   bool of_batch_norm = false;
   bool shared_beyond = false;
+  bool root = false;  ///< whether it is part of the root, the unit of what no other has
 };
 
 struct UnitPlan {

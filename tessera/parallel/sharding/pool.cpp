@@ -30,8 +30,9 @@ at::Tensor BufferPool::take(std::int64_t numel, at::ScalarType dtype, BufferUse 
     s.unused -= fit->first;
     s.free.erase(fit);
   } else {
-    const std::int64_t room = 4 * bytes >= s.largest ? std::max(s.largest, bytes) : bytes;
     const std::int64_t limit = std::max(s.peak, 2 * s.largest) * 21 / 20;
+    const std::int64_t common = std::max(s.largest, bytes);  // serves most of the units after this one
+    const std::int64_t room = 4 * bytes >= s.largest && s.allocated + common <= limit ? common : bytes;
     while (!s.free.empty() && s.allocated + s.unused + room > limit) {
       s.unused -= s.free.begin()->first;
       s.free.erase(s.free.begin());

@@ -5,8 +5,9 @@
 ///
 /// Units may be of any sizes, and yet two buffers shall serve them all: a request of at least a quarter of the largest
 /// that was announced gets a buffer of that size, whose end is not touched as long as nobody needs it. Smaller requests
-/// get buffers of their own size. What is unused makes room before anything is allocated, so that there is never (5 %
-/// apart) more than was in use at one time, or two of the largest.
+/// get buffers of their own size, and so do all where larger ones would pass the bound: there is never (5 % apart) more
+/// than was in use at one time, or two of the largest; but a unit may lie in the root's buffer while that is free. What
+/// is unused makes room before anything is allocated.
 
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +29,8 @@ class BufferPool {
   /// Memory where `group`'s backend reads it in place (comm::empty_shared).
   explicit BufferPool(comm::Group group) : group_(std::move(group)) {}
 
-  /// Buffers of this size will be taken.
+  /// Buffers of this size will be taken, again and again. (The root's is not announced: it is taken once a step, and
+  /// buffers of its size would be far too large for the others.)
   void announce(std::int64_t numel, at::ScalarType dtype, BufferUse use);
   /// [numel], values undefined.
   at::Tensor take(std::int64_t numel, at::ScalarType dtype, BufferUse use);

@@ -32,16 +32,13 @@ namespace schedule = layout::schedule;
 /// FLOP per token of the passes through each piece. `depths`: those that are computed.
 schedule::ChainTimes flops_of(const models::LanguageModel& model, std::int64_t depths, bool halves) {
   const std::int64_t tokens = std::min<std::int64_t>(schedule::flops_of_tokens, model.max_positions());
-  const auto flops = [&](std::int64_t block) {
-    const models::BlockFlops of_block = model.block_flops(block, tokens);
-    return schedule::BlockFlops{of_block.attention, of_block.scores, of_block.mlp};
-  };
   const layout::DecoderShape shape = model.shape();
   std::vector<schedule::BlockFlops> blocks;
-  for (std::int64_t block = 0; block < shape.blocks; ++block) blocks.push_back(flops(block));
+  for (std::int64_t block = 0; block < shape.blocks; ++block) blocks.push_back(model.block_flops(block, tokens));
   const auto width = static_cast<double>(shape.width);
   schedule::EndFlops end{.head = model.head_flops(), .depths = {}, .depth_map = 4 * width * width};
-  for (std::int64_t depth = 0; depth < depths; ++depth) end.depths.push_back(flops(shape.blocks + depth));
+  for (std::int64_t depth = 0; depth < depths; ++depth)
+    end.depths.push_back(model.block_flops(shape.blocks + depth, tokens));
   return schedule::chain_of_flops(blocks, end, halves);
 }
 

@@ -12,8 +12,7 @@ namespace tessera::train {
 
 void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups) {
   const double weight = config.mtp_loss_scaling_factor;
-  const std::int64_t depths = model.prediction_depths();
-  if (depths == 0) {
+  if (model.prediction_depths() == 0) {
     if (weight == OptimizationConfig().mtp_loss_scaling_factor || weight == 0) return;
     throw InputError(concat("--mtp_loss_scaling_factor ", format_real(weight),
                             " is for models with multi-token prediction, and this one, of type \"",
@@ -22,13 +21,7 @@ void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& 
                             "model: --config_overrides mtp_num_layers=1)"));
   }
   model.set_prediction_weight(weight);
-  if (weight == 0) {
-    const std::int64_t layers = model.shape().blocks;
-    for (auto& item : model.named_parameters())
-      for (std::int64_t depth = layers; depth < layers + depths; ++depth)
-        if (item.key().starts_with(concat("model.layers.", depth, "."))) item.value().set_requires_grad(false);
-    return;
-  }
+  if (weight == 0) return model.freeze_predictions();
   const char* const remedy = ", or train without multi-token prediction: --mtp_loss_scaling_factor 0";
   if (groups.context_ranks() > 1)
     throw InputError(concat("--cp_size ", groups.context_ranks(),

@@ -48,17 +48,6 @@ std::string pad(const std::string& text, std::size_t width, bool right) {
   return right ? blanks + text : text + blanks;
 }
 
-/// Bytes that the optimizer keeps per trained element.
-double optimizer_bytes(const OptimizationConfig& config) {
-  const double moment = config.bf16_optimizer_states ? 2 : 4;
-  if (config.optim == OptimizerKind::sgd || config.optim == OptimizerKind::lars)
-    return config.momentum > 0 || config.optim == OptimizerKind::lars ? moment : 0;
-  if (config.optim == OptimizerKind::lion || config.optim == OptimizerKind::adagrad) return moment;
-  if (config.optim == OptimizerKind::rmsprop) return moment * config::rmsprop_states(config);
-  if (config.optim == OptimizerKind::adafactor) return 0;  // rows and columns only
-  return 2 * moment;
-}
-
 /// Muon keeps one average of the matrices that it makes orthogonal, and two of all else: per element, in the mean.
 double muon_bytes(const models::LanguageModel& model, const std::vector<layout::Parameter>& parameters,
                   const std::vector<bool>& trained) {
@@ -281,7 +270,7 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
   options.bucket_bytes = static_cast<std::int64_t>(config.parallel.ddp_bucket_cap_mb * (1 << 20));
   options.whole_element = dtype(config.sharding.param_dtype) ? 2 : 0;
   options.wire_element = dtype(config.sharding.reduce_dtype) ? 2 : 4;
-  options.optimizer_per_element = optimizer_bytes(config.optimization);
+  options.optimizer_per_element = config::optimizer_state_bytes(config.optimization);
   if (config.optimization.optim == OptimizerKind::muon)
     options.optimizer_per_element = muon_bytes(model, parameters.tree.parameters, trained);
   options.accumulates = config.optimization.gradient_accumulation_steps > 1;

@@ -46,25 +46,63 @@ struct Probe {
 };
 
 at::Tensor numbers(at::IntArrayRef shape) { return at::randn(shape) * 0.1; }
+using Shapes = std::vector<std::vector<std::int64_t>>;
 at::Tensor trained(at::IntArrayRef shape) { return numbers(shape).requires_grad_(true); }
 
-/// Times `make` and the backward of what it returns, so often that a turn takes about 2 ms.
-template <class Make>
-Turn timed_turn(const Make& make) {
-  Turn sum;
-  int times = 0;
-  while (times < 64 && (times == 0 || sum.forward + sum.backward < 0.002)) {
-    std::int64_t begin = monotonic_ns();
-    const at::Tensor y = make();
-    sum.forward += seconds_since(begin);
-    const at::Tensor gradient = at::ones_like(y);
-    begin = monotonic_ns();
-    y.backward(gradient);
-    sum.backward += seconds_since(begin);
-    ++times;
+/// Numbers on which operations of one turn after another work. In a step nothing meets the weights of the step before
+/// in a cache, and no backward what its forward left there: by then other layers have passed. So an operation is timed
+/// as a chain of layers has it, forwards and then backwards in reverse, each with operands of its own, which together
+/// are more than caches hold. What a forward reads of the layer before it was written a moment ago.
+class Chain {
+ public:
+  /// Operands of one operation: `hot`, which the layer before has just written, and `cold`, its weights.
+  Chain(Shapes hot, Shapes cold) : hot_(std::move(hot)), cold_(std::move(cold)) {
+    for (const auto* shapes : {&hot_, &cold_})
+      for (const auto& shape : *shapes) bytes_ += 4 * c10::multiply_integers(shape);
+    layers_ = std::clamp<std::int64_t>(chain_bytes / bytes_, 2, 64);
   }
-  return {sum.forward / times, sum.backward / times};
-}
+
+  /// `make(operands)`: the operation, of the hot and then the cold ones.
+  template <class Make>
+  Turn timed(const Make& make) {
+    if (layers_of_operands_.empty()) allocate();
+    Turn sum;
+    std::vector<at::Tensor> results;
+    for (std::vector<at::Tensor>& operands : layers_of_operands_) {
+      for (std::size_t i = 0; i < hot_.size(); ++i) operands[i].detach().mul_(1);
+      const std::int64_t begin = monotonic_ns();
+      results.push_back(make(operands));
+      sum.forward += seconds_since(begin);
+    }
+    while (!results.empty()) {
+      const at::Tensor y = std::move(results.back());
+      results.pop_back();
+      const at::Tensor gradient = at::ones_like(y);
+      const std::int64_t begin = monotonic_ns();
+      y.backward(gradient);
+      sum.backward += seconds_since(begin);
+    }
+    const auto layers = static_cast<double>(layers_of_operands_.size());
+    for (std::vector<at::Tensor>& operands : layers_of_operands_)
+      for (at::Tensor& t : operands) t.mutable_grad().reset();
+    return {sum.forward / layers, sum.backward / layers};
+  }
+
+ private:
+  static constexpr std::int64_t chain_bytes = 12 << 20;
+
+  void allocate() {
+    for (std::int64_t layer = 0; layer < layers_; ++layer) {
+      std::vector<at::Tensor>& operands = layers_of_operands_.emplace_back();
+      for (const auto* shapes : {&hot_, &cold_})
+        for (const auto& shape : *shapes) operands.push_back(trained(shape));
+    }
+  }
+
+  Shapes hot_, cold_;
+  std::int64_t bytes_ = 0, layers_ = 0;
+  std::vector<std::vector<at::Tensor>> layers_of_operands_;
+};
 
 /// Runs `body` as training does in that precision.
 template <class Body>
@@ -79,15 +117,12 @@ void add_products(std::vector<Probe>& probes, bool bf16) {
                                                {512, 384, 192},   {1024, 192, 384}, {512, 512, 512},
                                                {1024, 384, 1024}, {1024, 768, 768}, {256, 512, 4096}};
   for (const auto& [tokens, in, out] : shapes) {
-    const at::Tensor x = trained({tokens, in}), w = trained({out, in});
+    auto chain = std::make_shared<Chain>(Shapes{{tokens, in}}, Shapes{{out, in}});
     const std::string name = bf16 ? "product_bf16" : "product_fp32";
     probes.push_back({name, name + "_backward", 0, 2.0 * static_cast<double>(tokens * in * out), [=] {
-                        const Turn turn = timed_turn([&] {
-                          return computed(bf16, [&] { return nn::linear(x, w, {}, nn::WeightLayout::out_in); });
+                        return chain->timed([&](const std::vector<at::Tensor>& of) {
+                          return computed(bf16, [&] { return nn::linear(of[0], of[1], {}, nn::WeightLayout::out_in); });
                         });
-                        x.mutable_grad().reset();
-                        w.mutable_grad().reset();
-                        return turn;
                       }});
   }
 }
@@ -95,17 +130,16 @@ void add_products(std::vector<Probe>& probes, bool bf16) {
 void add_attention(std::vector<Probe>& probes, bool bf16) {
   static constexpr std::int64_t shapes[][3] = {{1, 64, 2}, {4, 128, 4}, {4, 256, 6}, {2, 512, 8}, {1, 1024, 8}};
   for (const auto& [rows, tokens, heads] : shapes) {
-    const at::Tensor q = trained({rows, tokens, heads, 64}), k = trained({rows, tokens, heads, 64}),
-                     v = trained({rows, tokens, heads, 64});
+    const std::vector<std::int64_t> shape = {rows, tokens, heads, 64};
+    auto chain = std::make_shared<Chain>(Shapes{shape, shape, shape}, Shapes{});
     const std::string name = bf16 ? "attention_bf16" : "attention_fp32";
     const double seen = static_cast<double>(tokens) / 2;
     const double flop = 4 * static_cast<double>(rows * tokens * heads) * 64 * seen;
     probes.push_back({name, name + "_backward", 0, flop, [=] {
-                        const Turn turn = timed_turn([&] {
-                          return computed(bf16, [&] { return nn::attention(q, k, v, {}, {.scale = 0.125}); });
+                        return chain->timed([&](const std::vector<at::Tensor>& of) {
+                          return computed(bf16,
+                                          [&] { return nn::attention(of[0], of[1], of[2], {}, {.scale = 0.125}); });
                         });
-                        for (const at::Tensor& t : {q, k, v}) t.mutable_grad().reset();
-                        return turn;
                       }});
   }
 }
@@ -113,21 +147,18 @@ void add_attention(std::vector<Probe>& probes, bool bf16) {
 void add_passes(std::vector<Probe>& probes) {
   for (const std::int64_t tokens : {16, 128, 1024, 8192}) {
     const std::int64_t width = 512;
-    const at::Tensor x = trained({tokens, width}), delta = trained({tokens, width}), weight = trained({width});
+    const std::vector<std::int64_t> shape = {tokens, width};
+    auto normed = std::make_shared<Chain>(Shapes{shape, shape}, Shapes{{width}});
+    auto gated = std::make_shared<Chain>(Shapes{shape, shape}, Shapes{});
     const double tensor = 4.0 * static_cast<double>(tokens * width);
     probes.push_back({"norm", "norm_backward", 0, 4 * tensor, [=] {
-                        const Turn turn = timed_turn([&] {
-                          const nn::ResidualNorm both = nn::add_rms_norm(x, delta, weight, 1e-5);
-                          return both.normed;
+                        return normed->timed([&](const std::vector<at::Tensor>& of) {
+                          return nn::add_rms_norm(of[0], of[1], of[2], 1e-5).normed;
                         });
-                        for (const at::Tensor& t : {x, delta, weight}) t.mutable_grad().reset();
-                        return turn;
                       }});
-    probes.push_back({"gate", "gate_backward", 0, 3 * tensor, [=] {
-                        const Turn turn = timed_turn([&] { return nn::swiglu(x, delta); });
-                        for (const at::Tensor& t : {x, delta}) t.mutable_grad().reset();
-                        return turn;
-                      }});
+    probes.push_back(
+        {"gate", "gate_backward", 0, 3 * tensor,
+         [=] { return gated->timed([&](const std::vector<at::Tensor>& of) { return nn::swiglu(of[0], of[1]); }); }});
   }
   for (const std::int64_t elements : {std::int64_t{1} << 16, std::int64_t{1} << 20, std::int64_t{1} << 22}) {
     const at::Tensor p = trained({elements});
