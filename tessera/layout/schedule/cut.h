@@ -31,9 +31,9 @@ struct BlockFlops {
 /// What follows the blocks, in FLOP per token: a head, and depths of multi-token prediction, each of which passes the
 /// head again and has a map before its block.
 struct EndFlops {
-  double head = 0;
-  std::vector<BlockFlops> depths = {};
-  double depth_map = 0;
+  double head = 0;                      ///< logits of a token
+  std::vector<BlockFlops> depths = {};  ///< the block of each depth
+  double depth_map = 0;                 ///< a depth's map of two widths to one
 };
 /// The passes through such blocks and such an end. Attention is taken to be causal (half of the scores), has no
 /// weights, and computes its scores again in backward; a head computes its gradients in the forward pass, chunk by
