@@ -94,16 +94,13 @@ class LayoutReader {
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
   void letter(char c, std::size_t at) {
-    if (c == 'm')
+    if (c != 'E' && c != 't' && c != 'a' && c != 'f' && c != 'm' && c != 'L' && c != '|')
       fail(at,
-           "m is a layer of multi-token prediction, which pipelines do not have; leave every m out, and the setting "
-           "that asks "
-           "for such layers (Megatron's --mtp-num-layers)");
-    if (c != 'E' && c != 't' && c != 'a' && c != 'f' && c != 'L' && c != '|')
-      fail(at,
-           concat("'", shown(text_.substr(at, 1)),
-                  "' has no meaning; there are E (embeddings), t (a block), a and f (its attention, its MLP), L (the "
-                  "end), | (next stage), ( ), and *N or xN (repeat what is before it)"));
+           concat(
+               "'", shown(text_.substr(at, 1)),
+               "' has no meaning; there are E (embeddings), t (a block), a and f (its attention, its MLP), m (a depth "
+               "of multi-token prediction), L (the end), | (next stage), ( ), and *N or xN (repeat what is before "
+               "it)"));
     last_ = items_.size();
     add({c, at});
   }
@@ -128,6 +125,9 @@ class LayoutReader {
   void add(Item item) {
     if ((item.letter == 't' || item.letter == 'a') && ++blocks_ > most_blocks_in_layout)
       fail(item.at, concat("there are more than ", most_blocks_in_layout, " blocks (t), the most that are taken"));
+    if (item.letter == 'm' && ++depths_ > most_depths_in_layout)
+      fail(item.at, concat("there are more than ", most_depths_in_layout,
+                           " depths of multi-token prediction (m), the most that are taken"));
     if (item.letter == '|' && ++bars_ >= most_stages_in_layout)
       fail(item.at, concat("there are more than ", most_stages_in_layout, " stages, the most that are taken"));
     if (item.letter == 'E' && ++embeddings_ > 1) fail(item.at, "E, the embeddings, are there a second time");
@@ -143,7 +143,7 @@ class LayoutReader {
   std::vector<Item> items_;
   std::vector<Open> open_;
   std::optional<std::size_t> last_;  ///< where what may be repeated begins
-  std::int64_t blocks_ = 0, bars_ = 0, embeddings_ = 0, ends_ = 0;
+  std::int64_t blocks_ = 0, depths_ = 0, bars_ = 0, embeddings_ = 0, ends_ = 0;
 };
 
 }  // namespace
@@ -267,13 +267,27 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages) {
   return chain_of(counts);
 }
 
-std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t blocks, int stages) {
-  LayoutReader reader(text);
+namespace {
+
+/// Where the depths of a layout stand.
+enum class DepthsStand { nowhere, with_end, before_end, elsewhere };
+
+struct LayoutRead {
+  std::vector<StagePart> parts;
+  std::int64_t depths = 0;
+  std::size_t first_depth = 0;  ///< the place of the first m in the text
+  DepthsStand stand = DepthsStand::nowhere;
+};
+
+LayoutRead read_layout(LayoutReader& reader, std::string_view text, std::int64_t blocks, int stages) {
   const auto items = reader.read();
   if (items.empty() || items.front().letter != 'E')
     reader.fail(items.empty() ? 0 : items.front().at, "a layout begins with E, the embeddings, in its first stage");
+  LayoutRead read;
   std::vector<std::int64_t> halves(1, 0);
   std::optional<std::size_t> half;  // an a whose f has not come yet
+  std::size_t first = 0, last = 0;  // stages of the first and the last m
+  bool behind_all_blocks = true;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto [letter, at] = items[i];
     if (letter == 'L' && i + 1 < items.size())
@@ -285,7 +299,13 @@ std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t bl
     if (letter == 'f') half.reset();
     if (letter == 't') halves.back() += 2;
     if (letter == 'a' || letter == 'f') ++halves.back();
+    if (letter == 't' || letter == 'a' || letter == 'f') behind_all_blocks = behind_all_blocks && read.depths == 0;
     if (letter == '|') halves.push_back(0);
+    if (letter != 'm') continue;
+    last = halves.size() - 1;
+    if (read.depths++ > 0) continue;
+    first = last;
+    read.first_depth = at;
   }
   if (items.back().letter != 'L') reader.fail(text.size(), "a layout ends with L, the end of the model");
   const std::int64_t sum = std::accumulate(halves.begin(), halves.end(), std::int64_t{0}) / 2;
@@ -296,10 +316,47 @@ std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t bl
   if (stages != 0 && found != stages)
     reader.fail(items.back().at, concat("there are ", counted(found, "stage"), " up to here, but the run has ", stages,
                                         "; ", found < stages ? "add " : "take away ", std::abs(stages - found), " |"));
-  return parts_of_halves(halves);
+  if (read.depths > 0) {
+    const std::size_t end = halves.size() - 1;
+    read.stand = !behind_all_blocks || first != last ? DepthsStand::elsewhere
+                 : first == end                      ? DepthsStand::with_end
+                 : first + 1 == end                  ? DepthsStand::before_end
+                                                     : DepthsStand::elsewhere;
+  }
+  read.parts = parts_of_halves(halves);
+  return read;
 }
 
-std::string stage_layout(const std::vector<StagePart>& parts) {
+[[noreturn]] void refuse_depths(const LayoutReader& reader, const LayoutRead& read) {
+  reader.fail(read.first_depth,
+              concat("m, a depth of multi-token prediction, needs the last norm and the head, so it stands with L in "
+                     "the last stage, behind all blocks; the nearest layout is ",
+                     stage_layout(read.parts, read.depths)));
+}
+
+}  // namespace
+
+std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t blocks, int stages, std::int64_t depths) {
+  LayoutReader reader(text);
+  LayoutRead read = read_layout(reader, text, blocks, stages);
+  if (read.depths > 0 && depths != any_depths && read.depths != depths)
+    reader.fail(read.first_depth,
+                concat("there ", read.depths == 1 ? "is " : "are ", counted(read.depths, "depth"),
+                       " of multi-token prediction (m) from here on, but the model has ",
+                       depths == 0 ? std::string("none (mtp_num_layers)") : concat("mtp_num_layers ", depths),
+                       "; the nearest layout is ", stage_layout(read.parts, depths)));
+  if (read.stand == DepthsStand::before_end || read.stand == DepthsStand::elsewhere) refuse_depths(reader, read);
+  return std::move(read.parts);
+}
+
+MegatronLayout parse_megatron_layout(std::string_view text, std::int64_t blocks, int stages) {
+  LayoutReader reader(text);
+  LayoutRead read = read_layout(reader, text, blocks, stages);
+  if (read.stand == DepthsStand::elsewhere) refuse_depths(reader, read);
+  return {std::move(read.parts), read.depths, read.stand == DepthsStand::before_end};
+}
+
+std::string stage_layout(const std::vector<StagePart>& parts, std::int64_t depths) {
   std::string text;
   for (std::size_t s = 0; s < parts.size(); ++s) {
     if (s > 0) text += '|';
@@ -311,7 +368,12 @@ std::string stage_layout(const std::vector<StagePart>& parts) {
     else
       text.append(static_cast<std::size_t>(std::max<std::int64_t>(0, whole)), 't');
     if (parts[s].ends_inside) text += 'a';
-    if (parts[s].end) text += 'L';
+    if (!parts[s].end) continue;
+    if (depths > 2)
+      text += concat("m*", depths);
+    else
+      text.append(static_cast<std::size_t>(depths), 'm');
+    text += 'L';
   }
   return text;
 }

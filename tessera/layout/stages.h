@@ -2,7 +2,8 @@
 /// \file
 /// Where a model is cut for a pipeline: a model is a chain of embeddings, blocks 0 .. n - 1, and an end (last norm,
 /// head, loss); a stage is a contiguous piece of it. A block may be cut, too, between its attention and its MLP: only
-/// the residual stream passes there. Pure arithmetic.
+/// the residual stream passes there. Depths of multi-token prediction are part of the end, whose norm and head they
+/// need. Pure arithmetic.
 
 #include <cstdint>
 #include <string>
@@ -75,20 +76,34 @@ inline constexpr double balance_tolerance = 0.05;
 /// What a layout may have at most, so that a repeat of repeats stays small.
 inline constexpr std::int64_t most_blocks_in_layout = 65536;
 inline constexpr std::int64_t most_stages_in_layout = 65536;
-inline constexpr std::int64_t any_blocks = -1;  ///< for parse_stage_layout()
+inline constexpr std::int64_t most_depths_in_layout = 16;
+inline constexpr std::int64_t any_blocks = -1, any_depths = -1;  ///< for parse_stage_layout()
 
 /// Megatron-LM's layout string (--pipeline-model-parallel-layout): E embeddings, t a block, L the end (loss), | between
 /// stages, xN or *N repeats the letter or bracket before it, commas and blanks mean nothing: "Et*3|(tt|)*2t|L". Beside
-/// Megatron's letters there are a, a block's attention, and f, its MLP, which follows it: "Etta|ft|L". Checks
-/// that there are `blocks` blocks (any_blocks: any) and `stages` stages (0: any), E first, L last, once each. m
-/// (multi-token prediction) is refused by name. Throws InputError with the column, counted from 1.
-std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t blocks, int stages);
+/// Megatron's letters there are a, a block's attention, and f, its MLP, which follows it: "Etta|ft|L"; and m, a
+/// depth of multi-token prediction, which stands in the last stage behind all blocks: "Ett|tmL". Checks that there are
+/// `blocks` blocks (any_blocks: any) and `stages` stages (0: any), E first, L last, once each, and as many m as the
+/// model has `depths` (any_depths: any), or none: they are in the last stage whether or not the layout names them.
+/// Throws InputError with the column, counted from 1.
+std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t blocks, int stages,
+                                          std::int64_t depths = any_depths);
+/// A layout string as Megatron-LM takes it.
+struct MegatronLayout {
+  std::vector<StagePart> parts;  ///< the stages
+  std::int64_t depths = 0;       ///< how many m there are
+  bool moved = false;            ///< they stand in the stage before that of L
+};
+/// The same for Megatron-LM's own rule, by which m may also stand in the stage before the last one, where L is alone
+/// then ("Ett|m|L"). Here its depths are in the last stage: stage_layout(parts, depths) says where that is.
+MegatronLayout parse_megatron_layout(std::string_view text, std::int64_t blocks, int stages);
 /// Words that may stand where a layout string does: the cut with which the run's schedule takes the shortest time by
 /// the model's FLOP (schedule/cut.h), between blocks only, or also between the halves of blocks.
 inline constexpr std::string_view layout_by_flops = "flops", layout_by_half_blocks = "half_blocks";
 inline bool is_layout_word(std::string_view text) { return text == layout_by_flops || text == layout_by_half_blocks; }
-/// The same string back, without brackets: "Et*3|tt|ta|f|L". Reads back as the same parts when these are a chain.
-std::string stage_layout(const std::vector<StagePart>& parts);
+/// The same string back, without brackets: "Et*3|tt|ta|f|L", with so many m before L. Reads back as the same parts when
+/// these are a chain.
+std::string stage_layout(const std::vector<StagePart>& parts, std::int64_t depths = 0);
 
 /// From the name of the first block (or "end") of every stage but the first, by its number: {4, 8, 12}; a number may
 /// repeat (an empty stage), `blocks` means the end alone. Throws InputError unless ascending within [0, blocks].

@@ -60,14 +60,16 @@ at::Tensor CausalLm::logits_of(const at::Tensor& hidden) const {
   return nn::softcap(nn::linear(hidden, head(), head_bias(), nn::WeightLayout::out_in).to(at::kFloat), logit_softcap());
 }
 
-at::Tensor CausalLm::loss_with_predictions(const data::Batch& batch, double scale) {
+at::Tensor CausalLm::loss_at_end(const data::Batch& batch, double scale, const layout::StagePart* stage,
+                                 const at::Tensor& input) {
+  if (!is_training() || !predicts()) return loss_of(checked_hidden(batch, nullptr, stage, input), batch, scale);
   if (batch.part)
     throw InputError(
         "multi-token prediction (mtp_num_layers) reads tokens further ahead in the same row, and with --cp_size above "
         "1 "
         "they lie on other processes: use --cp_size 1, or --mtp_loss_scaling_factor 0 to train without it");
   Predictions predictions = further_tokens(batch, prediction_depths());
-  const at::Tensor main = loss_of(checked_hidden(batch, nullptr, nullptr, {}, &predictions), batch, scale);
+  const at::Tensor main = loss_of(checked_hidden(batch, nullptr, stage, input, &predictions), batch, scale);
   std::vector<at::Tensor> losses;
   at::Tensor sum;
   for (const Predictions::Depth& depth : predictions.depths) {
@@ -81,10 +83,7 @@ at::Tensor CausalLm::loss_with_predictions(const data::Batch& batch, double scal
   return main + (sum - sum.detach()) * (prediction_weight() / static_cast<double>(losses.size()));
 }
 
-at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
-  if (is_training() && prediction_depths() > 0 && prediction_weight() > 0) return loss_with_predictions(batch, scale);
-  return loss_of(checked_hidden(batch), batch, scale);
-}
+at::Tensor CausalLm::loss(const data::Batch& batch, double scale) { return loss_at_end(batch, scale); }
 
 double CausalLm::head_flops() const {
   return 2 * static_cast<double>(vocab_size()) * static_cast<double>(shape().width);
@@ -98,8 +97,7 @@ at::Tensor CausalLm::run_stage(const data::Batch& batch, const layout::StagePart
                                double scale) {
   TESSERA_CHECK(part.embeddings != input.defined(), "a stage of ", layout::text_of(part),
                 part.embeddings ? " begins with tokens, not with activations" : " needs the activations before it");
-  const at::Tensor hidden = checked_hidden(batch, nullptr, &part, input);
-  return part.end ? loss_of(hidden, batch, scale) : hidden;
+  return part.end ? loss_at_end(batch, scale, &part, input) : checked_hidden(batch, nullptr, &part, input);
 }
 
 at::Tensor CausalLm::loss(const at::Tensor& ids, const at::Tensor& labels, double scale) {

@@ -69,8 +69,9 @@ class CausalLm : public LanguageModel {
   /// fp32 logits of hidden states [..., C].
   at::Tensor logits_of(const at::Tensor& hidden) const;
   at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, double scale) const;
-  /// The loss of training with the gradients of multi-token prediction.
-  at::Tensor loss_with_predictions(const data::Batch& batch, double scale);
+  /// The loss of the end, in training with the gradients of multi-token prediction. stage, input: as checked_hidden().
+  at::Tensor loss_at_end(const data::Batch& batch, double scale, const layout::StagePart* stage = nullptr,
+                         const at::Tensor& input = {});
 };
 
 }  // namespace tessera::models

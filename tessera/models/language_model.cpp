@@ -67,7 +67,7 @@ BlockFlops plain_block_flops(std::int64_t width, std::int64_t inner, std::int64_
 
 double LanguageModel::flops_per_token(std::int64_t block_size) const {
   const layout::DecoderShape sizes = shape();
-  const std::int64_t blocks = sizes.blocks, depths = prediction_weight_ == 0 ? 0 : prediction_depths();
+  const std::int64_t blocks = sizes.blocks, depths = predicts() ? prediction_depths() : 0;
   const auto width = static_cast<double>(sizes.width);
   // A depth has a pass of the head, and a map of two widths to one.
   double forward = head_flops() + static_cast<double>(depths) * (head_flops() + 4 * width * width);

@@ -112,8 +112,11 @@ class LanguageModel : public torch::nn::Module {
   /// (decoders/prediction.h); 0: there are none.
   virtual std::int64_t prediction_depths() const { return 0; }
   /// From now on the gradients of loss() in training are those of loss() + weight * (mean of the depths' losses). 0:
-  /// the depths are not computed. 0.1 at first, Megatron-LM's --mtp-loss-scaling-factor.
+  /// the depths are not computed. 0.1 at first, Megatron-LM's --mtp-loss-scaling-factor. Before keep_stages(), which
+  /// keeps the embeddings for depths that are computed.
   void set_prediction_weight(double weight) { prediction_weight_ = weight; }
+  /// Whether training computes depths.
+  bool predicts() const { return prediction_weight_ > 0 && prediction_depths() > 0; }
   /// From now on no parameter of a depth is trained.
   virtual void freeze_predictions() {}
   /// Sums of the depths' losses of training since the last call, each as loss() would give it: fp32 scalars without
@@ -133,10 +136,12 @@ class LanguageModel : public torch::nn::Module {
   std::int64_t elsewhere_elements() const { return elsewhere_elements_; }  ///< and their elements,
   std::int64_t trained_elsewhere() const { return trained_elsewhere_; }    ///< those that were to be trained
   /// The pass of one of the parts: activations [B, t, C] of `batch` from `input`, those that the part before gave (none
-  /// where the embeddings are); of the last part the batch's loss, as loss() gives it.
+  /// where the embeddings are); of the last part, which has the depths of multi-token prediction, the batch's loss, as
+  /// loss() gives it.
   virtual at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
                                double scale);
-  /// The parameter that the first part and the last have in common (a tied embedding); "": none.
+  /// The parameter that the first part and the last have in common: embeddings that are the head's matrix, or that the
+  /// depths of multi-token prediction read; "": none.
   virtual std::string tied_parameter() const { return ""; }
 
  protected:

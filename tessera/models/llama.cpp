@@ -293,7 +293,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   }
   if (!context->ends()) return x;
   x = norm->forward(x);
-  if (context->predictions != nullptr) predict(x, made);
+  if (context->predictions != nullptr) predict(x, *context);
   return multipliers.logits == 1 ? x : x * multipliers.logits;  // the head is linear
 }
 
@@ -306,7 +306,10 @@ at::Tensor LlamaModel::embedded(const at::Tensor& ids, const at::Tensor& positio
   return nn::own_tokens(table, context.embedded(x));
 }
 
-void LlamaModel::predict(const at::Tensor& hidden, const std::shared_ptr<LlamaContext>& made) const {
+void LlamaModel::predict(const at::Tensor& hidden, const LlamaContext& given) const {
+  // A stage's numbers say which of the model's own blocks it runs, and depths are none of them.
+  const auto made = std::make_shared<LlamaContext>(given);
+  made->stage = nullptr;
   const std::shared_ptr<const LlamaContext> context = made;
   at::Tensor h = hidden;
   for (std::size_t i = 0; i < depths.size(); ++i) {
@@ -321,16 +324,15 @@ void LlamaModel::predict(const at::Tensor& hidden, const std::shared_ptr<LlamaCo
   }
 }
 
-void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool tied) {
-  if (!depths.empty())
-    throw InputError(
-        "multi-token prediction (mtp_num_layers) reads the embeddings and the hidden states of the end in one process, "
-        "and a pipeline has them in different stages: use --pp_size 1, or a model without mtp_num_layers");
+void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool embeddings_at_end) {
   const KeptParts kept(parts);
-  drop_blocks(*named_children()["layers"], layers, kept);
+  torch::nn::Module& list = *named_children()["layers"];
+  drop_blocks(list, layers, kept);
   if (!kept.embeddings && embed_positions) drop(*this, names.positions, embed_positions);
-  if (!kept.embeddings && !(tied && kept.end)) drop(*this, names.embedding, embed_tokens);
-  if (!kept.end) drop(*this, names.norm, norm);
+  if (!kept.embeddings && !(embeddings_at_end && kept.end)) drop(*this, names.embedding, embed_tokens);
+  if (kept.end) return;
+  for (std::size_t i = 0; i < depths.size(); ++i) drop(list, std::to_string(layers.size() + i), depths[i]);
+  drop(*this, names.norm, norm);
 }
 
 Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed)
@@ -367,7 +369,7 @@ void Llama::initialise(std::uint64_t seed) {
 }
 
 void Llama::drop_all_but(const std::vector<layout::StagePart>& parts) {
-  model->drop_all_but(parts, config_.tie_word_embeddings);
+  model->drop_all_but(parts, !tied_parameter().empty());
   if (lm_head && !KeptParts(parts).end) drop(*this, config_.names.head, lm_head);
 }
 
@@ -407,7 +409,8 @@ std::vector<ModelPart> Llama::parts() const {
 
 std::string Llama::tied_parameter() const {
   const layout::DecoderNames& names = config_.names;
-  return config_.tie_word_embeddings ? concat(names.model, ".", names.embedding, ".weight") : std::string();
+  const bool both = config_.tie_word_embeddings || predicts();
+  return both ? concat(names.model, ".", names.embedding, ".weight") : std::string();
 }
 
 void Llama::freeze_predictions() {

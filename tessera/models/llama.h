@@ -84,16 +84,17 @@ struct LlamaModel : torch::nn::Module {
   explicit LlamaModel(const LlamaConfig& config);
   /// ids int64 [B, T] -> hidden states after the last norm [B, T, C], or of context.stage what it gives.
   at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
-  /// Lets go of what is in none of `parts`. `tied`: the embeddings stay for the end, too.
-  void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
+  /// Lets go of what is in none of `parts`. Depths are part of the end. `embeddings_at_end`: the end reads the
+  /// embeddings, too.
+  void drop_all_but(const std::vector<layout::StagePart>& parts, bool embeddings_at_end);
 
   /// Hidden states of each of context.predictions, from those of the model's end.
-  void predict(const at::Tensor& hidden, const std::shared_ptr<LlamaContext>& made) const;
+  void predict(const at::Tensor& hidden, const LlamaContext& given) const;
 
   std::shared_ptr<Table> embed_tokens;                     ///< [V, C]
   std::shared_ptr<Table> embed_positions;                  ///< [offset + P, C]; null: positions are rotated
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, and so is the rest: in another stage
-  std::vector<std::shared_ptr<LlamaDecoderLayer>> depths;  ///< those that predict further tokens, in order
+  std::vector<std::shared_ptr<LlamaDecoderLayer>> depths;  ///< those that predict further tokens, in order; or null
   std::shared_ptr<Norm> norm;
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;

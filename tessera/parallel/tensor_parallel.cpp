@@ -218,7 +218,8 @@ TensorParallel::TensorParallel(torch::nn::Module& module, TensorParallelOptions 
         throw InputError(concat("tensor parallelism: ", cut->described(),
                                 " was replaced after it was cut (torch::load(), set_data()), and nobody knows whether "
                                 "it is a part now: restore() the module first, change it, and cut it again"));
-      return cut->sums_gradient() ? cut->sum_gradient(gradient) : gradient;
+      // One that a linear map leaves for later (nn/weight_gradients.h) comes when it is formed.
+      return gradient.defined() && cut->sums_gradient() ? cut->sum_gradient(gradient) : gradient;
     });
     impl_->touched.push_back({each.parameter, each.cut, hook});
     if (each.cut->divided()) {

@@ -32,16 +32,19 @@ std::int64_t every_of(const std::string& text) {
 /// What the trainer cuts a pipeline by (train/loop/pipeline.cpp).
 schedule::ChainTimes flops_of(const Model& model, bool halves) {
   const std::int64_t tokens = std::min<std::int64_t>(schedule::flops_of_tokens, model.positions);
-  std::vector<schedule::BlockFlops> blocks;
+  std::vector<schedule::BlockFlops> blocks, depths;
   for (std::int64_t layer = 0; layer < model.layers; ++layer) blocks.push_back(block_flops(model, layer, real(tokens)));
+  for (std::int64_t depth = 0; depth < model.computed_depths(); ++depth)
+    depths.push_back(block_flops(model, model.layers + depth, real(tokens)));
   const bool bert = model.family == Family::bert;  // whose heads see few tokens
-  return schedule::chain_of_flops(blocks, bert ? 0 : 2 * real(model.vocabulary * model.hidden), halves);
+  return schedule::chain_of_flops(blocks,
+                                  {.head = bert ? 0 : 2 * real(model.vocabulary * model.hidden),
+                                   .depths = depths,
+                                   .depth_map = 4 * real(model.hidden * model.hidden)},
+                                  halves);
 }
 
-}  // namespace
-
-Model model_of(const RunConfig& config) {
-  const ModelConfig& m = config.model;
+Model model_named(const ModelConfig& m) {
   if (!m.model_name_or_path.empty()) return find_model(m.model_name_or_path);
   if (m.config_name.empty())
     throw InputError("which model? --model_name_or_path names a folder, --config_name a config.json or a preset");
@@ -52,6 +55,14 @@ Model model_of(const RunConfig& config) {
       return model;
     }
   return find_model(m.config_name);
+}
+
+}  // namespace
+
+Model model_of(const RunConfig& config) {
+  Model model = model_named(config.model);
+  model.predicts = config.optimization.mtp_loss_scaling_factor > 0;
+  return model;
 }
 
 Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& mesh, bool on_cpu) {
@@ -86,8 +97,8 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
     plan.parts = schedule::cut_for_schedule(flops_of(model, p.pipeline_layout == layout::layout_by_half_blocks),
                                             config::run_schedule(config));
   else
-    plan.parts =
-        layout::parse_stage_layout(p.pipeline_layout, model.layers, static_cast<int>(plan.pp() * plan.stages_per_rank));
+    plan.parts = layout::parse_stage_layout(p.pipeline_layout, model.layers,
+                                            static_cast<int>(plan.pp() * plan.stages_per_rank), model.depths);
   return plan;
 }
 

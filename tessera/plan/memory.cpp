@@ -48,15 +48,15 @@ Elements elements_of(const Model& model, int tp, int ep) {
     e.block[0].shared /= real(model.layers);  // stages are counted layer by layer
     return e;
   }
-  // One block of each kind stands for all of them: dense and sparse ones are told apart, blocks of linear attention
-  // among them count in the mean.
+  // One block of each kind stands for all of them, computed depths among them: dense and sparse ones are told apart,
+  // blocks of linear attention among them count in the mean.
   struct Kind {
     bool sparse, linear;
     double count;
   };
   std::vector<Kind> kinds;
   double all[2] = {0, 0};  // dense, sparse
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+  for (std::int64_t layer = 0; layer < model.layers + model.computed_depths(); ++layer) {
     const bool sparse = model.is_sparse(layer), linear = model.is_linear(layer);
     const auto known = std::find_if(kinds.begin(), kinds.end(),
                                     [&](const Kind& kind) { return kind.sparse == sparse && kind.linear == linear; });
@@ -76,10 +76,12 @@ Elements elements_of(const Model& model, int tp, int ep) {
     if (small.linear) small.linear->layers.push_back(linear);
   };
   for (const Kind& kind : kinds) add_layer(kind.sparse, kind.linear);
-  // What is per layer has the depths of multi-token prediction, too.
-  for (std::int64_t depth = model.layers; depth < model.layers + model.depths; ++depth)
-    add_layer(model.is_sparse(depth), model.is_linear(depth));
+  // What is per layer has the depths of multi-token prediction, too, of which those that are not computed are left.
+  small.depths = model.depths - model.computed_depths();
+  for (std::int64_t depth = 0; depth < small.depths; ++depth)
+    add_layer(model.is_sparse(model.layers + depth), model.is_linear(model.layers + depth));
   Elements e;
+  e.end.shared = real(model.computed_depths()) * depth_end_elements(model);
   for (const Tensor& tensor : tensors(small)) {
     const bool in_block = tensor.block >= 0 && tensor.block < small.layers;
     const Kind* const kind = in_block ? &kinds[static_cast<std::size_t>(tensor.block)] : nullptr;
@@ -114,7 +116,7 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
       sum.shared += model.recorded->layers[static_cast<std::size_t>(i)].parameters;
     return sum;
   }
-  if (part.end && !part.embeddings && model.tied) sum.shared += elements.head;  // the last stage's copy of the table
+  if (part.end && !part.embeddings && model.table_at_end()) sum.shared += elements.head;  // its copy of the table
   const Halves halves = halves_of(model, part);
   for (const int kind : {0, 1}) {
     add(elements.block[kind], halves.mlp[kind]);
@@ -130,11 +132,13 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   const double tokens = run.tokens(), c = static_cast<double>(model.hidden);
   const double words = elements.head / c;
   if (words == 0) return 0;
+  const double depths = real(model.computed_depths());
   const double ends = 2 * tokens * c * 4;  // the last norm's output and its gradient
-  if (!run.on_cpu) return ends + tokens * words * run.numerics.logits + 4 * elements.head;
+  if (!run.on_cpu) return ends + (1 + depths) * tokens * words * run.numerics.logits + 4 * elements.head;
   const double chunk = std::min(tokens, std::max(c, 256.0));
   const double narrow = run.numerics.copies ? 2 * (tokens * c + elements.head + chunk * words) : 0;
-  return ends + 4 * chunk * words + 4 * elements.head + narrow;
+  // Each loss forms its gradients in the forward pass and keeps them until its backward.
+  return ends + 4 * chunk * words + (1 + depths) * 4 * elements.head + depths * 4 * tokens * c + narrow;
 }
 
 /// States of a rank that holds so many elements, and the buffers that come and go (layout/state_bytes.cpp, without its
@@ -189,8 +193,14 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
     bytes += (1 - checkpointed / count) * kept + checkpointed * block.input;
   }
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
-  if (part.end) bytes += tokens * static_cast<double>(model.hidden) * run.numerics.residual;  // the last norm's input
-  return bytes;
+  if (!part.end) return bytes;
+  const double one = tokens * static_cast<double>(model.hidden);
+  bytes += one * run.numerics.residual;  // the last norm's input
+  // A depth keeps what its three norms see and both widths that its map takes. Its loss keeps no more of the hidden
+  // states than their gradient where that is formed at once, on the CPU (head_bytes()).
+  const double of_depth =
+      (run.on_cpu ? 3 : 4) * run.numerics.residual + 2 * (run.numerics.product + (run.numerics.copies ? 4 : 0));
+  return bytes + real(model.computed_depths()) * one * of_depth;
 }
 
 /// What resident memory of a rank on the CPU has besides, as bench/plan_memory.py measures it (of Llamas; the other
@@ -250,8 +260,9 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
       if (run.recompute > 0) again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].kept - kinds[kind].input);
     }
     if (!part.end) continue;
-    // A tied head's gradient waits for that of the embedding, which is formed whole beside it.
-    if (model.tied) moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
+    // The gradient of a table that the end reads, too, waits for that of the embedding, formed whole beside it.
+    if (model.table_at_end())
+      moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));
   }
   root = std::max(0.0, root + all.all());

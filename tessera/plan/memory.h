@@ -51,7 +51,7 @@ struct Elements {
     double shared = 0, experts = 0;  ///< outside of experts, and in them
     double all() const { return shared + experts; }
   };
-  Piece embeddings, end;  ///< a tied head counts with the embeddings
+  Piece embeddings, end;  ///< a tied head counts with the embeddings, computed depths as blocks, others with the end
   Piece block[2];         ///< dense, sparse
   Piece attention[2];     ///< that half of a block which ends with the sum after attention, its norms included
   double head = 0;        ///< the matrix of logits, tied or not

@@ -318,6 +318,11 @@ layout::schedule::BlockFlops block_flops(const Model& m, std::int64_t layer, dou
   return {2 * matrices.attention, 4 * score_width(m) * reach_of(m, layer, row_tokens), 2 * matrices.mlp};
 }
 
+double depth_end_elements(const Model& m) {
+  const double c = real(m.hidden), norm = (m.norms.weight ? c : 0) + (m.norms.bias ? c : 0);
+  return 2 * c * c + 3 * norm;
+}
+
 double parameter_count(const Model& model) {
   double n = 0;
   for (const Tensor& tensor : tensors(model)) n += tensor.numel();
@@ -328,15 +333,15 @@ double active_parameters(const Model& m) {
   if (m.recorded) return m.recorded->parameters();
   // BERT's head sees masked tokens only, a few in a hundred: the models' own count leaves it out, too.
   double n = m.family == Family::bert ? 0 : static_cast<double>(m.vocabulary * m.hidden);
-  for (std::int64_t i = 0; i < m.layers + m.depths; ++i) n += matrices_of_layer(m, i).all();
+  for (std::int64_t i = 0; i < m.layers + m.computed_depths(); ++i) n += matrices_of_layer(m, i).all();
   // A depth passes the head again, and a map of two widths to one.
-  return n + real(m.depths) * (real(m.vocabulary * m.hidden) + 2 * real(m.hidden * m.hidden));
+  return n + real(m.computed_depths()) * (real(m.vocabulary * m.hidden) + 2 * real(m.hidden * m.hidden));
 }
 
 double model_flops_per_token(const Model& m, double sequence, bool half) {
   if (m.recorded) return m.recorded->flop() / real(m.recorded->rows) / real(m.recorded->row_tokens);
   double seen = 0;  // tokens within reach, summed over layers
-  for (std::int64_t i = 0; i < m.layers + m.depths; ++i) {
+  for (std::int64_t i = 0; i < m.layers + m.computed_depths(); ++i) {
     const double reach = reach_of(m, i, sequence);
     seen += half && m.causal ? reach - reach * reach / (2 * sequence) : reach;
   }

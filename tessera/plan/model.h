@@ -89,6 +89,7 @@ struct Model {
   std::string type;  ///< config.json's model_type
   Family family = Family::llama;
   std::int64_t depths = 0;  ///< blocks of multi-token prediction behind the last one; what is per layer has them, too
+  bool predicts = true;     ///< depths are computed and trained (--mtp_loss_scaling_factor above 0)
   std::int64_t layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0;
   std::int64_t inner = 0;       ///< width between the products of a dense block's MLP
   std::int64_t vocabulary = 0;  ///< rows of the embedding
@@ -117,6 +118,9 @@ struct Model {
   std::int64_t segments = 2;  ///< BERT: rows of token_type_embeddings
   std::shared_ptr<const RecordedStep> recorded;  ///< a user's module (recorded.h): what it does instead of formulas
 
+  std::int64_t computed_depths() const { return predicts ? depths : 0; }
+  /// The end of the model reads the table of embeddings, too, as its head or for its depths.
+  bool table_at_end() const { return tied || computed_depths() > 0; }
   std::int64_t query_width() const { return heads * head_size; }
   std::int64_t key_width() const { return key_heads * head_size; }
   bool is_linear(std::int64_t layer) const { return linear && linear->layers[static_cast<std::size_t>(layer)]; }
@@ -149,6 +153,9 @@ double elements_on_rank(const Tensor& tensor, int tp);
 /// Elements: all, and those that one token meets (of experts only top_k, of the embeddings none but a tied head).
 double parameter_count(const Model& model);
 double active_parameters(const Model& model);
+
+/// Elements that a depth of multi-token prediction has besides its block: a map of two widths to one, three norms.
+double depth_end_elements(const Model& model);
 
 /// Matrix elements of a layer that a token meets: attention's, and those of the MLP or of the experts that it goes to.
 struct LayerMatrices {

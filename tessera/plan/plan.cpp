@@ -54,13 +54,18 @@ Halves halves_of(const Model& model, const layout::StagePart& part) {
   halves.attention[1] = halves.mlp[1] = sparse;
   if (part.begins_inside) --halves.attention[model.is_sparse(part.first_block) ? 1 : 0];
   if (part.ends_inside) --halves.mlp[model.is_sparse(part.past_block() - 1) ? 1 : 0];
+  for (std::int64_t depth = 0; part.end && depth < model.computed_depths(); ++depth) {
+    const int kind = model.is_sparse(model.layers + depth) ? 1 : 0;
+    ++halves.attention[kind];
+    ++halves.mlp[kind];
+  }
   return halves;
 }
 
 void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as) {
   const int stages = static_cast<int>(run.pp() * run.stages_per_rank);
   if (!model.recorded) {
-    run.parts = layout::cut_evenly(model.layers, stages, embeddings_as, end_as);
+    run.parts = layout::cut_evenly(model.layers, stages, embeddings_as, end_as + real(model.computed_depths()));
     return;
   }
   // Layers of somebody's module may be unequal: as PipelineCut::by_measured() does, by what they cost.

@@ -75,15 +75,16 @@ struct Plan {
   }
 };
 
-/// How many blocks' attention and MLPs a stage has, of dense and of sparse blocks.
+/// How many blocks' attention and MLPs a stage has, of dense and of sparse blocks; computed depths of multi-token
+/// prediction are blocks of the end.
 struct Halves {
   double attention[2] = {0, 0}, mlp[2] = {0, 0};
   double blocks(int kind) const { return std::max(attention[kind], mlp[kind]); }  ///< cut ones among them
 };
 Halves halves_of(const Model& model, const layout::StagePart& part);
 
-/// Fills run.parts: blocks as evenly as can be over pp x v stages. `embeddings_as`, `end_as`: as so many blocks. Layers
-/// of a recorded module by their arithmetic instead.
+/// Fills run.parts: blocks as evenly as can be over pp x v stages. `embeddings_as`, `end_as`: as so many blocks; a
+/// computed depth of multi-token prediction is one more. Layers of a recorded module by their arithmetic instead.
 void cut_plan(const Model& model, Plan& run, double embeddings_as = 0, double end_as = 0);
 
 /// What cannot be: axes that do not divide heads, blocks, experts or rows, with the rule, the numbers and the nearest

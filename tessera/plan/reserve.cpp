@@ -49,7 +49,8 @@ double bucket_buffers(const Model& model, const Plan& run, std::span<const layou
   std::vector<std::size_t> order;
   for (const Tensor& tensor : tensors(model)) {
     const bool here = std::any_of(parts.begin(), parts.end(), [&](const layout::StagePart& part) {
-      if (tensor.block < 0) return part.embeddings || (part.end && model.tied && tensor.part == Part::embedding);
+      if (tensor.block < 0)
+        return part.embeddings || (part.end && model.table_at_end() && tensor.part == Part::embedding);
       if (tensor.block == model.layers) return part.end;
       return tensor.part == Part::attention || tensor.part == Part::norm ? part.attention_of(tensor.block)
                                                                          : part.mlp_of(tensor.block);
@@ -89,7 +90,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   }
   const double experts = counts[0] * elements.block[0].experts + counts[1] * elements.block[1].experts;
   if (begins) root += first = elements.embeddings.all();
-  if (ends) root += last = elements.end.all() + (model.tied && !begins ? elements.head : 0);
+  if (ends) root += last = elements.end.all() + (model.table_at_end() && !begins ? elements.head : 0);
   if (run.shard_ranks() > 1 && row_of(run.strategy).shard_parameters)
     memory[buffers] = unit_buffers(run, elements.block, counts, root);
   else if (run.shard_ranks() > 1 && row_of(run.strategy).shard_optimizer)
@@ -106,8 +107,8 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   const double before = accumulates ? all : reduced ? std::max(0.0, all - alone) : 0;
   // Whole flat buffers take gradients of weights from the products themselves.
   const bool written = reduced && !row_of(run.strategy).shard_parameters;
-  // A tied head's gradient waits for that of the embedding.
-  const double waits = ends && model.tied ? 4 * elements.head : 0;
+  // The gradient of a table that the end reads, too, waits for that of the embedding.
+  const double waits = ends && model.table_at_end() ? 4 * elements.head : 0;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
 

@@ -116,7 +116,7 @@ struct Base {
 class Searcher {
  public:
   explicit Searcher(const Question& q) : q_(q), m_(q.model), limit_(q.memory_limit) {
-    for (const bool sparse : m_.sparse) sparse_ += sparse;
+    for (std::int64_t layer = 0; layer < m_.layers; ++layer) sparse_ += m_.is_sparse(layer);
   }
 
   /// All points of one tp and cp.
@@ -232,8 +232,10 @@ class Searcher {
     ++found.points;
     const int p = point.pp, v = static_cast<int>(plan.stages_per_rank);
     const double m = real(point.micro_batches);
-    const std::int64_t stages = std::int64_t{p} * v, most = (m_.layers + stages - 1) / stages * v,
-                       least = std::max<std::int64_t>(1, m_.layers / stages * v);
+    // Depths of multi-token prediction are as many blocks of the last stage.
+    const std::int64_t stages = std::int64_t{p} * v, depths = m_.computed_depths(), all = m_.layers + depths,
+                       most = std::min(m_.layers, (all + stages - 1) / stages * v),
+                       least = std::max<std::int64_t>(depths > 0 ? 0 : 1, all / stages * v - depths);
     const schedule::Shape shape{p, v, static_cast<int>(point.micro_batches)};
     const double process = q_.cluster.device.process + links_bytes(point);
 
@@ -256,8 +258,9 @@ class Searcher {
 
     const double again = plan.recompute > 0 ? base.forward / real(plan.recompute) : 0;
     const double block = base.forward + base.backward + again;
-    const double first_rank = real(first.blocks) * block + base.embeddings + (p == 1 ? base.end : 0);
-    const double last_rank = p == 1 ? 0 : real(least) * block + base.end;
+    const double end = real(depths) * block + base.end;
+    const double first_rank = real(first.blocks) * block + base.embeddings + (p == 1 ? end : 0);
+    const double last_rank = p == 1 ? 0 : real(least) * block + end;
     const double busy = m * std::max(first_rank, last_rank);
     double seconds = busy;
     if (p > 1) {

@@ -278,15 +278,23 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
     stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes + table);
   }
   if (!part.end || words == 0) return;
-  const double element = product_element(run);
-  stage.forward[TimeKind::products] += product_seconds(d, tokens, words, c, element);
-  stage.backward[TimeKind::products] += product_backward_seconds(d, tokens, words, c, element);
+  const double element = product_element(run), depths = real(m.computed_depths()), heads = 1 + depths;
+  stage.forward[TimeKind::products] += heads * product_seconds(d, tokens, words, c, element);
+  stage.backward[TimeKind::products] += heads * product_backward_seconds(d, tokens, words, c, element);
   if (d.measured) {  // the loss turns logits into their gradients in one pass (nn/linear_cross_entropy.h)
-    stage.forward[TimeKind::passes] += (*d.measured)[Work::gate].at(2 * tokens * words * 4);
-    return;
+    stage.forward[TimeKind::passes] += heads * (*d.measured)[Work::gate].at(2 * tokens * words * 4);
+  } else {
+    stage.forward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);
+    stage.backward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);
   }
-  stage.forward[TimeKind::passes] += pass_seconds(d, tokens * words * run.numerics.logits);
-  stage.backward[TimeKind::passes] += pass_seconds(d, tokens * words * run.numerics.logits);
+  if (depths == 0) return;
+  // What a depth has besides its block and its head: rows of the table, three norms, a map of two widths to one.
+  stage.forward[TimeKind::products] += depths * product_seconds(d, tokens, c, 2 * c, element);
+  stage.backward[TimeKind::products] += depths * product_backward_seconds(d, tokens, c, 2 * c, element);
+  const double bytes = (2 + 3 * 2 + 4) * tokens * c * run.numerics.residual,
+               table = elements.head * run.numerics.gradient;
+  stage.forward[TimeKind::passes] += depths * pass_seconds(d, bytes);
+  stage.backward[TimeKind::passes] += depths * pass_seconds(d, 2 * bytes + (run.on_cpu ? table : 0));
 }
 
 }  // namespace
@@ -407,6 +415,12 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
       add(stage.forward, forward);
       add(stage.backward, halves_time(block.backward, block.mlp_share, attentions, mlps));
       if (run.recompute > 0) add(stage.again, forward, 1 / real(run.recompute));
+    }
+    for (std::int64_t depth = 0; part.end && depth < m.computed_depths(); ++depth) {
+      const BlockTime& block = time_of(m.layers + depth);
+      add(stage.forward, block.forward);
+      add(stage.backward, block.backward);
+      if (run.recompute > 0) add(stage.again, block.forward, 1 / real(run.recompute));
     }
     add_ends(stage, m, run, elements, cluster, part);
   }

@@ -156,6 +156,9 @@ TEST(MegatronArgs, BecomeSettings) {
       {pipeline + "--pipeline-model-parallel-layout Et*3|(tt|)*2tL",
        "pipeline_layout=Et*3|(tt|)*2tL pipeline_schedule=interleaved_1f1b pipeline_stages_per_rank=2 pp_size=2"},
       {pipeline + "--pipeline-model-parallel-layout Et*3|tL", "pipeline_layout=Et*3|tL pp_size=2"},
+      {pipeline + "--pipeline-model-parallel-layout Et*3|tmL", "pipeline_layout=Et*3|tmL pp_size=2"},
+      {pipeline + "--pipeline-model-parallel-layout Et*2|t|m|L",
+       "pipeline_layout=Ett|t||mL pipeline_schedule=interleaved_1f1b pipeline_stages_per_rank=2 pp_size=2"},
       {"--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --micro-batch-size 2 --global-batch-size 16 "
        "--num_processes 8",
        "gradient_accumulation_steps=4 per_device_train_batch_size=2 pp_size=2 tp_size=2"},
@@ -261,11 +264,10 @@ TEST(MegatronArgs, Mistakes) {
       {pipeline + "--pipeline-model-parallel-layout Et|t|L",
        {"--pipeline-model-parallel-layout Et|t|L has 3 stages, which the 2 processes of the pipeline do not share "
         "evenly"}},
-      {pipeline + "--pipeline-model-parallel-layout Et|mL",
-       {"--pipeline-model-parallel-layout is wrong: pipeline layout 'Et|mL', column 4: m is a layer of multi-token "
-        "prediction, "
-        "which pipelines do not have; leave every m out, and the setting that asks for such layers (Megatron's "
-        "--mtp-num-layers)"}},
+      {pipeline + "--pipeline-model-parallel-layout Etm|tL",
+       {"--pipeline-model-parallel-layout is wrong: pipeline layout 'Etm|tL', column 3: m, a depth of multi-token "
+        "prediction, needs the last norm and the head, so it stands with L in the last stage, behind all blocks; the "
+        "nearest layout is Et|tmL"}},
       {pipeline + "--pipeline-model-parallel-layout Et|tL --num-virtual-stages-per-pipeline-rank 2",
        {"--pipeline-model-parallel-layout and --num-virtual-stages-per-pipeline-rank say the same: give one of them"}},
       {pipeline + "--pipeline-model-parallel-layout Et|tL --account-for-loss-in-pipeline-split",

@@ -39,10 +39,19 @@ TEST(ValidateModel, Lengths) {
 TEST(ValidateModel, MultiTokenPrediction) {
   const std::string model = "--config_name llama-tiny --config_overrides mtp_num_layers=2 --num_processes 2 ";
   EXPECT_EQ(problems_of(model + "--tp_size 2"), "");
-  EXPECT_EQ(problems_of(model + "--pp_size 2"),
-            "--pp_size 2 beside mtp_num_layers 2 of the model: multi-token prediction reads the embeddings and the "
-            "hidden states of the end in one process, and a pipeline has them in different ones; use --pp_size 1, or a "
-            "model without mtp_num_layers");
+  for (const char* pipeline : {"--pp_size 2", "--pp_size 2 --pipeline_layout Ettt|tmmL",
+                               "--pp_size 2 --pipeline_layout "
+                               "Ett|ttL",
+                               "--pp_size 2 --pipeline_layout Ettt|tmmL --mtp_loss_scaling_factor 0"})
+    EXPECT_EQ(problems_of(concat(model, pipeline)), "") << pipeline;
+  EXPECT_EQ(
+      problems_of(model + "--pp_size 2 --pipeline_layout Ettt|tmL"),
+      "pipeline layout 'Ettt|tmL', column 7: there is 1 depth of multi-token prediction (m) from here on, but the "
+      "model has mtp_num_layers 2; the nearest layout is Et*3|tmmL");
+  EXPECT_EQ(
+      problems_of("--config_name llama-tiny --num_processes 2 --pp_size 2 --pipeline_layout Ettt|tmL"),
+      "pipeline layout 'Ettt|tmL', column 7: there is 1 depth of multi-token prediction (m) from here on, but the "
+      "model has none (mtp_num_layers); the nearest layout is Et*3|tL");
   EXPECT_EQ(problems_of(model + "--cp_size 2"),
             "--cp_size 2 beside mtp_num_layers 2 of the model: multi-token prediction reads tokens further ahead in "
             "the same row, and they lie on other processes; use --cp_size 1, or train without it: "

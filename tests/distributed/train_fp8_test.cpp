@@ -73,6 +73,25 @@ TEST_F(TrainFp8, EveryRecipeIsNearBf16AndActs) {
   EXPECT_GT(apart("last", "bf16"), 1e-7);
 }
 
+// Without --bf16 all but the products of eight bits is fp32.
+TEST_F(TrainFp8, StandsBesideFloat32) {
+  train_on("fp32", one, {});
+  train("bf16", one, {});
+  train("narrow", one, {"--fp8_format", "hybrid"});
+  for (const std::string recipe : {"delayed", "tensorwise", "blockwise", "mxfp8"}) {
+    train_on(recipe, one, {"--fp8_format", "hybrid", "--fp8_recipe", recipe});
+    EXPECT_LT(apart(recipe, "fp32"), 5e-3) << recipe;
+    EXPECT_GT(apart(recipe, "fp32"), 1e-6) << recipe << " acts";
+    std::cout << recipe << " is " << apart(recipe, "fp32") << " from fp32\n";
+  }
+  EXPECT_GT(apart("narrow", "delayed"), 1e-7) << "what is not rounded to eight bits is not rounded to bf16";
+  for (const Mesh& mesh : {ddp, tp, Mesh{"pp", 2, 1, {"--pp_size", "2", "--pipeline_schedule", "zb_h1"}}}) {
+    train_on(mesh.name, mesh, {"--fp8_format", "hybrid"});
+    EXPECT_LT(apart(mesh.name, "delayed"), 1e-3) << mesh.name;
+    std::cout << mesh.name << " is " << apart(mesh.name, "delayed") << " from one process\n";
+  }
+}
+
 TEST_F(TrainFp8, CutsOverRanksChangeNoMoreThanRounding) {
   for (const Mesh& mesh : {one, ddp, tp}) train(mesh.name, mesh, {"--fp8_format", "hybrid"});
   std::cout << "ddp " << apart("ddp", "one") << ", tp " << apart("tp", "one") << " from one process\n";
@@ -96,7 +115,7 @@ TEST_F(TrainFp8, AResumedRunIsTheUninterruptedOne) {
 
 TEST_F(TrainFp8, NoBlockLeftIsRefused) {
   refuses("none", {"--fp8_format", "hybrid", "--num_layers_at_start_in_bf16", "2"},
-          "the model has 2 blocks, of which the first 2 and the last 0 stay in bfloat16");
+          "the model has 2 blocks, of which the first 2 and the last 0 have no eight bits");
 }
 
 }  // namespace

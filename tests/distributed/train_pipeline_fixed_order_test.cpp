@@ -68,7 +68,16 @@ Family llama(bool tied) {
                   "intermediate_size=48,vocab_size=257,max_position_embeddings=16,tie_word_embeddings=",
                   tied ? "true" : "false")}};
 }
-INSTANTIATE_TEST_SUITE_P(Family, PipelineFixedOrder, ::testing::Values(gpt2(), llama(false), llama(true)),
+/// The last stage reads the embeddings, too, for its depths.
+Family predicting(bool tied) {
+  Family family = llama(tied);
+  family.name = tied ? "llama_mtp_tied" : "llama_mtp";
+  family.flags.back() += ",mtp_num_layers=2";
+  family.flags.insert(family.flags.end(), {"--mtp_loss_scaling_factor", "0.5"});
+  return family;
+}
+INSTANTIATE_TEST_SUITE_P(Family, PipelineFixedOrder,
+                         ::testing::Values(gpt2(), llama(false), llama(true), predicting(false), predicting(true)),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -47,6 +47,23 @@ void each_cut(std::int64_t pieces, std::size_t stages, std::vector<std::int64_t>
   }
 }
 
+TEST(ScheduleCut, depths_of_multi_token_prediction_are_work_of_the_end) {
+  const std::vector<BlockFlops> blocks(8, {4, 2, 6});
+  const ChainTimes plain = chain_of_flops(blocks, {.head = 5}, false);
+  const ChainTimes chain = chain_of_flops(blocks, {.head = 5, .depths = {{4, 2, 6}, {4, 0, 1}}, .depth_map = 3}, false);
+  EXPECT_EQ(plain.pieces[0].input_gradient, 4 + 2.5 + 6);
+  EXPECT_EQ(plain.end.forward, 15);
+  EXPECT_EQ(chain.end.forward, 3 * 15 + 2 * 3 + (4 + 1 + 6) + (4 + 1));
+  EXPECT_EQ(chain.end.input_gradient, 2 * 3 + (4 + 2.5 + 6) + (4 + 1));
+  EXPECT_EQ(chain.end.weight_gradient, 2 * 3 + (4 + 6) + (4 + 1));
+  const Schedule schedule = make_schedule("1f1b", {.ranks = 2, .stages_per_rank = 1, .micro_batches = 8});
+  EXPECT_LT(cut_for_schedule(chain, schedule)[1].blocks, cut_for_schedule(plain, schedule)[1].blocks)
+      << "the last stage has fewer blocks for them";
+  const ChainTimes halves = chain_of_flops(blocks, {.head = 5}, true);
+  EXPECT_EQ(halves.pieces.size(), 16U);
+  EXPECT_EQ(halves.pieces[0].forward + halves.pieces[1].forward, plain.pieces[0].forward);
+}
+
 TEST(ScheduleCut, is_as_good_as_the_best_of_all_cuts) {
   for (const char* name : {"1f1b", "zb_h1", "interleaved", "zbv", "dualpipev"})
     for (const double end : {0.0, 9.0})

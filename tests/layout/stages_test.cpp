@@ -290,11 +290,8 @@ TEST(Stages, LayoutsThatAreWrongSayTheColumn) {
   EXPECT_EQ(
       error_of([] { (void)parse_stage_layout("Et|qL", any_blocks, 0); }),
       "pipeline layout 'Et|qL', column 4: 'q' has no meaning; there are E (embeddings), t (a block), a and f (its "
-      "attention, its MLP), L (the end), | (next stage), ( ), and *N or xN (repeat what is before it)");
-  EXPECT_EQ(said("Et*3|(tt|)*29,m|L"),
-            "column 15: m is a layer of multi-token prediction, which pipelines do not have; leave every m out, and "
-            "the setting "
-            "that asks for such layers (Megatron's --mtp-num-layers)");
+      "attention, its MLP), m (a depth of multi-token prediction), L (the end), | (next stage), ( ), and *N or xN "
+      "(repeat what is before it)");
   EXPECT_EQ(said(""), "column 1: a layout begins with E, the embeddings, in its first stage");
   EXPECT_EQ(said(" t|EtL"), "column 2: a layout begins with E, the embeddings, in its first stage");
   EXPECT_EQ(said("Et|EtL"), "column 4: E, the embeddings, are there a second time");
@@ -319,6 +316,58 @@ TEST(Stages, LayoutsThatAreWrongSayTheColumn) {
   EXPECT_EQ(said("Et*4|tL", 3, 2), "column 7: there are 5 blocks (t) up to here, but the model has 3; take away 2");
   EXPECT_EQ(said("EtL", 1, 2), "column 3: there are 1 stage up to here, but the run has 2; add 1 |");
   EXPECT_EQ(said("Et|||L", 1, 2), "column 6: there are 4 stages up to here, but the run has 2; take away 2 |");
+}
+
+/// Depths need the last norm and the head. Megatron-LM's DeepSeek-V3 gives them a stage of their own.
+TEST(Stages, DepthsAreInTheLastStage) {
+  const auto said = [](std::string_view text, std::int64_t depths = any_depths) {
+    const std::string error = error_of([&] { (void)parse_stage_layout(text, any_blocks, 0, depths); });
+    const std::size_t column = error.find("', column ");
+    return column == std::string::npos ? error : error.substr(column + 3);
+  };
+  for (const char* text : {"Ett|tmmL", "Ett|t(m)*2L", "Ett|tmx2L", "Ett|t,m,m,L"}) {
+    EXPECT_EQ(parse_stage_layout(text, 3, 2, 2), parse_stage_layout("Ett|tL", 3, 2)) << text;
+    EXPECT_EQ(parse_stage_layout(text, 3, 2), parse_stage_layout("Ett|tL", 3, 2)) << text;
+  }
+  EXPECT_EQ(said("Ett|tL", 2), "") << "they are there whether or not the layout says so";
+  EXPECT_EQ(counts_of(parse_stage_layout("EttmL", 2, 1, 1)), (Counts{2}));
+  EXPECT_EQ(stage_layout(parse_stage_layout("Ett|tmmmL", 3, 2, 3), 3), "Ett|tm*3L");
+  EXPECT_EQ(stage_layout(parse_stage_layout("Ett|mL", 2, 2, 1), 1), "Ett|mL");
+  const std::string where =
+      "m, a depth of multi-token prediction, needs the last norm and the head, so it stands with L in the last stage, "
+      "behind all blocks; the nearest layout is ";
+  EXPECT_EQ(said("Ett|tm|L"), "column 6: " + where + "Ett|t|mL");
+  EXPECT_EQ(said("Etm|tL"), "column 3: " + where + "Et|tmL");
+  EXPECT_EQ(said("Et|mtL"), "column 4: " + where + "Et|tmL");
+  EXPECT_EQ(said("Et|tm|mL"), "column 5: " + where + "Et|t|mmL");
+  EXPECT_EQ(said("Eta|mfL"), "column 5: " + where + "Eta|fmL");
+  EXPECT_EQ(said("Et|tmmL", 1),
+            "column 5: there are 2 depths of multi-token prediction (m) from here on, but the model has "
+            "mtp_num_layers 1; the nearest layout is Et|tmL");
+  EXPECT_EQ(said("Et|tmL", 0),
+            "column 5: there is 1 depth of multi-token prediction (m) from here on, but the model has none "
+            "(mtp_num_layers); the nearest layout is Et|tL");
+  EXPECT_EQ(said("Et|tLm"), "column 6: something follows L, the end of the model, which is the last of the last stage");
+  EXPECT_EQ(said("Et|tm*17L"),
+            "column 5: there are more than 16 depths of multi-token prediction (m), the most that are taken");
+}
+
+TEST(Stages, DepthsOfMegatronMoveToTheLastStage) {
+  const MegatronLayout own = parse_megatron_layout("Et*3|(tt|)*29,m|L", 61, 32);
+  EXPECT_TRUE(own.moved && own.depths == 1 && is_chain(own.parts, 61));
+  EXPECT_EQ(own.parts[30], (StagePart{false, false, 61, 0})) << "nothing is left in the stage that was theirs";
+  EXPECT_TRUE(stage_layout(own.parts, own.depths).ends_with("|tt||mL"));
+  EXPECT_EQ(parse_stage_layout(stage_layout(own.parts, own.depths), 61, 32, 1), own.parts);
+  const MegatronLayout with_blocks = parse_megatron_layout("Et|tmm|L", 2, 3),
+                       there = parse_megatron_layout("Et|mL", 1, 2);
+  EXPECT_EQ(stage_layout(with_blocks.parts, with_blocks.depths), "Et|t|mmL");
+  EXPECT_TRUE(with_blocks.moved && !there.moved);
+  EXPECT_EQ(there.depths, 1);
+  EXPECT_FALSE(parse_megatron_layout("Et|tL", 2, 2).moved);
+  for (const char* text : {"Etm|t|L", "Et|m|tL", "Et|m|mL", "Et|m||L"})
+    EXPECT_NE(error_of([&] { (void)parse_megatron_layout(text, any_blocks, 0); }).find("the nearest layout is Et|"),
+              std::string::npos)
+        << text;
 }
 
 TEST(Stages, BlocksAreCutBetweenAttentionAndMlp) {
@@ -394,12 +443,15 @@ RC_GTEST_PROP(Stages, LayoutsReadBack, ()) {
 RC_GTEST_PROP(Stages, AnyTextIsReadOrRefused, ()) {
   std::string text = "E";
   const std::int64_t size = any_of(0, 40);
-  for (std::int64_t i = 0; i < size; ++i) text += *rc::gen::element('t', 't', '|', '(', ')', '*', '9', '3', ',', 'L');
+  for (std::int64_t i = 0; i < size; ++i)
+    text += *rc::gen::element('t', 't', '|', '(', ')', '*', '9', '3', ',', 'L', 'm');
   if (any_of(0, 2) == 0) text += "L";
   const std::string error = error_of([&] {
     const auto parts = parse_stage_layout(text, any_blocks, 0);
     RC_ASSERT(is_chain(parts, parts.back().past_block()));
     RC_ASSERT(parse_stage_layout(stage_layout(parts), any_blocks, 0) == parts);
+    const std::int64_t depths = parse_megatron_layout(text, any_blocks, 0).depths;
+    RC_ASSERT(parse_stage_layout(stage_layout(parts, depths), any_blocks, 0, depths) == parts);
   });
   RC_CLASSIFY(error.empty(), "read");
 }

@@ -149,7 +149,7 @@ TEST(PlanModel, StagesHoldAllParameters) {
       double held = 0;
       for (const layout::StagePart& part : layout::cut_evenly(model.layers, stages))
         held += plan::stage_elements(model, elements, part).all();
-      const double copied = stages > 1 && model.tied ? elements.head : 0;  // the last stage has the table, too
+      const double copied = stages > 1 && model.table_at_end() ? elements.head : 0;  // the last stage has it, too
       EXPECT_NEAR(held, count + copied, 1e-9 * count) << stages << " stages";
     }
   }

@@ -271,6 +271,59 @@ TEST(Prediction, ExpertsOfDepthsAreSharedOutAndCounted) {
   EXPECT_TRUE(model->lies_elsewhere(expert));
 }
 
+// The depths are in the last stage, with embeddings of their own for what they are told.
+TEST(Prediction, TheLastStageHasTheDepthsAndReadsTheEmbeddings) {
+  const layout::StagePart begin{.embeddings = true, .end = false, .first_block = 0, .blocks = 1},
+      end{.embeddings = false, .end = true, .first_block = 1, .blocks = 0};
+  const std::string depths = R"(, "mtp_num_layers": 2)", table = "model.embed_tokens.weight";
+  const auto whole = make(depths), first = make(depths), last = make(depths);
+  for (const auto& model : {whole, first, last}) model->set_prediction_weight(0.7);
+  EXPECT_EQ(last->tied_parameter(), table);
+  first->keep_stages({begin});
+  last->keep_stages({end});
+  for (const auto& item : whole->named_parameters()) {
+    const bool of_depth = item.key().starts_with("model.layers.1.") || item.key().starts_with("model.layers.2.");
+    const bool of_block = item.key().starts_with("model.layers.0.");
+    EXPECT_EQ(first->named_parameters().contains(item.key()), of_block || item.key() == table) << item.key();
+    EXPECT_EQ(last->named_parameters().contains(item.key()), !of_block) << item.key() << (of_depth ? ", a depth" : "");
+  }
+  const data::Batch batch = batch_of();
+  const at::Tensor loss = whole->loss(batch, 0.1);
+  loss.backward();
+  const at::Tensor sent = first->run_stage(batch, begin, {}, 0.1), cut = sent.detach().set_requires_grad(true);
+  const at::Tensor same = last->run_stage(batch, end, cut, 0.1);
+  same.backward();
+  sent.backward(cut.grad());
+  EXPECT_EQ(same.item<double>(), loss.item<double>());
+  const auto wanted = whole->take_prediction_losses(), told = last->take_prediction_losses();
+  ASSERT_EQ(told.size(), 2U);
+  for (std::size_t k = 0; k < 2; ++k) EXPECT_TRUE(at::equal(told[k], wanted[k])) << k;
+  EXPECT_TRUE(first->take_prediction_losses().empty());
+  for (const auto& item : whole->named_parameters()) {
+    at::Tensor gradient = at::zeros_like(item.value());
+    for (const auto& stage : {first, last}) {
+      const auto parameters = stage->named_parameters();
+      const at::Tensor* const own = parameters.find(item.key());
+      if (own == nullptr) continue;
+      EXPECT_GT(own->grad().abs().sum().item<double>(), 0) << item.key();
+      gradient += own->grad();
+    }
+    EXPECT_LE((gradient - item.value().grad()).norm().item<double>(), 1e-12 * item.value().grad().norm().item<double>())
+        << item.key();
+  }
+  last->eval();
+  EXPECT_EQ(last->run_stage(batch, end, cut, 0.1).item<double>(), loss.item<double>());
+  EXPECT_TRUE(last->take_prediction_losses().empty());
+  // Depths that are not computed read no embeddings.
+  const auto idle = make(depths);
+  idle->set_prediction_weight(0);
+  EXPECT_EQ(idle->tied_parameter(), "");
+  idle->keep_stages({end});
+  EXPECT_FALSE(idle->named_parameters().contains(table));
+  EXPECT_TRUE(idle->named_parameters().contains("model.layers.2.eh_proj.weight"));
+  EXPECT_EQ(idle->run_stage(batch, end, cut, 0.1).item<double>(), loss.item<double>());
+}
+
 TEST(Prediction, AdaptersStandInDepthsToo) {
   const auto model = make(R"(, "mtp_num_layers": 1)");
   checkpoint::LoraConfig lora;
@@ -302,8 +355,6 @@ TEST(Prediction, WhatDoesNotGoIsRefused) {
           "use position_embedding_type rope");
   refused(dump_json(config(R"(, "mtp_num_layers": -1)"), -1), "it must lie in [0, 16]");
   const auto model = make(R"(, "mtp_num_layers": 1)");
-  const layout::StagePart begin{.embeddings = true, .end = false, .first_block = 0, .blocks = 1};
-  EXPECT_NE(error_of([&] { model->keep_stages({begin}); }).find("use --pp_size 1"), std::string::npos);
   data::Batch batch = batch_of();
   batch.part = std::make_shared<data::SequencePart>();
   EXPECT_NE(error_of([&] { model->loss(batch, 1); }).find("use --cp_size 1"), std::string::npos);

@@ -24,8 +24,9 @@ std::vector<layout::StagePart> between_halves(std::int64_t blocks, int stages) {
 
 class PipelineFamilies : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Family, PipelineFamilies,
-                         ::testing::Values("gpt2", "llama_tied", "llama_untied", "qwen3", "gemma2", "gemma3", "phi3",
-                                           "olmo", "cohere2", "gpt_neox", "phi", "opt", "bert"));
+                         ::testing::Values("gpt2", "llama_tied", "llama_untied", "llama_mtp", "llama_mtp_tied", "qwen3",
+                                           "gemma2", "gemma3", "phi3", "olmo", "cohere2", "gpt_neox", "phi", "opt",
+                                           "bert"));
 
 TEST_P(PipelineFamilies, gradients_in_double_precision) {
   const Family& mine = family(GetParam());
@@ -44,6 +45,8 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
     wanted_loss += loss.item<double>();
     loss.backward();
   }
+  const std::vector<at::Tensor> whole_losses = whole->take_prediction_losses();
+  ASSERT_EQ(whole_losses.size(), static_cast<std::size_t>(whole->prediction_depths()));
   const auto wanted = whole->named_parameters();
   double once = 0, twice = 0;  // elements of the model, and of what two ranks hold where the ends are on two
   for (const auto& parameter : wanted) {
@@ -78,6 +81,12 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
       for (const at::Tensor& each : executor.run(plan)) loss += each.item<double>();
       if (world.rank() == plan.rank_of.back()) {
         EXPECT_NEAR(loss, wanted_loss, 1e-11 * wanted_loss) << row.name;
+      }
+      const std::vector<at::Tensor> told = model->take_prediction_losses();
+      EXPECT_EQ(told.size(), world.rank() == plan.rank_of.back() ? whole_losses.size() : 0U) << row.name;
+      for (std::size_t i = 0; i < told.size(); ++i) {
+        const double right = whole_losses[i].item<double>();
+        EXPECT_NEAR(told[i].item<double>(), right, 1e-11 * right) << row.name;
       }
       // A tied table that both ranks hold has a part of its gradient on each.
       const std::string tied = plan.rank_of.front() == plan.rank_of.back() ? "" : model->tied_parameter();

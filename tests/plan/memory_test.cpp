@@ -3,6 +3,7 @@
 #include <tessera/layout/state_bytes.h>
 #include <tessera/plan/memory.h>
 #include <tessera/plan/presets.h>
+#include <tessera/plan/time.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -123,6 +124,24 @@ TEST(PlanMemory, AllocatedOnTheCpuIsWhatARunCounts) {
   }
 }
 
+// What each depth of multi-token prediction adds to the peak of such a run: 307.97 MB without one, 369.27 with one,
+// 430.56 with two.
+TEST(PlanMemory, AllocatedOfDepthsIsWhatARunCounts) {
+  const auto allocated = [](int depths) {
+    const Model model = read_model(parse_json(
+        concat(R"({"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
+                   "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 4096,
+                   "max_position_embeddings": 2048, "mtp_num_layers": )",
+               depths, "}"),
+        "llama"));
+    Plan run = run_on(model, "dp_replicate=1", Strategy::ddp);
+    run.rows = 4;
+    return memory_by_rank(model, run, 0)[0].allocated() / 1e6;
+  };
+  EXPECT_NEAR(allocated(1) - allocated(0), 61.30, 0.02 * 61.30);
+  EXPECT_NEAR(allocated(2) - allocated(0), 122.59, 0.02 * 122.59);
+}
+
 // What a block keeps per token, counted by hand from its operations: GPT-2 has the block's input, two normed values, q,
 // k and v, attention's result and the sum after it (8 widths), and what the MLP's activation sees and gives (2 x 4);
 // Korthikanti et al. 2022, section 4, come to 34 bytes a token in 16 bits with dropout's masks, which ours do not keep.
@@ -184,6 +203,55 @@ TEST(PlanMemory, StagesAddUpAndDiffer) {
   for (int rank = 0; rank < 4; ++rank) {  // the search's formula against the schedule's own action lists
     const Memory fast = memory_of_rank(model, run, elements, rank, 4 - rank, 0);
     EXPECT_NEAR(fast.total(), ranks[static_cast<std::size_t>(rank)].total(), 1e-9 * fast.total());
+  }
+}
+
+// Depths of multi-token prediction are blocks of the last stage, which has a copy of the embeddings for them: its
+// parameters, its activations, the division of the blocks.
+TEST(PlanMemory, TheLastStageHasTheDepths) {
+  for (const char* form :
+       {R"("model_type": "llama")",
+        R"("model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "mlp_only_layers": [0],
+                              "moe_intermediate_size": 256)"}) {
+    SCOPED_TRACE(form);
+    const auto model_with = [&](int depths) {
+      return read_model(parse_json(concat("{", form, R"(, "hidden_size": 512, "intermediate_size": 1024,
+          "num_hidden_layers": 8, "num_attention_heads": 8, "vocab_size": 8192, "max_position_embeddings": 1024,
+          "tie_word_embeddings": false, "mtp_num_layers": )",
+                                          depths, "}"),
+                                   "model"));
+    };
+    const Model plain = model_with(0), model = model_with(2);
+    Model idle = model;
+    idle.predicts = false;
+    const Plan run = run_on(model, "pp=2", Strategy::ddp), before = run_on(plain, "pp=2", Strategy::ddp);
+    EXPECT_EQ(before.parts[1].blocks, 4);
+    EXPECT_EQ(run.parts[1].blocks, 3) << "a depth counts as a block";
+    EXPECT_EQ(run_on(idle, "pp=2", Strategy::ddp).parts[1].blocks, 4);
+    const auto elements = [&](const Model& of, const Plan& plan) {
+      double sum = 0;
+      for (const layout::StagePart& part : plan.parts) sum += stage_elements(of, elements_of(of, 1, 1), part).all();
+      return sum;
+    };
+    EXPECT_EQ(elements(plain, before), parameter_count(plain));
+    EXPECT_EQ(elements(model, run), parameter_count(model) + real(model.vocabulary * model.hidden));
+    EXPECT_EQ(elements(idle, run), parameter_count(model)) << "what is not computed reads no embeddings";
+    // With equal blocks the last stage grows by its depths and its table, the first by nothing.
+    const std::vector<Memory> with = memory_by_rank(model, before, 0), without = memory_by_rank(plain, before, 0);
+    EXPECT_EQ(with[0].total(), without[0].total());
+    const double more = parameter_count(model) - parameter_count(plain) + real(model.vocabulary * model.hidden);
+    EXPECT_NEAR(with[1][MemoryKind::parameters] - without[1][MemoryKind::parameters], 4 * more, 1);
+    const BlockActivations block = block_activations(model, before, model.is_sparse(8));
+    EXPECT_GT(with[1].total() - without[1].total(), 16 * more + 2 * block.kept);
+    EXPECT_GT(active_parameters(model), active_parameters(idle));
+    EXPECT_EQ(active_parameters(idle), active_parameters(plain));
+    // And in time: two blocks, two heads.
+    const Cluster cluster = parse_cluster("2xH100");
+    const auto times = [&](const Model& of) {
+      return pipeline_times(of, before, elements_of(of, 1, 1), cluster).timing.total;
+    };
+    EXPECT_GT(times(model), 1.2 * times(plain));
+    EXPECT_EQ(times(idle), times(plain));
   }
 }
 

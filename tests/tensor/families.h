@@ -41,6 +41,7 @@ inline const std::vector<Family>& families() {
       {"llama_tied", "LlamaDecoderLayer", R"({"model_type": "llama", )" + llama + "true}"},
       {"llama_untied", "LlamaDecoderLayer", R"({"model_type": "llama", )" + llama + "false}"},
       {"llama_mtp", "LlamaDecoderLayer", R"({"model_type": "llama", "mtp_num_layers": 2, )" + llama + "false}"},
+      {"llama_mtp_tied", "LlamaDecoderLayer", R"({"model_type": "llama", "mtp_num_layers": 1, )" + llama + "true}"},
       {"qwen3", "LlamaDecoderLayer", R"({"model_type": "qwen3", )" + llama + "true}"},
       {"gemma2", "LlamaDecoderLayer",
        R"({"model_type": "gemma2", "initializer_range": 0.2, "sliding_window": 3,

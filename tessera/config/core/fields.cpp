@@ -327,8 +327,8 @@ const std::vector<Field>& table() {
                              "matrix products in bfloat16; weights, gradients and optimizer states stay fp32"),
       optimization<&O::fp16>("fp16", anything(), "matrix products in float16, with loss scaling"),
       optimization<&O::fp8_format>("fp8_format", words<Fp8Format>(),
-                                   "beside bf16: linear maps of the blocks multiply numbers of eight bits, e4m3, or "
-                                   "(hybrid) e5m2 for gradients of outputs"),
+                                   "linear maps of the blocks multiply numbers of eight bits, e4m3, or (hybrid) e5m2 "
+                                   "for gradients of outputs; all else is bf16's, or fp32"),
       optimization<&O::fp8_recipe>("fp8_recipe", words<Fp8Recipe>(),
                                    "which of them share a scale: all of a tensor, by its largest value of earlier "
                                    "steps (delayed) or of now (tensorwise), blocks of 128, or 32 neighbours (mxfp8)"),
@@ -339,9 +339,9 @@ const std::vector<Field>& table() {
       optimization<&O::fp8_margin>("fp8_margin", at_least(0, 16),
                                    "of fp8 delayed and tensorwise: scales leave room for values 2^this times as large"),
       optimization<&O::num_layers_at_start_in_bf16>("num_layers_at_start_in_bf16", at_least(0),
-                                                    "of fp8: the first so many blocks stay in bfloat16"),
+                                                    "of fp8: the first so many blocks have no eight bits"),
       optimization<&O::num_layers_at_end_in_bf16>("num_layers_at_end_in_bf16", at_least(0),
-                                                  "of fp8: the last so many blocks stay in bfloat16"),
+                                                  "of fp8: the last so many blocks have no eight bits"),
       optimization<&O::loss_scale>("loss_scale", at_least(0), "of fp16: a fixed scale; 0 = dynamic"),
       optimization<&O::initial_scale_power>("initial_scale_power", at_least(0, 32),
                                             "of fp16: the dynamic scale begins with 2 to this power"),

@@ -229,7 +229,7 @@ constexpr std::array rows{
     elsewhere("min_loss_scale", "min_loss_scale"),
     elsewhere("loss_scale_window", "loss_scale_window", "Megatron's default is 1000"),
     elsewhere("hysteresis", "hysteresis", "Megatron's default is 2"),
-    elsewhere("fp8_format", "fp8_format", "with bf16"),
+    elsewhere("fp8_format", "fp8_format"),
     elsewhere("fp8_recipe", "fp8_recipe", "custom is not known"),
     elsewhere("fp8_margin", "fp8_margin"),
     elsewhere("fp8_amax_history_len", "fp8_amax_history_len"),

@@ -94,10 +94,16 @@ class Pipeline {
     if (!text) return std::nullopt;
     const auto layers = a_.has("num_layers") ? a_.whole("num_layers", 1) : std::nullopt;
     try {
-      const auto parts = layout::parse_stage_layout(*text, layers.value_or(layout::any_blocks), 0);
+      const auto [parts, depths, moved] = layout::parse_megatron_layout(*text, layers.value_or(layout::any_blocks), 0);
       const auto stages = static_cast<std::int64_t>(parts.size());
       if (stages % ranks_ == 0) {
-        a_.give(pipeline_key::layout_string, "pipeline_layout", *text);
+        const std::string here = layout::stage_layout(parts, depths);
+        if (moved)
+          a_.note(pipeline_key::layout_string,
+                  concat("depths of multi-token prediction (m) stand in the last stage here, beside the norm and the "
+                         "head that they need: ",
+                         *text, " becomes ", here));
+        a_.give(pipeline_key::layout_string, "pipeline_layout", moved ? here : *text);
         return stages / ranks_;
       }
       a_.problem(pipeline_key::layout_string,

@@ -86,7 +86,7 @@ class ModelRules : RuleChecks {
           linear_attention();
           break;
         }
-    further_tokens(*json);
+    const std::int64_t depths = further_tokens(*json);
     if (p_.tp_size * p_.cp_size > 1) mesh(*json);
     if (p_.pp_size > 1) {
       if (cuts_blocks(p_.pipeline_layout) && !blocks_can_be_cut(*json))
@@ -95,7 +95,7 @@ class ModelRules : RuleChecks {
             " cuts blocks, and those of a model of type \"", type_of(*json),
             "\" cannot be cut: its MLP does not follow its attention on the residual stream; use whole blocks (t in "
             "place of a and f, flops in place of half_blocks)");
-      stages(number(*json, {"num_hidden_layers", "n_layer"}));
+      stages(number(*json, {"num_hidden_layers", "n_layer"}), depths);
     }
   }
 
@@ -133,21 +133,20 @@ class ModelRules : RuleChecks {
                 ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
   }
 
-  /// Multi-token prediction; models/decoders/prediction.h says what it reads.
-  void further_tokens(const Value& json) {
+  /// Multi-token prediction; models/decoders/prediction.h says what it reads. Returns how many depths the model has.
+  std::int64_t further_tokens(const Value& json) {
     std::int64_t depths = 0;
     try {
       depths = prediction_depths(json);
     } catch (const InputError& error) {
-      return problem({source_, "config_overrides"}, error.what());
+      problem({source_, "config_overrides"}, error.what());
     }
-    if (depths == 0) return;
+    if (depths > 0 && c_.optimization.mtp_loss_scaling_factor > 0) computed_depths(depths);
+    return depths;
+  }
+
+  void computed_depths(std::int64_t depths) {
     const std::string rest = concat(" beside mtp_num_layers ", depths, " of the model: ");
-    if (p_.pp_size > 1)
-      problem({"pp_size", source_, "config_overrides"}, said("pp_size"), " ", p_.pp_size, rest,
-              "multi-token prediction reads the embeddings and the hidden states of the end in one process, and a "
-              "pipeline has them in different ones; use --pp_size 1, or a model without mtp_num_layers");
-    if (c_.optimization.mtp_loss_scaling_factor == 0) return;
     const char* const remedy = ", or train without it: --mtp_loss_scaling_factor 0";
     if (p_.cp_size > 1)
       problem({"cp_size", source_, "config_overrides"}, said("cp_size"), " ", p_.cp_size, rest,
@@ -188,7 +187,7 @@ class ModelRules : RuleChecks {
   }
 
   /// Whether every process of the pipeline has something to do. Stages of equal cost are cut when the model is there.
-  void stages(std::int64_t blocks) {
+  void stages(std::int64_t blocks, std::int64_t depths) {
     if (blocks < 1 || blocks > layout::most_blocks_in_layout || layout::is_layout_word(p_.pipeline_layout)) return;
     std::vector<int> rank_of;
     std::vector<layout::StagePart> parts;
@@ -201,8 +200,9 @@ class ModelRules : RuleChecks {
     }
     try {
       const auto count = static_cast<int>(rank_of.size());
-      parts = parts.empty() ? layout::cut_evenly(blocks, count)
-                            : layout::parse_stage_layout(p_.pipeline_layout, blocks, count);
+      const std::int64_t computed = c_.optimization.mtp_loss_scaling_factor > 0 ? depths : 0;
+      parts = parts.empty() ? layout::cut_evenly(blocks, count, 0, static_cast<double>(computed))
+                            : layout::parse_stage_layout(p_.pipeline_layout, blocks, count, depths);
       check_shares(parts, rank_of);
     } catch (const InputError& error) {
       problem(

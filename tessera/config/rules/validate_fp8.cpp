@@ -14,10 +14,8 @@ class Fp8Rules : RuleChecks {
     if (o.fp8_format == Fp8Format::none) return without_fp8();
     if (o.fp16)
       problem({"fp8_format", "fp16"}, said("fp8_format"), " contradicts ", said("fp16"),
-              ": beside eight bits what is not rounded to them is computed in bfloat16: give --bf16 instead");
-    else if (!o.bf16)
-      problem({"fp8_format", "bf16"}, said("fp8_format"),
-              " needs --bf16: what is not rounded to eight bits is computed in bfloat16");
+              ": beside eight bits what is not rounded to them is computed in bfloat16 or in float32: give --bf16 "
+              "instead, or neither");
     const bool delayed = o.fp8_recipe == Fp8Recipe::delayed, one_scale = delayed || tensorwise();
     for (const char* name : {"fp8_amax_history_len", "fp8_amax_compute_algo"})
       if (!delayed) only_of(name, "delayed, which remembers largest values");
@@ -38,8 +36,7 @@ class Fp8Rules : RuleChecks {
                              "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"})
       if (!is_default(name))
         problem({name, "fp8_format"}, said(name),
-                " belongs to fp8: give --fp8_format (hybrid or e4m3) and --bf16, or "
-                "leave it out");
+                " belongs to fp8: give --fp8_format (hybrid or e4m3), or leave it out");
   }
 };
 

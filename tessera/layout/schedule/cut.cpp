@@ -95,17 +95,23 @@ class Search {
 
 }  // namespace
 
-ChainTimes chain_of_flops(const std::vector<BlockFlops>& blocks, double head, bool halves) {
-  ChainTimes chain{.pieces = {}, .halves = halves, .end = {3 * head, 0, 0}};
-  for (const BlockFlops& flops : blocks) {
+ChainTimes chain_of_flops(const std::vector<BlockFlops>& blocks, const EndFlops& end, bool halves) {
+  const StageCosts head{3 * end.head, 0, 0}, map{end.depth_map, end.depth_map, end.depth_map};
+  const auto attention = [](const BlockFlops& flops) {
     const double scores = flops.scores / 2;
-    StageCosts piece{flops.attention + scores, flops.attention + 2.5 * scores, flops.attention};
-    if (halves) chain.pieces.push_back(std::exchange(piece, {0, 0, 0}));
-    piece.forward += flops.mlp;
-    piece.input_gradient += flops.mlp;
-    piece.weight_gradient += flops.mlp;
-    chain.pieces.push_back(piece);
+    return StageCosts{flops.attention + scores, flops.attention + 2.5 * scores, flops.attention};
+  };
+  const auto mlp = [](const BlockFlops& flops) { return StageCosts{flops.mlp, flops.mlp, flops.mlp}; };
+  ChainTimes chain{.pieces = {}, .halves = halves, .end = head};
+  for (const BlockFlops& flops : blocks) {
+    chain.pieces.push_back(attention(flops));
+    if (halves)
+      chain.pieces.push_back(mlp(flops));
+    else
+      add(chain.pieces.back(), mlp(flops));
   }
+  for (const BlockFlops& flops : end.depths)
+    for (const StageCosts& more : {map, attention(flops), mlp(flops), head}) add(chain.end, more);
   return chain;
 }
 

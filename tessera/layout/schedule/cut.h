@@ -28,10 +28,17 @@ struct BlockFlops {
   double mlp = 0;        ///< products with the MLP's weights, or those of the experts that a token meets
   double all() const { return attention + scores + mlp; }  ///< the sum of the three
 };
-/// The passes through such blocks and a head of so many FLOP. Attention is taken to be causal (half of the scores), has
-/// no weights, and computes its scores again in backward; a head computes its gradients in the forward pass, chunk by
+/// What follows the blocks, in FLOP per token: a head, and depths of multi-token prediction, each of which passes the
+/// head again and has a map before its block.
+struct EndFlops {
+  double head = 0;                      ///< logits of a token
+  std::vector<BlockFlops> depths = {};  ///< the block of each depth
+  double depth_map = 0;                 ///< a depth's map of two widths to one
+};
+/// The passes through such blocks and such an end. Attention is taken to be causal (half of the scores), has no
+/// weights, and computes its scores again in backward; a head computes its gradients in the forward pass, chunk by
 /// chunk (nn/linear_cross_entropy.h). Looking up embeddings costs nothing beside them.
-ChainTimes chain_of_flops(const std::vector<BlockFlops>& blocks, double head, bool halves);
+ChainTimes chain_of_flops(const std::vector<BlockFlops>& blocks, const EndFlops& end, bool halves);
 
 /// What the stages of a cut take. Backward is input and weight gradient, one after the other.
 std::vector<StageCosts> stage_costs(const std::vector<StagePart>& parts, const ChainTimes& chain);

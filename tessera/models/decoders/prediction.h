@@ -4,7 +4,9 @@
 /// core/transformer/multi_token_prediction.py): behind the model stand D depths, each a block with a norm of the hidden
 /// states, a norm of embeddings and a map of both to one width before it, and a norm after it. Depth k (from 1) takes
 /// the hidden states of depth k - 1 (of the model, after its last norm, for k = 1) and the embedding of the token k
-/// positions ahead, and predicts the token k + 1 ahead with the model's own head. The embedding is the model's, too.
+/// positions ahead, and predicts the token k + 1 ahead with the model's own head. The embedding is the model's, too. In
+/// a pipeline the depths belong to the last stage, which then has the embedding beside the first one, as Megatron-LM's
+/// last stage has (LanguageModel::tied_parameter).
 
 #include <torch/nn/module.h>
 

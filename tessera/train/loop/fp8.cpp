@@ -45,7 +45,7 @@ std::shared_ptr<nn::Fp8State> apply_fp8(models::LanguageModel& model, const Opti
   if (maps.empty())
     throw InputError(concat("--fp8_format ", config.fp8_format, ": the model has ", blocks,
                             " blocks, of which the first ", first, " and the last ", config.num_layers_at_end_in_bf16,
-                            " stay in bfloat16, so no linear map is left: lower --num_layers_at_start_in_bf16 and "
+                            " have no eight bits, so no linear map is left: lower --num_layers_at_start_in_bf16 and "
                             "--num_layers_at_end_in_bf16, or leave --fp8_format out"));
   auto state = std::make_shared<nn::Fp8State>(fp8_options(config), static_cast<std::int64_t>(maps.size()), device);
   for (std::size_t i = 0; i < maps.size(); ++i)

@@ -29,13 +29,17 @@ namespace {
 
 namespace schedule = layout::schedule;
 
-/// FLOP per token of the passes through each piece.
-schedule::ChainTimes flops_of(const models::LanguageModel& model, bool halves) {
+/// FLOP per token of the passes through each piece. `depths`: those that are computed.
+schedule::ChainTimes flops_of(const models::LanguageModel& model, std::int64_t depths, bool halves) {
   const std::int64_t tokens = std::min<std::int64_t>(schedule::flops_of_tokens, model.max_positions());
+  const layout::DecoderShape shape = model.shape();
   std::vector<schedule::BlockFlops> blocks;
-  for (std::int64_t block = 0; block < model.shape().blocks; ++block)
-    blocks.push_back(model.block_flops(block, tokens));
-  return schedule::chain_of_flops(blocks, model.head_flops(), halves);
+  for (std::int64_t block = 0; block < shape.blocks; ++block) blocks.push_back(model.block_flops(block, tokens));
+  const auto width = static_cast<double>(shape.width);
+  schedule::EndFlops end{.head = model.head_flops(), .depths = {}, .depth_map = 4 * width * width};
+  for (std::int64_t depth = 0; depth < depths; ++depth)
+    end.depths.push_back(model.block_flops(shape.blocks + depth, tokens));
+  return schedule::chain_of_flops(blocks, end, halves);
 }
 
 }  // namespace
@@ -66,16 +70,20 @@ void check_backward_order(const schedule::Schedule& of_run, const std::string& n
 }  // namespace
 
 PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel& model) {
-  PipelinePlan plan{.schedule = config::run_schedule(config), .stages = {}};
+  PipelinePlan plan{.schedule = config::run_schedule(config),
+                    .stages = {},
+                    .depths = model.predicts() ? model.prediction_depths() : 0};
   if (config.parallel.deterministic_reduce) check_backward_order(plan.schedule, config.parallel.pipeline_schedule);
   const int stages = plan.schedule.stages();
   const std::int64_t blocks = model.shape().blocks;
   const std::string& asked = config.parallel.pipeline_layout;
   if (layout::is_layout_word(asked))
-    plan.stages = schedule::cut_for_schedule(flops_of(model, asked == layout::layout_by_half_blocks), plan.schedule);
-  else
     plan.stages =
-        asked.empty() ? layout::cut_evenly(blocks, stages) : layout::parse_stage_layout(asked, blocks, stages);
+        schedule::cut_for_schedule(flops_of(model, plan.depths, asked == layout::layout_by_half_blocks), plan.schedule);
+  else if (asked.empty())
+    plan.stages = layout::cut_evenly(blocks, stages, 0, static_cast<double>(plan.depths));
+  else
+    plan.stages = layout::parse_stage_layout(asked, blocks, stages, model.prediction_depths());
   config::check_shares(plan.stages, plan.schedule.rank_of);
   return plan;
 }
@@ -83,7 +91,8 @@ PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel&
 namespace {
 
 /// What of this rank's parameters each of its stages needs. Embeddings and end may be one unit of the engine's, so each
-/// stage that has either takes both.
+/// stage that has either takes both. Depths of multi-token prediction, whose numbers follow those of the blocks, are
+/// part of the end.
 std::map<int, std::vector<std::string>> names_by_stage(const PipelinePlan& plan, int rank,
                                                        const models::LanguageModel& model, const Sharded& sharded) {
   std::map<std::string, std::int64_t> blocks;  // "model.layers.3." -> 3
@@ -94,6 +103,7 @@ std::map<int, std::vector<std::string>> names_by_stage(const PipelinePlan& plan,
       if (name.starts_with(prefix)) return block;
     return std::int64_t{-1};
   };
+  const std::int64_t own_blocks = model.shape().blocks;
   std::map<int, std::vector<std::string>> names;
   const auto add = [&](const std::vector<ShardedParameter>& parameters) {
     for (const int stage : schedule::stages_of(plan.schedule, rank)) {
@@ -101,8 +111,9 @@ std::map<int, std::vector<std::string>> names_by_stage(const PipelinePlan& plan,
       std::vector<std::string>& own = names[stage];
       for (const ShardedParameter& p : parameters) {
         const std::int64_t block = block_of(p.name);
-        const bool here =
-            block < 0 ? part.embeddings || part.end : block >= part.first_block && block < part.past_block();
+        const bool here = block < 0             ? part.embeddings || part.end
+                          : block >= own_blocks ? part.end
+                                                : block >= part.first_block && block < part.past_block();
         if (here) own.push_back(p.name);
       }
     }
@@ -119,7 +130,12 @@ std::string describe(const PipelinePlan& plan) {
                             plan.schedule.micro_batches, " micro-batches");
   for (int rank = 0; rank < static_cast<int>(plan.schedule.ranks.size()); ++rank) {
     std::vector<std::string> parts;
-    for (const layout::StagePart& part : plan.parts_of(rank)) parts.push_back(text_of(part));
+    for (const layout::StagePart& part : plan.parts_of(rank)) {
+      parts.push_back(text_of(part));
+      if (part.end && plan.depths > 0)
+        parts.back() +=
+            concat(" with ", plan.depths, plan.depths == 1 ? " depth" : " depths", " of multi-token prediction");
+    }
     text += concat("; rank ", rank, ": ", join(parts, " and "));
   }
   return text;
@@ -212,6 +228,7 @@ void RunPipeline::rehearse(const std::vector<data::Batch>& batches) {
   prepare(batches, 0);
   passes_->executor->rehearse(schedule_of(batches.size()));
   passes_->batches.clear();
+  model_.take_prediction_losses();
   if (tied_) tied_->forget();
 }
 

@@ -30,6 +30,7 @@ class PassesOfBatch;
 struct PipelinePlan {
   layout::schedule::Schedule schedule;    ///< a training step's; computations only
   std::vector<layout::StagePart> stages;  ///< in the order of the forward pass
+  std::int64_t depths = 0;                ///< depths of multi-token prediction that the last stage computes
 
   /// What a rank of the pipeline holds.
   std::vector<layout::StagePart> parts_of(int rank) const;
@@ -38,7 +39,8 @@ struct PipelinePlan {
 /// The plan that the settings ask for (--pipeline_schedule, --pipeline_stages_per_rank, --pipeline_layout), with the
 /// micro-batches of gradient accumulation. Throws InputError for what the model, or the run, cannot have.
 PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel& model);
-/// "1f1b, 8 micro-batches; rank 0: embeddings, blocks 0-5; rank 1: blocks 6-11, end".
+/// "1f1b, 8 micro-batches; rank 0: embeddings, blocks 0-5; rank 1: blocks 6-11, end"; where the end has depths, "end
+/// with 1 depth of multi-token prediction".
 std::string describe(const PipelinePlan& plan);
 
 /// One rank's share. The model has kept its stages only. Not thread-safe.

@@ -12,9 +12,9 @@
 
 namespace tessera::train {
 
-/// Takes --mtp_loss_scaling_factor into the model. With 0 the depths' parameters are frozen. Throws InputError for a
-/// factor that a model without depths is given, and beside what the depths do not go with: context parallelism and
-/// preferences. (Pipelines: LanguageModel::keep_stages.)
+/// Takes --mtp_loss_scaling_factor into the model, which still has all its stages. With 0 the depths' parameters are
+/// frozen. Throws InputError for a factor that a model without depths is given, and beside what the depths do not go
+/// with: context parallelism and preferences.
 void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups);
 
 /// The depths' losses between two logs, this rank's part.

@@ -21,6 +21,7 @@
 #include <tessera/text/templated_tokenizer.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_files.h>
+#include <tessera/train/loop/predictions.h>
 #include <tessera/train/loop/task.h>
 
 namespace tessera::train {
@@ -224,6 +225,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
   setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());
+  set_up_predictions(*setup.model, config.optimization, groups);  // stages keep what depths that are computed read
   if (pipelined) {
     setup.pipeline = plan_pipeline(config, *setup.model);
     setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));

@@ -81,7 +81,8 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
 /// fullest rank of a pipeline.
 std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    std::int64_t tokens) {
-  const plan::Model planned = plan::read_model(model.hf_config());
+  plan::Model planned = plan::read_model(model.hf_config());
+  planned.predicts = model.predicts();
   const ParallelConfig& p = config.parallel;
   layout::Mesh mesh;
   const auto data = static_cast<int>(p.num_processes / (p.pp_size * p.cp_size * p.tp_size));

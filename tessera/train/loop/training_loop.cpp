@@ -53,7 +53,6 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
   setup_.model->set_label_smoothing(setup_.config.optimization.label_smoothing_factor);
   setup_.model->set_embedding_noise(setup_.config.optimization.neftune_noise_alpha);
   agree(world_.group(), [&] { set_up_routers(*setup_.model, setup_.config.optimization, setup_.groups); });
-  agree(world_.group(), [&] { set_up_predictions(*setup_.model, setup_.config.optimization, setup_.groups); });
   if (setup_.config.optimization.balance_batches)
     balance_.emplace(world_, setup_.resume ? setup_.resume->seconds_per_row : std::vector<double>());
   if (setup_.config.optimization.gradient_noise_scale) small_.emplace();

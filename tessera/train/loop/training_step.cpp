@@ -184,6 +184,8 @@ void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, 
                        : setup_.groups.pipeline.rank() == 0 ? 1.0
                                                             : 0.0;
   for (const double loss : losses) window_.add_loss(scale == 0 ? 0 : loss / scale * logged * share);
+  // Told by the rank of the last stage alone; ranks of tp have the same.
+  predictions_.add(setup_.model->take_prediction_losses(), 1 / (core_.loss_factor() * setup_.groups.tensor_ranks()));
   enter(Phase::backward, "reduce");
   if (!setup_.config.parallel.deterministic_reduce) sharded_->reduce();
   pipeline_->add_tied_gradients(*sharded_);
