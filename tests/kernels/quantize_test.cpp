@@ -60,14 +60,14 @@ TEST(QuantizeNumbers, AreThosePublished) {
   // The quantile function by bisection: create_normal_map(offset = 0.9677083) of bitsandbytes.
   const auto quantile = [](double p) {
     double low = -10, high = 10;
-    for (int i = 0; i < 200; ++i) (0.5 * std::erfc(-(low + high) / 2 / std::sqrt(2)) < p ? low : high) = (low + high) / 2;
+    for (int i = 0; i < 200; ++i)
+      (0.5 * std::erfc(-(low + high) / 2 / std::sqrt(2)) < p ? low : high) = (low + high) / 2;
     return low;
   };
   const double offset = 0.9677083, most = quantile(offset);
   for (int i = 0; i < 8; ++i)
     EXPECT_NEAR(nf4_numbers[15 - i], quantile(offset + i * (0.5 - offset) / 8) / most, 2e-6) << i;
-  for (int i = 0; i < 7; ++i)
-    EXPECT_NEAR(nf4_numbers[i], -quantile(offset + i * (0.5 - offset) / 7) / most, 2e-6) << i;
+  for (int i = 0; i < 7; ++i) EXPECT_NEAR(nf4_numbers[i], -quantile(offset + i * (0.5 - offset) / 7) / most, 2e-6) << i;
   // FP4: a sign, two bits of exponent, one behind the leading one, over its largest number.
   const std::array<double, 8> sizes = {0, 0.0625, 8, 12, 4, 6, 2, 3};
   for (std::size_t code = 0; code < 8; ++code) {
@@ -124,8 +124,8 @@ TEST_P(Quantize, BlocksAreAsBitsandbytesHasThem) {
   EXPECT_EQ(nf4.codes[2], 0x77) << "zeros";
   x[2] = 0.03979014977812767f;  // halfway itself: the lower one
   EXPECT_EQ(four_bits(k, x, FourBits::nf4).codes[1] >> 4, 7);
-  x[2] = 0.2f;                  // 2 of 12 is nearer than 3
-  x[3] = -0.9f;                 // -12 of 12
+  x[2] = 0.2f;   // 2 of 12 is nearer than 3
+  x[3] = -0.9f;  // -12 of 12
   const FourBitForm fp4 = four_bits(k, x, FourBits::fp4);
   EXPECT_EQ(fp4.codes[0], 0x3b);
   EXPECT_EQ(fp4.codes[1], 0x6b);

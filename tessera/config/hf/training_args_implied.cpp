@@ -10,7 +10,7 @@ namespace tessera::config {
 namespace {
 
 struct ProgramDefault {
-  std::string_view program, beside, setting, text;  ///< beside: the argument, which is true; empty: any of the program
+  std::string_view program, beside, setting, text;  ///< beside: the argument, which asks(); empty: any of the program
 };
 constexpr ProgramDefault program_defaults[] = {
     {"DPOTrainer", "", "preference_loss", "sigmoid"},
@@ -29,10 +29,17 @@ constexpr ProgramDefault program_defaults[] = {
     {"Qwen", "use_lora", "lora_r", "64"},
     {"Qwen", "use_lora", "lora_alpha", "16"},
     {"Qwen", "use_lora", "lora_dropout", "0.05"},
+    {"FastChat", "q_lora", "bnb_4bit_use_double_quant", "true"},
+    {"LLaVA", "bits", "bnb_4bit_use_double_quant", "true"},
     {"LLaVA", "lora_enable", "lora_r", "64"},
     {"LLaVA", "lora_enable", "lora_alpha", "16"},
     {"LLaVA", "lora_enable", "lora_dropout", "0.05"},
 };
+
+/// A boolean that is true, or weights of four bits.
+bool asks(std::string_view argument, const std::string& text) {
+  return argument == "bits" ? trim(text) == "4" : parse_bool(trim(text)) == true;
+}
 
 }  // namespace
 
@@ -40,7 +47,7 @@ std::vector<std::pair<std::string, std::string>> defaults_beside(std::string_vie
                                                                  const std::string& text) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const ProgramDefault& row : program_defaults)
-    if (row.program == program && (row.beside.empty() || (row.beside == argument && parse_bool(trim(text)) == true)))
+    if (row.program == program && (row.beside.empty() || (row.beside == argument && asks(argument, text))))
       out.emplace_back(row.setting, row.text);
   return out;
 }

@@ -13,29 +13,28 @@ namespace tessera::kernels {
 /// Which 16 numbers the four bits of a code stand for.
 enum class FourBits : std::uint8_t { nf4, fp4 };
 
-constexpr std::int64_t four_bit_block = 64;   ///< values that share an absmax
-constexpr std::int64_t dynamic_block = 256;   ///< and absmax that share one of their own
-constexpr std::int64_t four_bit_count = 16;   ///< codes of four bits
-constexpr std::int64_t dynamic_count = 256;   ///< codes of the dynamic data type
+constexpr std::int64_t four_bit_block = 64;  ///< values that share an absmax
+constexpr std::int64_t dynamic_block = 256;  ///< and absmax that share one of their own
+constexpr std::int64_t four_bit_count = 16;  ///< codes of four bits
+constexpr std::int64_t dynamic_count = 256;  ///< codes of the dynamic data type
 
 /// The numbers, by code. NF4's ascend; FP4's first bit is the sign.
-inline constexpr float nf4_numbers[four_bit_count] = {
-    -1.0f,
-    -0.6961928009986877f,
-    -0.5250730514526367f,
-    -0.39491748809814453f,
-    -0.28444138169288635f,
-    -0.18477343022823334f,
-    -0.09105003625154495f,
-    0.0f,
-    0.07958029955625534f,
-    0.16093020141124725f,
-    0.24611230194568634f,
-    0.33791524171829224f,
-    0.44070982933044434f,
-    0.5626170039176941f,
-    0.7229568362236023f,
-    1.0f};
+inline constexpr float nf4_numbers[four_bit_count] = {-1.0f,
+                                                      -0.6961928009986877f,
+                                                      -0.5250730514526367f,
+                                                      -0.39491748809814453f,
+                                                      -0.28444138169288635f,
+                                                      -0.18477343022823334f,
+                                                      -0.09105003625154495f,
+                                                      0.0f,
+                                                      0.07958029955625534f,
+                                                      0.16093020141124725f,
+                                                      0.24611230194568634f,
+                                                      0.33791524171829224f,
+                                                      0.44070982933044434f,
+                                                      0.5626170039176941f,
+                                                      0.7229568362236023f,
+                                                      1.0f};
 inline constexpr float fp4_numbers[four_bit_count] = {
     0.0f,  0.0625f / 12,  8.0f / 12,  12.0f / 12,  4.0f / 12,  6.0f / 12,  2.0f / 12,  3.0f / 12,
     -0.0f, -0.0625f / 12, -8.0f / 12, -12.0f / 12, -4.0f / 12, -6.0f / 12, -2.0f / 12, -3.0f / 12};
