@@ -98,8 +98,11 @@ TEST_F(QuantizedTest, EverySettingChangesWhatIsComputed) {
     loss[name] = first_loss(name);
   }
   for (const auto& [name, value] : loss)
-    for (const auto& [other, another] : loss)
-      if (name != other) EXPECT_NE(value, another) << name << " and " << other;
+    for (const auto& [other, another] : loss) {
+      if (name != other) {
+        EXPECT_NE(value, another) << name << " and " << other;
+      }
+    }
   const auto off = [&](const char* name) { return std::fabs(loss.at(name) - loss.at("whole")) / loss.at("whole"); };
   EXPECT_LT(off("int8"), 2e-3);
   EXPECT_LT(off("nf4"), 0.05);

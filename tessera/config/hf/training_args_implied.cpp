@@ -101,8 +101,13 @@ void apply_implied(Resolved& resolved) {
 }
 
 void settle_implied(Resolved& resolved) {
-  std::vector<std::string> taken;
-  const Resolved::Implied* last = nullptr;
+  /// What has been taken over from a program, and the name that says so.
+  struct Taken {
+    std::string_view program;
+    std::vector<std::string> defaults = {};
+    const Resolved::Implied* last = nullptr;
+  };
+  std::vector<Taken> programs;
   for (Resolved::Implied& implied : resolved.implied) {
     if (!implied.taken) continue;
     if (implied.setting == "bf16" && resolved.values.optimization.fp16) {
@@ -110,12 +115,16 @@ void settle_implied(Resolved& resolved) {
       resolved.origins.erase("bf16");
       continue;
     }
-    taken.push_back(concat(implied.setting, " ", implied.text));
-    if (last == nullptr || last->program != "DPOTrainer") last = &implied;
+    // The DPOTrainer is TRL's, so one line is about both.
+    const std::string_view program = implied.program == "DPOTrainer" ? "TRL" : std::string_view(implied.program);
+    auto of = std::find_if(programs.begin(), programs.end(), [&](const Taken& t) { return t.program == program; });
+    if (of == programs.end()) of = programs.insert(programs.end(), {.program = program});
+    of->defaults.push_back(concat(implied.setting, " ", implied.text));
+    if (of->last == nullptr || of->last->program != "DPOTrainer") of->last = &implied;
   }
-  if (last != nullptr)
-    resolved.notes.push_back(
-        concat(last->name, " is ", last->program, "'s, whose defaults hold where nothing else is said: ", join(taken)));
+  for (const Taken& taken : programs)
+    resolved.notes.push_back(concat(taken.last->name, " is ", taken.last->program,
+                                    "'s, whose defaults hold where nothing else is said: ", join(taken.defaults)));
 }
 
 }  // namespace tessera::config

@@ -29,8 +29,7 @@ class QuantizedRules : RuleChecks {
       problem(
           {name, "lora_r"}, said(name),
           " needs adapters: weights of few bits are frozen, since a step of training is smaller than what tells two "
-          "of their numbers apart: give --lora_r 16 (--use_peft), or leave ",
-          name, " out");
+          "of their numbers apart: give --lora_r 16 (--use_peft), or leave it out");
     if (c_.parallel.tp_size > 1)
       problem(
           {name, "tp_size"}, said(name), " beside --tp_size ", c_.parallel.tp_size,
@@ -42,9 +41,7 @@ class QuantizedRules : RuleChecks {
               "step: leave one of them out");
     if (c_.device == Device::cuda)
       problem({name, "device"}, said(name),
-              " beside --device cuda: quantized weights are built for the CPU: use --device "
-              "cpu, or leave ",
-              name, " out");
+              " beside --device cuda: quantized weights are built for the CPU: use --device cpu, or leave it out");
   }
 };
 

@@ -27,11 +27,11 @@ struct QuantizedForm {
 struct QuantizedWeight {
   QuantizedForm form;            ///< how
   std::int64_t out = 0, in = 0;  ///< its sides
-  at::Tensor codes;              ///< uint8 [ceil(out in / 2)], or int8 [out, in]
-  at::Tensor absmax;           ///< fp32 [ceil(out in / 64)], or [out]; with double_quant that of its own blocks of 256
-  at::Tensor absmax_codes;     ///< double_quant: uint8 [ceil(out in / 64)], else undefined
-  float absmax_mean = 0;       ///< double_quant: what the absmax were taken relative to
-  std::int64_t bytes() const;  ///< what these tensors take
+  at::Tensor codes = {};         ///< uint8 [ceil(out in / 2)], or int8 [out, in]
+  at::Tensor absmax = {};  ///< fp32 [ceil(out in / 64)], or [out]; with double_quant that of its own blocks of 256
+  at::Tensor absmax_codes = {};  ///< double_quant: uint8 [ceil(out in / 64)], else undefined
+  float absmax_mean = 0;         ///< double_quant: what the absmax were taken relative to
+  std::int64_t bytes() const;    ///< what these tensors take
 };
 
 /// The weight, fp32 [out, in] on the CPU, in few bits: the same for any number of threads. What is not finite shows as
