@@ -57,6 +57,7 @@ struct QuantizedKept : torch::CustomClassHolder {
   std::shared_ptr<const QuantizedWeight> weight;
   std::optional<at::ScalarType> narrow;
   at::ScalarType input_type = at::kFloat;
+  bool has_bias = false;
 };
 
 /// a b, fp32 in the given shape; with `narrow`, of factors rounded to that type.
@@ -95,7 +96,7 @@ struct QuantizedLinear : torch::autograd::Function<QuantizedLinear> {
       shape.back() = weight.in;
       dx = product_of(rows, dequantize(weight), kept->narrow, shape).to(kept->input_type);
     }
-    if (ctx->needs_input_grad(1)) dbias = rows.sum(0);
+    if (kept->has_bias && ctx->needs_input_grad(1)) dbias = rows.sum(0);
     return {dx, dbias, at::Tensor()};
   }
 };
@@ -191,6 +192,7 @@ at::Tensor quantized_linear(const at::Tensor& x, const std::shared_ptr<const Qua
   kept->narrow = weight->form.compute ? weight->form.compute : autocast_type(at::kCPU);
   if (kept->narrow == at::kFloat) kept->narrow.reset();
   kept->input_type = x.scalar_type();
+  kept->has_bias = bias.defined();
   return QuantizedLinear::apply(x, maybe(bias), kept);
 }
 
