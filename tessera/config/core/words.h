@@ -40,8 +40,8 @@ const WordTable& words_of(Fp8Recipe);
 enum class Fp8Amax : unsigned char { most_recent, max };
 const WordTable& words_of(Fp8Amax);
 
-/// Which 16 numbers frozen weights of four bits are kept as: quantiles of a normal distribution (Dettmers et al. 2023), or
-/// a sign, two bits of exponent and one behind the leading one.
+/// Which 16 numbers stand for frozen weights of four bits: normal quantiles (Dettmers et al. 2023), or a sign, two bits
+/// of exponent and one behind the leading one.
 enum class QuantType : unsigned char { nf4, fp4 };
 const WordTable& words_of(QuantType);
 

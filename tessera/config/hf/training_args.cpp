@@ -307,7 +307,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
       meaning.settings.emplace_back(row.setting, lower == "all-linear" || lower == "all_linear" ? "all-linear" : names);
     return meaning;
   }
-  if (row.key == "bits") {  // of LLaVA and QLoRA
+  if (row.key == "bits") {  // LLaVA's and QLoRA's
     const std::string bits = trim(text);
     if (bits == "4" || bits == "8")
       meaning.settings.emplace_back(bits == "4" ? "load_in_4bit" : "load_in_8bit", "true");

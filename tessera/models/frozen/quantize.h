@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// models/frozen/: what becomes of weights that are not trained. This header: the frozen weights of a model's linear maps
-/// in four or eight bits, beside which LoRA adapters are trained (Dettmers et al. 2023, "QLoRA").
+/// models/frozen/: what becomes of weights that are not trained. This header: the frozen weights of a model's linear
+/// maps in four or eight bits, beside which LoRA adapters are trained (Dettmers et al. 2023, "QLoRA").
 
 #include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
@@ -18,19 +18,19 @@ namespace tessera::models {
 /// config/rules/ refuses, four bits.
 std::optional<nn::QuantizedForm> quantized_form(const ModelConfig& config);
 
-/// The weights of all linear maps in the model's blocks are kept in few bits from now on, one after the other: a weight
-/// without memory (load_model_deferred) is read from `weights` first, so no more than one is ever whole, and the memory of
-/// one that was whole is given back. They are no parameters any more. Whole stay: what has no blocks around it (tables,
-/// heads), norms, biases, routers, gates of one output, experts (which are computed together), adapters. All parameters
-/// must be frozen but those of adapters; after keep_stages() and keep_experts(). Throws InputError where a weight is not
-/// finite, or where there is no linear map.
+/// The weights of all linear maps in the model's blocks are kept in few bits from now on. A weight without memory
+/// (load_model_deferred) is read from `weights` first, one after the other, so that one at most is ever whole; what was
+/// whole gives its memory back. They are no parameters any more. Whole stay tables, heads and whatever lies outside of
+/// the blocks, norms, biases, routers, gates of one output, experts (which are computed together) and adapters. All
+/// parameters but those of adapters must be frozen; after keep_stages() and keep_experts(). Throws InputError where a
+/// weight is not finite, or where there is no linear map.
 void quantize(LanguageModel& model, const nn::QuantizedForm& form, const WeightSource* weights);
 
 /// Sizes of what is quantized in a model.
 struct QuantizedSizes {
   std::int64_t maps = 0;      ///< linear maps
-  std::int64_t elements = 0;  ///< of their weights
-  std::int64_t bytes = 0;     ///< that these take
+  std::int64_t elements = 0;  ///< in their weights
+  std::int64_t bytes = 0;     ///< what these take
 };
 QuantizedSizes quantized_sizes(const torch::nn::Module& model);
 

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
 /// Linear maps whose weight is frozen and kept in four or eight bits (Dettmers et al. 2023, "QLoRA"; Dettmers et al.
-/// 2022, "LLM.int8()"; kernels/cpu/quantize.h has the formats, bitsandbytes'). A product widens the weight first, for as
-/// long as it takes. Eight bits are those of LLM.int8()'s weights alone: inputs are not rounded, so there are no outliers to
-/// be taken apart.
+/// 2022, "LLM.int8()"; kernels/cpu/quantize.h has bitsandbytes' formats). A product widens the weight first, for as
+/// long as it takes. Eight bits are those of LLM.int8()'s weights alone: inputs are not rounded, so there are no
+/// outliers to be taken apart.
 
 #include <ATen/core/Tensor.h>
 
