@@ -68,9 +68,17 @@ std::vector<at::Tensor> passes(models::CausalLm& model) {
   return found;
 }
 
-void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+/// GPT-2 stores weights the other way round, whose products are summed in another order.
+bool stores_out_first(const torch::nn::Module& model) {
+  return maps_in(model).begin()->second->layout == nn::WeightLayout::out_in;
+}
+
+void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b, bool bits = true) {
   ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].equal(b[i])) << i;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double off = (a[i] - b[i]).norm().item<double>(), size = b[i].norm().item<double>();
+    EXPECT_LE(off, bits ? 0 : 2e-6 * size) << i;
+  }
 }
 
 class QuantizedModel : public ::testing::TestWithParam<const char*> {};
@@ -88,11 +96,11 @@ TEST_P(QuantizedModel, ComputesAsOneWithTheWidenedWeights) {
         map->weight.copy_(map->layout == nn::WeightLayout::out_in ? wide : wide.t());
       }
     const auto got = passes(*model);
-    expect_equal(got, passes(*whole));
+    expect_equal(got, passes(*whole), stores_out_first(*model));
     EXPECT_FALSE(got[0].equal(untouched[0])) << "whole weights would give the same";
     models::dequantize(*model);
     EXPECT_EQ(models::quantized_sizes(*model).maps, 0);
-    expect_equal(passes(*model), got);
+    expect_equal(passes(*model), got, stores_out_first(*model));
   }
 }
 

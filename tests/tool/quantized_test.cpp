@@ -18,11 +18,11 @@ class QuantizedTest : public ToolTest {
     if (!base_) {  // trained once for all tests, then copied
       const auto run = tessera(Strings{"train", "--config_name", "llama-tiny", "--config_overrides",
                                        "num_hidden_layers=2,hidden_size=64,intermediate_size=96,num_attention_heads=4,"
-                                       "num_key_value_heads=2,vocab_size=257,max_position_embeddings=64",
+                                       "num_key_value_heads=2,head_dim=16,vocab_size=257,max_position_embeddings=64",
                                        "--tokenizer_name", "byte", "--train_file", at("text.txt"), "--block_size", "32",
-                                       "--learning_rate", "3e-3", "--lr_scheduler_type", "constant", "--save_strategy",
+                                       "--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--save_strategy",
                                        "no", "--output_dir", at("base")} +
-                               batch(6, 1, 15));
+                               batch(6, 1, 40));
       EXPECT_EQ(run.exit_code, 0) << run.err;
       base_ = std::make_unique<TemporaryFolder>();
       std::filesystem::copy(at("base"), base_->path(), std::filesystem::copy_options::recursive);
