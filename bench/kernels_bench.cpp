@@ -80,6 +80,37 @@ void add_benchmarks(Isa isa) {
           measure(s, (3.0 * 4 + 4 * 2) * n,
                   [&] { k.adamw_bf16(p.data(), g.data(), m.data(), v.data(), n, {.step = 10}, {stochastic, 1, 0}); });
         });
+  for (const FourBits type : {FourBits::nf4, FourBits::fp4}) {
+    const char* const four = type == FourBits::nf4 ? "nf4" : "fp4";
+    const auto of = [&](const char* what) { return name((std::string(what) + "_" + four).c_str()); };
+    const double bytes = n * 4.5 + 4.0 * n / four_bit_block;  // fp32 on one side, codes and absmax on the other
+    benchmark::RegisterBenchmark(of("quantize").c_str(), [&k, type, bytes](benchmark::State& s) {
+      const auto x = random(n);
+      std::vector<std::uint8_t> codes(n / 2);
+      std::vector<float> absmax(n / four_bit_block);
+      measure(s, bytes, [&] { k.quantize_four_bits(x.data(), n, type, codes.data(), absmax.data()); });
+    });
+    benchmark::RegisterBenchmark(of("dequantize").c_str(), [&k, type, bytes](benchmark::State& s) {
+      auto y = random(n);
+      std::vector<std::uint8_t> codes(n / 2);
+      std::vector<float> absmax(n / four_bit_block);
+      k.quantize_four_bits(y.data(), n, type, codes.data(), absmax.data());
+      measure(s, bytes, [&] { k.dequantize_four_bits(codes.data(), absmax.data(), n, type, y.data()); });
+    });
+  }
+  benchmark::RegisterBenchmark(name("quantize_int8").c_str(), [&k](benchmark::State& s) {
+    const auto x = random(n);
+    std::vector<std::int8_t> codes(n);
+    std::vector<float> absmax(rows);
+    measure(s, 5.0 * n, [&] { k.quantize_int8_rows(x.data(), rows, columns, codes.data(), absmax.data()); });
+  });
+  benchmark::RegisterBenchmark(name("dequantize_int8").c_str(), [&k](benchmark::State& s) {
+    auto y = random(n);
+    std::vector<std::int8_t> codes(n);
+    std::vector<float> absmax(rows);
+    k.quantize_int8_rows(y.data(), rows, columns, codes.data(), absmax.data());
+    measure(s, 5.0 * n, [&] { k.dequantize_int8_rows(codes.data(), absmax.data(), rows, columns, y.data()); });
+  });
   benchmark::RegisterBenchmark(name("lion").c_str(), [&k](benchmark::State& s) {
     auto p = random(n), m = random(n);
     const auto g = random(n);

@@ -126,7 +126,8 @@ same schedule; 0 freezes them. The log shows the rate of all others.
   defaults where nothing else is said: learning rate 2e-5, bf16, gradient checkpointing, every message scored, 1024
   tokens; a warning lists them. `beta`, `loss_type`, `rpo_alpha` and `simpo_gamma` bring those of its
   DPOTrainer: `--preference_loss sigmoid`, learning rate 1e-6. So do `use_lora` of Qwen and `lora_enable` of LLaVA for
-  the rank of their adapters.
+  the rank of their adapters. `q_lora` (FastChat's) and `bits 4` (LLaVA's) mean `--load_in_4bit` with double
+  quantization, as in those programs; `--bnb_4bit_quant_type` is nf4 unless it is said, TRL's default.
 - Epochs are one continuous stream of samples; a step may straddle two of them.
 - `--tokenizer_name byte` needs no file: ids 0-255 are bytes, 256 is `<|endoftext|>`.
 
@@ -142,17 +143,17 @@ alignment-handbook, FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 |---|---|---|---|---|---|
 | DeepSpeed's JSON | 113 | 90 | 23 | 0 | 100 % |
 | accelerate's YAML | 54 | 52 | 2 | 0 | 100 % |
-| TRL's recipes | 25 | 22 | 3 | 0 | 100 % |
+| TRL's recipes | 25 | 24 | 1 | 0 | 100 % |
 | Megatron-LM's functional tests of pretrain_gpt.py | 220 | 214 | 6 | 0 | 100 % |
-| command lines | 43 | 23 | 18 | 2 | 92.0 % |
-| together | 455 | 401 | 52 | 2 | 99.5 % |
+| command lines | 43 | 26 | 15 | 2 | 92.9 % |
+| together | 455 | 406 | 47 | 2 | 99.5 % |
 | Megatron-LM's tests of other programs | 78 | 6 | 72 | 0 | |
 
-So 88.1 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
+So 89.2 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
 differed in what is compared. 15 of DeepSpeed's name OneBitAdam, OneBitLamb or ZeroOneAdam: a warning says how what is
 trained then differs (gradients are compressed, not momenta; the second moment is not frozen). Not built are, most
 frequent first (a file may ask for several): compression and quantization in training (15), models that see images
-(14), weights of 4 bits (7), sampling by difficulty (4). The two others are command lines: an excerpt, and one that
+(14), sampling by difficulty (4). The two others are command lines: an excerpt, and one that
 Megatron-LM refuses, too (it has both `--global-batch-size` and `--step-batch-size-schedule`). Of tests in shell scripts
 the first branch is taken, and what commands print is left out. The other programs generate, learn by
 reinforcement, or train T5, BERT, Mamba and models that see.

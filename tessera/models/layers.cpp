@@ -6,6 +6,8 @@
 #include <tessera/base/hash.h>
 #include <tessera/nn/embedding.h>
 
+#include <utility>
+
 namespace tessera::models {
 
 Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, nn::WeightLayout layout) : layout(layout) {
@@ -27,7 +29,24 @@ at::Tensor Linear::project(const at::Tensor& x, const nn::RandomPlace& place) {
   return lora_A ? y + adapted(x, place) : y;
 }
 
+void Linear::keep_quantized(std::shared_ptr<const nn::QuantizedWeight> kept) {
+  TESSERA_CHECK(kept->out == out_features() && kept->in == in_features(), "a weight [", kept->out, ", ", kept->in,
+                "] for a map of ", in_features(), " features to ", out_features());
+  parameters_.erase("weight");
+  weight = at::empty(weight.sizes(), at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
+  quantized = std::move(kept);
+}
+
+void Linear::make_whole() {
+  TESSERA_CHECK(quantized, "the weight is whole");
+  const at::Tensor out_in = nn::dequantize(*quantized);
+  quantized.reset();
+  weight = register_parameter("weight", layout == nn::WeightLayout::out_in ? out_in : out_in.t().contiguous(),
+                              /*requires_grad=*/false);
+}
+
 at::Tensor Linear::product(const at::Tensor& x, const at::Tensor& added) const {
+  if (quantized) return nn::quantized_linear(x, quantized, added);
   const nn::Fp8Scope scope(fp8, is_training());
   return nn::linear(x, weight, added, layout);
 }

@@ -9,6 +9,7 @@
 #include <tessera/nn/layer_norm.h>
 #include <tessera/nn/linear.h>
 #include <tessera/nn/linear_maps/fp8.h>
+#include <tessera/nn/linear_maps/quantized.h>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,12 +34,19 @@ struct Linear : torch::nn::Module {
   /// by. Throws Error when there is an adapter already.
   void add_lora(const std::string& name, std::int64_t r, double alpha, double dropout);
   std::int64_t in_features() const, out_features() const;
+  /// From now on products are with `kept`, which is the weight [out, in] in few bits; the weight is no parameter any
+  /// more, and its memory is given back.
+  void keep_quantized(std::shared_ptr<const nn::QuantizedWeight> kept);
+  /// And back: a frozen parameter with the values that products have used.
+  void make_whole();
 
   nn::WeightLayout layout;
   at::Tensor weight, bias;                ///< weight [out, in], or [in, out] (GPT-2's Conv1D); bias [out] or undefined
   std::shared_ptr<Table> lora_A, lora_B;  ///< null: no adapter
   double lora_scale = 0, lora_dropout = 0;
   std::shared_ptr<const nn::Fp8Map> fp8;  ///< how its products are rounded to eight bits; null: they are not
+  /// The weight in few bits, null: it is whole. With it `weight` is a shape without memory (on the meta device).
+  std::shared_ptr<const nn::QuantizedWeight> quantized;
 
  private:
   at::Tensor product(const at::Tensor& x, const at::Tensor& added) const;

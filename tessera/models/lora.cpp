@@ -12,6 +12,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/models/frozen/quantize.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/redirect.h>
@@ -283,6 +284,7 @@ LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& fol
 
 void merge_lora(LanguageModel& model) {
   const at::NoGradGuard no_grad;
+  if (!lora_state(model).empty()) dequantize(model);
   for (const auto& [name, linear] : linears_of(model)) {
     if (!linear->lora_A) continue;
     const at::Tensor &a = linear->lora_A->weight, &b = linear->lora_B->weight;  // [r, in], [out, r]
@@ -305,7 +307,8 @@ double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size)
 }
 
 std::string describe_trainable(const LanguageModel& model) {
-  std::int64_t all = model.elsewhere_elements(), trainable = model.trained_elsewhere();
+  std::int64_t all = model.elsewhere_elements() + quantized_sizes(model).elements,
+               trainable = model.trained_elsewhere();
   std::set<const void*> seen;
   for (const at::Tensor& parameter : model.parameters()) {
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;

@@ -47,7 +47,8 @@ std::shared_ptr<LanguageModel> load_adapted_model_deferred(const std::string& fo
 /// The configuration of a model that load_adapted_model(folder) has made, targets spelled out, base an absolute path.
 LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& folder);
 
-/// Adds scale * (B A) to the frozen weights in place and removes the adapters. No adapters: nothing happens.
+/// Adds scale * (B A) to the frozen weights in place and removes the adapters. No adapters: nothing happens. Quantized
+/// weights (models/frozen/) become whole first, with the values that they were trained beside.
 void merge_lora(LanguageModel& model);
 
 /// LanguageModel::flops_per_token for a model whose own N matrix parameters are frozen: their gradients (2 N) are not

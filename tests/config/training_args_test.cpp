@@ -22,6 +22,7 @@ std::string sample(const KeyRow& row) {
       {"adafactor", "true"},
       {"use_peft", "true"},
       {"use_lora", "true"},
+      {"bits", "4"},
       {"lora_enable", "true"},
       {"use_cpu", "true"},
       {"no_cuda", "true"},
@@ -53,6 +54,7 @@ Value expected(const KeyRow& row, const std::string& text) {
   const std::string ours = row.key == "adafactor"                         ? "adafactor"
                            : row.key == "use_peft"                        ? "16"
                            : row.setting == "lora_r"                      ? "64"
+                           : row.key == "bits"                            ? "true"
                            : row.key == "use_cpu" || row.key == "no_cuda" ? "cpu"
                            : row.key == "accelerator_config"              ? "3"
                            : row.key == "parallelism_config"              ? "hybrid_shard"

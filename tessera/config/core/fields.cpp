@@ -148,6 +148,16 @@ const std::vector<Field>& table() {
           "modules that get adapters (ends of their names), or all-linear; unset: q_proj,v_proj "
           "(Llama family), c_attn (GPT-2)"),
       model<&M::lora_merge>("lora_merge", anything(), "at the end also write the merged model to OUT/merged"),
+      model<&M::load_in_4bit>("load_in_4bit", anything(),
+                              "beside LoRA: keep the frozen weights of the blocks' linear maps in four bits (QLoRA)"),
+      model<&M::load_in_8bit>("load_in_8bit", anything(),
+                              "beside LoRA: keep them in eight bits, rows of int8 with a scale each"),
+      model<&M::bnb_4bit_quant_type>("bnb_4bit_quant_type", words<QuantType>(),
+                                     "of load_in_4bit: the numbers of the four bits, normal quantiles or floats"),
+      model<&M::bnb_4bit_use_double_quant>("bnb_4bit_use_double_quant", anything(),
+                                           "of load_in_4bit: keep the scales of its blocks in eight bits, too"),
+      model<&M::bnb_4bit_compute_dtype>("bnb_4bit_compute_dtype", words<ComputeType>(),
+                                        "of load_in_4bit: type of its products; auto: as --bf16 and --fp16 say"),
 
       data<&D::train_file>(
           "train_file", anything("FILE..."),

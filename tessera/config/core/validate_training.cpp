@@ -10,6 +10,7 @@
 #include <tessera/config/core/validate_training.h>
 #include <tessera/config/rules/validate_fp8.h>
 #include <tessera/config/rules/validate_preferences.h>
+#include <tessera/config/rules/validate_quantized.h>
 #include <tessera/layout/batch/ramp.h>
 
 #include <algorithm>
@@ -32,6 +33,7 @@ class TrainingRules : RuleChecks {
     validate_evaluations(resolved_, problems_);
     validate_preferences(resolved_, problems_);
     validate_fp8(resolved_, problems_);
+    validate_quantized(resolved_, problems_);
     saving();
   }
 
@@ -333,6 +335,7 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
 void unused_training(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
   unused_schedule(resolved, unused);
+  unused_quantized(resolved, unused);
   if (resolved.values.model.lora_r > 0)
     for (const char* name : {"decoupled_lr", "decoupled_min_lr"})
       unused(name, "--lora_r trains adapters, not embeddings and the head");

@@ -38,6 +38,22 @@ const WordTable& words_of(Fp8Amax) {
   return words;
 }
 
+const WordTable& words_of(QuantType) {
+  static const WordTable words = {{"nf4", "fp4"}};
+  return words;
+}
+
+const WordTable& words_of(ComputeType) {
+  static const WordTable words = {{"auto", "fp32", "bf16", "fp16"},
+                                  {{"float32", "fp32"},
+                                   {"bfloat16", "bf16"},
+                                   {"float16", "fp16"},
+                                   {"torch.float32", "fp32"},
+                                   {"torch.bfloat16", "bf16"},
+                                   {"torch.float16", "fp16"}}};
+  return words;
+}
+
 const WordTable& words_of(OptimizerKind) {
   static const WordTable words = {
       {"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars", "muon", "rmsprop"},

@@ -40,6 +40,15 @@ const WordTable& words_of(Fp8Recipe);
 enum class Fp8Amax : unsigned char { most_recent, max };
 const WordTable& words_of(Fp8Amax);
 
+/// Which 16 numbers stand for frozen weights of four bits: normal quantiles (Dettmers et al. 2023), or a sign, two bits
+/// of exponent and one behind the leading one.
+enum class QuantType : unsigned char { nf4, fp4 };
+const WordTable& words_of(QuantType);
+
+/// Type of the products with quantized weights; automatic: that of the run's other products.
+enum class ComputeType : unsigned char { automatic, fp32, bf16, fp16 };
+const WordTable& words_of(ComputeType);  ///< synonyms: torch.float32, float32 and so on
+
 /// Which rule updates the weights: optim/optimizer.h has the formulas.
 enum class OptimizerKind : unsigned char { adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon, rmsprop };
 const WordTable& words_of(OptimizerKind);  ///< synonyms: Hugging Face's, adamw_torch and so on

@@ -307,6 +307,14 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
       meaning.settings.emplace_back(row.setting, lower == "all-linear" || lower == "all_linear" ? "all-linear" : names);
     return meaning;
   }
+  if (row.key == "bits") {  // LLaVA's and QLoRA's
+    const std::string bits = trim(text);
+    if (bits == "4" || bits == "8")
+      meaning.settings.emplace_back(bits == "4" ? "load_in_4bit" : "load_in_8bit", "true");
+    else if (bits != "16" && bits != "32")
+      meaning.problem = concat(" is '", text, "'; it must be 4 or 8, or 16 for whole weights");
+    return meaning;
+  }
   if (row.key == "loss_type") {  // TRL's trainers have several more
     const std::string word = to_lower(trim(text));
     const bool built = parse_word<PreferenceLoss>(word).has_value();

@@ -10,7 +10,7 @@ namespace tessera::config {
 namespace {
 
 struct ProgramDefault {
-  std::string_view program, beside, setting, text;  ///< beside: the argument, which is true; empty: any of the program
+  std::string_view program, beside, setting, text;  ///< beside: the argument, which asks(); empty: any of the program
 };
 constexpr ProgramDefault program_defaults[] = {
     {"DPOTrainer", "", "preference_loss", "sigmoid"},
@@ -29,10 +29,17 @@ constexpr ProgramDefault program_defaults[] = {
     {"Qwen", "use_lora", "lora_r", "64"},
     {"Qwen", "use_lora", "lora_alpha", "16"},
     {"Qwen", "use_lora", "lora_dropout", "0.05"},
+    {"FastChat", "q_lora", "bnb_4bit_use_double_quant", "true"},
+    {"LLaVA", "bits", "bnb_4bit_use_double_quant", "true"},
     {"LLaVA", "lora_enable", "lora_r", "64"},
     {"LLaVA", "lora_enable", "lora_alpha", "16"},
     {"LLaVA", "lora_enable", "lora_dropout", "0.05"},
 };
+
+/// A boolean that is true, or weights of four bits.
+bool asks(std::string_view argument, const std::string& text) {
+  return argument == "bits" ? trim(text) == "4" : parse_bool(trim(text)) == true;
+}
 
 }  // namespace
 
@@ -40,7 +47,7 @@ std::vector<std::pair<std::string, std::string>> defaults_beside(std::string_vie
                                                                  const std::string& text) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const ProgramDefault& row : program_defaults)
-    if (row.program == program && (row.beside.empty() || (row.beside == argument && parse_bool(trim(text)) == true)))
+    if (row.program == program && (row.beside.empty() || (row.beside == argument && asks(argument, text))))
       out.emplace_back(row.setting, row.text);
   return out;
 }
@@ -94,8 +101,13 @@ void apply_implied(Resolved& resolved) {
 }
 
 void settle_implied(Resolved& resolved) {
-  std::vector<std::string> taken;
-  const Resolved::Implied* last = nullptr;
+  /// What has been taken over from a program, and the name that says so.
+  struct Taken {
+    std::string_view program;
+    std::vector<std::string> defaults = {};
+    const Resolved::Implied* last = nullptr;
+  };
+  std::vector<Taken> programs;
   for (Resolved::Implied& implied : resolved.implied) {
     if (!implied.taken) continue;
     if (implied.setting == "bf16" && resolved.values.optimization.fp16) {
@@ -103,12 +115,16 @@ void settle_implied(Resolved& resolved) {
       resolved.origins.erase("bf16");
       continue;
     }
-    taken.push_back(concat(implied.setting, " ", implied.text));
-    if (last == nullptr || last->program != "DPOTrainer") last = &implied;
+    // The DPOTrainer is TRL's, so one line is about both.
+    const std::string_view program = implied.program == "DPOTrainer" ? "TRL" : std::string_view(implied.program);
+    auto of = std::find_if(programs.begin(), programs.end(), [&](const Taken& t) { return t.program == program; });
+    if (of == programs.end()) of = programs.insert(programs.end(), {.program = program});
+    of->defaults.push_back(concat(implied.setting, " ", implied.text));
+    if (of->last == nullptr || of->last->program != "DPOTrainer") of->last = &implied;
   }
-  if (last != nullptr)
-    resolved.notes.push_back(
-        concat(last->name, " is ", last->program, "'s, whose defaults hold where nothing else is said: ", join(taken)));
+  for (const Taken& taken : programs)
+    resolved.notes.push_back(concat(taken.last->name, " is ", taken.last->program,
+                                    "'s, whose defaults hold where nothing else is said: ", join(taken.defaults)));
 }
 
 }  // namespace tessera::config

@@ -56,9 +56,6 @@ constexpr std::string_view kDatasets = "data sets are not downloaded: what is tr
 constexpr std::string_view kNotOfPairs =
     "of the losses of pairs only those of --preference_loss are built, with a reference that stays: leave it out";
 constexpr std::string_view kReference = "what the reference says is always computed before the first step, and kept";
-constexpr std::string_view kQuantized =
-    "weights of 4 and 8 bits are not built: leave it out; --lora_r trains adapters beside whole weights";
-constexpr std::string_view kOfQuantized = "it belongs to load_in_4bit";
 constexpr std::string_view kImages = "models that see images are not built: leave it out, and train on text";
 constexpr std::string_view kOfImages = "it belongs to vision_tower";
 constexpr std::string_view kNamedTemplate =
@@ -296,7 +293,10 @@ constexpr TrainingArgument arguments[] = {
     ignored("dataset_config_name", Shape::word, "", kDatasets),
     ignored("lazy_preprocess", Shape::boolean, "false", kLoader),
     ignored("flash_attn", Shape::boolean, "false", kFused),
-    refused("q_lora", Shape::boolean, "false", kQuantized),
+    {{"q_lora", "load_in_4bit", Effect::acts, "FastChat; not given: bnb_4bit_use_double_quant true"},
+     Shape::boolean,
+     {},
+     "FastChat"},
     {{"use_lora", "lora_r", Effect::acts, "Qwen; not given: lora_r 64, alpha 16, dropout 0.05"},
      Shape::boolean,
      {},
@@ -320,7 +320,12 @@ constexpr TrainingArgument arguments[] = {
     ignored("mm_use_im_start_end", Shape::boolean, "false", kOfImages),
     ignored("mm_use_im_patch_token", Shape::boolean, "true", kOfImages),
     ignored("mm_patch_merge_type", Shape::word, "flat", kOfImages),
-    refused("bits", Shape::word, "16", kQuantized),
+    {{"bits", "load_in_4bit", Effect::acts, "LLaVA: 4, 8 (load_in_8bit) or 16; of 4, not given: double_quant true"},
+     Shape::word,
+     {},
+     "LLaVA"},
+    acts("double_quant", "bnb_4bit_use_double_quant", Shape::boolean, "LLaVA, QLoRA"),
+    acts("quant_type", "bnb_4bit_quant_type", Shape::word, "LLaVA, QLoRA"),
     refused("preprocessed_path", Shape::word, "", kEncoderDecoder),
     // TRL
     of_trl(acts("use_peft", "lora_r", Shape::boolean, "not given: lora_r 16, alpha 32, dropout 0.05")),
@@ -353,11 +358,14 @@ constexpr TrainingArgument arguments[] = {
             "--gradient_checkpointing_kwargs offload_inputs_to=DIR keeps activations off the device"),
     ignored("lora_task_type", Shape::word, "causal_lm", "the model says what its task is"),
     ignored("hub_model_revision", Shape::word, "", kNoUpload),
-    ignored("bnb_4bit_quant_type", Shape::word, "nf4", kOfQuantized),
-    ignored("bnb_4bit_quant_storage", Shape::word, "", kOfQuantized),
-    ignored("use_bnb_nested_quant", Shape::boolean, "false", kOfQuantized),
-    refused("load_in_4bit", Shape::boolean, "false", kQuantized),
-    refused("load_in_8bit", Shape::boolean, "false", kQuantized),
+    acts("load_in_4bit", Shape::boolean),
+    acts("load_in_8bit", Shape::boolean),
+    acts("bnb_4bit_quant_type"),
+    acts("bnb_4bit_use_double_quant", Shape::boolean),
+    acts("use_bnb_nested_quant", "bnb_4bit_use_double_quant", Shape::boolean, "TRL"),
+    acts("bnb_4bit_compute_dtype"),
+    ignored("bnb_4bit_quant_storage", Shape::word, "",
+            "it says as what a file or a sharding engine sees the bytes; each process has them whole"),
     refused("lora_modules_to_save", Shape::words, "", kAdapters),
     refused("use_rslora", Shape::boolean, "false", kAdapters),
     refused("use_dora", Shape::boolean, "false", kAdapters),

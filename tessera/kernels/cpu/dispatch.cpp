@@ -176,6 +176,19 @@ void dropout(const float* x, float* y, std::int64_t n, std::uint64_t key, std::u
   chosen().dropout(x, y, n, key, first, limit, scale);
 }
 void uniform(float* y, std::int64_t n, std::uint64_t key, std::uint32_t first) { chosen().uniform(y, n, key, first); }
+void quantize_four_bits(const float* x, std::int64_t n, FourBits type, std::uint8_t* codes, float* absmax) {
+  chosen().quantize_four_bits(x, n, type, codes, absmax);
+}
+void dequantize_four_bits(const std::uint8_t* codes, const float* absmax, std::int64_t n, FourBits type, float* y) {
+  chosen().dequantize_four_bits(codes, absmax, n, type, y);
+}
+void quantize_int8_rows(const float* x, std::int64_t rows, std::int64_t columns, std::int8_t* codes, float* absmax) {
+  chosen().quantize_int8_rows(x, rows, columns, codes, absmax);
+}
+void dequantize_int8_rows(const std::int8_t* codes, const float* absmax, std::int64_t rows, std::int64_t columns,
+                          float* y) {
+  chosen().dequantize_int8_rows(codes, absmax, rows, columns, y);
+}
 void stream_copy(void* to, const void* from, std::int64_t bytes) { chosen().stream_copy(to, from, bytes); }
 
 }  // namespace tessera::kernels

@@ -18,6 +18,7 @@
 #include <tessera/kernels/cpu/lamb.h>
 #include <tessera/kernels/cpu/layer_norm.h>
 #include <tessera/kernels/cpu/lion.h>
+#include <tessera/kernels/cpu/quantize.h>
 #include <tessera/kernels/cpu/reduce.h>
 #include <tessera/kernels/cpu/rms_norm.h>
 #include <tessera/kernels/cpu/rmsprop.h>
@@ -78,6 +79,10 @@ struct Table {
   decltype(&kernels::stream_copy) stream_copy;
   decltype(&kernels::dropout) dropout;
   decltype(&kernels::uniform) uniform;
+  decltype(&kernels::quantize_four_bits) quantize_four_bits;
+  decltype(&kernels::dequantize_four_bits) dequantize_four_bits;
+  decltype(&kernels::quantize_int8_rows) quantize_int8_rows;
+  decltype(&kernels::dequantize_int8_rows) dequantize_int8_rows;
 };
 /// Throws Error when this machine cannot run `isa`.
 const Table& table(Isa isa);

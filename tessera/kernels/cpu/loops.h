@@ -7,6 +7,7 @@
 #include <tessera/kernels/cpu/gelu_loops.h>
 #include <tessera/kernels/cpu/layer_norm_loops.h>
 #include <tessera/kernels/cpu/optimizer_loops.h>
+#include <tessera/kernels/cpu/quantize_loops.h>
 #include <tessera/kernels/cpu/square_loops.h>
 // These two use the ones above.
 #include <tessera/kernels/cpu/adafactor_loops.h>
@@ -49,4 +50,8 @@ constexpr Table all_loops{adamw_loop,
                           reduce_loop,
                           stream_copy_loop,
                           dropout_loop,
-                          uniform_loop};
+                          uniform_loop,
+                          quantize_four_bits_loop,
+                          dequantize_four_bits_loop,
+                          quantize_int8_rows_loop,
+                          dequantize_int8_rows_loop};

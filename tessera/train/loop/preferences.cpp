@@ -15,6 +15,7 @@
 #include <tessera/config/rules/validate_preferences.h>
 #include <tessera/data/pairs.h>
 #include <tessera/models/causal_lm.h>
+#include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/train/core/precision.h>
@@ -57,6 +58,12 @@ std::shared_ptr<models::LanguageModel> read_reference(const Setup& setup, const 
     throw InputError(concat("--ref_model_name_or_path ", folder, ": its vocabulary has ", model->vocab_size(),
                             " entries, that of the trained model ", setup.model->vocab_size(),
                             ": the reference must be a causal model with the same tokenizer"));
+  // The model as it was at the start is the quantized one.
+  if (const auto form = models::quantized_form(setup.config.model);
+      form && setup.config.model.ref_model_name_or_path.empty()) {
+    for (at::Tensor& parameter : model->parameters()) parameter.set_requires_grad(false);
+    models::quantize(*model, *form, nullptr);
+  }
   return model;
 }
 

@@ -16,6 +16,7 @@
 #include <tessera/corpus/data_list.h>
 #include <tessera/data/stream/row_stream.h>
 #include <tessera/kernels/cpu/dispatch.h>
+#include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/expert/experts.h>
 #include <tessera/text/templated_tokenizer.h>
@@ -219,7 +220,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   // Parameters that are cut get their memory one by one, in TensorParallel.
   const bool cut_later = groups.tensor_ranks() > 1 && world.device().is_cpu();
   const bool few_experts = groups.expert_ranks() > 1;
-  const bool deferred = parts_only || pipelined || cut_later || few_experts;
+  const auto quantized = models::quantized_form(config.model);  // weights are read and quantized one by one
+  const bool deferred = parts_only || pipelined || cut_later || few_experts || quantized;
   setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit)
                          : models::load_language_model(config.model, seed, edit);
   setup.lora =
@@ -301,13 +303,14 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   if (!weights_folder.empty())
     setup.weights =
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
+  if (quantized) models::quantize(*setup.model, *quantized, setup.weights.get());
   start_stream(setup);
   setup.plan =
       make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
                     lengths_in_order(config, setup, groups),
                     setup.datasets.train ? setup.datasets.train->max_length() : 0, attention_share(*setup.model));
   check_batches(config, setup, groups);
-  if ((pipelined || few_experts) && !parts_only && !cut_later) {
+  if ((pipelined || few_experts || quantized) && !parts_only && !cut_later) {
     models::fill_parameters(*setup.model, setup.weights.get());
     setup.weights.reset();
   }

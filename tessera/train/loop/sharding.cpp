@@ -8,9 +8,11 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
+#include <tessera/comm/agree.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/sharding.h>
 #include <tessera/config/rules/optimizer_states.h>
+#include <tessera/models/frozen/quantize.h>
 #include <tessera/models/registry.h>
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/plan/from_config.h>
@@ -251,6 +253,17 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   return text;
 }
 
+void check_same_quantized(const models::LanguageModel& model, const comm::Group& group) {
+  if (group.size() == 1 || models::quantized_sizes(model).maps == 0) return;
+  const auto checksums = comm::all_gather_numbers(group, {models::quantized_checksum(model)});
+  for (std::size_t rank = 1; rank < checksums.size(); ++rank)
+    if (checksums[rank] != checksums[0])
+      throw InputError(
+          concat("the quantized weights of process ", rank, " of ", group.size(),
+                 " are others than those of process 0: each reads --model_name_or_path for itself, so give "
+                 "all of them the same copy of the base model"));
+}
+
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank) {
   parallel::ModuleParameters parameters = parallel::parameters_of(model);
@@ -277,6 +290,7 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
   layout::StateBytes bytes = layout::state_bytes(parameters.tree, trained, options);
   if (config.optimization.optim == OptimizerKind::adafactor)
     bytes.optimizer = adafactor_bytes(parameters.tree.parameters, trained, shard_ranks);
+  bytes.parameters += models::quantized_sizes(model).bytes;  // whole on every rank
   return bytes;
 }
 

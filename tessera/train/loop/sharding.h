@@ -38,6 +38,10 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded);
 std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model,
                                            const Sharded& sharded, std::int64_t rank);
 
+/// Every rank has read and quantized its frozen weights for itself, and nobody sends them: throws InputError where they
+/// are not the same on all. Collective where the model has quantized weights.
+void check_same_quantized(const models::LanguageModel& model, const comm::Group& group);
+
 /// State bytes of a rank of a shard group as they follow from the settings alone: the arithmetic that a plan would use.
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank);

@@ -105,6 +105,7 @@ void TrainingLoop::shard_model() {
     models::fill_parameters(*setup_.model, weights);  // what is not cut
     setup_.weights.reset();
   }
+  check_same_quantized(*setup_.model, groups.engine);
   if (groups.context_ranks() > 1) setup_.model->set_attention(context_attention_function(groups.context));
   ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.engine);
   if (groups.stages && groups.stages.size() > 1) options.stages = groups.stages;

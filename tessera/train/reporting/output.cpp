@@ -10,6 +10,7 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/config/core/mesh.h>
+#include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
 #include <tessera/plan/automatic.h>
 #include <tessera/train/loop/restart.h>
@@ -80,6 +81,8 @@ std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolde
 void OutputFolder::save_merged(const Setup& setup) {
   if (!setup.lora || !setup.config.model.lora_merge) return;
   const auto merged = models::load_language_folder(folder_);
+  // The adapters have learnt to stand beside what the quantized weights mean, so they are added to that.
+  if (const auto form = models::quantized_form(setup.config.model)) models::quantize(*merged, *form, nullptr);
   models::merge_lora(*merged);
   checkpoint::publish_folder(path(kMerged), [&](const std::string& folder) {
     checkpoint::write_hf_folder(folder, weights_of(*merged), merged->hf_config(), tokenizer_of(setup).get());

@@ -9,6 +9,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/stored.h>
+#include <tessera/models/frozen/quantize.h>
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/text/chat_template.h>
 #include <tessera/text/unicode/utf8.h>
@@ -82,7 +83,7 @@ std::string host_name() {
 }  // namespace
 
 std::int64_t parameter_count(const models::LanguageModel& model) {
-  std::int64_t count = model.elsewhere_elements();
+  std::int64_t count = model.elsewhere_elements() + models::quantized_sizes(model).elements;
   for (const auto& parameter : model.parameters()) count += c10::multiply_integers(whole_shape(parameter));
   return count;
 }
@@ -115,6 +116,8 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
   if (const std::string rate = describe_learning_rate(setup.config.optimization, plan.rows_per_step()); !rate.empty())
     lines.push_back(rate);
   if (setup.lora) lines.insert(lines.begin() + 1, "LoRA:  " + models::describe_trainable(*setup.model));
+  if (const std::string quantized = models::describe_quantized(*setup.model); !quantized.empty())
+    lines.insert(lines.begin() + 2, "frozen weights: " + quantized);
   if (setup.resume) {
     lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
     if (const auto changed = config::changed_since(setup.resume->configuration, setup.config); !changed.empty())

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <tessera/base/clock.h>
+#include <tessera/models/frozen/quantize.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/train/saving/save_plan.h>
 
@@ -21,6 +22,7 @@ MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& tr
   MemoryByKind kinds = {
       process_bytes, held.shards, held.gradients, 0, held.whole + held.flat_gradients + held.pool, 0, 0};
   for (const at::Tensor& buffer : model.buffers()) kinds[1] += bytes(buffer);
+  kinds[1] += models::quantized_sizes(model).bytes;
   for (const HeldState& state : trained.states) kinds[3] += bytes(state.held);
   std::int64_t in_files = held.offloaded;  // whose pages, as far as they are resident, are reserve
   for (const std::size_t kind : {3u, 1u, 2u}) {

@@ -95,6 +95,24 @@ inline F32 keep_nan(F32 a, F32 test) {
   return {_mm256_blendv_ps(a.v, test.v, _mm256_cmp_ps(test.v, test.v, _CMP_UNORD_Q))};
 }
 
+/// 16 numbers, which codes of four bits are looked up in.
+struct Numbers16 {
+  __m256 low, high;
+  explicit Numbers16(const float* numbers) : low(_mm256_loadu_ps(numbers)), high(_mm256_loadu_ps(numbers + 8)) {}
+  /// y[i] = number of code i * scale for 16 codes, two in a byte, the first of them in the upper half.
+  void put(const std::uint8_t* codes, float scale, float* y) const {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)), four = _mm_set1_epi8(15);
+    const __m128i each = _mm_unpacklo_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), four), _mm_and_si128(bytes, four));
+    const __m256 factor = _mm256_set1_ps(scale);
+    _mm256_storeu_ps(y, _mm256_mul_ps(found(_mm256_cvtepu8_epi32(each)), factor));
+    _mm256_storeu_ps(y + 8, _mm256_mul_ps(found(_mm256_cvtepu8_epi32(_mm_srli_si128(each, 8))), factor));
+  }
+  __m256 found(__m256i code) const {  // the fourth bit, moved to the sign, chooses the half
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, code), _mm256_permutevar8x32_ps(high, code),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
+  }
+};
+
 /// Eight doubles (the product of two floats is exact in double).
 struct F64x8 {
   __m256d low, high;

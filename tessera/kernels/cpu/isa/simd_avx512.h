@@ -105,6 +105,19 @@ inline F32 keep_nan(F32 a, F32 test) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(test.v, test.v, _CMP_UNORD_Q), a.v, test.v)};
 }
 
+/// 16 numbers, which codes of four bits are looked up in.
+struct Numbers16 {
+  __m512 numbers;
+  explicit Numbers16(const float* from) : numbers(_mm512_loadu_ps(from)) {}
+  /// y[i] = number of code i * scale for 16 codes, two in a byte, the first of them in the upper half.
+  void put(const std::uint8_t* codes, float scale, float* y) const {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)), four = _mm_set1_epi8(15);
+    const __m128i each = _mm_unpacklo_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), four), _mm_and_si128(bytes, four));
+    const __m512 found = _mm512_maskz_permutexvar_ps(0xffff, _mm512_maskz_cvtepu8_epi32(0xffff, each), numbers);
+    _mm512_storeu_ps(y, _mm512_mul_ps(found, _mm512_set1_ps(scale)));
+  }
+};
+
 /// Eight doubles (the product of two floats is exact in double).
 struct F64x8 {
   __m512d v;

@@ -67,6 +67,19 @@ inline F32 of_bits(U32 a) { return {__builtin_bit_cast(float, a.v)}; }
 /// Lanes where `test` is a NaN: `test`; elsewhere `a`.
 inline F32 keep_nan(F32 a, F32 test) { return test.v != test.v ? test : a; }
 
+/// 16 numbers, which codes of four bits are looked up in.
+struct Numbers16 {
+  const float* numbers;
+  explicit Numbers16(const float* numbers) : numbers(numbers) {}
+  /// y[i] = number of code i * scale for 16 codes, two in a byte, the first of them in the upper half.
+  void put(const std::uint8_t* codes, float scale, float* y) const {
+    for (int i = 0; i < 8; ++i) {
+      y[2 * i] = numbers[codes[i] >> 4] * scale;
+      y[2 * i + 1] = numbers[codes[i] & 15] * scale;
+    }
+  }
+};
+
 /// Eight doubles (the product of two floats is exact in double).
 struct F64x8 {
   double v[8];

@@ -101,6 +101,20 @@ inline F32 of_bits(U32 a) { return {vreinterpretq_f32_u32(a.v)}; }
 /// Lanes where `test` is a NaN: `test`; elsewhere `a`.
 inline F32 keep_nan(F32 a, F32 test) { return {vbslq_f32(vceqq_f32(test.v, test.v), a.v, test.v)}; }
 
+/// 16 numbers, which codes of four bits are looked up in.
+struct Numbers16 {
+  const float* numbers;
+  explicit Numbers16(const float* numbers) : numbers(numbers) {}
+  /// y[i] = number of code i * scale for 16 codes, two in a byte, the first of them in the upper half.
+  void put(const std::uint8_t* codes, float scale, float* y) const {
+    for (int i = 0; i < 8; i += 2) {
+      const float32x4_t found = {numbers[codes[i] >> 4], numbers[codes[i] & 15], numbers[codes[i + 1] >> 4],
+                                 numbers[codes[i + 1] & 15]};
+      vst1q_f32(y + 2 * i, vmulq_n_f32(found, scale));
+    }
+  }
+};
+
 /// Eight doubles (the product of two floats is exact in double).
 struct F64x8 {
   float64x2_t v[4];

@@ -1,0 +1,58 @@
+#include <tessera/config/rules/validate_quantized.h>
+
+#include <tessera/base/file.h>
+#include <tessera/config/core/rule_checks.h>
+
+namespace tessera::config {
+namespace {
+
+bool has_adapters(const ModelConfig& model) {
+  return !model.model_name_or_path.empty() && path_exists(path_join(model.model_name_or_path, "adapter_config.json"));
+}
+
+class QuantizedRules : RuleChecks {
+ public:
+  QuantizedRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+
+  void check() {
+    const ModelConfig& m = c_.model;
+    if (m.load_in_4bit && m.load_in_8bit)
+      return problem({"load_in_4bit", "load_in_8bit"}, said("load_in_4bit"), " contradicts ", said("load_in_8bit"),
+                     ": a weight is kept in one way: give one of them");
+    if (m.load_in_4bit) quantized("load_in_4bit");
+    if (m.load_in_8bit) quantized("load_in_8bit");
+  }
+
+ private:
+  void quantized(const char* name) {
+    if (c_.model.lora_r == 0 && !has_adapters(c_.model))
+      problem(
+          {name, "lora_r"}, said(name),
+          " needs adapters: weights of few bits are frozen, since a step of training is smaller than what tells two "
+          "of their numbers apart: give --lora_r 16 (--use_peft), or leave it out");
+    if (c_.parallel.tp_size > 1)
+      problem(
+          {name, "tp_size"}, said(name), " beside --tp_size ", c_.parallel.tp_size,
+          ": blocks of quantized weights are not cut: use --tp_size 1; data parallelism and pipelines (--pp_size) go "
+          "with them");
+    if (c_.optimization.fp8_format != Fp8Format::none)
+      problem({name, "fp8_format"}, said(name), " contradicts ", said("fp8_format"), " ", c_.optimization.fp8_format,
+              ": the first keeps the weights of the blocks' linear maps in few bits, the second rounds them at every "
+              "step: leave one of them out");
+    if (c_.device == Device::cuda)
+      problem({name, "device"}, said(name),
+              " beside --device cuda: quantized weights are built for the CPU: use --device cpu, or leave it out");
+  }
+};
+
+}  // namespace
+
+void validate_quantized(const Resolved& resolved, Problems& problems) { QuantizedRules(resolved, problems).check(); }
+
+void unused_quantized(const Resolved& resolved, const Unused& unused) {
+  if (resolved.values.model.load_in_4bit) return;
+  for (const char* name : {"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype"})
+    unused(name, "--load_in_4bit is not given");
+}
+
+}  // namespace tessera::config
