@@ -8,9 +8,11 @@
 #include <tessera/nn/dropout.h>
 #include <tessera/nn/layer_norm.h>
 #include <tessera/nn/linear.h>
+#include <tessera/nn/linear_maps/fake_quantized.h>
 #include <tessera/nn/linear_maps/fp8.h>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace tessera::models {
@@ -18,7 +20,12 @@ namespace tessera::models {
 /// A table: weight [rows, columns]; a head may have a bias [rows] (Phi).
 struct Table : torch::nn::Module {
   Table(std::int64_t rows, std::int64_t columns, bool with_bias = false);
+  /// What is looked up of an embedding: the weight, or the weight rounded to few bits.
+  at::Tensor rows() const { return quantized && *quantized ? nn::fake_quantize(weight, **quantized) : weight; }
+
   at::Tensor weight, bias;
+  /// How rows() is rounded, changed from step to step by whoever shares it; null: never.
+  std::shared_ptr<const std::optional<nn::FakeQuantization>> quantized;
 };
 
 /// A linear map, optionally with a low-rank adapter beside it (LoRA, Hu et al. 2021):
@@ -39,6 +46,8 @@ struct Linear : torch::nn::Module {
   std::shared_ptr<Table> lora_A, lora_B;  ///< null: no adapter
   double lora_scale = 0, lora_dropout = 0;
   std::shared_ptr<const nn::Fp8Map> fp8;  ///< how its products are rounded to eight bits; null: they are not
+  /// Which operands are rounded to few bits, changed from step to step by whoever shares it; null: never any.
+  std::shared_ptr<const nn::QuantizedOperands> quantized;
 
  private:
   at::Tensor product(const at::Tensor& x, const at::Tensor& added) const;

@@ -5,6 +5,7 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/format/safetensors/safetensors_index.h>
+#include <tessera/models/block_choice.h>
 #include <tessera/models/causal_lm.h>
 
 #include <functional>
@@ -21,12 +22,12 @@ using ConfigEdit = std::function<Value(Value)>;
 /// Builds the model that `config` names; with model_name_or_path its weights are read (fp32), else they are initialised
 /// from `seed` by Hugging Face's rule. A folder of LoRA adapters (PEFT) means its base model with them (lora.h). An
 /// encoder's head that the folder lacks is initialised from `seed`, with a warning. Missing, unexpected and misshapen
-/// tensors are all listed in one InputError.
+/// tensors are all listed in one InputError. `choice`: only these of the weights are read; not of a folder of adapters.
 std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed,
-                                                   const ConfigEdit& edit = {});
+                                                   const ConfigEdit& edit = {}, const BlockChoice* choice = nullptr);
 /// The model of a Hugging Face folder with its weights (fp32), or of an adapter folder with its base.
 std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed = 0,
-                                                    const ConfigEdit& edit = {});
+                                                    const ConfigEdit& edit = {}, const BlockChoice* choice = nullptr);
 /// The same from an explicit config.json value (used by checkpoints); weights initialised from seed.
 std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::uint64_t seed);
 /// The same without memory for the parameters (parallel/deferred/deferred.h): for an engine that keeps parts of them.
@@ -34,7 +35,8 @@ std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::
 /// empty: the parameters' own initialisers have them. Of a folder of adapters that is its base model's, and the
 /// adapters' values are load_adapters()' (lora.h).
 std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed,
-                                                   std::string& weights_folder, const ConfigEdit& edit = {});
+                                                   std::string& weights_folder, const ConfigEdit& edit = {},
+                                                   const BlockChoice* choice = nullptr);
 
 /// The same for those who continue texts: another model than a causal one throws InputError.
 std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed);
@@ -49,7 +51,7 @@ class WeightSource {
   /// without memory. Parameters whose names `skip` returns true for are not looked for (adapters).
   WeightSource(const LanguageModel& model, const std::string& folder,
                const std::function<bool(const std::string&)>& skip = {},
-               const std::shared_ptr<format::ReadSums>& sums = {});
+               const std::shared_ptr<format::ReadSums>& sums = {}, const BlockChoice* choice = nullptr);
   WeightSource(const WeightSource&) = delete;
   WeightSource& operator=(const WeightSource&) = delete;
   /// Fills `piece` (contiguous) with elements [begin, begin + piece.numel()) of the flattened parameter, converted.
@@ -69,10 +71,11 @@ void fill_parameter(const std::string& name, const at::Tensor& parameter, const 
 void fill_parameters(LanguageModel& model, const WeightSource* weights);
 
 /// Overwrites the weights from a folder holding model.safetensors (or a sharded index).
-void load_weights(LanguageModel& model, const std::string& folder, const std::shared_ptr<format::ReadSums>& sums = {});
+void load_weights(LanguageModel& model, const std::string& folder, const std::shared_ptr<format::ReadSums>& sums = {},
+                  const BlockChoice* choice = nullptr);
 /// The same for a module that is no language model itself but has the parameter names of `hf_config`'s architecture.
 void load_weights(torch::nn::Module& module, const Value& hf_config, const std::string& folder,
-                  const std::shared_ptr<format::ReadSums>& sums = {});
+                  const std::shared_ptr<format::ReadSums>& sums = {}, const BlockChoice* choice = nullptr);
 /// Presets for --config_name: "gpt2", "gpt2-tiny", "llama-tiny".
 Value preset(const std::string& name);
 

@@ -83,9 +83,10 @@ TEST_F(FakeQuantize, NumbersAreThoseOfTheFormulas) {
     const at::Tensor got = nn::rounded_to_bits(x, how);
     ASSERT_TRUE(got.isfinite().all().item<bool>()) << how.bits;
     // The step's last bit decides where a number lies halfway; sums of one and two bits are formed in another order.
-    EXPECT_LT(error(got, by_loops(x, how)), 1e-6) << how.bits << " bits, " << how.groups << " groups "
-                                                   << how.asymmetric;
-    EXPECT_TRUE(nn::rounded_to_bits(x.transpose(0, 1), how).equal(nn::rounded_to_bits(x.transpose(0, 1).contiguous(), how)));
+    EXPECT_LT(error(got, by_loops(x, how)), 1e-6)
+        << how.bits << " bits, " << how.groups << " groups " << how.asymmetric;
+    EXPECT_TRUE(
+        nn::rounded_to_bits(x.transpose(0, 1), how).equal(nn::rounded_to_bits(x.transpose(0, 1).contiguous(), how)));
     // As many different numbers as the bits allow.
     if (how.groups == 1 && how.bits <= 8) {
       EXPECT_LE(std::get<0>(at::_unique(got)).numel(), how.bits == 1 ? 3 : how.bits == 2 ? 3 : 1 << how.bits);
@@ -148,11 +149,13 @@ TEST_F(FakeQuantize, AShareOfTheNumberItself) {
 }
 
 TEST_F(FakeQuantize, GroupsMustBeEqual) {
-  EXPECT_NE(error_of<Error>([] { nn::rounded_to_bits(at::ones({3, 5}), {.bits = 8, .groups = 2}); })
-                .find("a tensor of 15 numbers cannot be divided into 2 equal groups"),
+  EXPECT_NE(error_of<Error>([] {
+              nn::rounded_to_bits(at::ones({3, 5}), {.bits = 8, .groups = 2});
+            }).find("a tensor of 15 numbers cannot be divided into 2 equal groups"),
             std::string::npos);
-  EXPECT_NE(error_of<Error>([] { nn::rounded_to_bits(at::ones({3, 5}), {.bits = 2, .asymmetric = true}); })
-                .find("numbers of 2 bits are symmetric"),
+  EXPECT_NE(error_of<Error>([] {
+              nn::rounded_to_bits(at::ones({3, 5}), {.bits = 2, .asymmetric = true});
+            }).find("numbers of 2 bits are symmetric"),
             std::string::npos);
 }
 
@@ -161,7 +164,8 @@ nn::QuantizedOperands both(std::int64_t weight_bits, std::int64_t groups) {
 }
 
 TEST_F(FakeQuantize, LinearMapMultipliesRoundedOperands) {
-  const at::Tensor x = at::randn({3, 10, 24}), w = at::randn({12, 24}), b = at::randn({12}), dy = at::randn({3, 10, 12});
+  const at::Tensor x = at::randn({3, 10, 24}), w = at::randn({12, 24}), b = at::randn({12}),
+                   dy = at::randn({3, 10, 12});
   for (const std::int64_t bits : {1, 2, 4, 8})
     for (const std::int64_t groups : {1, 4, 12})
       for (const bool out_first : {true, false})
@@ -208,7 +212,8 @@ TEST_F(FakeQuantize, OneOperandAlone) {
 }
 
 TEST_F(FakeQuantize, OtherTypesAndFrozenWeights) {
-  const at::Tensor x = at::randn({5, 16}).to(at::kDouble).set_requires_grad(true), w = at::randn({8, 16}).to(at::kDouble);
+  const at::Tensor x = at::randn({5, 16}).to(at::kDouble).set_requires_grad(true),
+                   w = at::randn({8, 16}).to(at::kDouble);
   const nn::QuantizedOperands operands = both(4, 8);
   const at::Tensor y = nn::fake_quantized_linear(x, w, {}, nn::WeightLayout::out_in, operands);
   EXPECT_EQ(y.scalar_type(), at::kDouble);

@@ -70,8 +70,7 @@ struct FakeQuantizedLinear : torch::autograd::Function<FakeQuantizedLinear> {
     const auto form = [kept, weight, rows, narrow, x = x.defined() ? x.detach() : x](bool of_weight, bool of_bias) {
       variable_list formed(2);
       if (of_weight) {
-        const at::Tensor product =
-            kept->out_first ? kept->product(narrow.t(), x) : kept->product(x.t(), narrow);
+        const at::Tensor product = kept->out_first ? kept->product(narrow.t(), x) : kept->product(x.t(), narrow);
         at::Tensor sum = gradient_to_add_to(weight);
         if (sum.defined())
           sum.add_(product);

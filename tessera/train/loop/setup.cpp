@@ -219,11 +219,18 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   const bool cut_later = groups.tensor_ranks() > 1 && world.device().is_cpu();
   const bool few_experts = groups.expert_ranks() > 1;
   const bool deferred = parts_only || pipelined || cut_later || few_experts;
-  setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit)
-                         : models::load_language_model(config.model, seed, edit);
+  const auto layers = chosen_layers(config.optimization);
+  const models::BlockChoice* const choice = layers ? &*layers : nullptr;
+  setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit, choice)
+                         : models::load_language_model(config.model, seed, edit, choice);
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
   setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());
+  setup.compression = apply_compression(*setup.model, config.optimization);
+  if ((setup.compression || choice != nullptr) && setup.lora)
+    throw InputError(
+        "--compression_training: the model is a folder of LoRA adapters, and weights that are not trained are neither "
+        "rounded nor left out; let the run that trains them write the merged model (--lora_merge) and start from that");
   if (pipelined) {
     setup.pipeline = plan_pipeline(config, *setup.model);
     setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
@@ -297,8 +304,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   }
   if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
   if (!weights_folder.empty())
-    setup.weights =
-        std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
+    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter,
+                                                           setup.resume_sums, setup.resume ? nullptr : choice);
   start_stream(setup);
   setup.plan =
       make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
