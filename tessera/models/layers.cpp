@@ -29,7 +29,7 @@ at::Tensor Linear::project(const at::Tensor& x, const nn::RandomPlace& place) {
 
 at::Tensor Linear::product(const at::Tensor& x, const at::Tensor& added) const {
   if (quantized) [[unlikely]]
-    return nn::fake_quantized_linear(x, weight, added, layout, *quantized);
+    return nn::fake_quantized_linear(x, weight, added, layout, *quantized, is_training());
   const nn::Fp8Scope scope(fp8, is_training());
   return nn::linear(x, weight, added, layout);
 }

@@ -25,12 +25,13 @@ at::Tensor few_levels(const at::Tensor& groups, std::int64_t bits) {
 at::Tensor equal_steps(const at::Tensor& groups, const FakeQuantization& how) {
   const double levels = static_cast<double>(std::int64_t{1} << how.bits);
   at::Tensor step, zero;
+  const bool given = how.range.defined();
   if (how.asymmetric) {
-    const at::Tensor least = groups.amin(1, /*keepdim=*/true);
-    step = (groups.amax(1, /*keepdim=*/true) - least) / levels;
+    const at::Tensor least = given ? how.range.slice(0, 0, 1).view({1, 1}) : groups.amin(1, /*keepdim=*/true);
+    step = ((given ? how.range.slice(0, 1, 2).view({1, 1}) : groups.amax(1, /*keepdim=*/true)) - least) / levels;
     zero = quotient(least, step).round_().mul_(step);
   } else {
-    step = groups.abs().amax(1, /*keepdim=*/true) * 2 / levels;
+    step = (given ? how.range.abs().amax().view({1, 1}) : groups.abs().amax(1, /*keepdim=*/true)) * 2 / levels;
   }
   at::Tensor steps = how.asymmetric ? (groups - zero).div_(step) : groups / step;
   if (how.stochastic) {
@@ -67,6 +68,7 @@ at::Tensor rounded_to_bits(const at::Tensor& x, const FakeQuantization& how) {
                 " bits are symmetric and rounded to nearest");
   const at::NoGradGuard no_grad;
   if (x.numel() == 0) return x.clone();
+  TESSERA_CHECK(!how.range.defined() || (how.groups == 1 && how.bits > 2), "a range is given for one group of steps");
   const std::int64_t groups = how.groups > 0 ? how.groups : x.numel() / x.size(-1);
   TESSERA_CHECK(x.numel() % groups == 0, "a tensor of ", x.numel(), " numbers cannot be divided into ", groups,
                 " equal groups");

@@ -24,6 +24,7 @@ struct FakeQuantization {
   std::int64_t groups = 1;  ///< so many equal runs of the tensor's numbers, row by row; 0: each row is a group
   bool stochastic = false;  ///< more than 2 bits: noise of Uniform(-0.5, 0.5) is added before rounding
   std::uint64_t key = 0;    ///< what the noise is drawn by: equal keys draw equal noise, whoever draws
+  at::Tensor range = {};    ///< fp32 [2] on x's device: least and largest of one group that is all of x; undefined: x's
   double exact = 0;         ///< share of the number itself in the result, from 0 to 1; the rest is the rounded one's
 };
 

@@ -148,6 +148,36 @@ TEST_F(FakeQuantize, AShareOfTheNumberItself) {
   EXPECT_LT(error(nn::rounded_to_bits(x, {.bits = 3, .exact = 1}), x), 1e-6);
 }
 
+TEST_F(FakeQuantize, ARangeMayBeGiven) {
+  const at::Tensor x = at::randn({6, 8});
+  for (const bool asymmetric : {false, true}) {
+    nn::FakeQuantization how{.bits = 4, .asymmetric = asymmetric};
+    const at::Tensor own = nn::rounded_to_bits(x, how);
+    how.range = at::stack({x.min(), x.max()});
+    EXPECT_TRUE(nn::rounded_to_bits(x, how).equal(own));
+    // Beyond the range numbers are cut off.
+    how.range = at::tensor({-0.5f, 0.25f});
+    const at::Tensor cut = nn::rounded_to_bits(x, how);
+    EXPECT_LE(cut.max().item<float>(), 0.5f);
+    EXPECT_GE(cut.min().item<float>(), -0.6f);
+    EXPECT_GT(x.max().item<float>(), 1);
+  }
+}
+
+TEST_F(FakeQuantize, InputsOfTrainingAreNoted) {
+  const at::Tensor x = at::randn({6, 8}), w = at::randn({4, 8});
+  nn::QuantizedOperands operands;
+  operands.noted = at::full({2}, -std::numeric_limits<float>::infinity());
+  const auto product = [&](const at::Tensor& input, bool training) {
+    return nn::fake_quantized_linear(input, w, {}, nn::WeightLayout::out_in, operands, training);
+  };
+  product(x * 2, false);
+  EXPECT_FALSE(operands.noted.isfinite().any().item<bool>());
+  EXPECT_TRUE(product(x, true).equal(nn::linear(x, w, {}, nn::WeightLayout::out_in)));
+  product(x * 0.5, true);
+  EXPECT_TRUE(operands.noted.equal(at::stack({x.min().neg(), x.max()})));
+}
+
 TEST_F(FakeQuantize, GroupsMustBeEqual) {
   EXPECT_NE(error_of<Error>([] {
               nn::rounded_to_bits(at::ones({3, 5}), {.bits = 8, .groups = 2});

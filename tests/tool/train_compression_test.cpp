@@ -137,6 +137,31 @@ TEST_F(TrainCompressionTest, AResumedRunIsTheUninterruptedOne) {
   EXPECT_TRUE(model("rest") == model("whole")) << "bit by bit";
 }
 
+TEST_F(TrainCompressionTest, RunningRangesAreThoseOfAllProcesses) {
+  const auto with = [&](int offset) {
+    std::string section = inputs(offset, 4, gpt2_maps);
+    const std::string type = "\"quantization_type\": \"asymmetric\"";
+    section.replace(section.find(type), type.size(), type + ", \"range_calibration\": \"static\"");
+    return compressed(section) + Strings(std::begin(fixed_order), std::end(fixed_order));
+  };
+  run("plain", batch(3, 4, 6) + Strings(std::begin(fixed_order), std::end(fixed_order)));
+  run("alone", with(2) + batch(3, 4, 6) + Strings{"--save_steps", "4"});
+  EXPECT_EQ(parted("plain", "alone"), 3);
+  run("first", with(0) + batch(3, 4, 6));
+  EXPECT_EQ(parted("plain", "first"), 2) << "the first step has no range yet";
+  run("tokens",
+      compressed(inputs(2, 4, gpt2_maps)) + Strings(std::begin(fixed_order), std::end(fixed_order)) + batch(3, 4, 6));
+  EXPECT_EQ(parted("tokens", "alone"), 3) << "something else than ranges of tokens";
+  const Strings two = with(2) + Strings{"--num_processes", "2"} + batch(3, 2, 6);
+  run("ddp", two);
+  run("full_shard", two + Strings{"--strategy", "full_shard", "--gradient_checkpointing"});
+  run("resumed", two + Strings{"--resume_from_checkpoint", at("alone/checkpoint-4")});
+  run("pipeline", with(2) + batch(3, 4, 6) + Strings{"--num_processes", "2", "--pp_size", "2"});
+  EXPECT_EQ(curve("pipeline", "grad_norm"), curve("alone", "grad_norm"));
+  for (const char* name : {"ddp", "full_shard", "resumed"})
+    EXPECT_TRUE(model(name) == model("alone")) << name << ": bit by bit";
+}
+
 // DeepSpeedExamples' W1A8 in a DeepSpeed file.
 TEST_F(TrainCompressionTest, BertWithADeepspeedFile) {
   std::string text;

@@ -203,6 +203,52 @@ TEST(Compression, LossIsThatOfRoundedWeights) {
   }
 }
 
+TEST(Compression, RangesOfInputsRunOn) {
+  const auto model = load("gpt2_tiny");
+  config::Compression settings;
+  settings.inputs = weights_of({"h.0.mlp.c_fc"}, 8);
+  settings.inputs->asymmetric = settings.inputs->running_range = true;
+  settings.inputs->schedule_offset = 1;
+  CompressionSchedule schedule(*model, settings, 0);
+  ASSERT_TRUE(schedule.keeps_ranges());
+  schedule.set_step(0);
+  EXPECT_EQ(rounded(*model, true), Names{}) << "the step before notes only";
+  const auto step = [&](float least, float most) {
+    schedule.begin_step();
+    const auto modules = model->named_modules("", false);
+    const auto& map = dynamic_cast<const models::Linear&>(*modules["transformer.h.0.mlp.c_fc"]);
+    at::Tensor x = at::zeros({1, map.weight.size(0)});
+    x[0][0] = least;
+    x[0][1] = most;
+    nn::fake_quantized_linear(x, map.weight, {}, map.layout, *map.quantized);
+    schedule.end_step();
+  };
+  const auto now = [&] {
+    const Value ranges = schedule.ranges();
+    return std::pair(ranges.items().at(0).as_real(), ranges.items().at(1).as_real());
+  };
+  EXPECT_TRUE(schedule.ranges().is_null());
+  step(-1, 2);
+  EXPECT_EQ(now(), std::pair(-1.0, 2.0));
+  schedule.set_step(1);
+  EXPECT_EQ(rounded(*model, true), Names{"transformer.h.0.mlp.c_fc"});
+  step(-3, 4);
+  EXPECT_NEAR(now().first, -1.1, 1e-6);
+  EXPECT_NEAR(now().second, 2.1, 1e-6);
+  // A checkpoint's range is there at once.
+  const Value saved = schedule.ranges();
+  const auto other = load("gpt2_tiny");
+  CompressionSchedule resumed(*other, settings, 0);
+  resumed.set_ranges(saved);
+  resumed.set_step(2);
+  EXPECT_EQ(rounded(*other, true), Names{"transformer.h.0.mlp.c_fc"});
+  EXPECT_EQ(dump_json(resumed.ranges()), dump_json(saved));
+  settings.inputs->groups[0].modules = {"c_fc"};
+  CompressionSchedule more(*other, settings, 0);
+  EXPECT_NE(error_of([&] { more.set_ranges(saved); }).find("the inputs of 1 linear maps, this run has 2"),
+            std::string::npos);
+}
+
 // The last block of all, with what is around it but the embeddings of words.
 TEST(Compression, AModelBeginsWithSomeBlocks) {
   const std::string folder = tessera::testing::source_path("tests/fixtures/gpt2_tiny");

@@ -207,11 +207,8 @@ class SectionReader {
     method.asymmetric = second_word(*shared, shared_path, "quantization_type", "symmetric", "asymmetric");
     if (of_weights)
       read_weights(*shared, shared_path, method);
-    else if (second_word(*shared, shared_path, "range_calibration", "dynamic", "static"))
-      problem(
-          shared->at("range_calibration").where(), shared_path,
-          ".range_calibration: running ranges of inputs are not built; give dynamic, by which each token has its own "
-          "range");
+    else
+      method.running_range = second_word(*shared, shared_path, "range_calibration", "dynamic", "static");
     if (!groups || !groups->is_object() || groups->members().empty())
       problem(groups && !groups->is_null() ? groups->where() : value.where(), groups_path,
               " must say which modules are meant: {\"name\": {\"params\": {...}, \"modules\": [...]}}");

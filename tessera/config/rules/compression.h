@@ -31,6 +31,7 @@ struct CompressionMethod {
   bool in_forward = false;           ///< quantize_weight_in_forward: at once to `bits`, nothing of the next four
   std::int64_t quantize_groups = 1;  ///< parts of a weight that are rounded each by its own range
   bool stochastic = false;
+  bool running_range = false;  ///< inputs: range_calibration static
   double change_ratio = 0;  ///< fp16_mixed_quantize: share of the full weight that is lost at each step; 0: all at once
 };
 

@@ -88,7 +88,13 @@ struct FakeQuantizedLinear : torch::autograd::Function<FakeQuantizedLinear> {
 }  // namespace
 
 at::Tensor fake_quantized_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                 WeightLayout layout, const QuantizedOperands& operands) {
+                                 WeightLayout layout, const QuantizedOperands& operands, bool training) {
+  if (training && operands.noted.defined() && x.numel() > 0) {
+    const at::NoGradGuard no_grad;
+    at::Tensor noted = operands.noted;
+    const at::Tensor now = at::stack({x.min().neg(), x.max()}).to(at::kFloat);
+    noted.copy_(at::maximum(noted, now));
+  }
   const at::Tensor input = operands.input ? fake_quantize(x, *operands.input) : x;
   if (!operands.weight || x.numel() == 0) return linear(input, weight, bias, layout);
   auto kept = c10::make_intrusive<KeptRounding>();

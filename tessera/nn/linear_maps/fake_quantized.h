@@ -14,12 +14,14 @@ namespace tessera::nn {
 struct QuantizedOperands {
   std::optional<FakeQuantization> weight;  ///< groups are counted in the layout [out, in], whatever the weight's is
   std::optional<FakeQuantization> input;
+  /// fp32 [2]: inputs in training raise it to what is larger of it and (-least, largest) of them; undefined: they do not.
+  at::Tensor noted = {};
 };
 
 /// x W + b (linear.h) of rounded operands. Gradients are those of the product with the rounded ones, passed on to x and
 /// W unchanged. The rounded weight is not kept: backward rounds it again, so memory is a plain linear map's. Needs a
-/// whole weight (no Redirect).
+/// whole weight (no Redirect). `training`: inputs are noted.
 at::Tensor fake_quantized_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                 WeightLayout layout, const QuantizedOperands& operands);
+                                 WeightLayout layout, const QuantizedOperands& operands, bool training = true);
 
 }  // namespace tessera::nn

@@ -4,7 +4,10 @@
 #include <tessera/base/text.h>
 #include <tessera/train/loop/random_key.h>
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <regex>
 #include <utility>
@@ -136,10 +139,15 @@ class CompressionSchedule::Finder {
 };
 
 CompressionSchedule::CompressionSchedule(const models::LanguageModel& model, const config::Compression& settings,
-                                         std::uint64_t seed)
+                                         std::uint64_t seed, at::Device device)
     : settings_(settings), seed_(seed) {
   if (settings_.weights) weights_ = Finder(model, "weight_quantization", true).find(*settings_.weights);
   if (settings_.inputs) inputs_ = Finder(model, "activation_quantization", false).find(*settings_.inputs);
+  if (!keeps_ranges()) return;
+  const auto maps = static_cast<std::int64_t>(inputs_.size());
+  const auto options = at::TensorOptions(at::kFloat).device(device);
+  noted_ = at::full({maps, 2}, -std::numeric_limits<float>::infinity(), options);
+  ranges_ = at::full({maps, 2}, std::numeric_limits<float>::quiet_NaN(), options);
 }
 
 void CompressionSchedule::set_step(std::int64_t step) {
@@ -161,12 +169,54 @@ void CompressionSchedule::set_step(std::int64_t step) {
         *place.table = how;
     }
   }
-  if (settings_.inputs && step >= settings_.inputs->schedule_offset) {
-    const config::CompressionMethod& method = *settings_.inputs;
-    for (const Place& place : inputs_)
-      place.map->input =
-          nn::FakeQuantization{.bits = method.groups[place.group].bits, .asymmetric = method.asymmetric, .groups = 0};
+  if (!settings_.inputs) return;
+  const config::CompressionMethod& method = *settings_.inputs;
+  const at::Tensor known = method.running_range ? ranges_.isfinite().all(1).cpu() : at::Tensor();
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const Place& place = inputs_[i];
+    const auto row = static_cast<std::int64_t>(i);
+    if (method.running_range && step + 1 >= method.schedule_offset) place.map->noted = noted_[row];
+    if (step < method.schedule_offset || (known.defined() && !known[row].item<bool>())) continue;
+    nn::FakeQuantization how{.bits = method.groups[place.group].bits,
+                             .asymmetric = method.asymmetric,
+                             .groups = method.running_range ? 1 : 0};
+    if (method.running_range) how.range = ranges_[row];
+    place.map->input = how;
   }
+}
+
+void CompressionSchedule::begin_step() {
+  if (keeps_ranges()) noted_.fill_(-std::numeric_limits<float>::infinity());
+}
+
+void CompressionSchedule::end_step() {
+  if (!keeps_ranges()) return;
+  constexpr double kept = 0.95;  // DeepSpeed's act_range_momentum
+  const at::Tensor now = at::stack({noted_.select(1, 0).neg(), noted_.select(1, 1)}, 1);
+  const at::Tensor moved = at::where(ranges_.isnan(), now, ranges_ * kept + now * (1 - kept));
+  ranges_.copy_(at::where(now.isfinite().all(1, /*keepdim=*/true), moved, ranges_));
+}
+
+Value CompressionSchedule::ranges() const {
+  if (!keeps_ranges() || ranges_.isnan().all().item<bool>()) return {};
+  const at::Tensor numbers = ranges_.cpu().contiguous();
+  Value all = Value::make_array();
+  for (std::int64_t i = 0; i < numbers.numel(); ++i)
+    all.push_back(Value::of(static_cast<double>(numbers.const_data_ptr<float>()[i])));
+  return all;
+}
+
+void CompressionSchedule::set_ranges(const Value& ranges) {
+  if (!keeps_ranges() || ranges.is_null()) return;
+  at::Tensor numbers = at::empty({ranges_.size(0), 2});
+  if (static_cast<std::int64_t>(ranges.items().size()) != numbers.numel())
+    throw InputError(concat(ranges.where().str(), ": the checkpoint has ranges of the inputs of ",
+                            ranges.items().size() / 2, " linear maps, this run has ", ranges_.size(0),
+                            ": give --compression_training as before"));
+  float* place = numbers.mutable_data_ptr<float>();
+  for (const Value& number : ranges.items())
+    *place++ = number.is_null() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(number.as_real());
+  ranges_.copy_(numbers);
 }
 
 std::string CompressionSchedule::describe() const {
@@ -192,10 +242,10 @@ std::string CompressionSchedule::describe() const {
 }
 
 std::shared_ptr<CompressionSchedule> apply_compression(const models::LanguageModel& model,
-                                                       const OptimizationConfig& config) {
+                                                       const OptimizationConfig& config, at::Device device) {
   const config::Compression settings = config::parse_compression(config.compression_training);
   if (!settings.rounds()) return nullptr;
-  return std::make_shared<CompressionSchedule>(model, settings, static_cast<std::uint64_t>(config.seed));
+  return std::make_shared<CompressionSchedule>(model, settings, static_cast<std::uint64_t>(config.seed), device);
 }
 
 std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& config) {

@@ -226,7 +226,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
   setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());
-  setup.compression = apply_compression(*setup.model, config.optimization);
+  setup.compression = apply_compression(*setup.model, config.optimization, world.device());
   if ((setup.compression || choice != nullptr) && setup.lora)
     throw InputError(
         "--compression_training: the model is a folder of LoRA adapters, and weights that are not trained are neither "
@@ -297,6 +297,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     else
       models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
     if (setup.fp8 && !setup.resume->fp8_history.is_null()) set_fp8_history(*setup.fp8, setup.resume->fp8_history);
+    if (setup.compression) setup.compression->set_ranges(setup.resume->input_ranges);
     from = {setup.resume->step, setup.resume->samples};
     if (setup.resume->seed != seed && world.rank() == 0)
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
