@@ -5,12 +5,12 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/format/safetensors/safetensors_index.h>
-#include <tessera/models/block_choice.h>
 #include <tessera/models/causal_lm.h>
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +18,21 @@ namespace tessera::models {
 
 /// Changes a config.json before a model is made of it (which head of an encoder, say).
 using ConfigEdit = std::function<Value(Value)>;
+
+/// Which weights of a folder a smaller model begins with (layer reduction: Fan et al. 2019, DeepSpeed's
+/// compression_training); all others are as if there was no folder.
+struct BlockChoice {
+  std::string prefix;                ///< what names of blocks begin with: "bert.encoder.layer"
+  std::vector<std::int64_t> blocks;  ///< block i of the model is block blocks[i] of the folder; all different
+  std::vector<std::string> others;   ///< modules outside of the blocks that are taken over: "bert.embeddings"
+
+  /// The folder's config.json with so many blocks. Throws InputError for blocks that the folder does not have.
+  Value smaller(Value hf_config) const;
+  /// What the folder's parameter of this name is called in the model; nothing: it is not taken over.
+  std::optional<std::string> renamed(const std::string& name) const;
+  /// Whether a parameter of the model with this name is taken over.
+  bool takes(const std::string& name) const;
+};
 
 /// Builds the model that `config` names; with model_name_or_path its weights are read (fp32), else they are initialised
 /// from `seed` by Hugging Face's rule. A folder of LoRA adapters (PEFT) means its base model with them (lora.h). An

@@ -90,7 +90,7 @@ TEST_F(TrainCompressionTest, TellsWhatIsRoundedAndSavesFullWeights) {
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_TRUE(contains(done.err, "rounded in training: weights of 8 modules to 1 bits from step 1 on")) << done.err;
   EXPECT_LT(curve("out").at(3), curve("out").at(1)) << "it learns";
-  // Of one bit and four groups a weight would have eight different numbers.
+  // With one bit and four groups a weight would have eight different numbers.
   const std::string file = model("out");
   std::uint64_t header = 0;
   std::memcpy(&header, file.data(), sizeof header);

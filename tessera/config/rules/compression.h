@@ -2,7 +2,7 @@
 /// \file
 /// --compression_training: DeepSpeed's section of that name, as values. It says from which step on the weights of which
 /// modules, and the inputs of which linear maps, are rounded to how many bits while the model is trained. Formulas:
-/// nn/fake_quantize.h.
+/// nn/linear_maps/fake_quantize.h.
 
 #include <tessera/base/value.h>
 #include <tessera/config/core/resolve.h>
@@ -27,7 +27,7 @@ struct CompressionMethod {
   std::int64_t schedule_offset = 0;  ///< optimizer steps before the first one that is computed with rounded numbers
   bool asymmetric = false;
   std::vector<CompressionGroup> groups;
-  // of weights
+  // Only weights have these, but for the range of inputs.
   bool in_forward = false;           ///< quantize_weight_in_forward: at once to `bits`, nothing of the next four
   std::int64_t quantize_groups = 1;  ///< parts of a weight that are rounded each by its own range
   bool stochastic = false;

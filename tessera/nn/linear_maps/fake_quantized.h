@@ -3,7 +3,7 @@
 /// The linear map whose weight, or input, or both are rounded to few bits as a quantized model will have them, while
 /// training goes on with the full weight.
 
-#include <tessera/nn/fake_quantize.h>
+#include <tessera/nn/linear_maps/fake_quantize.h>
 #include <tessera/nn/linear.h>
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace tessera::nn {
 struct QuantizedOperands {
   std::optional<FakeQuantization> weight;  ///< groups are counted in the layout [out, in], whatever the weight's is
   std::optional<FakeQuantization> input;
-  /// fp32 [2]: inputs in training raise it to what is larger of it and (-least, largest) of them; undefined: they do not.
+  /// fp32 [2]: inputs in training raise it to what is larger of it and their (-least, largest); undefined: they do not.
   at::Tensor noted = {};
 };
 

@@ -6,9 +6,9 @@
 /// the full weights.
 
 #include <tessera/config/rules/compression.h>
-#include <tessera/models/block_choice.h>
 #include <tessera/models/language_model.h>
 #include <tessera/models/layers.h>
+#include <tessera/models/load.h>
 
 #include <cstdint>
 #include <memory>
@@ -48,7 +48,7 @@ class CompressionSchedule {
 
  private:
   struct Place {
-    std::size_t group = 0;                                       ///< of the method
+    std::size_t group = 0;                                       ///< its place in the method
     std::string name;                                            ///< the module's
     std::shared_ptr<nn::QuantizedOperands> map;                  ///< a linear map's, or null
     std::shared_ptr<std::optional<nn::FakeQuantization>> table;  ///< an embedding's, or null

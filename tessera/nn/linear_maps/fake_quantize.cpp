@@ -1,4 +1,4 @@
-#include <tessera/nn/fake_quantize.h>
+#include <tessera/nn/linear_maps/fake_quantize.h>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
