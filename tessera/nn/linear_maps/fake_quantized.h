@@ -3,8 +3,8 @@
 /// The linear map whose weight, or input, or both are rounded to few bits as a quantized model will have them, while
 /// training goes on with the full weight.
 
-#include <tessera/nn/linear_maps/fake_quantize.h>
 #include <tessera/nn/linear.h>
+#include <tessera/nn/linear_maps/fake_quantize.h>
 
 #include <optional>
 
