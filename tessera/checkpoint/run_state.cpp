@@ -174,6 +174,7 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
   if (!state.client_state.is_null()) own.set("client_state", state.client_state);
   if (!state.stream.is_null()) own.set("stream", state.stream);
   if (!state.fp8_history.is_null()) own.set("fp8_amax_history", state.fp8_history);
+  if (!state.input_ranges.is_null()) own.set("input_ranges", state.input_ranges);
   if (state.mesh)
     own.set("mesh", Value::make_object({{"ranks", Value::of(state.mesh->ranks)},
                                         {"strategy", Value::of(state.mesh->strategy)},
@@ -205,6 +206,7 @@ RunState read_run_state(const std::string& folder) {
   if (const Value* client = own.find("client_state")) state.client_state = *client;
   if (const Value* stream = own.find("stream")) state.stream = *stream;
   if (const Value* history = own.find("fp8_amax_history")) state.fp8_history = *history;
+  if (const Value* ranges = own.find("input_ranges")) state.input_ranges = *ranges;
   if (const Value* mesh = own.find("mesh"))
     state.mesh = {.ranks = mesh->at("ranks").as_int(),
                   .strategy = mesh->at("strategy").as_string(),

@@ -43,6 +43,7 @@ struct RunState {
   std::uint64_t seed = 0;    ///< the run's --seed, on which all random numbers depend
   Value stream = {};       ///< where the stream of --streaming goes on (data/stream/row_stream.h); null: there was none
   Value fp8_history = {};  ///< largest values of earlier steps (train/loop/fp8.h); null: no scale depends on them
+  Value input_ranges = {};  ///< ranges of inputs that run on (train/loop/compression.h); null: there are none
   std::vector<ModelState> models = {ModelState()};  ///< at least one; Accelerator may have several
   bool model_only = false;  ///< only what a model user needs is written; such a checkpoint cannot be resumed
 

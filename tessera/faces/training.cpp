@@ -26,6 +26,10 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
                             " (mixed_precision fp8): a module of your own does not "
                             "compute in eight bits, which the models of tessera train do; choose bf16, or open an "
                             "nn::Fp8Scope around its calls of nn::linear yourself and leave the setting out"));
+  if (!config_.optimization.compression_training.empty())
+    throw InputError(
+        "compression_training: a module of your own is not rounded to few bits, which the models of tessera train are; "
+        "call nn::fake_quantize() or nn::fake_quantized_linear() in its forward yourself and leave the setting out");
   ParallelConfig& parallel = config_.parallel;
   if (parallel.deterministic_reduce && parallel.logical_shards == 0)
     parallel.logical_shards = ranks_.data.size() * accumulation_;

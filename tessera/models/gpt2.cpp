@@ -133,9 +133,10 @@ at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
 }
 
 at::Tensor Gpt2Model::embedded(const at::Tensor& ids, const ForwardContext& given) {
-  const at::Tensor sum =
-      given.part ? nn::embed_at(ids, wte->weight, wpe->weight, given.part->positions)
-                 : nn::embed(ids, wte->weight, wpe->weight, given.cache ? given.cache->tokens() : 0, given.documents);
+  const at::Tensor words = wte->rows(), places = wpe->rows();
+  const at::Tensor sum = given.part
+                             ? nn::embed_at(ids, words, places, given.part->positions)
+                             : nn::embed(ids, words, places, given.cache ? given.cache->tokens() : 0, given.documents);
   const at::Tensor x = nn::own_tokens(wte->weight, given.embedded(sum));
   if (!is_training()) return x;
   ForwardContext place = given;

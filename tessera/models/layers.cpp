@@ -47,6 +47,8 @@ void Linear::make_whole() {
 
 at::Tensor Linear::product(const at::Tensor& x, const at::Tensor& added) const {
   if (quantized) return nn::quantized_linear(x, quantized, added);
+  if (rounding) [[unlikely]]
+    return nn::fake_quantized_linear(x, weight, added, layout, *rounding, is_training());
   const nn::Fp8Scope scope(fp8, is_training());
   return nn::linear(x, weight, added, layout);
 }

@@ -8,10 +8,12 @@
 #include <tessera/nn/dropout.h>
 #include <tessera/nn/layer_norm.h>
 #include <tessera/nn/linear.h>
+#include <tessera/nn/linear_maps/fake_quantized.h>
 #include <tessera/nn/linear_maps/fp8.h>
 #include <tessera/nn/linear_maps/quantized.h>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace tessera::models {
@@ -19,7 +21,12 @@ namespace tessera::models {
 /// A table: weight [rows, columns]; a head may have a bias [rows] (Phi).
 struct Table : torch::nn::Module {
   Table(std::int64_t rows, std::int64_t columns, bool with_bias = false);
+  /// What is looked up of an embedding: the weight, or the weight rounded to few bits.
+  at::Tensor rows() const { return rounding && *rounding ? nn::fake_quantize(weight, **rounding) : weight; }
+
   at::Tensor weight, bias;
+  /// How rows() is rounded, changed from step to step by whoever shares it; null: never.
+  std::shared_ptr<const std::optional<nn::FakeQuantization>> rounding;
 };
 
 /// A linear map, optionally with a low-rank adapter beside it (LoRA, Hu et al. 2021):
@@ -47,6 +54,8 @@ struct Linear : torch::nn::Module {
   std::shared_ptr<const nn::Fp8Map> fp8;  ///< how its products are rounded to eight bits; null: they are not
   /// The weight in few bits, null: it is whole. With it `weight` is a shape without memory (on the meta device).
   std::shared_ptr<const nn::QuantizedWeight> quantized;
+  /// Which operands are rounded to few bits, changed from step to step by whoever shares it; null: never any.
+  std::shared_ptr<const nn::QuantizedOperands> rounding;
 
  private:
   at::Tensor product(const at::Tensor& x, const at::Tensor& added) const;

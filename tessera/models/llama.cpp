@@ -299,8 +299,9 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
 
 at::Tensor LlamaModel::embedded(const at::Tensor& ids, const at::Tensor& positions, const LlamaContext& context) const {
   const at::Tensor& table = embed_tokens->weight;
-  at::Tensor x = embed_positions ? nn::embed_at(ids, table, embed_positions->weight, positions + position_offset)
-                                 : nn::embed_tokens(table, ids);
+  const at::Tensor words = embed_tokens->rows();
+  at::Tensor x = embed_positions ? nn::embed_at(ids, words, embed_positions->rows(), positions + position_offset)
+                                 : nn::embed_tokens(words, ids);
   if (multipliers.embedding != 1)  // rounded to the weights' type first, as transformers does
     x = x * at::scalar_tensor(multipliers.embedding, table.options().device(at::kCPU));
   return nn::own_tokens(table, context.embedded(x));

@@ -11,6 +11,7 @@
 #include <tessera/models/lora.h>
 #include <tessera/models/registry.h>
 #include <tessera/parallel/deferred/deferred.h>
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -23,12 +24,18 @@ std::string shape_text(at::IntArrayRef sizes) {
   return out + "]";
 }
 
+/// Whether a parameter's name lies below a module's.
+bool lies_in(const std::string& name, const std::string& module) {
+  return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
+}
+
 /// The tensors of a folder matched with the parameters they are for.
 class Matching {
  public:
   Matching(const torch::nn::Module& model, const Value& hf_config, const format::SafetensorsFolder& folder,
-           const std::function<bool(const std::string&)>& skip = {})
-      : architecture_(architecture_of(hf_config)), model_(dynamic_cast<const LanguageModel*>(&model)) {
+           const std::function<bool(const std::string&)>& skip = {}, const BlockChoice* choice = nullptr)
+      : architecture_(architecture_of(hf_config)), model_(dynamic_cast<const LanguageModel*>(&model)), choice_(choice) {
+    check_prefix();
     for (const auto& item : model.named_parameters())
       if (!skip || !skip(item.key())) wanted_.emplace(item.key(), item.value());
     for (const auto& stored : folder.tensors()) match(stored, hf_config);
@@ -48,7 +55,12 @@ class Matching {
 
  private:
   void match(const format::SafetensorsFolder::Stored& stored, const Value& hf_config) {
-    const std::string name = architecture_.tensor_name(stored.info.name, hf_config);
+    std::string name = architecture_.tensor_name(stored.info.name, hf_config);
+    if (choice_ != nullptr && !name.empty()) {
+      const auto renamed = choice_->renamed(name);
+      if (!renamed) return;
+      name = *renamed;
+    }
     if (name.empty()) {
       if (stored.info.name.starts_with("model.layers.") && stored.info.name.ends_with(".eh_proj.weight")) ++left_aside_;
       return;
@@ -69,6 +81,15 @@ class Matching {
     wanted_.erase(place);
   }
 
+  /// Blocks are looked for by their names.
+  void check_prefix() const {
+    if (choice_ == nullptr || model_ == nullptr) return;
+    const std::string first = model_->parts().front().name, prefix = first.substr(0, first.rfind('.'));
+    if (prefix != choice_->prefix)
+      throw InputError(concat("layer_reduction.module_name_prefix is ", choice_->prefix,
+                              ", but the model's blocks are ", prefix, ".0, ...: give ", prefix));
+  }
+
   void put(const format::SafetensorsFolder::Stored& stored, const std::string& name, const at::Tensor& target) {
     placements_.push_back({&stored, target});
     names_.push_back(name);
@@ -79,7 +100,7 @@ class Matching {
     const auto place = wanted_.find(architecture_.embedding);
     const auto* head = folder.find("lm_head.weight");
     if (place == wanted_.end() || !head || wanted_.contains("lm_head.weight") ||
-        place->second.sizes() != head->info.shape)
+        place->second.sizes() != head->info.shape || (choice_ != nullptr && !choice_->takes(place->first)))
       return;
     put(*head, place->first, place->second);
     wanted_.erase(place);
@@ -87,13 +108,19 @@ class Matching {
 
   /// A head that the model was saved without.
   void leave_new_ones(const format::SafetensorsFolder& folder) {
-    if (!architecture_.may_be_new) return;
-    std::vector<std::string> fresh;
+    std::vector<std::string> fresh, not_named;
     for (const auto& [name, parameter] : wanted_)
-      if (architecture_.may_be_new(name)) fresh.push_back(name);
+      if (choice_ != nullptr && !choice_->takes(name))
+        not_named.push_back(name);
+      else if (architecture_.may_be_new && architecture_.may_be_new(name))
+        fresh.push_back(name);
     for (const std::string& name : fresh) wanted_.erase(name);
+    for (const std::string& name : not_named) wanted_.erase(name);
     if (!fresh.empty())
       log::warning(folder.paths().front(), ": has no ", join(fresh), ": newly initialised, to be trained");
+    if (!not_named.empty())
+      log::warning("layer_reduction: other_module_name does not name ", join(not_named),
+                   ": newly initialised, to be trained");
   }
 
   void complain(const format::SafetensorsFolder& folder) {
@@ -121,6 +148,7 @@ class Matching {
 
   const Architecture& architecture_;
   const LanguageModel* model_;  ///< null: another kind of module
+  const BlockChoice* choice_;   ///< null: all is taken
   std::map<std::string, at::Tensor> wanted_;
   std::vector<checkpoint::Placement> placements_;
   std::vector<std::string> names_, unexpected_, problems_;
@@ -128,8 +156,9 @@ class Matching {
 };
 
 /// config.json as the run wants it. Throws InputError where it asks for what the family does not have.
-Value edited(Value config, const ConfigEdit& edit) {
+Value edited(Value config, const ConfigEdit& edit, const BlockChoice* choice = nullptr) {
   config::prediction_depths(config);
+  if (choice != nullptr) config = choice->smaller(std::move(config));
   return edit ? edit(std::move(config)) : config;
 }
 
@@ -147,27 +176,64 @@ void check_folder(const std::string& folder) {
 
 }  // namespace
 
+Value BlockChoice::smaller(Value hf_config) const {
+  const char* key = nullptr;
+  for (const char* name : {"num_hidden_layers", "n_layer", "num_layers"})
+    if (const Value* value = hf_config.find(name); key == nullptr && value != nullptr && value->is_number()) key = name;
+  if (key == nullptr) throw InputError("layer_reduction: the model's config.json does not say how many layers it has");
+  const std::int64_t all = hf_config.at(key).as_int(), most = *std::max_element(blocks.begin(), blocks.end());
+  if (most >= all)
+    throw InputError(concat("layer_reduction.teacher_layer names layer ", most, ", but the model has ", all,
+                            ", numbered from 0: name layers of the model in --model_name_or_path, or set enabled to "
+                            "false where it has been reduced already"));
+  hf_config.set(key, Value::of(static_cast<std::int64_t>(blocks.size())));
+  if (const Value* types = hf_config.find("layer_types");
+      types != nullptr && types->is_array() && static_cast<std::int64_t>(types->items().size()) == all) {
+    Value kept = Value::make_array();
+    for (const std::int64_t block : blocks) kept.push_back(types->items()[static_cast<std::size_t>(block)]);
+    hf_config.set("layer_types", std::move(kept));
+  }
+  return hf_config;
+}
+
+std::optional<std::string> BlockChoice::renamed(const std::string& name) const {
+  if (!lies_in(name, prefix)) return takes(name) ? std::optional(name) : std::nullopt;
+  const std::size_t begin = prefix.size() + 1, dot = name.find('.', begin);
+  const auto number = dot == std::string::npos ? std::nullopt : parse_int(name.substr(begin, dot - begin));
+  if (!number) return std::nullopt;
+  const auto found = std::find(blocks.begin(), blocks.end(), *number);
+  if (found == blocks.end()) return std::nullopt;
+  return concat(prefix, ".", found - blocks.begin(), name.substr(dot));
+}
+
+bool BlockChoice::takes(const std::string& name) const {
+  if (lies_in(name, prefix)) return true;
+  return std::any_of(others.begin(), others.end(), [&](const std::string& module) { return lies_in(name, module); });
+}
+
 std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::uint64_t seed) {
   return architecture_of(hf_config).make(hf_config, seed);
 }
 
-void load_weights(LanguageModel& model, const std::string& folder, const std::shared_ptr<format::ReadSums>& sums) {
-  load_weights(model, model.hf_config(), folder, sums);
+void load_weights(LanguageModel& model, const std::string& folder, const std::shared_ptr<format::ReadSums>& sums,
+                  const BlockChoice* choice) {
+  load_weights(model, model.hf_config(), folder, sums, choice);
 }
 
 void load_weights(torch::nn::Module& module, const Value& hf_config, const std::string& folder,
-                  const std::shared_ptr<format::ReadSums>& sums) {
+                  const std::shared_ptr<format::ReadSums>& sums, const BlockChoice* choice) {
   const format::SafetensorsFolder weights = checkpoint::open_hf_weights(folder);
-  const Matching matching(module, hf_config, weights);  // every complaint comes before the first byte is read
+  const Matching matching(module, hf_config, weights, {},
+                          choice);  // every complaint comes before the first byte is read
   const at::NoGradGuard no_grad;
   checkpoint::read_into(weights, matching.placements(), sums);
 }
 
 WeightSource::WeightSource(const LanguageModel& model, const std::string& folder,
                            const std::function<bool(const std::string&)>& skip,
-                           const std::shared_ptr<format::ReadSums>& sums)
+                           const std::shared_ptr<format::ReadSums>& sums, const BlockChoice* choice)
     : folder_(checkpoint::open_hf_weights(folder)) {
-  const Matching matching(model, model.hf_config(), folder_, skip);
+  const Matching matching(model, model.hf_config(), folder_, skip, choice);
   for (std::size_t i = 0; i < matching.names().size(); ++i)
     stored_.emplace(matching.names()[i], matching.placements()[i].stored);
   for (const format::SafetensorsFile& file : folder_.files()) readers_.emplace_back(file, sums);
@@ -194,13 +260,14 @@ void fill_parameters(LanguageModel& model, const WeightSource* weights) {
 }
 
 std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed,
-                                                    const ConfigEdit& edit) {
+                                                    const ConfigEdit& edit, const BlockChoice* choice) {
   check_folder(folder);
   if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, seed);
-  const Value json = edited(read_json(path_join(folder, "config.json")), edit);
+  const Value json = edited(read_json(path_join(folder, "config.json")), edit, choice);
   const Architecture& architecture = architecture_of(json);
-  auto model = architecture.make(json, architecture.may_be_new ? std::optional(seed) : std::nullopt);
-  load_weights(*model, folder);
+  const bool initialised = architecture.may_be_new || choice != nullptr;
+  auto model = architecture.make(json, initialised ? std::optional(seed) : std::nullopt);
+  load_weights(*model, folder, {}, choice);
   return model;
 }
 
@@ -216,11 +283,11 @@ void check_no_overrides(const ModelConfig& config) {
 }  // namespace
 
 std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed,
-                                                   const ConfigEdit& edit) {
+                                                   const ConfigEdit& edit, const BlockChoice* choice) {
   if (config.model_name_or_path.empty())
     return make_language_model(edited(config::model_from_scratch(config), edit), seed);
   check_no_overrides(config);
-  return load_language_folder(config.model_name_or_path, seed, edit);
+  return load_language_folder(config.model_name_or_path, seed, edit, choice);
 }
 
 std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed) {
@@ -232,16 +299,17 @@ std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed)
 }
 
 std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed,
-                                                   std::string& weights_folder, const ConfigEdit& edit) {
+                                                   std::string& weights_folder, const ConfigEdit& edit,
+                                                   const BlockChoice* choice) {
   const std::string& folder = config.model_name_or_path;
   weights_folder.clear();
   if (!folder.empty()) check_no_overrides(config);
   if (!folder.empty()) check_folder(folder);
   if (!folder.empty() && checkpoint::is_adapter_folder(folder))
     return load_adapted_model_deferred(folder, seed, weights_folder);
-  const Value json =
-      edited(folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json")), edit);
-  const bool initialised = folder.empty() || architecture_of(json).may_be_new;
+  const Value json = edited(
+      folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json")), edit, choice);
+  const bool initialised = folder.empty() || architecture_of(json).may_be_new || choice != nullptr;
   const auto seed_of_values = initialised ? std::optional(seed) : std::nullopt;
   std::shared_ptr<LanguageModel> model;
   {

@@ -46,6 +46,9 @@ const std::vector<Words>& runs() {
   static const std::vector<Words> all = {
       {},
       {"--bf16", "--num_processes", "2"},
+      {"--compression_training",
+       R"({"weight_quantization": {"shared_parameters": {"enabled": true}, "different_groups": {"wq1": {"params":
+           {"start_bits": 8, "target_bits": 4}, "modules": ["c_attn", "mlp"]}}}})"},
       {"--fsdp", "full_shard", "--bf16"},
       {"--fsdp", "full_shard auto_wrap offload", "--num_processes", "4"},
       {"--fsdp", "shard_grad_op", "--fsdp_config",

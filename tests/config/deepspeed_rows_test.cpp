@@ -153,6 +153,12 @@ const std::vector<ActingRow>& acting_rows() {
   };
   static const std::vector<ActingRow> all = {
       {"train_batch_size", R"({"train_batch_size": 6})", {{"per_device_train_batch_size", "6"}}},
+      {"compression_training",
+       R"({"compression_training": {"activation_quantization": {"shared_parameters": {"enabled": true},
+           "different_groups": {"aq1": {"params": {"bits": 8}}}}}})",
+       {{"compression_training",
+         R"({"activation_quantization":{"shared_parameters":{"enabled":true},"different_groups":{"aq1":{"params":)"
+         R"({"bits":8}}}}})"}}},
       {"pipeline.stages", R"({"pipeline": {"stages": 4}})", {{"pp_size", "4"}}},
       {"tensor_parallel.autotp_size", R"({"tensor_parallel": {"autotp_size": 4}})", {{"tp_size", "4"}}},
       {"tensor_parallel.tp_size", R"({"tensor_parallel": {"tp_size": 4}})", {{"tp_size", "4"}}},

@@ -194,6 +194,8 @@ Value deepspeed_json(Plan& plan, bool automatic) {
     out.set("data_types", std::move(types));
   }
   if (Value zero = zero_of(plan); !zero.is_null()) out.set("zero_optimization", std::move(zero));
+  if (plan.take("compression_training"))
+    out.set("compression_training", parse_json(o.compression_training, "compression_training"));
   return out;
 }
 

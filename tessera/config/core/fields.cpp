@@ -352,6 +352,9 @@ const std::vector<Field>& table() {
                                                     "of fp8: the first so many blocks have no eight bits"),
       optimization<&O::num_layers_at_end_in_bf16>("num_layers_at_end_in_bf16", at_least(0),
                                                   "of fp8: the last so many blocks have no eight bits"),
+      optimization<&O::compression_training>(
+          "compression_training", anything("FILE|JSON"),
+          "DeepSpeed's section of that name: weights and inputs of linear maps are rounded to few bits in training"),
       optimization<&O::loss_scale>("loss_scale", at_least(0), "of fp16: a fixed scale; 0 = dynamic"),
       optimization<&O::initial_scale_power>("initial_scale_power", at_least(0, 32),
                                             "of fp16: the dynamic scale begins with 2 to this power"),

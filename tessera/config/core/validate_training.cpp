@@ -8,6 +8,7 @@
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/core/validate_evaluations.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/config/rules/validate_compression.h>
 #include <tessera/config/rules/validate_fp8.h>
 #include <tessera/config/rules/validate_preferences.h>
 #include <tessera/config/rules/validate_quantized.h>
@@ -34,6 +35,7 @@ class TrainingRules : RuleChecks {
     validate_preferences(resolved_, problems_);
     validate_fp8(resolved_, problems_);
     validate_quantized(resolved_, problems_);
+    validate_compression(resolved_, problems_);
     saving();
   }
 

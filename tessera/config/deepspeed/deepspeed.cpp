@@ -298,6 +298,7 @@ Translation read(const std::string& given, const Resolved& so_far, Problems& pro
     read_scheduler(r);
     read_zero(r);
     read_communication(r);
+    read_compression_training(r);
     read_tensorboard(r);
     tell_without_effect(r, root);
   } catch (const InputError& error) {

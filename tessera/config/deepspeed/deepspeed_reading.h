@@ -63,14 +63,15 @@ class Reading {
   std::map<std::string, std::vector<std::string>, std::less<>> idle;  ///< why -> "key (line 3)"
 };
 
-void read_mesh(Reading& r);           // deepspeed_batch.cpp
-void read_batch_sizes(Reading& r);    // deepspeed_batch.cpp
-void read_precision(Reading& r);      // deepspeed_precision.cpp
-void read_communication(Reading& r);  // deepspeed_precision.cpp
-void read_optimizer(Reading& r);      // deepspeed_optimizer.cpp
-void read_scheduler(Reading& r);      // deepspeed_scheduler.cpp
-void read_zero(Reading& r);           // deepspeed_zero.cpp
-void read_tensorboard(Reading& r);    // deepspeed_precision.cpp
+void read_mesh(Reading& r);                  // deepspeed_batch.cpp
+void read_batch_sizes(Reading& r);           // deepspeed_batch.cpp
+void read_precision(Reading& r);             // deepspeed_precision.cpp
+void read_communication(Reading& r);         // deepspeed_precision.cpp
+void read_optimizer(Reading& r);             // deepspeed_optimizer.cpp
+void read_scheduler(Reading& r);             // deepspeed_scheduler.cpp
+void read_zero(Reading& r);                  // deepspeed_zero.cpp
+void read_tensorboard(Reading& r);           // deepspeed_precision.cpp
+void read_compression_training(Reading& r);  // deepspeed_compression.cpp
 
 /// What transformers fills "auto" with from the model's hidden size h.
 struct HiddenSizeValues {

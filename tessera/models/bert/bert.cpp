@@ -33,11 +33,11 @@ BertEmbeddings::BertEmbeddings(const BertConfig& config)
 
 at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& types, ForwardContext& context) {
   const at::Tensor& table = word_embeddings->weight;
-  const at::Tensor words = context.embedded(nn::embed_tokens(table, ids, pad_token_id));  // [B, T, C]
-  const at::Tensor kinds = types.defined() ? at::embedding(token_type_embeddings->weight, types)
-                                           : token_type_embeddings->weight.select(0, 0);
-  const at::Tensor places = context.part ? at::embedding(position_embeddings->weight, context.part->positions)
-                                         : position_embeddings->weight.slice(0, 0, ids.size(1));
+  const at::Tensor words = context.embedded(nn::embed_tokens(word_embeddings->rows(), ids, pad_token_id));  // [B, T, C]
+  const at::Tensor of_kinds = token_type_embeddings->rows(), of_places = position_embeddings->rows();
+  const at::Tensor kinds = types.defined() ? at::embedding(of_kinds, types) : of_kinds.select(0, 0);
+  const at::Tensor places =
+      context.part ? at::embedding(of_places, context.part->positions) : of_places.slice(0, 0, ids.size(1));
   const at::Tensor x = words + kinds + places;
   const at::Tensor own = nn::own_tokens(table, nn::layer_norm(x, norm->weight, norm->bias, norm->eps));
   context.first_token = nn::first_own_token(table, ids.size(1));

@@ -222,11 +222,18 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   const bool few_experts = groups.expert_ranks() > 1;
   const auto quantized = models::quantized_form(config.model);  // weights are read and quantized one by one
   const bool deferred = parts_only || pipelined || cut_later || few_experts || quantized;
-  setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit)
-                         : models::load_language_model(config.model, seed, edit);
+  const auto layers = chosen_layers(config.optimization);
+  const models::BlockChoice* const choice = layers ? &*layers : nullptr;
+  setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit, choice)
+                         : models::load_language_model(config.model, seed, edit, choice);
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
   setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());
+  setup.compression = apply_compression(*setup.model, config.optimization, world.device());
+  if ((setup.compression || choice != nullptr) && setup.lora)
+    throw InputError(
+        "--compression_training: the model is a folder of LoRA adapters, and weights that are not trained are neither "
+        "rounded nor left out; let the run that trains them write the merged model (--lora_merge) and start from that");
   set_up_predictions(*setup.model, config.optimization, groups);  // stages keep what depths that are computed read
   if (pipelined) {
     setup.pipeline = plan_pipeline(config, *setup.model);
@@ -294,6 +301,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     else
       models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
     if (setup.fp8 && !setup.resume->fp8_history.is_null()) set_fp8_history(*setup.fp8, setup.resume->fp8_history);
+    if (setup.compression) setup.compression->set_ranges(setup.resume->input_ranges);
     from = {setup.resume->step, setup.resume->samples};
     if (setup.resume->seed != seed && world.rank() == 0)
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
@@ -301,8 +309,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   }
   if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
   if (!weights_folder.empty())
-    setup.weights =
-        std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
+    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter,
+                                                           setup.resume_sums, setup.resume ? nullptr : choice);
   if (quantized) models::quantize(*setup.model, *quantized, setup.weights.get());
   start_stream(setup);
   setup.plan =

@@ -50,6 +50,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       window_(setup_.config.output.hf_loss_scale, setup_.config.output.logging_nan_inf_filter),
       process_bytes_(process_bytes) {
   last_log_.loss = not_known;
+  if (setup_.compression) setup_.compression->set_step(step_);
   setup_.model->set_label_smoothing(setup_.config.optimization.label_smoothing_factor);
   setup_.model->set_embedding_noise(setup_.config.optimization.neftune_noise_alpha);
   agree(world_.group(), [&] { set_up_routers(*setup_.model, setup_.config.optimization, setup_.groups); });
@@ -214,6 +215,7 @@ ExitCode TrainingLoop::run() {
       update_router_biases(*setup_.model, *sharded_, step_routers_, setup_.config.optimization.router_bias_update_rate,
                            setup_.groups);
     ++step_;
+    if (setup_.compression) setup_.compression->set_step(step_);
     enter(Phase::other);
     check_replicas();
     count_step(static_cast<double>(monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);

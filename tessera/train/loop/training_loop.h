@@ -76,6 +76,7 @@ class TrainingLoop {
   void count_noise();
   bool update_weights();
   void end_fp8_step();
+  void end_compression_step();
   bool check_norm();
   void check_replicas();
   std::vector<parallel::NamedTensor> whole_on_tensor_ranks() const;

@@ -111,6 +111,7 @@ checkpoint::RunState TrainingLoop::run_state() const {
   if (setup_.datasets.stream) state.stream = setup_.datasets.stream->state_at(plan_.samples(step_));
   if (balance_) state.seconds_per_row = balance_->balancer().seconds_per_row();
   if (setup_.fp8 && setup_.fp8->keeps_history()) state.fp8_history = fp8_history(*setup_.fp8);
+  if (setup_.compression) state.input_ranges = setup_.compression->ranges();
   state.log_history = journal_.log_history();
   checkpoints_.best().write_to(state);
   state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);

@@ -122,6 +122,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed by itself
   if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
   if (setup_.fp8) setup_.fp8->begin_step();  // a trial before the first step left some largest values
+  if (setup_.compression) setup_.compression->begin_step();
   micro_batches_ += static_cast<std::int64_t>(batches.size());
   if (small_) small_->begin_step(scale);
   if (pipeline_) return compute_in_pipeline(batches, scale, logged);
@@ -202,10 +203,19 @@ void TrainingLoop::end_fp8_step() {
   setup_.fp8->end_step();
 }
 
+/// Ranges of inputs that run on are those of all ranks. Collective.
+void TrainingLoop::end_compression_step() {
+  if (!setup_.compression || !setup_.compression->keeps_ranges()) return;
+  const comm::Tag tag("input ranges");
+  world_.group().all_reduce(setup_.compression->noted(), comm::Reduction::max).wait();
+  setup_.compression->end_step();
+}
+
 /// Clipping and the optimizer step in one pass over the gradients. A step whose gradients overflowed (--fp16) or are
 /// not finite (--nan_policy skip) is skipped; returns whether it was taken.
 bool TrainingLoop::update_weights() {
   end_fp8_step();
+  end_compression_step();
   grad_norm_ = core_.gradient_norm();
   if (small_) count_noise();
   learning_rate_ = core_.update().learning_rates().front();
