@@ -136,7 +136,7 @@ same schedule; 0 freezes them. The log shows the rate of all others.
 many are accepted, refused because they ask for what is not built (which the refusal names, with the place and what to
 do instead), or refused for any other reason; and it compares what accepted files mean with a reading of its own
 (learning rate, betas, decay, batch, accumulation, ZeRO stage, clipping, precision, warm-up, processes, mesh). On
-2026-11-27 (Megatron-LM's on 2026-11-28), with snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL,
+2026-11-28, with snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL,
 alignment-handbook, FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 
 | what | number | accepted | asks for what is not built | otherwise refused | accepted of what is built |

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// nn/linear_maps/: what linear maps (nn/linear.h) are made of beside plain products: gradients that are formed later,
-/// and products of eight bits. This header: how tensors are rounded to numbers of eight bits, and the largest values
-/// by which they are scaled for it (Micikevicius et al. 2022, "FP8 Formats for Deep Learning"; recipes as NVIDIA's
-/// Transformer Engine has them; 32 neighbours: OCP Microscaling Formats 1.0). nn/linear_maps/fp8_linear.h multiplies.
+/// nn/linear_maps/: linear maps (nn/linear.h) beside plain products: gradients formed later, products of eight bits,
+/// frozen weights in few, operands rounded in training. This header: rounding to eight bits, and the largest values by
+/// which tensors are scaled for it (Micikevicius et al. 2022, "FP8 Formats for Deep Learning"; NVIDIA's Transformer
+/// Engine; OCP Microscaling Formats 1.0). nn/linear_maps/fp8_linear.h multiplies.
 ///
 /// e4m3 (float8_e4m3fn) reaches to 448 with 3 bits behind the leading one, e5m2 to 57344 with 2.
 
