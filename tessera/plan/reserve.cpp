@@ -10,10 +10,7 @@ namespace {
 
 using enum MemoryKind;
 
-/// The pool of parallel/sharding/pool.h: a buffer of at least a quarter of the largest one is as large as that.
-double pooled(double bytes, double largest) { return 4 * bytes >= largest ? largest : bytes; }
-
-/// What the pool holds of a strategy that divides parameters: whole units and their gradients.
+/// What the pool (parallel/sharding/pool.h) holds of a strategy that divides parameters: whole units, their gradients.
 double unit_buffers(const Plan& run, const Elements::Piece kinds[2], const double counts[2], double root) {
   const StrategyRow& row = row_of(run.strategy);
   const Numerics& n = run.numerics;
@@ -31,13 +28,12 @@ double unit_buffers(const Plan& run, const Elements::Piece kinds[2], const doubl
     // Every expert is a unit, and all of a block are there at once: no unit but the root is large.
     bytes = root * (n.whole + n.wire) + (row.reshard_after_forward ? unit : all) * n.whole + unit * n.wire;
   } else {
-    const double largest = std::max(root, unit), one = pooled(unit, largest);
     // The root, the unit in use and the next one; without resharding all of them.
-    bytes = (largest == root ? root : pooled(root, largest)) * (n.whole + n.wire);
-    bytes += one * (row.reshard_after_forward ? std::min(2.0, units) : units) * n.whole;
-    bytes += one * std::min(2.0, units) * n.wire;  // one that fills, one that is reduced
+    bytes = root * (n.whole + n.wire);
+    bytes += row.reshard_after_forward ? unit * std::min(2.0, units) * n.whole : all * n.whole;
+    bytes += unit * std::min(2.0, units) * n.wire;  // one that fills, one that is reduced
     // Results of reductions until they are added to the sum.
-    if (run.micro_batches > 1) bytes += 2 * largest * n.wire / run.shard_ranks();
+    if (run.micro_batches > 1) bytes += 2 * std::max(root, unit) * n.wire / run.shard_ranks();
   }
   return bytes;
 }
@@ -67,9 +63,20 @@ double bucket_buffers(const Model& model, const Plan& run, std::span<const layou
     for (const std::size_t p : bucket) elements += real(parameters[p].numel());
     sizes.push_back(elements * run.numerics.wire);
   }
-  std::sort(sizes.rbegin(), sizes.rend());
-  double bytes = 0;
-  for (std::size_t i = 0; i < std::min<std::size_t>(3, sizes.size()); ++i) bytes += pooled(sizes[i], sizes[0]);
+  // The three largest, as they come.
+  std::vector<double> sorted = sizes;
+  std::sort(sorted.rbegin(), sorted.rend());
+  const double least = sorted.empty() ? 0 : sorted[std::min<std::size_t>(2, sorted.size() - 1)];
+  std::erase_if(sizes, [&](double size) { return size < least; });
+  sizes.resize(std::min<std::size_t>(3, sizes.size()));
+  double bytes = 0, taken = 0;
+  for (const double size : sizes) {
+    taken += size;
+    const double largest = sorted.front(), limit = 1.05 * std::max(taken, 2 * largest);
+    bytes += 4 * size >= largest && bytes + largest <= limit ? largest : size;  // BufferPool::take()
+  }
+  // Where the first reduction ends before the last bucket begins to fill, two buffers of the largest size are there.
+  if (sorted.size() > 1 && 4 * sorted[1] >= sorted[0]) bytes = std::max(bytes, 2 * sorted[0]);
   return bytes;
 }
 
