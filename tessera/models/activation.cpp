@@ -1,11 +1,12 @@
 #include <tessera/models/activation.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 #include <string>
 
 namespace tessera::models {
+using config::given;
 
 Activation read_activation(const Value& json, const char* key, Activation otherwise) {
   const Value* v = given(json, key);

@@ -1,10 +1,12 @@
 #include <tessera/models/gpt2_config.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 #include <cmath>
 
 namespace tessera::models {
+using config::flag, config::positive, config::positive_or, config::positive_real, config::probability,
+    config::require_object;
 double Gpt2Config::attention_scale(std::int64_t index) const {
   double scale = scale_attn_weights ? 1 / std::sqrt(static_cast<double>(n_embd / n_head)) : 1;
   if (scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(index + 1);

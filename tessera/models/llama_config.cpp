@@ -1,14 +1,16 @@
 #include <tessera/models/llama_config.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/model/config_value.h>
 #include <tessera/config/model/prediction_depths.h>
-#include <tessera/models/config_value.h>
 #include <tessera/models/registry.h>
 #include <algorithm>
 #include <cmath>
 #include <string>
 
 namespace tessera::models {
+using config::flag, config::given, config::positive, config::positive_or, config::positive_real, config::probability,
+    config::refuse_other, config::require_object;
 namespace {
 
 /// Mistral, Mixtral, Qwen3-MoE: one window for all layers. Qwen: `use_sliding_window`, then the layers from

@@ -1,9 +1,11 @@
 #include <tessera/models/moe_config.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 namespace tessera::models {
+using config::check_part, config::flag, config::given, config::positive, config::positive_or, config::positive_real,
+    config::probability, config::sparse_layers;
 namespace {
 
 double not_negative(const Value& json, const char* key, double otherwise) {
@@ -43,26 +45,6 @@ void read_deepseek(const Value& json, std::int64_t layers, MoeConfig& c) {
 }
 
 }  // namespace
-
-void check_part(const Value& json, const char* key, std::int64_t part, std::int64_t whole, const char* what) {
-  if (part <= whole) return;
-  const Value* v = given(json, key);
-  throw InputError(concat((v ? *v : json).where().str(), ": \"", key, "\" is ", part, ", of ", whole, " ", what));
-}
-
-std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
-  const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);
-  std::vector<bool> sparse;
-  for (std::int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
-  if (const Value* dense = given(json, "mlp_only_layers"))
-    for (const Value& layer : dense->items()) {
-      const std::int64_t i = layer.as_int();
-      if (i < 0 || i >= layers)
-        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", layers));
-      sparse[static_cast<std::size_t>(i)] = false;
-    }
-  return sparse;
-}
 
 MoeConfig parse_moe_config(const Value& json, const std::string& type, std::int64_t layers) {
   MoeConfig c;

@@ -30,12 +30,6 @@ struct MoeConfig {
   std::vector<bool> sparse;  ///< per layer: experts; else one MLP
 };
 
-/// Every decoder_sparse_step-th layer has experts, but for those that mlp_only_layers lists.
-std::vector<bool> sparse_layers(const Value& json, std::int64_t layers);
-/// "experts in num_experts_per_tok" and the like: throws InputError where `part`, which `key` says, is more than
-/// `whole`; `what` says of what.
-void check_part(const Value& json, const char* key, std::int64_t part, std::int64_t whole, const char* what);
-
 /// `type`: config.json's model_type, one of the above. Throws InputError "file:line:column: ..." for a missing key and
 /// numbers that contradict each other.
 MoeConfig parse_moe_config(const Value& json, const std::string& type, std::int64_t layers);

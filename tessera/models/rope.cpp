@@ -3,12 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 namespace tessera::models {
+using config::flag, config::given, config::positive_or, config::positive_real;
 namespace {
 
 using Type = RopeConfig::Type;

@@ -1,11 +1,11 @@
 #include <tessera/plan/model_config.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/model/config_value.h>
 
 namespace tessera::plan {
+using config::flag, config::given, config::positive, config::positive_or, config::probability, config::sparse_layers;
 namespace {
-
-constexpr std::int64_t most = 1 << 24;
 
 /// The biases that `attention_bias` and `mlp_bias` say.
 void read_plain(const Value& json, Model& m, const SizeDefaults& defaults = {}) {
@@ -34,39 +34,6 @@ void read_one_window(const Value& json, Model& m) {
 }
 
 }  // namespace
-
-const Value* given(const Value& json, const char* key) {
-  const Value* v = json.find(key);
-  return v && !v->is_null() ? v : nullptr;
-}
-
-std::int64_t positive_or(const Value& json, const char* key, std::int64_t otherwise) {
-  const Value* v = given(json, key);
-  if (!v) return otherwise;
-  const std::int64_t n = v->as_int();
-  if (n < 1 || n > most)
-    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", n, "; it must lie in [1, ", most, "]"));
-  return n;
-}
-
-std::int64_t positive(const Value& json, const char* key) {
-  json.at(key);
-  if (!given(json, key)) throw InputError(concat(json.at(key).where().str(), ": \"", key, "\" is null"));
-  return positive_or(json, key, 1);
-}
-
-bool flag(const Value& json, const char* key, bool otherwise) {
-  const Value* v = given(json, key);
-  return v ? v->as_bool() : otherwise;
-}
-
-double probability(const Value& json, const char* key, double otherwise) {
-  const Value* v = given(json, key);
-  const double p = v ? v->as_real() : otherwise;
-  if (!(p >= 0 && p < 1))
-    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must lie in [0, 1)"));
-  return p;
-}
 
 void check_divides(const Value& json, const char* whole, std::int64_t n, const char* by, std::int64_t d) {
   if (n % d == 0) return;

@@ -2,11 +2,13 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/model/config_value.h>
 #include <tessera/config/model/prediction_depths.h>
 
 #include <algorithm>
 
 namespace tessera::plan {
+using config::flag, config::given, config::positive, config::positive_or, config::probability, config::sparse_layers;
 namespace {
 
 void read_gpt2(const Value& json, Model& m) {
@@ -202,20 +204,6 @@ Latent read_latent(const Value& json) {
   l.rotated = positive_or(json, "qk_rope_head_dim", 64);
   l.value = positive_or(json, "v_head_dim", 128);
   return l;
-}
-
-std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
-  const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);
-  std::vector<bool> sparse;
-  for (std::int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
-  if (const Value* dense = given(json, "mlp_only_layers"))
-    for (const Value& layer : dense->items()) {
-      const std::int64_t i = layer.as_int();
-      if (i < 0 || i >= layers)
-        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", layers));
-      sparse[static_cast<std::size_t>(i)] = false;
-    }
-  return sparse;
 }
 
 Model read_model(const Value& config) {

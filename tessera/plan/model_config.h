@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The parts of reading a config.json: members with their bounds, and what families have in common. All throw
+/// The parts of reading a config.json: what families have in common. All throw
 /// InputError "file:line:column: ...".
 
 #include <tessera/plan/model.h>
@@ -10,13 +10,6 @@
 
 namespace tessera::plan {
 
-/// A member that is there and not null; else null.
-const Value* given(const Value& json, const char* key);
-/// In [1, 2^24]: products of two sizes and a small number stay far below 2^63.
-std::int64_t positive(const Value& json, const char* key);
-std::int64_t positive_or(const Value& json, const char* key, std::int64_t otherwise);
-bool flag(const Value& json, const char* key, bool otherwise);
-double probability(const Value& json, const char* key, double otherwise);  ///< in [0, 1)
 /// `by` must divide `whole`; n and d are their values.
 void check_divides(const Value& json, const char* whole, std::int64_t n, const char* by, std::int64_t d);
 
@@ -46,8 +39,5 @@ void read_megatron_gpt(const Value& json, Model& model);
 
 /// Sizes of multi-head latent attention, as DeepSeek's config.json has them.
 Latent read_latent(const Value& json);
-
-/// Which layers have experts, by decoder_sparse_step and mlp_only_layers.
-std::vector<bool> sparse_layers(const Value& json, std::int64_t layers);
 
 }  // namespace tessera::plan

@@ -1,11 +1,13 @@
 #include <tessera/models/bert/bert_config.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 #include <string>
 
 namespace tessera::models {
+using config::flag, config::given, config::positive, config::positive_or, config::positive_real, config::probability,
+    config::require_object;
 namespace {
 
 void refuse_if_set(const Value& json, const char* key) {

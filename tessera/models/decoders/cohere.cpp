@@ -1,9 +1,10 @@
 #include <tessera/models/decoders/cohere.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 namespace tessera::models {
+using config::flag, config::positive_or, config::positive_real, config::refuse_other;
 namespace {
 
 LlamaConfig read_cohere(const Value& json, double theta) {

@@ -1,11 +1,13 @@
 #include <tessera/models/decoders/dense_decoders.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 #include <algorithm>
 
 namespace tessera::models {
+using config::flag, config::given, config::positive, config::positive_or, config::positive_real, config::probability,
+    config::refuse_other;
 namespace {
 
 void read_biases(const Value& json, LlamaConfig& c) {

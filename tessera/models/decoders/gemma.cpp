@@ -1,11 +1,12 @@
 #include <tessera/models/decoders/gemma.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 #include <cmath>
 
 namespace tessera::models {
+using config::flag, config::given, config::positive_or, config::positive_real, config::refuse_other;
 namespace {
 
 /// What all three have in common, but for the rotation.

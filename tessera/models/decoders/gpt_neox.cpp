@@ -3,10 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 #include <tessera/nn/nn.h>
 
 namespace tessera::models {
+using config::flag, config::positive_real, config::probability;
 
 LlamaConfig parse_gpt_neox_config(const Value& json) {
   LlamaConfig c = read_sizes(json, {});

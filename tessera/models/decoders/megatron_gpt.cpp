@@ -1,13 +1,15 @@
 #include <tessera/models/decoders/megatron_gpt.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 #include <algorithm>
 #include <initializer_list>
 #include <string>
 
 namespace tessera::models {
+using config::check_part, config::flag, config::given, config::positive, config::positive_or, config::positive_real,
+    config::probability, config::refuse_other, config::sparse_layers;
 namespace {
 
 /// The word that `key` has, one of `words`; the first where it is not given.

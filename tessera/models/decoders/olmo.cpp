@@ -1,8 +1,9 @@
 #include <tessera/models/decoders/olmo.h>
 
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 namespace tessera::models {
+using config::flag, config::given, config::positive_or, config::positive_real, config::refuse_other;
 namespace {
 
 LlamaConfig read_olmo(const Value& json) {

@@ -1,11 +1,12 @@
 #include <tessera/models/decoders/opt.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 #include <algorithm>
 
 namespace tessera::models {
+using config::flag, config::positive_or, config::positive_real, config::probability, config::require_object;
 
 LlamaConfig parse_opt_config(const Value& json) {
   require_object(json);

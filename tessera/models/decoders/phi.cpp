@@ -1,9 +1,10 @@
 #include <tessera/models/decoders/phi.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 namespace tessera::models {
+using config::flag, config::positive_real, config::probability;
 
 LlamaConfig parse_phi_config(const Value& json) {
   LlamaConfig c = read_sizes(json, {});

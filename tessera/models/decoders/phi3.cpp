@@ -3,12 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 #include <tessera/nn/nn.h>
 
 #include <algorithm>
 
 namespace tessera::models {
+using config::given, config::positive, config::positive_real, config::probability, config::refuse_other;
 namespace {
 
 /// partial_rotary_factor stands beside the rope's parameters, or among them (transformers 5). What Phi-3's first

@@ -1,4 +1,4 @@
-#include <tessera/models/config_value.h>
+#include <tessera/config/model/config_value.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -6,7 +6,12 @@
 #include <algorithm>
 #include <vector>
 
-namespace tessera::models {
+namespace tessera::config {
+namespace {
+
+constexpr std::int64_t most = std::int64_t{1} << 24;
+
+}  // namespace
 
 const Value* given(const Value& json, const char* key) {
   const Value* v = json.find(key);
@@ -16,8 +21,8 @@ const Value* given(const Value& json, const char* key) {
 std::int64_t positive(const Value& json, const char* key) {
   const Value& v = json.at(key);
   const std::int64_t n = v.as_int();
-  if (n < 1 || n > (std::int64_t{1} << 31))
-    throw InputError(concat(v.where().str(), ": \"", key, "\" is ", n, "; it must be between 1 and 2^31"));
+  if (n < 1 || n > most)
+    throw InputError(concat(v.where().str(), ": \"", key, "\" is ", n, "; it must lie in [1, ", most, "]"));
   return n;
 }
 
@@ -38,7 +43,7 @@ double probability(const Value& json, const char* key, double otherwise) {
   if (!v) return otherwise;
   const double p = v->as_real();
   if (!(p >= 0 && p < 1))
-    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must be in [0, 1)"));
+    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must lie in [0, 1)"));
   return p;
 }
 
@@ -59,4 +64,24 @@ void require_object(const Value& json) {
   if (!json.is_object()) throw InputError(concat(json.where().str(), ": a model configuration must be a JSON object"));
 }
 
-}  // namespace tessera::models
+void check_part(const Value& json, const char* key, std::int64_t part, std::int64_t whole, const char* what) {
+  if (part <= whole) return;
+  const Value* v = given(json, key);
+  throw InputError(concat((v ? *v : json).where().str(), ": \"", key, "\" is ", part, ", of ", whole, " ", what));
+}
+
+std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
+  const std::int64_t step = positive_or(json, "decoder_sparse_step", 1);
+  std::vector<bool> sparse;
+  for (std::int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
+  if (const Value* dense = given(json, "mlp_only_layers"))
+    for (const Value& layer : dense->items()) {
+      const std::int64_t i = layer.as_int();
+      if (i < 0 || i >= layers)
+        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", layers));
+      sparse[static_cast<std::size_t>(i)] = false;
+    }
+  return sparse;
+}
+
+}  // namespace tessera::config
