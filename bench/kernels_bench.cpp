@@ -1,7 +1,8 @@
 /// \file
 /// Every kernel of kernels/cpu on one thread, on every instruction set of this machine, against the bound that it can
 /// reach: bytes over the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100
-/// % means that the operands came from a cache. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
+/// % means that the operands came from a cache. Attention's bound is arithmetic: the FLOP of the scores that are seen,
+/// over what multiply-adds of registers reach here. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
 
 #include <benchmark/benchmark.h>
 #include <tessera/kernels/cpu/binned_sums.h>
@@ -56,8 +57,76 @@ void measure(benchmark::State& state, double bytes, const F& body) {
   state.counters["%bound"] = benchmark::Counter(100 * total / memory_bandwidth(), benchmark::Counter::kIsRate);
 }
 
+#if defined(__x86_64__)
+/// FLOP/s of independent multiply-adds of vectors of `Vector`, best of several.
+template <class Vector>
+inline __attribute__((always_inline)) double multiply_adds() {
+  constexpr int sums = 12, steps = 1 << 16;
+  double best = 0;
+  for (int repeat = 0; repeat < 8; ++repeat) {
+    Vector sum[sums] = {}, x = {}, y = {};
+    x += 0.5f, y += 0.25f;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps; ++i)
+#pragma GCC unroll 12
+      for (int j = 0; j < sums; ++j) {
+        sum[j] = sum[j] * x + y;
+        asm volatile("" : "+x"(sum[j]));
+      }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    best = std::max(best, 2.0 * sums * steps * static_cast<double>(sizeof(Vector) / sizeof(float)) / seconds);
+  }
+  return best;
+}
+__attribute__((target("avx2,fma"))) double avx2_rate() {
+  using Vector __attribute__((vector_size(32))) = float;
+  return multiply_adds<Vector>();
+}
+__attribute__((target("avx512f"))) double avx512_rate() {
+  using Vector __attribute__((vector_size(64))) = float;
+  return multiply_adds<Vector>();
+}
+double arithmetic_rate(Isa isa) { return isa == Isa::avx512 ? avx512_rate() : isa == Isa::avx2 ? avx2_rate() : 0; }
+#else
+double arithmetic_rate(Isa) { return 0; }
+#endif
+
+/// Attention of one causal head of so many tokens.
+void add_attention(const Table& k, Isa isa, std::int64_t tokens) {
+  constexpr std::int64_t size = 64;
+  const std::string of = std::to_string(tokens) + "/" + isa_name(isa);
+  const double rate = arithmetic_rate(isa), flop = 2.0 * size * static_cast<double>(tokens * (tokens + 1) / 2);
+  for (const bool backward : {false, true}) {
+    const double all = (backward ? 5 : 2) * flop;  // products: scores, results; scores, dv, dp, dq, dk
+    benchmark::RegisterBenchmark(
+        ((backward ? "attention_backward_" : "attention_") + of).c_str(), [=, &k](benchmark::State& s) {
+          const auto q = random(tokens * size), keys = random(tokens * size), v = random(tokens * size);
+          std::vector<float> out(q.size()), dq(q.size()), dk(q.size()), dv(q.size()), sums(tokens),
+              scratch(attention_scratch(tokens, size) + 16);
+          auto* const aligned = scratch.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64) % 64 / 4;
+          const AttentionHead head{q.data(), keys.data(), v.data(), size,   size, size,
+                                   tokens,   tokens,      size,     0.125f, true};
+          k.attention(head, 0, tokens, out.data(), size, sums.data(), aligned);
+          for (auto _ : s) {
+            if (backward)
+              k.attention_backward(
+                  head,
+                  {out.data(), v.data(), size, size, sums.data(), dq.data(), dk.data(), dv.data(), size, size, size},
+                  aligned);
+            else
+              k.attention(head, 0, tokens, out.data(), size, sums.data(), aligned);
+            benchmark::ClobberMemory();
+          }
+          const double total = all * static_cast<double>(s.iterations());
+          s.counters["GFLOP/s"] = benchmark::Counter(total * 1e-9, benchmark::Counter::kIsRate);
+          if (rate > 0) s.counters["%bound"] = benchmark::Counter(100 * total / rate, benchmark::Counter::kIsRate);
+        });
+  }
+}
+
 void add_benchmarks(Isa isa) {
   const Table& k = table(isa);
+  for (const std::int64_t tokens : {256, 1024}) add_attention(k, isa, tokens);
   const auto name = [&](const char* kernel) { return std::string(kernel) + "/" + isa_name(isa); };
   constexpr std::int64_t columns = 1024, rows = n / columns, vocabulary = 8192;
   benchmark::RegisterBenchmark(name("adamw").c_str(), [&k](benchmark::State& s) {

@@ -6,8 +6,9 @@
 #include <limits>
 
 #include <tessera/base/error.h>
-#include <tessera/nn/attention_pieces.h>
-#include <tessera/nn/dropout_attention.h>
+#include <tessera/nn/attention/attention_pieces.h>
+#include <tessera/nn/attention/dropout_attention.h>
+#include <tessera/nn/attention/flash_attention.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/softcap.h>
 
@@ -62,20 +63,16 @@ AttentionRectangle rectangle_of(const Piece& p, const at::Tensor& q, const at::T
           .softcap = form.softcap};
 }
 
-/// One rectangle of queries and keys [B, heads, n or m, D]: by LibTorch's flash kernel, or, since that one caps
-/// nothing, in runs of queries.
+/// One rectangle of queries and keys [B, heads, n or m, D]: by a flash kernel, or, since those cap nothing, in runs of
+/// queries.
 std::pair<at::Tensor, at::Tensor> piece_attention(const AttentionRectangle& a) {
   if (a.softcap > 0) return rectangle_attention(a, {}, {});
-  auto [out, log_sum] =
-      at::_scaled_dot_product_flash_attention_for_cpu(a.q, a.k, a.v, /*dropout_p=*/0, a.causal, maybe(a.mask), a.scale);
-  return {out, log_sum};
+  return flash_attention(a);
 }
 RectangleGradients piece_gradients(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
                                    const at::Tensor& log_sum) {
   if (a.softcap > 0) return rectangle_attention_backward(dy, a, out, log_sum, {}, {});
-  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      dy, a.q, a.k, a.v, out, log_sum, /*dropout_p=*/0, a.causal, maybe(a.mask), a.scale);
-  return {dq, dk, dv};
+  return flash_attention_backward(dy, a, out, log_sum);
 }
 
 /// Attention in pieces. One document per row and no window is a single call over the whole batch.
@@ -155,14 +152,14 @@ struct PieceAttention : torch::autograd::Function<PieceAttention> {
 };
 
 /// Like PieceAttention for GPT-2's packed tensor: differentiating through its views would cost three zero-filled
-/// gradients of qkv's size and their sum; here each part of the gradient is copied into its place once.
+/// gradients of qkv's size and their sum; here each part of the gradient is written into its place.
 struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, std::int64_t heads, double scale) {
     const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
     const at::Tensor packed = qkv.contiguous(),
                      parts = packed.view({b, t, 3, heads, c / heads}).permute({2, 0, 3, 1, 4});
-    auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(parts[0], parts[1], parts[2], /*dropout_p=*/0,
-                                                                          /*is_causal=*/true, /*attn_mask=*/{}, scale);
+    auto [out, log_sum] =
+        flash_attention({.q = parts[0], .k = parts[1], .v = parts[2], .causal = true, .scale = scale});
     ctx->save_for_backward({packed, out, log_sum});  // out [B, heads, T, D] lies as [B, T, heads, D]
     ctx->saved_data["heads"] = heads;
     ctx->saved_data["scale"] = scale;
@@ -176,12 +173,11 @@ struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
                        d = qkv.size(2) / 3 / heads;
     const at::Tensor parts = qkv.view({b, t, 3, heads, d}).permute({2, 0, 3, 1, 4});
     const at::Tensor dy = gradients[0].contiguous().view({b, t, heads, d}).transpose(1, 2);
-    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        dy, parts[0], parts[1], parts[2], saved[1], saved[2], /*dropout_p=*/0, /*is_causal=*/true, /*attn_mask=*/{},
-        ctx->saved_data["scale"].toDouble());
     const at::Tensor dqkv = at::empty(qkv.sizes(), qkv.options()),
                      places = dqkv.view({b, t, 3, heads, d}).permute({2, 0, 3, 1, 4});
-    places[0].copy_(dq), places[1].copy_(dk), places[2].copy_(dv);
+    flash_attention_backward(
+        dy, {.q = parts[0], .k = parts[1], .v = parts[2], .causal = true, .scale = ctx->saved_data["scale"].toDouble()},
+        saved[1], saved[2], {places[0], places[1], places[2]});
     return {dqkv, at::Tensor(), at::Tensor()};
   }
 };

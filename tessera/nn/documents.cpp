@@ -4,7 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/nn/attention.h>
-#include <tessera/nn/attention_pieces.h>
+#include <tessera/nn/attention/attention_pieces.h>
 
 namespace tessera::nn {
 namespace {

@@ -45,6 +45,13 @@ Curve read_curve(const Value& value) {
   return curve;
 }
 
+double read_between(const Value& value) {
+  const double ratio = value.as_real();
+  if (!(ratio >= 0.5 && ratio <= 4))
+    throw InputError(concat(value.where().str(), ": ", ratio, "; a step over the sum of its operations, 0.5 to 4"));
+  return ratio;
+}
+
 int read_count(const Value& value, int most) {
   const std::int64_t n = value.as_int();
   if (n < 1 || n > most) throw InputError(concat(value.where().str(), ": ", n, "; 1 to ", most));
@@ -79,6 +86,8 @@ Value speeds_value(const std::vector<std::shared_ptr<const Speeds>>& all) {
                                           {"threads", Value::of(speeds->threads)}};
     for (std::size_t i = 0; i < works; ++i)
       if (!speeds->curves[i].empty()) members.emplace_back(std::string(names[i]), value_of(speeds->curves[i]));
+    members.emplace_back("between_fp32", Value::of(speeds->between_fp32));
+    members.emplace_back("between_bf16", Value::of(speeds->between_bf16));
     std::vector<Value> exchanges;
     for (const Speeds::Exchange& e : speeds->exchanges)
       exchanges.push_back(
@@ -99,6 +108,10 @@ std::vector<std::shared_ptr<const Speeds>> read_speeds(const Value& value) {
       throw InputError(concat(entry.where().str(), ": numbers of processes must ascend"));
     for (const auto& [key, member] : entry.members()) {
       if (key == "processes" || key == "threads") continue;
+      if (key == "between_fp32" || key == "between_bf16") {
+        (key == "between_fp32" ? speeds->between_fp32 : speeds->between_bf16) = read_between(member);
+        continue;
+      }
       if (key == "exchanges") {
         for (const Value& e : member.items())
           speeds->exchanges.push_back(

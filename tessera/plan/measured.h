@@ -51,6 +51,9 @@ std::string_view name_of(Work work);
 struct Speeds {
   int processes = 1, threads = 1;
   std::array<Curve, works> curves;
+  /// Seconds of forward and backward of a whole model over the sum of its operations' (reference_step.h), in fp32 and
+  /// in bf16; 1: not measured.
+  double between_fp32 = 1, between_bf16 = 1;
   /// Collectives: "all_reduce" of groups of so many ranks, all groups at once; size: bytes of the larger tensor.
   struct Exchange {
     std::string op;

@@ -424,6 +424,13 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
     }
     add_ends(stage, m, run, elements, cluster, part);
   }
+  if (const auto& measured = cluster.device.measured) {
+    const double between = product_element(run) > 2 ? measured->between_fp32 : measured->between_bf16;
+    for (StageTime& stage : times)
+      for (StepTime* part : {&stage.forward, &stage.backward, &stage.again})
+        for (const TimeKind kind : {TimeKind::products, TimeKind::attention, TimeKind::passes})
+          (*part)[kind] *= between;
+  }
   return times;
 }
 

@@ -59,7 +59,7 @@ TEST(Process, ATimeoutKillsTheWholeGroup) {
 
 TEST(Process, AnEndlessWriterIsEnded) {
   const testing::Stopwatch watch;
-  const Captured done = run_and_capture({"yes"}, {}, 0.1);
+  const Captured done = run_and_capture({"yes"}, {}, 0.5);
   EXPECT_LT(watch.seconds(), watch.limit(2));
   EXPECT_TRUE(done.timed_out);
   EXPECT_TRUE(contains(done.out, "y\ny\n"));

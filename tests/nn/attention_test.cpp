@@ -1,5 +1,5 @@
 #include <tessera/base/error.h>
-#include <tessera/nn/attention_pieces.h>
+#include <tessera/nn/attention/attention_pieces.h>
 #include <tessera/nn/nn.h>
 
 #include <limits>

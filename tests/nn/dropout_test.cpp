@@ -8,8 +8,8 @@
 
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/nn/attention.h>
+#include <tessera/nn/attention/dropout_attention.h>
 #include <tessera/nn/dropout.h>
-#include <tessera/nn/dropout_attention.h>
 
 #include <cmath>
 #include <limits>

@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/plan/costs.h>
 #include <tessera/plan/measured.h>
+#include <tessera/plan/reference_step.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -52,6 +53,21 @@ TEST(Measured, FileReadsBack) {
     EXPECT_EQ((*read.measured[1])[Work::norm].at(size), (*c.measured[1])[Work::norm].at(size));
   ASSERT_NE(read.measured[0]->exchange("all_reduce", 2), nullptr);
   EXPECT_EQ(read.measured[0]->exchange("all_reduce", 4), nullptr);
+}
+
+// What lies between operations lengthens computing, and nothing else.
+TEST(Measured, StepsTakeWhatLiesBetweenOperations) {
+  Cluster c = machine();
+  c.device.measured = c.measured[0];
+  const double sum = reference_seconds(c, Precision::fp32), narrow = reference_seconds(c, Precision::bf16);
+  EXPECT_GT(sum, 0);
+  auto slower = std::make_shared<Speeds>(*c.measured[0]);
+  slower->between_fp32 = 1.25;
+  slower->between_bf16 = 1.5;
+  c.measured[0] = slower;
+  c.device.measured = read_hardware(parse_json(dump_json(hardware_value(c)), "x.json")).measured[0];
+  EXPECT_NEAR(reference_seconds(c, Precision::fp32), 1.25 * sum, 1e-9 * sum);
+  EXPECT_NEAR(reference_seconds(c, Precision::bf16), 1.5 * narrow, 1e-9 * narrow);
 }
 
 TEST(Measured, FewestProcessesThatAreEnough) {

@@ -18,12 +18,14 @@ TEST_F(CalibrateTest, this_machine_is_measured_and_planned_with) {
 
   const auto run = tessera({"plan", "calibrate", "--processes", "2", "--seconds", "3"}, own());
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  for (const char* words : {"2 processes at once", "product_fp32", "all_reduce_shared x2", "disk: ", "xthis-machine"})
+  for (const char* words : {"2 processes at once", "product_fp32", "a step over its operations", "all_reduce_shared x2",
+                            "disk: ", "xthis-machine"})
     EXPECT_NE(run.out.find(words), std::string::npos) << words << "\n" << run.out;
   const Strings files = list_folder(at("cache/tessera/hardware"));
   ASSERT_EQ(files.size(), 1u);
   const Value file = read_json(path_join(at("cache/tessera/hardware"), files[0]));
   ASSERT_EQ(file.at("measured").items().size(), 1u);
+  EXPECT_GE(file.at("measured").items()[0].at("between_fp32").as_real(), 0.8);
   EXPECT_GT(file.at("fp32_flops").as_real(), 1e8);
   EXPECT_GT(file.at("host_memory").as_real(), 1e8);
 

@@ -12,6 +12,7 @@
 #include <tessera/kernels/cpu/adafactor.h>
 #include <tessera/kernels/cpu/adagrad.h>
 #include <tessera/kernels/cpu/adamw.h>
+#include <tessera/kernels/cpu/attention.h>
 #include <tessera/kernels/cpu/block_squares.h>
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/kernels/cpu/gelu.h>
@@ -73,6 +74,8 @@ struct Table {
   decltype(&kernels::swiglu) swiglu;
   decltype(&kernels::swiglu_backward) swiglu_backward;
   decltype(&kernels::rotary) rotary;
+  decltype(&kernels::attention) attention;
+  decltype(&kernels::attention_backward) attention_backward;
   decltype(&kernels::column_sums) column_sums;
   decltype(&kernels::add_rows) add_rows;
   decltype(&kernels::reduce) reduce;  ///< arguments are not checked

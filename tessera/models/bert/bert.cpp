@@ -4,7 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/kept_parts.h>
-#include <tessera/nn/dropout_attention.h>
+#include <tessera/nn/attention/dropout_attention.h>
 #include <tessera/nn/nn.h>
 
 #include <algorithm>

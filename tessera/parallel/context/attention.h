@@ -9,8 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/nn/attention/dropout_attention.h>
 #include <tessera/nn/attention_call.h>
-#include <tessera/nn/dropout_attention.h>
 #include <tessera/parallel/context/groups.h>
 
 #include <cstdint>

@@ -3,10 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
+#include <tessera/nn/attention/flash_attention.h>
+
 #include <limits>
-#include <optional>
-#include <tuple>
-#include <utility>
 
 namespace tessera::parallel {
 namespace {
@@ -85,14 +84,6 @@ nn::RectanglePlace place_of(const Tile& tile, const KeyBlock& block) {
   return {.row = tile.row == Tile::every_row ? 0 : tile.row, .query = tile.query, .keys = {keys.begin(), keys.end()}};
 }
 
-std::optional<at::Tensor> optional(const at::Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
-std::pair<at::Tensor, at::Tensor> pair_of(std::tuple<at::Tensor, at::Tensor> both) {
-  return {std::get<0>(both), std::get<1>(both)};
-}
-nn::RectangleGradients gradients_of(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& all) {
-  return {std::get<0>(all), std::get<1>(all), std::get<2>(all)};
-}
-
 bool covers(const Tile& tile, const at::Tensor& q) {
   return tile.row == Tile::every_row && tile.query == 0 && tile.queries == q.size(1);
 }
@@ -104,10 +95,8 @@ void add_block(PartialAttention& sum, const at::Tensor& q, const KeyBlock& block
   const auto wide = at::toOpMathType(q.scalar_type());
   for (const Tile& tile : block.tiles) {
     const nn::AttentionRectangle a = rectangle(q, block, tile, options, heads);
-    const auto [result, log_sum] = in_runs(options)
-                                       ? nn::rectangle_attention(a, options.dropout, place_of(tile, block))
-                                       : pair_of(at::_scaled_dot_product_flash_attention_for_cpu(
-                                             a.q, a.k, a.v, /*dropout_p=*/0, a.causal, optional(a.mask), a.scale));
+    const auto [result, log_sum] =
+        in_runs(options) ? nn::rectangle_attention(a, options.dropout, place_of(tile, block)) : nn::flash_attention(a);
     const at::Tensor out = result.transpose(1, 2).to(wide);  // [B, queries, heads, D]
     if (!sum.out.defined() && covers(tile, q)) {
       sum = {out, log_sum};
@@ -140,8 +129,7 @@ void add_block_gradients(GradientSum& dq, GradientSum& dk, GradientSum& dv, cons
     // With the log-sum-exp and the output of *all* keys, the kernel's gradients are this block's part of the whole.
     const auto [gq, gk, gv] =
         in_runs(options) ? nn::rectangle_attention_backward(dy, a, out, log_sum, options.dropout, place_of(tile, block))
-                         : gradients_of(at::_scaled_dot_product_flash_attention_for_cpu_backward(
-                               dy, a.q, a.k, a.v, out, log_sum, /*dropout_p=*/0, a.causal, optional(a.mask), a.scale));
+                         : nn::flash_attention_backward(dy, a, out, log_sum);
     add(dq, tile, tile.query, tile.queries, gq.transpose(1, 2));
     add(dk, tile, tile.key, tile.keys, over_groups(gk, dk.total));
     add(dv, tile, tile.key, tile.keys, over_groups(gv, dv.total));

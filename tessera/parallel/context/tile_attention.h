@@ -1,14 +1,14 @@
 #pragma once
 /// \file
 /// Attention between queries and one block of keys, tile by tile, by LibTorch's flash kernel (by
-/// nn/dropout_attention.h where weights are dropped or scores capped): no matrix of all queries
+/// nn/attention/dropout_attention.h where weights are dropped or scores capped): no matrix of all queries
 /// and keys. Results of several blocks are merged by their log-sum-exp (Liu et al. 2023, Ring Attention; Dao et al.
 /// 2022).
 
 #include <ATen/core/Tensor.h>
 
 #include <tessera/layout/sequence.h>
-#include <tessera/nn/dropout_attention.h>
+#include <tessera/nn/attention/dropout_attention.h>
 
 #include <span>
 #include <vector>

@@ -19,12 +19,14 @@
 #include <tessera/base/log.h>
 #include <tessera/base/value.h>
 #include <tessera/comm/world.h>
+#include <tessera/models/load.h>
 #include <tessera/nn/attention.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/linear.h>
 #include <tessera/nn/rms_norm.h>
 #include <tessera/nn/swiglu.h>
 #include <tessera/optim/optimizer.h>
+#include <tessera/plan/reference_step.h>
 
 #include "bench_operation.h"
 #include "tool.h"
@@ -174,6 +176,24 @@ void add_passes(std::vector<Probe>& probes) {
   }
 }
 
+/// A whole model, whose operations the other probes time one by one (plan/reference_step.h).
+void add_reference_step(std::vector<Probe>& probes, bool bf16) {
+  const std::shared_ptr<models::LanguageModel> model = models::make_model(plan::reference_config(), 1);
+  model->train();
+  data::Batch batch;
+  batch.ids = at::randint(model->vocab_size(), {plan::reference_rows, plan::reference_tokens}, at::kLong);
+  batch.labels = batch.ids;
+  batch.scored_tokens = plan::reference_rows * (plan::reference_tokens - 1);
+  const double scale = 1 / static_cast<double>(batch.scored_tokens);
+  probes.push_back({bf16 ? "step_bf16" : "step_fp32", "", 0, 1, [=] {
+                      const std::int64_t begin = monotonic_ns();
+                      computed(bf16, [&] { return model->loss(batch, scale); }).backward();
+                      const Turn turn{seconds_since(begin), 0};
+                      for (at::Tensor& p : model->parameters()) p.mutable_grad().reset();
+                      return turn;
+                    }});
+}
+
 /// Collectives of all ranks, and of neighbours two and two, all pairs at once. "_shared": on tensors of the shared
 /// arena, as parameters and gradients are; activations are ordinary ones.
 void add_exchanges(std::vector<Probe>& probes, const std::vector<comm::Group>& groups) {
@@ -262,6 +282,7 @@ int calibrate(const Arguments& given) {
   for (const bool bf16 : {false, true}) {
     add_products(probes, bf16);
     add_attention(probes, bf16);
+    add_reference_step(probes, bf16);
   }
   add_passes(probes);
   add_exchanges(probes, groups);

@@ -10,6 +10,7 @@
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/plan/hardware.h>
+#include <tessera/plan/reference_step.h>
 #include <tools/tessera/commands.h>
 
 #include <sys/sysinfo.h>
@@ -33,8 +34,9 @@ constexpr const char* calibrate_help =
     "tessera plan calibrate [options]\n\n"
     "Measures this machine, so that plans are made with its own figures: products by\n"
     "size in fp32 and bf16, attention, passes over memory, the optimizer, collectives\n"
-    "by size and group, each by as many processes as will train (1, 2, 4, ... up to\n"
-    "the cores) that all work at once; and the disk. Every figure is the lower\n"
+    "by size and group, and what a whole step of a small model takes beyond them,\n"
+    "each by as many processes as will train (1, 2, 4, ... up to the cores) that\n"
+    "all work at once; and the disk. Every figure is the lower\n"
     "quartile of turns that are spread over the whole time, so that bursts of other\n"
     "programs' work stay out; half the distance of the quartiles, over the median,\n"
     "says how sure it is. `--gpus 4xthis-machine` and `--strategy auto` read the file.\n\n"
@@ -111,18 +113,27 @@ std::shared_ptr<const Speeds> speeds_of(const Value& file) {
   for (const Value& s : file.at("samples").items())
     by_name[{static_cast<int>(s.at("ranks").as_int()), s.at("name").as_string()}].push_back(
         {s.at("size").as_real(), s.at("seconds").as_real(), s.at("spread").as_real()});
+  double steps[2] = {0, 0};  // fp32, bf16
   for (auto& [key, points] : by_name) {
     const auto& [ranks, name] = key;
     if (ranks > 0) {
       speeds->exchanges.push_back({name, ranks, curve_of(std::move(points))});
       continue;
     }
+    if (name == "step_fp32" || name == "step_bf16") steps[name == "step_bf16"] = points.front().seconds;
     for (std::size_t work = 0; work < plan::works; ++work) {
       if (name_of(static_cast<Work>(work)) != name) continue;
       speeds->curves[work] = curve_of(points);
       if (is_arithmetic(name)) smooth_rates(speeds->curves[work]);
     }
   }
+  Cluster machine = plan::parse_cluster("CPU");
+  machine.device.measured = speeds;
+  const double sums[] = {reference_seconds(machine, plan::Precision::fp32),
+                         reference_seconds(machine, plan::Precision::bf16)};
+  // A burst of other programs' work during the steps should not spoil every plan.
+  speeds->between_fp32 = std::clamp(steps[0] / sums[0], 0.8, 1.5);
+  speeds->between_bf16 = std::clamp(steps[1] / sums[1], 0.8, 1.5);
   return speeds;
 }
 
@@ -195,6 +206,8 @@ void print_speeds(const Speeds& speeds) {
     const std::string name(name_of(static_cast<Work>(i)));
     if (!speeds.curves[i].empty()) row(name, speeds.curves[i], is_arithmetic(name) ? "GFLOP/s" : "GB/s", 1e9);
   }
+  std::printf("  %-26s %8.3f in fp32, %.3f in bf16\n", "a step over its operations", speeds.between_fp32,
+              speeds.between_bf16);
   for (const Speeds::Exchange& e : speeds.exchanges) row(concat(e.op, " x", e.ranks), e.curve, "GB/s", 1e9);
 }
 

@@ -1,4 +1,4 @@
-#include <tessera/nn/dropout_attention.h>
+#include <tessera/nn/attention/dropout_attention.h>
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>

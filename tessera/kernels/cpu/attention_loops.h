@@ -1,0 +1,137 @@
+#pragma once
+/// \file
+/// attention.h over F32. Included by loops.h inside the anonymous namespace of a table.
+///
+/// Tiles of scores are held with one row per key and one lane per query, so that maxima, sums and what scales a query's
+/// row are operations on whole vectors, and no key is ever transposed: only the queries of a tile are, once.
+
+#include <tessera/kernels/cpu/exp_loops.h>
+#include <tessera/kernels/cpu/product_loops.h>
+
+constexpr std::int64_t attention_vectors = attention_tile / F32::width;
+
+/// to [size, tile] = scale * the transpose of x [n, size], zeros in the lanes from n on.
+inline void transpose_tile(const float* x, std::int64_t stride, std::int64_t n, std::int64_t size, float scale,
+                           float* to) {
+  if (n < attention_tile) __builtin_memset(to, 0, static_cast<std::size_t>(size * attention_tile) * sizeof(float));
+  for (std::int64_t d = 0; d < size; d += 16)
+    for (std::int64_t t = 0; t < n; ++t)
+      for (std::int64_t i = d; i < d + 16; ++i) to[i * attention_tile + t] = scale * x[t * stride + i];
+}
+
+inline void copy_rows(const float* x, std::int64_t stride, std::int64_t n, std::int64_t size, float* to) {
+  for (std::int64_t t = 0; t < n; ++t)
+    for (std::int64_t i = 0; i < size; i += F32::width) F32::load(x + t * stride + i).store(to + t * size + i);
+}
+
+/// Lanes of a vector that begins at query `lane` of a tile whose queries from `seen_from` on see a key: those before
+/// become `other`.
+inline __attribute__((always_inline)) F32 from_lane(F32 x, std::int64_t seen_from, std::int64_t lane, F32 other) {
+  const std::int64_t hidden = seen_from - lane;
+  if (hidden <= 0) return x;
+  return hidden >= F32::width ? other : keep(other, static_cast<int>(hidden), x);
+}
+
+inline void attention_tile_loop(const AttentionHead& a, std::int64_t first, std::int64_t n, const float* values,
+                                float* out, std::int64_t out_stride, float* log_sums, float* scratch) {
+  constexpr std::int64_t tile = attention_tile;
+  const std::int64_t size = a.size;
+  float *queries = scratch, *scores = queries + size * tile, *sums = scores + tile * tile, *stats = sums + tile * size;
+  float *largest = stats, *total = stats + tile, *factor = stats + 2 * tile;
+  transpose_tile(a.q + first * a.q_stride, a.q_stride, n, size, a.scale, queries);
+  for (std::int64_t t = 0; t < tile; ++t) largest[t] = -__builtin_inff(), total[t] = 0;
+  const std::int64_t past = a.causal ? first + n : a.keys;
+  for (std::int64_t begin = 0; begin < past; begin += tile) {
+    const std::int64_t keys = past - begin < tile ? past - begin : tile;
+    product(keys, tile, size, a.k + begin * a.k_stride, a.k_stride, 1, queries, tile, scores, tile, false);
+    const bool diagonal = a.causal && begin + keys > first;
+    for (std::int64_t j = 0; j < attention_vectors; ++j) {
+      const std::int64_t lane = j * F32::width;
+      const auto hidden = [&](std::int64_t k, F32 x, F32 other) __attribute__((always_inline)) {
+        return diagonal ? from_lane(x, begin + k - first, lane, other) : x;
+      };
+      const F32 none = F32::of(-__builtin_inff()), zero = F32::of(0), before = F32::load(largest + lane);
+      F32 most = before;
+      for (std::int64_t k = 0; k < keys; ++k) most = max(most, hidden(k, F32::load(scores + k * tile + lane), none));
+      F32 sum = zero;
+      for (std::int64_t k = 0; k < keys; ++k) {
+        const F32 p = hidden(k, exp(F32::load(scores + k * tile + lane) - most), zero);
+        p.store(scores + k * tile + lane);
+        sum = sum + p;
+      }
+      const F32 shrinks = exp(before - most);
+      shrinks.store(factor + lane);
+      most.store(largest + lane);
+      fma(F32::load(total + lane), shrinks, sum).store(total + lane);
+    }
+    if (begin > 0)
+      for (std::int64_t t = 0; t < n; ++t) {
+        const F32 shrinks = F32::of(factor[t]);
+        for (std::int64_t i = 0; i < size; i += F32::width)
+          (F32::load(sums + t * size + i) * shrinks).store(sums + t * size + i);
+      }
+    product(n, size, keys, scores, 1, tile, values + begin * size, size, sums, size, begin > 0);
+  }
+  for (std::int64_t t = 0; t < n; ++t) {
+    const F32 share = F32::of(1 / total[t]);
+    for (std::int64_t i = 0; i < size; i += F32::width)
+      (F32::load(sums + t * size + i) * share).store(out + (first + t) * out_stride + i);
+    log_sums[first + t] = largest[t] + __builtin_logf(total[t]);
+  }
+}
+
+void attention_loop(const AttentionHead& a, std::int64_t first, std::int64_t end, float* out, std::int64_t out_stride,
+                    float* log_sums, float* scratch) {
+  const std::int64_t keys = a.causal ? end : a.keys;
+  copy_rows(a.v, a.v_stride, keys, a.size, scratch);
+  for (; first < end; first += attention_tile)
+    attention_tile_loop(a, first, end - first < attention_tile ? end - first : attention_tile, scratch, out, out_stride,
+                        log_sums, scratch + a.keys * a.size);
+}
+
+void attention_backward_loop(const AttentionHead& a, const AttentionGradients& g, float* scratch) {
+  constexpr std::int64_t tile = attention_tile;
+  const std::int64_t size = a.size;
+  float *keys = scratch, *queries_t = keys + a.keys * size, *dout_t = queries_t + size * tile,
+        *queries = dout_t + size * tile, *dout = queries + tile * size, *dq = dout + tile * size,
+        *scores = dq + tile * size, *dscores = scores + tile * tile, *delta = dscores + tile * tile,
+        *log_sums = delta + tile;
+  copy_rows(a.k, a.k_stride, a.keys, size, keys);
+  for (std::int64_t first = 0; first < a.queries; first += tile) {
+    const std::int64_t n = a.queries - first < tile ? a.queries - first : tile;
+    transpose_tile(a.q + first * a.q_stride, a.q_stride, n, size, a.scale, queries_t);
+    transpose_tile(g.dout + first * g.dout_stride, g.dout_stride, n, size, 1, dout_t);
+    copy_rows(a.q + first * a.q_stride, a.q_stride, n, size, queries);
+    copy_rows(g.dout + first * g.dout_stride, g.dout_stride, n, size, dout);
+    for (std::int64_t t = 0; t < tile; ++t) {
+      F32 dot = F32::of(0);
+      if (t < n)
+        for (std::int64_t i = 0; i < size; i += F32::width)
+          dot = fma(F32::load(g.out + (first + t) * g.out_stride + i), F32::load(dout + t * size + i), dot);
+      delta[t] = sum(dot);
+      log_sums[t] = t < n ? g.log_sums[first + t] : __builtin_inff();  // no query there: all weights are 0
+    }
+    const std::int64_t past = a.causal ? first + n : a.keys;
+    for (std::int64_t begin = 0; begin < past; begin += tile) {
+      const std::int64_t m = past - begin < tile ? past - begin : tile;
+      const bool diagonal = a.causal && begin + m > first, new_keys = a.causal ? begin + m > first : first == 0;
+      product(m, tile, size, keys + begin * size, size, 1, queries_t, tile, scores, tile, false);
+      product(m, tile, size, a.v + begin * a.v_stride, a.v_stride, 1, dout_t, tile, dscores, tile, false);
+      const F32 zero = F32::of(0), scale = F32::of(a.scale);
+      for (std::int64_t k = 0; k < m; ++k)
+        for (std::int64_t lane = 0; lane < tile; lane += F32::width) {
+          F32 p = exp(F32::load(scores + k * tile + lane) - F32::load(log_sums + lane));
+          if (diagonal) p = from_lane(p, begin + k - first, lane, zero);
+          p.store(scores + k * tile + lane);
+          (p * scale * (F32::load(dscores + k * tile + lane) - F32::load(delta + lane)))
+              .store(dscores + k * tile + lane);
+        }
+      product(m, size, n, scores, tile, 1, dout, size, g.dv + begin * g.dv_stride, g.dv_stride, !new_keys);
+      product(m, size, n, dscores, tile, 1, queries, size, g.dk + begin * g.dk_stride, g.dk_stride, !new_keys);
+      product(n, size, m, dscores, 1, tile, keys + begin * size, size, dq, size, begin > 0);
+    }
+    for (std::int64_t t = 0; t < n; ++t)
+      for (std::int64_t i = 0; i < size; i += F32::width)
+        F32::load(dq + t * size + i).store(g.dq + (first + t) * g.dq_stride + i);
+  }
+}

@@ -1,0 +1,24 @@
+#pragma once
+/// \file
+/// Attention of whole heads without their matrix of scores: by kernels/cpu/attention.h where that can (fp32 on the CPU,
+/// D a multiple of 16, no mask), else by LibTorch's kernel for the CPU. Both keep the same for the backward.
+
+#include <tessera/nn/attention/dropout_attention.h>
+
+#include <utility>
+
+namespace tessera::nn {
+
+/// The rectangles have no softcap; their tensors may have any strides.
+///
+/// {softmax(scale q k^T + mask) v [B, heads, n, D], which lies in memory as [B, n, heads, D]; the natural logarithms of
+/// the sums over keys [B, heads, n], fp32 at least}.
+std::pair<at::Tensor, at::Tensor> flash_attention(const AttentionRectangle& a);
+/// Gradients of q, k and v from dy [B, heads, n, D], which lie in memory as [B, n or m, heads, D].
+RectangleGradients flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
+                                            const at::Tensor& log_sums);
+/// The same into tensors of these shapes, of any strides.
+void flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
+                              const at::Tensor& log_sums, const RectangleGradients& places);
+
+}  // namespace tessera::nn
