@@ -1,17 +1,15 @@
 // tessera train --optim adamw_8bit and lion_8bit: the same bits under every strategy, and resumed on other numbers of
 // processes.
 
-#include "resume_jobs.h"
-
-#include <cmath>
+#include <gtest/gtest.h>
+#include <tests/distributed/resume_jobs.h>
 
 namespace tessera::testing {
 namespace {
 
 class TrainEightBit : public ResumeJobs {
  protected:
-  /// Three matrices of every block have 4096 elements or more, others and vectors have not; tables stay wide. 52 * 156 is
-  /// no multiple of 64 times 3.
+  /// Three matrices of every block have 4096 elements or more, others and vectors have not; tables stay wide.
   RunConfig eight_bit(const std::string& output, const std::string& optim, const Words& more, int steps = 4) const {
     const Words words = Words{"--config_name",
                               "gpt2-tiny",
@@ -98,6 +96,9 @@ TEST_F(TrainEightBit, AResumedRunMayHaveOtherProcesses) {
     EXPECT_TRUE(train(1, eight_bit("one", "adamw_8bit", fixed + resumed)) == alone) << form;
     EXPECT_TRUE(train(2, eight_bit("two", "adamw_8bit", fixed + resumed + Words{"--zero_stage", "2"})) == alone)
         << form;
+    // Other optimizers of the same averages read them, too.
+    EXPECT_NE(train(1, eight_bit("wide", "adamw", fixed + resumed)), "") << form;
+    EXPECT_NEAR(last_loss("wide"), last_loss("alone"), 0.02) << form;
   }
 }
 
