@@ -141,8 +141,8 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   return ends + 4 * chunk * words + (1 + depths) * 4 * elements.head + depths * 4 * tokens * c + narrow;
 }
 
-/// States of a rank that holds so many elements, `tables` of them in tables of embeddings, and the buffers that come and
-/// go (layout/state_bytes.cpp, without its padding).
+/// States of a rank that holds so many elements, `tables` of them in tables of embeddings, and the buffers that come
+/// and go (layout/state_bytes.cpp, without its padding).
 void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double tables, double root, double unit) {
   const StrategyRow& row = row_of(run.strategy);
   const Numerics& n = run.numerics;

@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 #include <tests/distributed/resume_jobs.h>
 
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/train/core/update.h>
+
 namespace tessera::testing {
 namespace {
 
@@ -72,13 +77,20 @@ const Layout layouts[] = {{"ddp_3", 3, {}},
                           {"hybrid_4", 4, {"--fsdp", "hybrid_shard auto_wrap", "--shard_group_size", "2"}},
                           {"offload_2", 2, {"--fsdp", "full_shard auto_wrap", "--cpu_offload", "optimizer"}}};
 
-TEST_F(TrainEightBit, SameBitsUnderEveryStrategy) {
+class TrainEightBitOver : public TrainEightBit, public ::testing::WithParamInterface<Layout> {};
+
+TEST_P(TrainEightBitOver, HasTheBitsOfOneProcess) {
   const std::string alone = train(1, eight_bit("alone", "adamw_8bit", fixed));
-  EXPECT_FALSE(alone == train(1, eight_bit("wide", "adamw", fixed))) << "eight bits change nothing";
-  EXPECT_NEAR(last_loss("alone"), last_loss("wide"), 0.02);
-  for (const Layout& layout : layouts)
-    EXPECT_TRUE(train(layout.ranks, eight_bit(layout.name, "adamw_8bit", fixed + layout.flags)) == alone)
-        << layout.name;
+  EXPECT_TRUE(train(GetParam().ranks, eight_bit("cut", "adamw_8bit", fixed + GetParam().flags)) == alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TrainEightBitOver, ::testing::ValuesIn(layouts),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_F(TrainEightBit, IsNearStatesOfFloat32) {
+  const std::string narrow = train(1, eight_bit("narrow", "adamw_8bit", fixed));
+  EXPECT_FALSE(narrow == train(1, eight_bit("wide", "adamw", fixed))) << "eight bits change nothing";
+  EXPECT_NEAR(last_loss("narrow"), last_loss("wide"), 0.02);
 }
 
 TEST_F(TrainEightBit, LionToo) {
@@ -87,19 +99,50 @@ TEST_F(TrainEightBit, LionToo) {
   EXPECT_TRUE(train(2, eight_bit("shards", "lion_8bit", fixed + Words{"--fsdp", "full_shard auto_wrap"})) == alone);
 }
 
-TEST_F(TrainEightBit, AResumedRunMayHaveOtherProcesses) {
+class TrainEightBitSaved : public TrainEightBit, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(TrainEightBitSaved, AResumedRunMayHaveOtherProcesses) {
   const std::string alone = train(1, eight_bit("alone", "adamw_8bit", fixed));
-  for (const char* form : {"sharded", "full"}) {
-    const Words saves = {"--save_steps", "2", "--save_state_dict_type", form};
-    train(3, eight_bit(form, "adamw_8bit", fixed + saves + Words{"--fsdp", "full_shard auto_wrap"}));
-    const Words resumed = {"--resume_from_checkpoint", path(concat(form, "/checkpoint-2"))};
-    EXPECT_TRUE(train(1, eight_bit("one", "adamw_8bit", fixed + resumed)) == alone) << form;
-    EXPECT_TRUE(train(2, eight_bit("two", "adamw_8bit", fixed + resumed + Words{"--zero_stage", "2"})) == alone)
-        << form;
-    // Other optimizers of the same averages read them, too.
-    EXPECT_NE(train(1, eight_bit("wide", "adamw", fixed + resumed)), "") << form;
-    EXPECT_NEAR(last_loss("wide"), last_loss("alone"), 0.02) << form;
+  const Words saves = {"--save_steps", "2", "--save_state_dict_type", GetParam()};
+  train(3, eight_bit("saved", "adamw_8bit", fixed + saves + Words{"--fsdp", "full_shard auto_wrap"}));
+  const Words resumed = {"--resume_from_checkpoint", path("saved/checkpoint-2")};
+  EXPECT_TRUE(train(1, eight_bit("one", "adamw_8bit", fixed + resumed)) == alone);
+  EXPECT_TRUE(train(2, eight_bit("two", "adamw_8bit", fixed + resumed + Words{"--zero_stage", "2"})) == alone);
+  // Other optimizers of the same averages read them, too.
+  EXPECT_NE(train(1, eight_bit("wide", "adamw", fixed + resumed)), "");
+  EXPECT_NEAR(last_loss("wide"), last_loss("alone"), 0.02);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, TrainEightBitSaved, ::testing::Values("sharded", "full"),
+                         [](const auto& info) { return info.param; });
+
+/// Parts of somebody's model: a table of embeddings, and two maps.
+struct Net : torch::nn::Module {
+  Net() {
+    register_module("embed", torch::nn::Embedding(100, 64));
+    register_module("lm_head", torch::nn::Linear(64, 100));
+    register_module("map", torch::nn::Linear(64, 100));
   }
+};
+
+// As transformers' Trainer has bitsandbytes keep each nn.Embedding, but not the head.
+TEST(EightBitUpdate, TablesOfEmbeddingsStayWide) {
+  const auto narrow = [](comm::World& world, const train::Embeddings& embeddings) {
+    Net net;
+    const Sharded sharded(net, {.strategy = "ddp", .group = world.group()});
+    OptimizationConfig config;
+    config.optim = OptimizerKind::lion_8bit;
+    const auto update = train::configured_update(config, train::decay_everything(0), embeddings)(net, sharded);
+    std::string names;
+    for (const train::HeldState& state : update->states(sharded))
+      if (state.encoded) names += state.name + " ";
+    return names;
+  };
+  run_ranks(1, [&](comm::World& world) {
+    EXPECT_EQ(narrow(world, {}), "exp_avg.lm_head.weight exp_avg.map.weight ");
+    const auto all_but_biases = [](const std::string& name) { return name.ends_with("weight"); };
+    EXPECT_EQ(narrow(world, {all_but_biases, all_but_biases}), "exp_avg.lm_head.weight ");
+  });
 }
 
 // Parts of matrices are cut into blocks of their own, so that bits differ, but little.

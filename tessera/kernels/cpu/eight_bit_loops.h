@@ -58,16 +58,21 @@ inline __attribute__((always_inline)) void dynamic_codes(const float* x, float f
     Floats value, line;
     __builtin_memcpy(&value, values + i, sizeof value);
     __builtin_memcpy(&line, lines + i, sizeof line);
-    const Floats size = WithSign ? (value < 0 ? -value : value) : value;
+    Ints bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    const Ints sign = bits >> 31;  // -1 of a negative number, else 0
+    bits = WithSign ? bits & 0x7fffffff : bits;
+    Floats size;
+    __builtin_memcpy(&size, &bits, sizeof size);
     Ints part = __builtin_convertvector(line, Ints);
-    // Where a comparison holds, its lane is -1.
-    part += ((part & (part - 1)) == 0) & (line - __builtin_convertvector(part, Floats) < 0.2f);
+    const Floats into = line - __builtin_convertvector(part, Floats);
+    part = ((part & (part - 1)) == 0) & (into < 0.2f) ? part - 1 : part;
     part = part < parts.first ? parts.first + Ints{} : part;
     part = size > parts.most ? parts.last + Ints{} : part;
     part = size < parts.least ? parts.zero + Ints{} : part;
     if constexpr (WithSign) {
-      const Ints below = part < parts.last ? part : parts.last - 1 + Ints{};  // there is no -1
-      part = 127 + (value < 0 ? -below : part);
+      part += part == parts.last ? sign : Ints{};  // there is no -1
+      part = 127 + ((part ^ sign) - sign);
     } else {
       part -= 1;
     }
