@@ -158,9 +158,9 @@ TEST(ShardingOptions, PredictionCountsStatesOfEightBits) {
   for (const auto& parameter : model->parameters()) numel += parameter.numel();
   const std::int64_t narrow = 3 * 2 * 32 * 128;
   config.optimization.optim = OptimizerKind::adamw_8bit;
-  EXPECT_EQ(predicted_bytes(config, *model, 1, 0).total(), 16 * numel - 8 * narrow + narrow * 17 / 8);
+  EXPECT_NEAR(predicted_bytes(config, *model, 1, 0).total(), 16 * numel - 8 * narrow + narrow * 17 / 8, 1);
   config.optimization.optim = OptimizerKind::lion_8bit;
-  EXPECT_EQ(predicted_bytes(config, *model, 1, 0).total(), 12 * numel - 4 * narrow + narrow * 17 / 16);
+  EXPECT_NEAR(predicted_bytes(config, *model, 1, 0).total(), 12 * numel - 4 * narrow + narrow * 17 / 16, 1);
 }
 
 TEST(CheckpointPlan, KeysAndTheirNames) {
