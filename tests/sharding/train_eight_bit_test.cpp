@@ -49,8 +49,7 @@ class TrainEightBit : public ResumeJobs {
     return config::resolve_and_validate(words, [](const std::string&) { return std::nullopt; }).values;
   }
 
-  /// The bytes of the weights.
-  std::string train(int ranks, const RunConfig& config) const {
+  void run(int ranks, const RunConfig& config) const {
     run_ranks(
         ranks,
         [&](comm::World&) {
@@ -58,6 +57,11 @@ class TrainEightBit : public ResumeJobs {
           EXPECT_EQ(train::train(config, Value::make_object()), ExitCode::done);
         },
         time_limit(60));
+  }
+
+  /// The bytes of the weights.
+  std::string train(int ranks, const RunConfig& config) const {
+    run(ranks, config);
     return HasFailure() ? "" : read_file(path_join(config.output.output_dir, "model.safetensors"));
   }
 
@@ -91,6 +95,14 @@ TEST_F(TrainEightBit, IsNearStatesOfFloat32) {
   const std::string narrow = train(1, eight_bit("narrow", "adamw_8bit", fixed));
   EXPECT_FALSE(narrow == train(1, eight_bit("wide", "adamw", fixed))) << "eight bits change nothing";
   EXPECT_NEAR(last_loss("narrow"), last_loss("wide"), 0.02);
+}
+
+// Its weights lie in a file for each stage: losses say as much, to their last digit.
+TEST_F(TrainEightBit, PipelinesToo) {
+  run(1, eight_bit("alone", "adamw_8bit", fixed));
+  run(2, eight_bit("stages", "adamw_8bit", fixed + Words{"--pp_size", "2"}));
+  EXPECT_NE(numbers("alone"), "");
+  EXPECT_EQ(numbers("stages"), numbers("alone"));
 }
 
 TEST_F(TrainEightBit, LionToo) {
