@@ -112,7 +112,11 @@ With `--tp_size` above 1 it is refused.
 `rmsprop` is torch.optim.RMSprop: `alpha` 0.99, `eps` 1e-8, `momentum` 0 and `centered` false in `--optim_args`. The
 names of bitsandbytes' optimizers with states of 32 bits (`paged_adamw_32bit`, `paged_lion_32bit`, `rmsprop_bnb`) mean
 adamw, lion and rmsprop: paging says where states lie, not what they are, and here they lie where they are made (or on
-the host, with `--cpu_offload optimizer`). States of 8 bits are refused.
+the host, with `--cpu_offload optimizer`).
+
+`adamw_8bit` (`adamw_bnb_8bit`, `paged_adamw_8bit`) and `lion_8bit` (`paged_lion_8bit`) keep their moments in 8 bits:
+[strategies](strategies.md#optimizer-states-in-few-bits). Refused by name are those of RMSprop, AdEMAMix, GaLore and
+torchao, and 4 bits.
 
 `--decoupled_lr` is the peak rate of the embeddings of words and of the head, `--decoupled_min_lr` the least one, of the
 same schedule; 0 freezes them. The log shows the rate of all others.
@@ -143,13 +147,13 @@ alignment-handbook, FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 |---|---|---|---|---|---|
 | DeepSpeed's JSON | 113 | 102 | 11 | 0 | 100 % |
 | accelerate's YAML | 54 | 52 | 2 | 0 | 100 % |
-| TRL's recipes | 25 | 24 | 1 | 0 | 100 % |
+| TRL's recipes | 25 | 25 | 0 | 0 | 100 % |
 | Megatron-LM's functional tests of pretrain_gpt.py | 220 | 214 | 6 | 0 | 100 % |
 | command lines | 43 | 26 | 15 | 2 | 92.9 % |
-| together | 455 | 418 | 35 | 2 | 99.5 % |
+| together | 455 | 419 | 34 | 2 | 99.5 % |
 | Megatron-LM's tests of other programs | 78 | 6 | 72 | 0 | |
 
-So 91.9 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
+So 92.1 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
 differed in what is compared. 15 of DeepSpeed's name OneBitAdam, OneBitLamb or ZeroOneAdam: a warning says how what is
 trained then differs (gradients are compressed, not momenta; the second moment is not frozen). Not built are, most
 frequent first (a file may ask for several): models that see images (14), sampling by difficulty (4), channel pruning

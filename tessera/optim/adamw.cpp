@@ -16,7 +16,7 @@ namespace {
 class AdamW final : public ElementwiseOptimizer {
  public:
   AdamW(std::vector<Slot> slots, const AdamWOptions& options, const CommonOptions& common, bool decay_in_gradient)
-      : ElementwiseOptimizer(std::move(slots), {{"exp_avg"}, {"exp_avg_sq"}}, common),
+      : ElementwiseOptimizer(std::move(slots), {{"exp_avg"}, {"exp_avg_sq", {}, false, false}}, common),
         options_(options),
         decay_in_gradient_(decay_in_gradient) {}
 
@@ -30,7 +30,10 @@ class AdamW final : public ElementwiseOptimizer {
  private:
   void update_block(const Block& b, const float* gradient, const StepFactors& factors) override {
     const kernels::AdamwArgs a = arguments(b.slot, factors);
-    if (common().bf16_state)
+    if (flat().is_eight_bit(b.slot))
+      kernels::adamw_eight_bits(parameter_data(b), gradient, flat().eight_bits(0, b.slot, b.offset),
+                                flat().eight_bits(1, b.slot, b.offset), b.numel, a);
+    else if (common().bf16_state)
       kernels::adamw_bf16(parameter_data(b), gradient, state_data<std::uint16_t>(0, b), state_data<std::uint16_t>(1, b),
                           b.numel, a, rounding(b));
     else

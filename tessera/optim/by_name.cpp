@@ -51,6 +51,15 @@ AdamWOptions adam_options(const OptimizerChoice& c, const Arguments& a) {
 Made adamw(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
   return make_adamw(std::move(slots), adam_options(c, a), common);
 }
+/// The same optimizer with states of 8 bits.
+CommonOptions in_eight_bits(const CommonOptions& common) {
+  CommonOptions narrow = common;
+  narrow.eight_bit_state = true;
+  return narrow;
+}
+Made adamw_8bit(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  return adamw(c, a, std::move(slots), in_eight_bits(common));
+}
 Made adam(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
   return make_adam(std::move(slots), adam_options(c, a), common);
 }
@@ -75,6 +84,9 @@ Made rmsprop(const OptimizerChoice&, const Arguments& a, Slots slots, const Comm
 }
 Made lion(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
   return make_lion(std::move(slots), {a.real("beta1", c.beta1), a.real("beta2", c.beta2)}, common);
+}
+Made lion_8bit(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  return lion(c, a, std::move(slots), in_eight_bits(common));
 }
 Made adafactor(const OptimizerChoice&, const Arguments& a, Slots slots, const CommonOptions& common) {
   const AdafactorOptions d;
@@ -159,6 +171,8 @@ const std::vector<Kind>& kinds() {
       {OptimizerKind::muon,
        {"momentum", "nesterov", "ns_steps", "ns_coefficients", "scale_mode", "extra_scale_factor", "ns_eps"},
        muon},
+      {OptimizerKind::adamw_8bit, {"beta1", "beta2", "epsilon", "eps", "bias_correction"}, adamw_8bit},
+      {OptimizerKind::lion_8bit, {"beta1", "beta2"}, lion_8bit},
   };
   return all;
 }

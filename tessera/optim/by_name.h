@@ -26,6 +26,7 @@ namespace tessera::optim {
 /// muon         momentum = 0.95, nesterov = true, ns_steps = 5, ns_coefficients = simple (or quintic), scale_mode =
 ///              shape_scaling (or spectral, unit_rms_norm), extra_scale_factor = 1, ns_eps = 1e-7; embeddings, head and
 ///              vectors follow adamw
+/// adamw_8bit, lion_8bit: those of adamw and lion; states of 8 bits
 struct OptimizerChoice {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< --adam_beta1, --adam_beta2, --adam_epsilon

@@ -3,6 +3,7 @@
 /// The checked slots of an optimizer, their places in one flat state buffer, and the one parallel pass over blocks of
 /// all of them.
 
+#include <tessera/kernels/cpu/eight_bit.h>
 #include <tessera/optim/optimizer.h>
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct StateKind {
   /// Its shape for a slot, nullopt: the slot has none. Empty function: one element for each of the slot's.
   std::function<std::optional<std::vector<std::int64_t>>(const Slot&)> shape = {};
   bool replicated = false;  ///< see Optimizer::is_replicated()
+  bool negative = true;     ///< it may be below 0: which numbers of eight bits it is kept in
 };
 
 /// The shape of the whole parameter. Of a zero-dimensional parameter's empty piece: {0}.
@@ -32,19 +34,25 @@ std::vector<std::int64_t> whole_shape(const Slot& slot);
 
 class FlatState {
  public:
-  /// States are zero, of the parameters' dtype, or bfloat16. Throws InputError when a parameter is not contiguous
-  /// float32 or float64 (with bf16_state: float32), not of one dtype and device with the others, or not the piece it
-  /// says.
+  /// States are zero, of the parameters' dtype, bfloat16 or eight bits. Throws InputError when a parameter is not
+  /// contiguous float32 or float64 (with bf16_state: float32; with eight_bit_state: float32 on the CPU), not of one
+  /// dtype and device with the others, or not the piece it says.
   FlatState(std::vector<Slot> slots, std::vector<StateKind> kinds, const CommonOptions& common);
 
   const std::vector<Slot>& slots() const { return slots_; }
   void set_learning_rate_scales(const std::vector<double>& scales);  ///< one for each slot
   std::size_t kind_count() const { return kinds_.size(); }
-  /// Slot i's part of state kind k; aliases the flat buffer. Undefined: it has none.
+  /// Slot i's part of state kind k; aliases the flat buffer. Undefined: it has none, or it is kept in eight bits.
   const at::Tensor& view(std::size_t k, std::size_t i) const { return views_[k][i]; }
   /// ("exp_avg.NAME", view) of every state tensor and slot.
   std::vector<std::pair<std::string, at::Tensor>> named() const;
   bool is_replicated(const std::string& state_name) const;
+  /// Whether the states of slot i are kept in eight bits.
+  bool is_eight_bit(std::size_t i) const { return eight_bit_.at(i); }
+  /// Their codes and scales from element `offset` on, a multiple of 64.
+  kernels::EightBits eight_bits(std::size_t k, std::size_t i, std::int64_t offset = 0) const;
+  /// Those of all such slots; they refer to this object.
+  std::vector<EncodedState> encoded() const;
 
   /// The gradients of this step, one per slot, contiguous; undefined ones stay undefined. Throws Error when a
   /// gradient's dtype, device or shape is not its parameter's.
@@ -56,10 +64,15 @@ class FlatState {
   void for_each_block(const std::vector<at::Tensor>& gradients, const std::function<void(const Block&)>& update) const;
 
  private:
+  void make_eight_bits(const CommonOptions& common);
+
   std::vector<Slot> slots_;
   std::vector<StateKind> kinds_;
   at::Tensor flat_;
   std::vector<std::vector<at::Tensor>> views_;  ///< [kinds][slots]
+  std::vector<bool> eight_bit_;                 ///< [slots]
+  at::Tensor flat_codes_, flat_scales_;
+  std::vector<std::vector<at::Tensor>> codes_, scales_;  ///< [kinds][slots]
   bool has_kernels_ = false;
 };
 

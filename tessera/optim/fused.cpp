@@ -22,7 +22,13 @@ void check_betas(const char* name, double beta1, double beta2) {
     throw InputError(concat(name, ": beta1 = ", beta1, ", beta2 = ", beta2, "; each beta must lie in [0, 1)"));
 }
 
+void refuse_eight_bits(const CommonOptions& common, const char* optimizer) {
+  if (common.eight_bit_state)
+    throw InputError(concat(optimizer, ": states of 8 bits are for AdamW, Adam and Lion; leave them off"));
+}
+
 void refuse_bf16(const CommonOptions& common, const char* optimizer) {
+  refuse_eight_bits(common, optimizer);
   if (common.bf16_state)
     throw InputError(concat(optimizer, ": bfloat16 states are for AdamW, Adam, SGD and Lion; leave them off"));
 }

@@ -22,6 +22,7 @@ class FusedOptimizer : public Optimizer {
   void step(double learning_rate, double gradient_scale) final;
   void set_learning_rate_scales(const std::vector<double>& scales) final { state_.set_learning_rate_scales(scales); }
   std::vector<std::pair<std::string, at::Tensor>> state() const final { return state_.named(); }
+  std::vector<EncodedState> encoded_states() const final { return state_.encoded(); }
   bool is_replicated(const std::string& name) const final { return state_.is_replicated(name); }
   std::int64_t steps() const final { return steps_; }
   void set_steps(std::int64_t steps) final { steps_ = steps; }
@@ -51,7 +52,8 @@ class FusedOptimizer : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
-/// Throws InputError when bf16 states are asked of an optimizer that has none.
+/// Throws InputError when bf16 states, or those of 8 bits, are asked of an optimizer that has none.
 void refuse_bf16(const CommonOptions& common, const char* optimizer);
+void refuse_eight_bits(const CommonOptions& common, const char* optimizer);
 
 }  // namespace tessera::optim

@@ -23,7 +23,9 @@ class Lion final : public ElementwiseOptimizer {
  private:
   void update_block(const Block& b, const float* gradient, const StepFactors& factors) override {
     const kernels::LionArgs a = arguments(b.slot, factors);
-    if (common().bf16_state)
+    if (flat().is_eight_bit(b.slot))
+      kernels::lion_eight_bits(parameter_data(b), gradient, flat().eight_bits(0, b.slot, b.offset), b.numel, a);
+    else if (common().bf16_state)
       kernels::lion_bf16(parameter_data(b), gradient, state_data<std::uint16_t>(0, b), b.numel, a, rounding(b));
     else
       kernels::lion(parameter_data(b), gradient, state_data(0, b), b.numel, a);

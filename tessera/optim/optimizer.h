@@ -34,14 +34,28 @@ struct Slot {
   /// `begin` is a multiple of 64. Empty and 0: `parameter` is the whole one.
   std::vector<std::int64_t> shape = {};
   std::int64_t begin = 0;
-  bool orthogonal = false;  ///< Muon: a matrix whose updates are made orthogonal; others follow AdamW
+  bool orthogonal = false;   ///< Muon: a matrix whose updates are made orthogonal; others follow AdamW
+  bool wide_states = false;  ///< CommonOptions::eight_bit_state does not concern this slot (embeddings)
 };
+
+/// Parameters of fewer elements have states of 32 bits in any case (the name and number of bitsandbytes).
+inline constexpr std::int64_t min_8bit_size = 4096;
 
 /// Makes memory for optimizer state (zero-filled), somewhere else than in ordinary memory. Empty: ordinary memory.
 using StateAllocator = std::function<at::Tensor(at::IntArrayRef sizes, at::TensorOptions options)>;
 /// Adds `values` up over the ranks that hold the other parts of the same parameters, in place; every rank calls it at
 /// the same points with as many values. Empty: this rank holds whole parameters.
 using SumOverShards = std::function<void(std::vector<double>& values)>;
+
+/// A state that is kept in another form than float32: what a checkpoint needs to save and restore it. The functions
+/// refer to the optimizer, which must outlive them.
+struct EncodedState {
+  std::string name;                               ///< "exp_avg.NAME"
+  std::vector<std::int64_t> shape;                ///< as Optimizer::state() would have it
+  std::int64_t bytes;                             ///< that it takes as it is kept
+  std::function<at::Tensor()> decode;             ///< a new tensor: float32, of that shape
+  std::function<void(const at::Tensor&)> encode;  ///< takes such values; encode(decode()) changes no bit
+};
 
 /// An optimizer over flat buffers, one fused pass each.
 class Optimizer {
@@ -55,6 +69,8 @@ class Optimizer {
   /// State tensors by name ("exp_avg.h.0.attn.c_attn.weight", ...), for checkpoints; they alias the live state. Of a
   /// piece of a parameter: the same piece [n] of the state.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
+  /// The states that are kept in eight bits, which are not among those of state(); laid out as the slots are.
+  virtual std::vector<EncodedState> encoded_states() const { return {}; }
   /// True for the name of a state tensor which is whole, and the same, on every rank that has the slot (Adafactor's row
   /// and column averages); others are laid out as the slot is.
   virtual bool is_replicated(const std::string& state_name) const { return false; }
@@ -77,7 +93,11 @@ struct CommonOptions {
   /// 0.001 is less than half a unit of bfloat16) are not lost. The random bits depend on seed, step, name of the
   /// parameter and index of the element in it, not on ranks or threads. false: to nearest, ties to even.
   bool stochastic_rounding = true;
-  std::uint64_t seed = 0;              ///< where the random bits come from
+  std::uint64_t seed = 0;  ///< where the random bits come from
+  /// AdamW, Adam, Lion on the CPU: averages are kept in 8 bits, in blocks of 64 elements with a scale each
+  /// (kernels/cpu/eight_bit.h): a good quarter of the memory of float32. Slots of less than min_8bit_size elements (in
+  /// the whole parameter) and those of Slot::wide_states keep float32. The parameters are float32 then.
+  bool eight_bit_state = false;
   StateAllocator allocate = {};        ///< for states; empty: ordinary memory
   SumOverShards sum_over_shards = {};  ///< empty: parameters are whole here
 };

@@ -60,6 +60,7 @@ std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& o
     throw InputError(concat("SGD: momentum = ", options.momentum, "; it must not be negative"));
   if (options.nesterov && options.momentum == 0)
     throw InputError("SGD: nesterov needs a momentum above 0, but momentum = 0");
+  refuse_eight_bits(common, "SGD");
   return std::make_unique<Sgd>(std::move(slots), options, common);
 }
 

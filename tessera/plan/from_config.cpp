@@ -78,6 +78,7 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
   plan.numerics = numerics_of(plan.precision, plan.on_cpu);
   plan.numerics.wire = config.sharding.reduce_dtype != FloatType::fp32 ? 2 : 4;
   plan.numerics.states = config::optimizer_state_bytes(o);
+  plan.numerics.of_tables = config::wide_state_bytes(o) - plan.numerics.states;
   if (model.recorded && config.data.block_size == 0)
     plan.sequence = model.recorded->row_tokens;
   else

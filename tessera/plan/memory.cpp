@@ -141,9 +141,9 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   return ends + 4 * chunk * words + (1 + depths) * 4 * elements.head + depths * 4 * tokens * c + narrow;
 }
 
-/// States of a rank that holds so many elements, and the buffers that come and go (layout/state_bytes.cpp, without its
-/// padding).
-void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double root, double unit) {
+/// States of a rank that holds so many elements, `tables` of them in tables of embeddings, and the buffers that come
+/// and go (layout/state_bytes.cpp, without its padding).
+void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double tables, double root, double unit) {
   const StrategyRow& row = row_of(run.strategy);
   const Numerics& n = run.numerics;
   const double s = run.shard_ranks(), se = run.expert_shard_ranks();
@@ -152,7 +152,7 @@ void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, dou
   const double parameters = !divides               ? all.all() * n.shard
                             : row.shard_parameters ? own * n.shard
                                                    : all.all() * n.whole + (narrow ? own * n.shard : 0);
-  const double gradients = own * n.gradient, states = own * n.states;
+  const double gradients = own * n.gradient, states = own * n.states + tables / s * n.of_tables;
   memory[MemoryKind::parameters] += offloads_parameters(run.offload) ? 0 : parameters;
   memory[MemoryKind::gradients] += offloads_parameters(run.offload) ? 0 : gradients;
   memory[optimizer] += offloads_optimizer(run.offload) || offloads_parameters(run.offload) ? 0 : states;
@@ -243,12 +243,13 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
                     std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double process_bytes) {
   Memory memory;
   Elements::Piece all;
-  double root = 0, unit = 0, moment = 0, again = 0, trained = 0;
+  double root = 0, unit = 0, moment = 0, again = 0, trained = 0, tables = 0;
   for (const layout::StagePart& part : parts) {
     if (model.recorded) trained += recorded_trained(*model.recorded, part);
     const Elements::Piece piece = stage_elements(model, elements, part);
     all.shared += piece.shared;
     all.experts += piece.experts;
+    if (part.embeddings) tables += elements.embeddings.all();
     const Halves halves = halves_of(model, part);
     for (const int kind : {0, 1}) {
       if (halves.blocks(kind) == 0) continue;
@@ -266,7 +267,7 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
     moment = std::max(moment, head_bytes(model, run, elements));
   }
   root = std::max(0.0, root + all.all());
-  add_states(memory, run, all, root, unit);
+  add_states(memory, run, all, tables, root, unit);
   if (model.recorded && all.all() > 0)  // what is frozen has neither
     for (const MemoryKind kind : {gradients, optimizer}) memory[kind] *= std::min(1.0, trained / all.all());
   // A step's peak is at the end of its forward (the head) or in a block's backward, when another one's activations may

@@ -88,6 +88,8 @@ const std::vector<Words>& runs() {
       {"--optim", "adagrad", "--optim_args", "eps=1e-8,lr_decay=0.1"},
       {"--optim", "adafactor"},
       {"--optim", "rmsprop", "--optim_args", "alpha=0.9,momentum=0.5,centered=true"},
+      {"--optim", "adamw_bnb_8bit", "--optim_args", "eps=1e-6"},
+      {"--optim", "lion_8bit"},
       {"--lr_scheduler_type", "cosine_with_restarts", "--lr_scheduler_kwargs", "num_cycles=3", "--warmup_steps", "10"},
       {"--lr_scheduler_type", "warmup_decay_lr", "--lr_scheduler_kwargs",
        R"({"warmup_max_lr": 0.001, "warmup_num_steps": 10})", "--max_steps", "100"},

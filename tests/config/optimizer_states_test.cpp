@@ -20,6 +20,17 @@ TEST(OptimizerStates, RmspropKeepsWhatItsArgumentsAskFor) {
   EXPECT_EQ(states(R"({"momentum": 0.5, "centered": true})"), 3);
 }
 
+TEST(OptimizerStates, TablesStayWide) {
+  const auto bytes = [](OptimizerKind optim) {
+    OptimizationConfig config;
+    config.optim = optim;
+    return config::wide_state_bytes(config);
+  };
+  EXPECT_EQ(bytes(OptimizerKind::adamw_8bit), 8);
+  EXPECT_EQ(bytes(OptimizerKind::lion_8bit), 4);
+  EXPECT_EQ(bytes(OptimizerKind::lars), 4);
+}
+
 TEST(OptimizerStates, BytesAreThoseOfTheMoments) {
   const auto bytes = [](OptimizerKind optim, bool narrow = false, double momentum = 0) {
     OptimizationConfig config;
@@ -35,6 +46,8 @@ TEST(OptimizerStates, BytesAreThoseOfTheMoments) {
   EXPECT_EQ(bytes(OptimizerKind::lion), 4);
   EXPECT_EQ(bytes(OptimizerKind::rmsprop), 4);
   EXPECT_EQ(bytes(OptimizerKind::adafactor), 0);
+  EXPECT_EQ(bytes(OptimizerKind::adamw_8bit), 2.125);  // a byte, and four for 64 elements
+  EXPECT_EQ(bytes(OptimizerKind::lion_8bit), 1.0625);
 }
 
 }  // namespace

@@ -90,8 +90,9 @@ TEST(ResolveFlags, UnknownFlagsNameTheNearest) {
 TEST(ResolveFlags, MissingAndEmptyValues) {
   EXPECT_EQ(error_of({"--max_steps"}), "--max_steps needs a value (N)");
   EXPECT_EQ(error_of({"--train_file", "--max_steps", "3"}), "--train_file needs a value (FILE...)");
-  EXPECT_EQ(error_of({"--optim"}),
-            "--optim needs a value (adamw|adam|sgd|adagrad|lion|adafactor|lamb|lars|muon|rmsprop)");
+  EXPECT_EQ(
+      error_of({"--optim"}),
+      "--optim needs a value (adamw|adam|sgd|adagrad|lion|adafactor|lamb|lars|muon|rmsprop|adamw_8bit|lion_8bit)");
   EXPECT_EQ(error_of({"--train_file="}), "--train_file has an empty value; leave the flag out to keep the default");
 }
 

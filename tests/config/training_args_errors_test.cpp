@@ -26,14 +26,15 @@ TEST_F(TrainingArguments, WrongFlags) {
        "full_shard for zero_dp_3"},
       {{"--max_train_samples", "10"},
        "--max_train_samples: rows are not counted off: give a shorter --train_file, or fewer --max_steps"},
-      {{"--optim", "adamw_8bit"},
-       "--optim adamw_8bit: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, "
-       "--zero_stage 1 divides them over "
-       "processes"},
-      {{"--optim", "LION_8BIT"},
-       "--optim LION_8BIT: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, "
-       "--zero_stage 1 divides them over "
-       "processes"},
+      {{"--optim", "RMSPROP_BNB_8BIT"},
+       "--optim RMSPROP_BNB_8BIT: states of 8 bits are built for adamw and lion: --optim rmsprop keeps those of 32 "
+       "bits, --optim adamw_8bit two of 8"},
+      {{"--optim", "adamw_torch_8bit"},
+       "--optim adamw_torch_8bit: states of 8 bits are built as bitsandbytes has them: write --optim adamw_8bit"},
+      {{"--optim", "ademamix_8bit"}, "--optim ademamix_8bit: it is not built: --optim adamw is the nearest"},
+      {{"--optim", "galore_adamw_8bit"},
+       "--optim galore_adamw_8bit: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
+       "adafactor has small states"},
       {{"--optim", "paged_ademamix_32bit"},
        "--optim paged_ademamix_32bit: it is not built: --optim adamw is the nearest"},
       {{"--optim", "galore_adamw"},
@@ -42,7 +43,7 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--optim", "adamw_torch_xla"}, "--optim adamw_torch_xla: TPUs are not supported: write --optim adamw"},
       {{"--optim", "admaw"},
        "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon, "
-       "rmsprop (did you mean adamw?)"},
+       "rmsprop, adamw_8bit, lion_8bit (did you mean adamw?)"},
       {{"--lr_scheduler_type", "greedy"},
        "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
       {{"--report_to", "tensorbord"},
@@ -87,9 +88,9 @@ TEST_F(TrainingArguments, WrongFiles) {
       {"seed: {a: 1}", "a.yaml:1:7: seed is '{\"a\":1}'; it takes an integer"},
       {"eval_strategy: 'no'\nevaluation_strategy: steps",
        "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
-      {"optim: paged_lion_8bit",
-       "a.yaml:1:8: optim paged_lion_8bit: states of 8 bits are not built: --bf16_optimizer_states halves those of "
-       "adamw and lion, --zero_stage 1 divides them over processes"},
+      {"optim: adamw_torch_4bit",
+       "a.yaml:1:8: optim adamw_torch_4bit: states of 4 bits are not built: --optim adamw_8bit keeps them in 8, "
+       "--zero_stage 1 divides them over processes"},
       {"fsdp: full_shard\nfsdp_config:\n  min_num_prams: 5",
        "a.yaml:3:18: unknown key min_num_prams; did you mean min_num_params?"},
       {"fsdp_config:\n  xla: true\n  xla_fsdp_settings: {compute_dtype: bfloat16}",

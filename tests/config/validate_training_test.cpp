@@ -99,6 +99,16 @@ TEST_F(ValidateTraining, MuonNeedsWholeMatrices) {
       "is not built: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
 }
 
+TEST_F(ValidateTraining, EightBitStatesAreForTheCpuAndNotInBfloat16Too) {
+  EXPECT_EQ(error_of({"--optim", "adamw_8bit", "--zero_stage", "3", "--num_processes", "2"}), "");
+  EXPECT_EQ(error_of({"--optim", "lion_8bit", "--bf16_optimizer_states"}),
+            "--optim lion_8bit contradicts --bf16_optimizer_states: the first keeps moments in 8 bits: leave one of "
+            "them out");
+  EXPECT_EQ(error_of({"--optim", "adamw_bnb_8bit", "--device", "cuda"}),
+            "--optim adamw_8bit beside --device cuda: states of 8 bits are built for the CPU: use --device cpu, or "
+            "--optim adamw --bf16_optimizer_states");
+}
+
 TEST_F(ValidateTraining, SchedulesOfOtherSystems) {
   EXPECT_EQ(error_of({"--lr_scheduler_type", "WarmupDecayLR", "--lr_scheduler_kwargs", "warmup_num_steps=5"}), "");
   EXPECT_EQ(resolve_flags({"--lr_scheduler_type", "OneCycle"}, no_environment).values.optimization.lr_scheduler_type,

@@ -38,7 +38,7 @@ void load_and_gather(comm::World& world, const RunConfig& config, const std::str
   checkpoint::NamedTensors weights, states;
   for (const ShardedParameter& p : sharded.named_parameters())
     weights.emplace_back(p.name, sharded.gather_like(p, p.local.detach()).clone());
-  for (const auto& [name, held, parameter] : optimizer->states(sharded))
+  for (const auto& [name, held, parameter, encoded] : optimizer->states(sharded))
     states.emplace_back(name, parameter == nullptr ? held : sharded.gather_like(*parameter, held).clone());
   if (world.rank() > 0) return;
   format::write_safetensors(weights_file, checkpoint::sources_of(weights));

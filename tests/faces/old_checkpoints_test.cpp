@@ -38,7 +38,7 @@ void expect_holds(faces::Training& training, const std::string& folder) {
   const auto states = training.update().states(training.sharded());
   EXPECT_EQ(states.size(), 4u);
   EXPECT_EQ(stored.tensors().size(), states.size());
-  for (const auto& [name, held, parameter] : states) {
+  for (const auto& [name, held, parameter, encoded] : states) {
     const at::Tensor value = at::empty(parameter->shape);
     stored.read(name, 0, value);
     EXPECT_TRUE(at::equal(training.sharded().gather_like(*parameter, held), value)) << name;

@@ -199,6 +199,22 @@ TEST(PlanFromConfig, OptimizersKeepWhatTheirArgumentsAskFor) {
   EXPECT_EQ(states({"--optim", "adagrad"}), 4);
   EXPECT_EQ(states({"--optim", "rmsprop"}), 4);
   EXPECT_EQ(states({"--optim", "rmsprop", "--optim_args", "momentum=0.9,centered=true"}), 12);
+  EXPECT_EQ(states({"--optim", "paged_adamw_8bit"}), 2.125);
+}
+
+// Tables of embeddings keep states of 32 bits: 8 bytes an element, where others have 2.125.
+TEST(PlanFromConfig, StatesOfEightBitsLeaveTablesWide) {
+  const auto bytes = [](const char* optim) {
+    const RunConfig config = config::resolve_flags({"--config_name", "llama-tiny", "--optim", optim}).values;
+    const Model model = model_of(config);
+    return memory_by_rank(model, plan_on(config, model, layout::parse_mesh("dp_replicate=1"), true),
+                          0)[0][MemoryKind::optimizer];
+  };
+  const Model model = model_of(config::resolve_flags({"--config_name", "llama-tiny"}).values);
+  const double tables = elements_of(model, 1, 1).embeddings.all();
+  ASSERT_GT(tables, 0);
+  EXPECT_NEAR(bytes("adamw_8bit"), bytes("adamw") * 2.125 / 8 + tables * (8 - 2.125), 1);
+  EXPECT_NEAR(bytes("lion_8bit"), bytes("lion") * 1.0625 / 4 + tables * (4 - 1.0625), 1);
 }
 
 }  // namespace

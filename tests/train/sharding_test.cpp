@@ -150,6 +150,19 @@ TEST(ShardingOptions, PredictionCountsFourteenOrSixteenBytes) {
   EXPECT_EQ(predicted_bytes(config, *model, 1, 0).total(), 12 * numel);
 }
 
+// Two matrices of 32 x 128 elements in each of three blocks; tables stay wide, and so does what is smaller.
+TEST(ShardingOptions, PredictionCountsStatesOfEightBits) {
+  RunConfig config = small_config();
+  const auto model = models::load_model(config.model, 1);
+  std::int64_t numel = 0;
+  for (const auto& parameter : model->parameters()) numel += parameter.numel();
+  const std::int64_t narrow = 3 * 2 * 32 * 128;
+  config.optimization.optim = OptimizerKind::adamw_8bit;
+  EXPECT_NEAR(predicted_bytes(config, *model, 1, 0).total(), 16 * numel - 8 * narrow + narrow * 17 / 8, 1);
+  config.optimization.optim = OptimizerKind::lion_8bit;
+  EXPECT_NEAR(predicted_bytes(config, *model, 1, 0).total(), 12 * numel - 4 * narrow + narrow * 17 / 16, 1);
+}
+
 TEST(CheckpointPlan, KeysAndTheirNames) {
   OptimizationConfig config;
   config.gradient_checkpointing_kwargs = "{\"use_reentrant\": false, \"every\": 2}";

@@ -28,8 +28,8 @@ std::string_view key_of(std::string_view setting) {
 /// Transformers' name of the optimizer; empty when it has none.
 std::string_view optimizer_word(const std::string& optim) {
   static constexpr std::pair<std::string_view, std::string_view> words[] = {
-      {"adamw", "adamw_torch"},   {"sgd", "sgd"},        {"adagrad", "adagrad"}, {"lion", "lion_32bit"},
-      {"adafactor", "adafactor"}, {"rmsprop", "rmsprop"}};
+      {"adamw", "adamw_torch"},   {"sgd", "sgd"},         {"adagrad", "adagrad"},       {"lion", "lion_32bit"},
+      {"adafactor", "adafactor"}, {"rmsprop", "rmsprop"}, {"adamw_8bit", "adamw_8bit"}, {"lion_8bit", "lion_8bit"}};
   for (const auto& [ours, theirs] : words)
     if (optim == ours) return theirs;
   return {};

@@ -228,7 +228,7 @@ const std::vector<Field>& table() {
           "pipeline"),
       optimization<&O::optim>("optim", words<OptimizerKind>(),
                               "optimizer; adamw_torch, adamw_torch_fused and paged_adamw_32bit mean adamw, lion_32bit "
-                              "means lion, rmsprop_bnb rmsprop"),
+                              "means lion, rmsprop_bnb rmsprop, adamw_bnb_8bit adamw_8bit"),
       optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
                                    "parameters of the optimizer that have no flag of their own"),
       optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),

@@ -358,7 +358,7 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   const Unused unused = [&](const char* name, const std::string& why) { lines.add(name, why); };
   using Kind = OptimizerKind;
   const Kind optim = c.optimization.optim;
-  const bool adam = optim == Kind::adamw || optim == Kind::adam;
+  const bool adam = optim == Kind::adamw || optim == Kind::adam || optim == Kind::adamw_8bit;
   if (optim != Kind::sgd && optim != Kind::lars)
     for (const char* name : {"momentum", "nesterov"}) unused(name, concat("--optim is ", optim));
   const bool has_adapters = path_exists(path_join(c.model.model_name_or_path, "adapter_config.json"));
@@ -368,7 +368,8 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
              has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
   if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");
   for (const char* name : {"adam_beta1", "adam_beta2"})
-    if (!adam && optim != Kind::lion && optim != Kind::lamb) unused(name, concat("--optim is ", optim));
+    if (!adam && optim != Kind::lion && optim != Kind::lion_8bit && optim != Kind::lamb)
+      unused(name, concat("--optim is ", optim));
   if (!adam)
     unused("adam_epsilon", optim == Kind::sgd
                                ? "--optim is sgd"

@@ -8,6 +8,7 @@
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/core/validate_evaluations.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/config/rules/optimizer_states.h>
 #include <tessera/config/rules/validate_compression.h>
 #include <tessera/config/rules/validate_fp8.h>
 #include <tessera/config/rules/validate_preferences.h>
@@ -78,6 +79,14 @@ class TrainingRules : RuleChecks {
       problem({"average_tokens_across_devices", "deterministic_reduce"}, said("average_tokens_across_devices"),
               " contradicts ", said("deterministic_reduce"),
               ": a mean of each process's mean depends on how many processes there are");
+    if (!has_eight_bit_states(o.optim)) return;
+    if (o.bf16_optimizer_states)
+      problem({"optim", "bf16_optimizer_states"}, said("optim"), " ", o.optim, " contradicts ",
+              said("bf16_optimizer_states"), ": the first keeps moments in 8 bits: leave one of them out");
+    if (c_.device == Device::cuda)
+      problem({"optim", "device"}, said("optim"), " ", o.optim,
+              " beside --device cuda: states of 8 bits are built for the CPU: use --device cpu, or --optim ",
+              o.optim == OptimizerKind::lion_8bit ? "lion" : "adamw", " --bf16_optimizer_states");
   }
 
   /// What neither a pipeline, nor a fixed order of micro-batches, nor ranks that share rows can do.

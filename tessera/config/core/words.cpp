@@ -55,18 +55,21 @@ const WordTable& words_of(ComputeType) {
 }
 
 const WordTable& words_of(OptimizerKind) {
-  static const WordTable words = {
-      {"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars", "muon", "rmsprop"},
-      {{"adamw_torch", "adamw"},
-       {"adamw_torch_fused", "adamw"},
-       {"adamw_hf", "adamw"},
-       {"adamw_apex_fused", "adamw"},
-       {"lion_32bit", "lion"},
-       {"paged_adamw", "adamw"},
-       {"paged_adamw_32bit", "adamw"},
-       {"paged_lion_32bit", "lion"},
-       {"rmsprop_bnb", "rmsprop"},
-       {"rmsprop_bnb_32bit", "rmsprop"}}};
+  static const WordTable words = {{"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars", "muon",
+                                   "rmsprop", "adamw_8bit", "lion_8bit"},
+                                  {{"adamw_torch", "adamw"},
+                                   {"adamw_torch_fused", "adamw"},
+                                   {"adamw_hf", "adamw"},
+                                   {"adamw_apex_fused", "adamw"},
+                                   {"adamw_bnb_8bit", "adamw_8bit"},
+                                   {"paged_adamw_8bit", "adamw_8bit"},
+                                   {"paged_lion_8bit", "lion_8bit"},
+                                   {"lion_32bit", "lion"},
+                                   {"paged_adamw", "adamw"},
+                                   {"paged_adamw_32bit", "adamw"},
+                                   {"paged_lion_32bit", "lion"},
+                                   {"rmsprop_bnb", "rmsprop"},
+                                   {"rmsprop_bnb_32bit", "rmsprop"}}};
   return words;
 }
 

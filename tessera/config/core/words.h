@@ -50,7 +50,20 @@ enum class ComputeType : unsigned char { automatic, fp32, bf16, fp16 };
 const WordTable& words_of(ComputeType);  ///< synonyms: torch.float32, float32 and so on
 
 /// Which rule updates the weights: optim/optimizer.h has the formulas.
-enum class OptimizerKind : unsigned char { adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon, rmsprop };
+enum class OptimizerKind : unsigned char {
+  adamw,
+  adam,
+  sgd,
+  adagrad,
+  lion,
+  adafactor,
+  lamb,
+  lars,
+  muon,
+  rmsprop,
+  adamw_8bit,
+  lion_8bit
+};
 const WordTable& words_of(OptimizerKind);  ///< synonyms: Hugging Face's, adamw_torch and so on
 
 /// How the learning rate moves over a run: optim/schedule.h has the formulas.

@@ -67,12 +67,13 @@ std::string_view not_built(std::string_view key, std::string_view word) {
        "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
       {"apollo_", false,
        "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
-      {"8bit", false,
-       "states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides "
-       "them over processes"},
+      {"rmsprop_bnb_8bit", true,
+       "states of 8 bits are built for adamw and lion: --optim rmsprop keeps those of 32 bits, --optim adamw_8bit two "
+       "of 8"},
+      {"adamw_torch_8bit", true, "states of 8 bits are built as bitsandbytes has them: write --optim adamw_8bit"},
       {"4bit", false,
-       "states of 4 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides "
-       "them over processes"},
+       "states of 4 bits are not built: --optim adamw_8bit keeps them in 8, --zero_stage 1 divides them over "
+       "processes"},
       {"adamw_torch_xla", true, "TPUs are not supported: write --optim adamw"},
       {"adamw_torch_npu_fused", true, "NPUs are not supported: write --optim adamw"},
       {"adamw_anyprecision", true, "it is called --optim adamw --bf16_optimizer_states here"},

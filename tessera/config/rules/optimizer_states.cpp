@@ -14,13 +14,18 @@ int rmsprop_states(const OptimizationConfig& config) {
   return states;
 }
 
+bool has_eight_bit_states(OptimizerKind optim) {
+  return optim == OptimizerKind::adamw_8bit || optim == OptimizerKind::lion_8bit;
+}
+
 double optimizer_state_bytes(const OptimizationConfig& config) {
-  const double moment = config.bf16_optimizer_states ? 2 : 4;
+  const double moment = has_eight_bit_states(config.optim) ? 1 + 4.0 / 64 : config.bf16_optimizer_states ? 2 : 4;
   switch (config.optim) {
     case OptimizerKind::sgd:
       return config.momentum > 0 ? moment : 0;
     case OptimizerKind::lars:
     case OptimizerKind::lion:
+    case OptimizerKind::lion_8bit:
     case OptimizerKind::adagrad:
       return moment;
     case OptimizerKind::rmsprop:
@@ -30,6 +35,11 @@ double optimizer_state_bytes(const OptimizationConfig& config) {
     default:
       return 2 * moment;
   }
+}
+
+double wide_state_bytes(const OptimizationConfig& config) {
+  if (!has_eight_bit_states(config.optim)) return optimizer_state_bytes(config);
+  return config.optim == OptimizerKind::lion_8bit ? 4 : 8;
 }
 
 }  // namespace tessera::config

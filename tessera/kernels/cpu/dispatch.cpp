@@ -203,6 +203,18 @@ void dequantize_int8_rows(const std::int8_t* codes, const float* absmax, std::in
                           float* y) {
   chosen().dequantize_int8_rows(codes, absmax, rows, columns, y);
 }
+void encode_eight_bits(const float* x, std::int64_t n, EightBitMap map, EightBits to) {
+  chosen().encode_eight_bits(x, n, map, to);
+}
+void decode_eight_bits(EightBits from, std::int64_t n, EightBitMap map, float* y) {
+  chosen().decode_eight_bits(from, n, map, y);
+}
+void adamw_eight_bits(float* p, const float* g, EightBits m, EightBits v, std::int64_t n, const AdamwArgs& args) {
+  chosen().adamw_eight_bits(p, g, m, v, n, args);
+}
+void lion_eight_bits(float* p, const float* g, EightBits m, std::int64_t n, const LionArgs& args) {
+  chosen().lion_eight_bits(p, g, m, n, args);
+}
 void stream_copy(void* to, const void* from, std::int64_t bytes) { chosen().stream_copy(to, from, bytes); }
 
 }  // namespace tessera::kernels

@@ -15,6 +15,7 @@
 #include <tessera/kernels/cpu/attention.h>
 #include <tessera/kernels/cpu/block_squares.h>
 #include <tessera/kernels/cpu/dropout.h>
+#include <tessera/kernels/cpu/eight_bit.h>
 #include <tessera/kernels/cpu/gelu.h>
 #include <tessera/kernels/cpu/lamb.h>
 #include <tessera/kernels/cpu/layer_norm.h>
@@ -86,6 +87,10 @@ struct Table {
   decltype(&kernels::dequantize_four_bits) dequantize_four_bits;
   decltype(&kernels::quantize_int8_rows) quantize_int8_rows;
   decltype(&kernels::dequantize_int8_rows) dequantize_int8_rows;
+  decltype(&kernels::encode_eight_bits) encode_eight_bits;
+  decltype(&kernels::decode_eight_bits) decode_eight_bits;
+  decltype(&kernels::adamw_eight_bits) adamw_eight_bits;
+  decltype(&kernels::lion_eight_bits) lion_eight_bits;
 };
 /// Throws Error when this machine cannot run `isa`.
 const Table& table(Isa isa);

@@ -10,8 +10,9 @@
 #include <tessera/kernels/cpu/optimizer_loops.h>
 #include <tessera/kernels/cpu/quantize_loops.h>
 #include <tessera/kernels/cpu/square_loops.h>
-// These two use the ones above.
+// These use the ones above.
 #include <tessera/kernels/cpu/adafactor_loops.h>
+#include <tessera/kernels/cpu/eight_bit_loops.h>
 #include <tessera/kernels/cpu/lamb_loops.h>
 #include <tessera/kernels/cpu/reduce_loops.h>
 #include <tessera/kernels/cpu/rms_norm_loops.h>
@@ -57,4 +58,8 @@ constexpr Table all_loops{adamw_loop,
                           quantize_four_bits_loop,
                           dequantize_four_bits_loop,
                           quantize_int8_rows_loop,
-                          dequantize_int8_rows_loop};
+                          dequantize_int8_rows_loop,
+                          encode_eight_bits_loop,
+                          decode_eight_bits_loop,
+                          adamw_eight_bits_loop,
+                          lion_eight_bits_loop};

@@ -1,8 +1,10 @@
 #include <tessera/train/core/update.h>
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/train/core/optimization.h>
+#include <tessera/train/core/wide_states.h>
 #include <tessera/train/saving/stage_parts.h>
 #include <tessera/train/saving/tensor_parts.h>
 
@@ -60,11 +63,12 @@ class OwnUpdate final : public Update {
     std::sort(state.begin(), state.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });  // as they lie in the files
     Counts counts{};
-    for (const auto& [name, own, parameter] : state) {
+    for (const auto& [name, held, parameter, encoded] : state) {
       const std::int64_t counted = is_state_of_earlier_stage(sharded, name) ? 0 : 1;
       counts[1] += counted;
       const format::StoredTensor* whole = stored.find(name);
       if (whole == nullptr) continue;
+      const at::Tensor own = encoded ? at::empty(held.sizes(), held.options()) : held;
       if (whole->shape != (parameter == nullptr ? own.sizes().vec() : saved_shape(*parameter)))
         throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
       if (parameter == nullptr) {
@@ -72,6 +76,7 @@ class OwnUpdate final : public Update {
       } else {
         read_held(*parameter, stored, name, own.detach());
       }
+      if (encoded) encoded->encode(own);
       counts[0] += counted;
     }
     return counts;
@@ -81,6 +86,18 @@ class OwnUpdate final : public Update {
   std::vector<double> bases_, rates_;
   std::vector<std::size_t> groups_;
 };
+
+/// Parameters whose states stay in 32 bits with an 8-bit optimizer: tables of embeddings (transformers' Trainer
+/// registers each nn.Embedding with bitsandbytes so), not the head.
+std::function<bool(const std::string&)> tables_of(const torch::nn::Module& module, const Embeddings& embeddings) {
+  std::set<std::string> found;
+  for (const auto& item : module.named_modules("", false))
+    if (dynamic_cast<const torch::nn::EmbeddingImpl*>(item.value().get()) != nullptr)
+      found.insert(item.key() + ".weight");
+  return [found = std::move(found), any = embeddings.any](const std::string& name) {
+    return found.contains(name) || (any && any(name) && !is_head(name));
+  };
+}
 
 }  // namespace
 
@@ -93,7 +110,7 @@ WeightDecay decay_matrices(double weight_decay) {
 }
 
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, Embeddings embeddings) {
-  return [config, decay = std::move(decay), embeddings = std::move(embeddings)](const torch::nn::Module&,
+  return [config, decay = std::move(decay), embeddings = std::move(embeddings)](const torch::nn::Module& module,
                                                                                 const Sharded& sharded) {
     const bool muon = config.optim == OptimizerKind::muon, decoupled = config.decoupled_lr >= 0;
     if (!embeddings.any && (muon || decoupled))
@@ -103,11 +120,13 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
     std::vector<optim::Slot> slots = sharded.slots();
     const auto& parameters = sharded.named_parameters();
     TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
+    const auto is_table = tables_of(module, embeddings);
     std::vector<std::size_t> groups;
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const auto& [name, shape] = std::tie(parameters[i].name, parameters[i].shape);
       slots[i].weight_decay = decay(name, shape);
       slots[i].orthogonal = muon && shape.size() == 2 && !embeddings.any(name);
+      slots[i].wide_states = is_table(name);
       groups.push_back(decoupled && embeddings.of_words(name) ? 1 : 0);
     }
     auto optimizer = optim::make_optimizer(optimizer_choice(config), std::move(slots),

@@ -14,9 +14,11 @@
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/registry.h>
+#include <tessera/optim/optimizer.h>
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/plan/from_config.h>
 #include <tessera/plan/memory.h>
+#include <tessera/train/core/wide_states.h>
 
 namespace tessera::train {
 namespace {
@@ -62,6 +64,22 @@ double muon_bytes(const models::LanguageModel& model, const std::vector<layout::
     numbers += numel * (matrix ? 1 : 2);
   }
   return elements > 0 ? 4 * numbers / elements : 0;
+}
+
+/// States of 8 bits, or of 32 where the optimizer keeps those: per element, in the mean.
+double eight_bit_bytes(const OptimizationConfig& config, const models::LanguageModel& model,
+                       const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained) {
+  const double narrow = config::optimizer_state_bytes(config), wide = config::wide_state_bytes(config);
+  double elements = 0, bytes = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!trained[i]) continue;
+    const auto numel = static_cast<double>(parameters[i].numel());
+    const std::string& name = parameters[i].name;
+    const bool is_wide = numel < optim::min_8bit_size || (model.is_embedding(name) && !is_head(name));
+    elements += numel;
+    bytes += numel * (is_wide ? wide : narrow);
+  }
+  return elements > 0 ? bytes / elements : 0;
 }
 
 /// Averages over rows and columns, on every rank, and, of parameters of one dimension, this rank's share of the
@@ -286,6 +304,8 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
   options.optimizer_per_element = config::optimizer_state_bytes(config.optimization);
   if (config.optimization.optim == OptimizerKind::muon)
     options.optimizer_per_element = muon_bytes(model, parameters.tree.parameters, trained);
+  if (config::has_eight_bit_states(config.optimization.optim))
+    options.optimizer_per_element = eight_bit_bytes(config.optimization, model, parameters.tree.parameters, trained);
   options.accumulates = config.optimization.gradient_accumulation_steps > 1;
   layout::StateBytes bytes = layout::state_bytes(parameters.tree, trained, options);
   if (config.optimization.optim == OptimizerKind::adafactor)

@@ -23,7 +23,7 @@ MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& tr
       process_bytes, held.shards, held.gradients, 0, held.whole + held.flat_gradients + held.pool, 0, 0};
   for (const at::Tensor& buffer : model.buffers()) kinds[1] += bytes(buffer);
   kinds[1] += models::quantized_sizes(model).bytes;
-  for (const HeldState& state : trained.states) kinds[3] += bytes(state.held);
+  for (const HeldState& state : trained.states) kinds[3] += state.bytes();
   std::int64_t in_files = held.offloaded;  // whose pages, as far as they are resident, are reserve
   for (const std::size_t kind : {3u, 1u, 2u}) {
     const std::int64_t part = std::min(in_files, kinds[kind]);

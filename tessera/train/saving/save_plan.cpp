@@ -163,7 +163,7 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
   file.name =
       part_name(model.states_stem, static_cast<std::size_t>(all.rank()) + 1, static_cast<std::size_t>(all.size()));
   for (const State& state : own) {
-    const auto& [name, held, parameter] = model.states[state.place];
+    const auto& [name, held, parameter, encoded] = model.states[state.place];
     const format::DType dtype = checkpoint::dtype_of(held.scalar_type());
     const std::int64_t begin = state.divided ? parameter->begin : 0;
     if (all.size() == 1 || !is_cut(model.states[state.place])) {
@@ -243,7 +243,16 @@ std::vector<HeldState> held_states(const Sharded& sharded, const optim::Optimize
   std::vector<HeldState> states;
   for (const auto& [name, held] : optimizer.state())
     states.push_back({name, held, optimizer.is_replicated(name) ? nullptr : &parameter_of_state(sharded, name)});
+  for (optim::EncodedState& encoded : optimizer.encoded_states()) {
+    const at::Tensor form = at::zeros({}, at::kFloat).expand(encoded.shape);  // one element for all
+    const ShardedParameter& parameter = parameter_of_state(sharded, encoded.name);
+    states.push_back({encoded.name, form, &parameter, std::make_shared<const optim::EncodedState>(std::move(encoded))});
+  }
   return states;
+}
+
+std::int64_t HeldState::bytes() const {
+  return encoded ? encoded->bytes : held.defined() ? static_cast<std::int64_t>(held.nbytes()) : 0;
 }
 
 const ShardedParameter& parameter_of_state(const Sharded& sharded, const std::string& state_name) {

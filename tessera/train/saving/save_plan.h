@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,11 @@ struct HeldState {
   std::string name;                             ///< "exp_avg.h.0.weight"
   at::Tensor held;                              ///< laid out as the parameter's part; it may alias the live state
   const ShardedParameter* parameter = nullptr;  ///< whose it is; nullptr: every rank has the whole of it
+  /// Kept in another form: `held` has its type and shape, but no values of its own. Null: `held` is the state.
+  std::shared_ptr<const optim::EncodedState> encoded = nullptr;
+
+  at::Tensor values() const { return encoded ? encoded->decode() : held; }  ///< laid out as `held`
+  std::int64_t bytes() const;                                               ///< that it takes as it is kept
 };
 /// All states of an optimizer, which must outlive them.
 std::vector<HeldState> held_states(const Sharded& sharded, const optim::Optimizer& optimizer);

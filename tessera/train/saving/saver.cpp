@@ -203,7 +203,7 @@ void Saver::copy() {
     append_untrained(part.plan.untrained_first, model.untrained.size());
     for (const std::vector<std::size_t>& list : part.plan.delivered_states) {
       std::vector<at::Tensor> held;
-      for (const std::size_t i : list) held.push_back(i == no_state ? at::Tensor() : model.states[i].held);
+      for (const std::size_t i : list) held.push_back(i == no_state ? at::Tensor() : model.states[i].values());
       const auto append_states = [&](std::size_t, std::int64_t, const at::Tensor& piece) {
         if (part.plan.whole) guarded(error_, [&] { part.states->append(piece); });
       };
@@ -213,7 +213,8 @@ void Saver::copy() {
     for (const auto& [place, box] : part.plan.own_states)
       guarded(error_, [&] {
         const HeldState& state = model.states[place];
-        part.states->append(box ? take_box(*state.parameter, state.held, *box) : state.held);
+        const at::Tensor values = state.values();
+        part.states->append(box ? take_box(*state.parameter, values, *box) : values);
       });
   }
 }
