@@ -270,7 +270,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
 
   const bool want_validation =
       config.output.eval_strategy != Interval::no || config.output.do_eval || !config.data.validation_file.empty();
-  setup.datasets = open_task_datasets(config, *setup.model, *setup.tokenizer, setup.block_size, want_validation,
+  setup.datasets = open_task_datasets(config, *setup.model, setup.tokenizer, setup.block_size, want_validation,
                                       world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
   if (world.rank() == 0) {
     for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
