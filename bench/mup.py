@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The best learning rate by the width of the model, with and without maximal update parameterization (--use_mup).
 
-  bench/mup.py BUILD [--widths 64,128,256,512] [--steps 100] [--rates 7] [--first 5e-4] [--seeds 1]
+  bench/mup.py BUILD [--widths 64,128,256,512] [--steps 150] [--rates 6] [--first 2.5e-4] [--seeds 1]
 
 A GPT-2 of two layers, heads of 16, learns this project's own documentation (bytes), AdamW, constant rate behind a
-warm-up of a tenth of the steps. Rates double from column to column; the base width is the first. Prints the mean loss
-of the last tenth of the steps, and of each width the best rate: where the rates are those of the base, a parabola over
-its logarithm through the best three says it more finely.
+warm-up of a tenth of the steps. Rates double from column to column; the base width is the first, where both are the
+same. Prints the mean loss of the last tenth of the steps, and of each width the best rate, of the parabola over its
+logarithm through the best of the columns and its neighbours.
 """
 import argparse
 import json
@@ -52,9 +52,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--widths", default="64,128,256,512")
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rates", type=int, default=7)
-    parser.add_argument("--first", type=float, default=5e-4)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--rates", type=int, default=6)
+    parser.add_argument("--first", type=float, default=2.5e-4)
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
     options.widths = [int(width) for width in options.widths.split(",")]
@@ -64,12 +64,13 @@ def main():
         folder = pathlib.Path(name)
         (folder / "text.txt").write_text("".join(page.read_text() for page in sorted(docs.glob("*.md"))))
         for mup in (True, False):
-            print(f"{'use_mup' if mup else 'without':8} width  " + " ".join(f"{rate:8.4g}" for rate in rates) + "   best")
+            columns = " ".join(f"{rate:8.4g}" for rate in rates)
+            print(f"{'use_mup' if mup else 'without':8} width  {columns}   best")
             for width in options.widths:
                 losses = [sum(run(options, folder, width, rate, mup, seed) for seed in range(1, options.seeds + 1)) /
                           options.seeds for rate in rates]
-                print(f"{'':8} {width:5}  " + " ".join(f"{loss:8.4f}" for loss in losses) + f"   {best(rates, losses):.2g}",
-                      flush=True)
+                columns = " ".join(f"{loss:8.4f}" for loss in losses)
+                print(f"{'':8} {width:5}  {columns}   {best(rates, losses):.2g}", flush=True)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class Dataset {
   /// The same as a sample of the order of rows, counted over all epochs: what is drawn at random of a row (fill in the
   /// middle) may be another one each time it comes.
   virtual Row read_sample(std::int64_t row, std::int64_t /*sample*/) const { return read(row); }
-  virtual std::int64_t tokens() const;           ///< in all rows; O(size())
+  virtual std::int64_t tokens() const;  ///< in all rows; O(size())
   /// For a blend: in which order its rows are taken, by weights. size() is then the samples of an epoch, and rows are
   /// in [0, Blend::rows()). Else null.
   virtual const Blend* blend() const { return nullptr; }

@@ -57,8 +57,7 @@ class Rearranged {
 
  private:
   void text(std::span<const std::int64_t> ids, Ids& out) {
-    if (!how_.split || std::find(ids.begin(), ids.end(), *how_.split) == ids.end())
-      return piece(ids, how_.rate, out);
+    if (!how_.split || std::find(ids.begin(), ids.end(), *how_.split) == ids.end()) return piece(ids, how_.rate, out);
     if (!draws_.happens(how_.rate)) return append(out, ids);
     while (!ids.empty()) {
       const auto length = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), *how_.split) - ids.begin());
@@ -123,9 +122,10 @@ class RowsToFill final : public Dataset {
 
 std::int64_t id_of(const char* flag, const std::string& token, const text::Tokenizer& tokenizer) {
   if (const auto id = tokenizer.token_id(token)) return *id;
-  throw InputError(concat("--", flag, " ", token, ": the tokenizer (", tokenizer.vocab_size(),
-                          " tokens) has no such token: give the tokenizer that the tokens are of (--tokenizer_name), name "
-                          "a token that it has, or add this one to its tokenizer.json (added_tokens)"));
+  throw InputError(
+      concat("--", flag, " ", token, ": the tokenizer (", tokenizer.vocab_size(),
+             " tokens) has no such token: give the tokenizer that the tokens are of (--tokenizer_name), name "
+             "a token that it has, or add this one to its tokenizer.json (added_tokens)"));
 }
 
 }  // namespace

@@ -136,9 +136,8 @@ at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
 
 at::Tensor Gpt2Model::embedded(const at::Tensor& ids, const ForwardContext& given) {
   const at::Tensor words = wte->rows(), places = wpe->rows();
-  at::Tensor sum = given.part
-                       ? nn::embed_at(ids, words, places, given.part->positions)
-                       : nn::embed(ids, words, places, given.cache ? given.cache->tokens() : 0, given.documents);
+  at::Tensor sum = given.part ? nn::embed_at(ids, words, places, given.part->positions)
+                              : nn::embed(ids, words, places, given.cache ? given.cache->tokens() : 0, given.documents);
   if (mup.embedding != 1) sum = sum * mup.embedding;
   const at::Tensor x = nn::own_tokens(wte->weight, given.embedded(sum));
   if (!is_training()) return x;

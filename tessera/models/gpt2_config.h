@@ -4,7 +4,7 @@
 
 #include <tessera/base/value.h>
 #include <tessera/models/activation.h>
-#include <tessera/models/mup.h>
+#include <tessera/models/decoders/mup.h>
 #include <cstdint>
 #include <optional>
 

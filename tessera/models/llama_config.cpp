@@ -120,9 +120,9 @@ LlamaConfig with_mup(const Value& json, LlamaConfig c) {
   const Multipliers& own = c.multipliers;
   const bool plain = own.embedding == 1 && own.residual == 1 && own.logits == 1 &&
                      std::abs(c.score_scale * std::sqrt(static_cast<double>(c.head_size)) - 1) < 1e-9;
-  const char* const why = c.latent       ? "latent attention has a scale of its own"
-                          : c.linear     ? "linear attention has no scores to scale"
-                          : c.head_bias  ? "the head has a bias, which the factor of the logits would scale, too"
+  const char* const why = c.latent      ? "latent attention has a scale of its own"
+                          : c.linear    ? "linear attention has no scores to scale"
+                          : c.head_bias ? "the head has a bias, which the factor of the logits would scale, too"
                           : c.caps.scores > 0 || c.caps.logits > 0 ? "scores or logits are capped"
                           : !plain ? "the family has factors of its own for scores, embeddings or logits"
                                    : nullptr;

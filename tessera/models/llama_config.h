@@ -7,8 +7,8 @@
 #include <tessera/base/value.h>
 #include <tessera/layout/decoder_names.h>
 #include <tessera/models/activation.h>
+#include <tessera/models/decoders/mup.h>
 #include <tessera/models/moe_config.h>
-#include <tessera/models/mup.h>
 #include <tessera/models/norm.h>
 #include <tessera/models/rope.h>
 #include <tessera/nn/swiglu.h>
@@ -140,7 +140,7 @@ struct SizeDefaults {
 /// ..." on a missing key, a value out of range, or heads that do not divide.
 LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults);
 
-/// The same with what config.json's use_mup (mup.h) says of scores, embeddings and logits. Throws InputError for a
+/// The same with what config.json's use_mup (decoders/mup.h) says of scores, embeddings and logits. Throws InputError for a
 /// family that has factors of its own there, or other attention.
 LlamaConfig with_mup(const Value& json, LlamaConfig config);
 

@@ -39,9 +39,9 @@ class Bytes final : public text::Tokenizer {
   std::optional<std::int32_t> end_of_text() const override { return end; }
   bool is_special(std::int32_t id) const override { return id >= 256; }
   std::optional<std::int32_t> token_id(std::string_view content) const override {
-    static const std::map<std::string_view, std::int32_t> ids = {
-        {"<fim_prefix>", prefix}, {"<fim_middle>", middle}, {"<fim_suffix>", suffix},
-        {"<fim_pad>", pad},       {"<|endoftext|>", end},   {"#", '#'}};
+    static const std::map<std::string_view, std::int32_t> ids = {{"<fim_prefix>", prefix}, {"<fim_middle>", middle},
+                                                                 {"<fim_suffix>", suffix}, {"<fim_pad>", pad},
+                                                                 {"<|endoftext|>", end},   {"#", '#'}};
     const auto found = ids.find(content);
     return found == ids.end() ? std::nullopt : std::optional(found->second);
   }
@@ -53,7 +53,8 @@ const Bytes tokenizer;
 /// | is the end of a text, * a special token.
 Ids ids_of(const std::string& text) {
   Ids ids;
-  for (const char c : text) ids.push_back(c == '|' ? Bytes::end : c == '*' ? Bytes::mark : static_cast<unsigned char>(c));
+  for (const char c : text)
+    ids.push_back(c == '|' ? Bytes::end : c == '*' ? Bytes::mark : static_cast<unsigned char>(c));
   return ids;
 }
 Row row_of(const std::string& text, Ids starts = {0}) {
@@ -88,12 +89,8 @@ std::string put_together(const std::string& text, const std::string& whole) {
 
 TEST(FillInMiddle, PutsTheMiddleLast) {
   const std::string text = "the quick brown fox";
-  Row row = row_of(text + "    ");  // room for the three tokens
-  row.ids.resize(text.size());
   std::map<std::string, int> seen;
   for (int sample = 0; sample < 200; ++sample) {
-    Row longer = row_of(text + "|");
-    longer.ids.resize(text.size() + 1);
     const Row psm = filled_in_middle(row_of(text + "|||"), always(0), tokenizer, sample);
     const std::string made = shown(psm);
     ASSERT_EQ(made.size(), text.size() + 3);  // the empty texts behind it are gone, and the end does not fit any more
@@ -175,10 +172,13 @@ TEST(FillInMiddle, NoCharacterIsDivided) {
   const std::string text = "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e";  // three characters of three bytes
   for (int sample = 0; sample < 100; ++sample) {
     const Row made = filled_in_middle(row_of(text + "|||"), always(0.5), tokenizer, sample);
-    for (std::size_t i = 0; i < made.ids.size(); ++i)
-      if (made.ids[i] == 0xe6 || made.ids[i] == 0xe8) ASSERT_TRUE(i + 2 < made.ids.size() && made.ids[i + 2] < 256);
     std::size_t bytes = 0;
-    for (const std::int64_t id : made.ids) bytes = id < 256 ? bytes + 1 : (EXPECT_EQ(bytes % 3, 0u), 0);
+    for (const std::int64_t id : made.ids) {
+      if (id >= 256) {
+        EXPECT_EQ(bytes % 3, 0u) << shown(made);
+      }
+      bytes = id < 256 ? bytes + 1 : 0;
+    }
   }
 }
 
@@ -194,7 +194,7 @@ TEST(FillInMiddle, FragmentsOfATextByThemselves) {
   ASSERT_EQ(made[6], '#') << made;
   EXPECT_EQ(put_together(made.substr(0, 6), "abc"), "abc") << made;
   EXPECT_EQ(put_together(made.substr(7, 5), "de"), "de") << made;
-  config.fim_fragment_rate = 0;  // of texts with fragments only
+  config.fim_fragment_rate = 0;  // where a text has fragments
   made = shown(filled_in_middle(row, fill_in_middle(config, tokenizer, 1), tokenizer, 0));
   EXPECT_TRUE(made.starts_with("abc#de|P")) << made;
 }
@@ -223,10 +223,11 @@ TEST(FillInMiddle, EpochsSeeTextsCutElsewhere) {
 TEST(FillInMiddle, TokensMustBeTheTokenizers) {
   DataConfig config;
   config.fim_middle_token = "<mid>";
-  EXPECT_EQ(error_of([&] { fill_in_middle(config, tokenizer, 0); }),
-            "--fim_middle_token <mid>: the tokenizer (262 tokens) has no such token: give the tokenizer that the tokens "
-            "are of (--tokenizer_name), name a token that it has, or add this one to its tokenizer.json "
-            "(added_tokens)");
+  EXPECT_EQ(
+      error_of([&] { fill_in_middle(config, tokenizer, 0); }),
+      "--fim_middle_token <mid>: the tokenizer (262 tokens) has no such token: give the tokenizer that the tokens "
+      "are of (--tokenizer_name), name a token that it has, or add this one to its tokenizer.json "
+      "(added_tokens)");
   config = {};
   config.fim_split_sample = "##";
   EXPECT_NE(error_of([&] { fill_in_middle(config, tokenizer, 0); }).find("--fim_split_sample ##"), std::string::npos);

@@ -63,8 +63,9 @@ TEST_F(Automatic, RowsLieWithinTheirBounds) {
   EXPECT_EQ(with({}), 16) << "given, and nothing asks to choose it";
   EXPECT_LE(with({"--auto_max_batch_size", "2"}), 2);
   EXPECT_GE(with({"--auto_min_batch_size", "32", "--auto_max_batch_size", "1024"}), 32);
-  EXPECT_NE(error_of([&] { with({"--auto_min_batch_size", "1024"}); })
-                .find("micro-batches are to have 1024 rows or more, a power of two that divides a rank's"),
+  EXPECT_NE(error_of([&] {
+              with({"--auto_min_batch_size", "1024"});
+            }).find("micro-batches are to have 1024 rows or more, a power of two that divides a rank's"),
             std::string::npos);
   // A run that goes on takes the rows that were chosen, though others are given.
   const std::string path = path_join(folder_.path(), chosen_file);

@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/models/decoders/mup.h>
 #include <tessera/models/load.h>
-#include <tessera/models/mup.h>
+#include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/update.h>
 #include <tessera/train/loop/sharding.h>
 
@@ -36,10 +37,9 @@ ModelConfig gpt2(std::int64_t width, bool mup = true) {
 ModelConfig llama(std::int64_t width, bool mup = true) {
   ModelConfig config = gpt2(width, mup);
   config.config_name = "llama-tiny";
-  config.config_overrides =
-      concat("num_hidden_layers=2,hidden_size=", width, ",num_attention_heads=", width / 16,
-             ",num_key_value_heads=", width / 16, ",head_dim=16,intermediate_size=", 3 * width,
-             ",vocab_size=64,max_position_embeddings=32,tie_word_embeddings=false");
+  config.config_overrides = concat("num_hidden_layers=2,hidden_size=", width, ",num_attention_heads=", width / 16,
+                                   ",num_key_value_heads=", width / 16, ",head_dim=16,intermediate_size=", 3 * width,
+                                   ",vocab_size=64,max_position_embeddings=32,tie_word_embeddings=false");
   return config;
 }
 
@@ -90,7 +90,8 @@ TEST(Mup, FactorsAreThoseOfWeights) {
       to.at("lm_head.weight").mul_(0.5);  // 32 / 64
       if (is_llama) {
         to.at("model.embed_tokens.weight").mul_(3);
-        for (const char* layer : {"0", "1"}) to.at(concat("model.layers.", layer, ".self_attn.q_proj.weight")).mul_(score);
+        for (const char* layer : {"0", "1"})
+          to.at(concat("model.layers.", layer, ".self_attn.q_proj.weight")).mul_(score);
       } else {
         to.at("transformer.wte.weight").mul_(3);
         to.at("transformer.wpe.weight").mul_(3);
@@ -151,9 +152,8 @@ std::map<std::string, double> moves(const OptimizationConfig& optimization, doub
   Run run(gpt2(128), optimization);
   std::map<std::string, at::Tensor> before;
   for (const auto& [name, w] : weights(*run.model)) before[name] = w.clone();
-  for (auto& w : run.model->parameters())
-    w.mutable_grad().defined() ? (void)w.mutable_grad().fill_(gradient)
-                               : (void)(w.mutable_grad() = at::full_like(w, gradient));
+  for (const ShardedParameter& p : run.sharded->named_parameters())
+    at::Tensor(p.local).mutable_grad() = at::full_like(p.local, gradient);
   run.update->step(1);
   std::map<std::string, double> all;
   for (const auto& [name, w] : weights(*run.model)) all[name] = (before.at(name) - w).max().item<double>();
@@ -210,8 +210,7 @@ double change_of_logits(const ModelConfig& config) {
   };
   const at::Tensor before = logits();
   for (int step = 0; step < 5; ++step) {
-    for (auto& w : run.model->parameters())
-      if (w.grad().defined()) w.mutable_grad().zero_();
+    run.sharded->zero_grad();
     run.model->loss(batch, 1.0 / (4 * 31)).backward();
     run.update->step(1);
   }

@@ -58,9 +58,10 @@ void read_autotuning(Reading& r) {
                         "and ask tessera plan about the module (tessera::record_step writes down one step of it)",
                         {"auto_strategy"});
   r.say("auto_strategy", enabled_key, "true", where);
-  r.to.note(where,
-            "autotuning.enabled: no runs are made; the planner computes the fastest ZeRO stage, mesh and micro-batch at "
-            "the start, as --strategy auto, and keeps the global batch (tessera plan calibrate measures the machine)");
+  r.to.note(
+      where,
+      "autotuning.enabled: no runs are made; the planner computes the fastest ZeRO stage, mesh and micro-batch at "
+      "the start, as --strategy auto, and keeps the global batch (tessera plan calibrate measures the machine)");
   metric(r);
   bounds(r);
 }

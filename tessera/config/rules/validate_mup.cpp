@@ -12,9 +12,8 @@ class MupRules : RuleChecks {
   void check() {
     if (!c_.model.use_mup) return;
     if (!c_.model.model_name_or_path.empty())
-      problem({"use_mup", "model_name_or_path"}, said("use_mup"),
-              " is for models from scratch (--config_name): the config.json of ", c_.model.model_name_or_path,
-              " says whether its weights began so; leave it out");
+      problem({"use_mup"}, said("use_mup"), " is for models from scratch (--config_name): the config.json of ",
+              c_.model.model_name_or_path, " says whether its weights began so; leave it out");
     const OptimizerKind optim = c_.optimization.optim;
     if (optim == OptimizerKind::adafactor || optim == OptimizerKind::lamb || optim == OptimizerKind::lars)
       problem({"use_mup", "optim"}, said("use_mup"), " beside ", said("optim"), " ", optim,
@@ -29,8 +28,8 @@ void validate_mup(const Resolved& resolved, Problems& problems) { MupRules(resol
 
 void unused_mup(const Resolved& resolved, const Unused& unused) {
   if (resolved.values.model.use_mup) return;
-  for (const char* name : {"mup_base_hidden_size", "mup_embedding_mult", "mup_output_mult", "mup_base_head_dim",
-                           "mup_attn_scale_power"})
+  for (const char* name :
+       {"mup_base_hidden_size", "mup_embedding_mult", "mup_output_mult", "mup_base_head_dim", "mup_attn_scale_power"})
     unused(name, "--use_mup is not given");
 }
 

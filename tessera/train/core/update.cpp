@@ -89,7 +89,7 @@ class OwnUpdate final : public Update {
   std::vector<double> scales_;
 };
 
-/// Of `slot`, whose whole parameter has this shape, in a model `width` times as wide as the one that the rate is for.
+/// The rate and epsilon of a slot whose whole parameter has so many dimensions, in a model `width` times as wide as the one that the rate is for.
 void scale_by_width(optim::Slot& slot, OptimizerKind kind, double width, bool embedding, bool decoupled,
                     std::size_t dimensions) {
   const bool matrix = dimensions > 1 && !embedding;
@@ -124,9 +124,10 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
     const bool by_norms = config.optim == OptimizerKind::adafactor || config.optim == OptimizerKind::lamb ||
                           config.optim == OptimizerKind::lars;
     if (width != 1 && by_norms)
-      throw InputError(concat("--optim ", config.optim,
-                              " beside use_mup: it scales rates by the norms of the weights, so that they do not follow "
-                              "the width as they should: use adamw, adam, sgd, lion or muon"));
+      throw InputError(
+          concat("--optim ", config.optim,
+                 " beside use_mup: it scales rates by the norms of the weights, so that they do not follow "
+                 "the width as they should: use adamw, adam, sgd, lion or muon"));
     std::vector<optim::Slot> slots = sharded.slots();
     const auto& parameters = sharded.named_parameters();
     TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");

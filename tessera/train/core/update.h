@@ -57,7 +57,7 @@ WeightDecay decay_matrices(double weight_decay);
 struct Embeddings {
   std::function<bool(const std::string& name)> any;       ///< tables of words, positions, kinds of tokens; the head
   std::function<bool(const std::string& name)> of_words;  ///< tables of words; the head
-  double width = 1;  ///< of a model with maximal update parameterization (models/mup.h): its width over the base's
+  double width = 1;  ///< maximal update parameterization: the model's width over the base's (models/decoders/mup.h)
 };
 
 /// An optimizer of this library, as the configuration chooses it (--optim, --learning_rate and so on), over this rank's

@@ -12,7 +12,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/models/checkpoint_blocks.h>
-#include <tessera/models/mup.h>
+#include <tessera/models/decoders/mup.h>
 #include <tessera/models/tensor_plans.h>
 #include <tessera/parallel/context/attention.h>
 #include <tessera/parallel/expert/experts.h>

@@ -16,20 +16,20 @@ namespace tessera::models {
 
 /// What a model's factors are; m is its width over that of the model whose learning rate it takes.
 struct Mup {
-  double width = 1;            ///< m
-  double embedding = 1;        ///< factor of the embeddings
-  double logits = 1;           ///< factor of the logits: 1 / m where config.json says nothing else
-  double base_head = 1;        ///< of scores: this
-  double head_power = 1;       ///< over the size of a head to this power
+  double width = 1;       ///< m
+  double embedding = 1;   ///< factor of the embeddings
+  double logits = 1;      ///< factor of the logits: 1 / m where config.json says nothing else
+  double base_head = 1;   ///< factor of the scores: this
+  double head_power = 1;  ///< over the size of a head to this power
 
   double score_scale(std::int64_t head_size) const;
-  /// Of N(0, std), for matrices that are neither embeddings nor head: std / sqrt(m); of those that give what is added
-  /// to the residual stream of a model of so many blocks, two a block, std / sqrt(2 blocks m).
+  /// The deviation that a matrix begins with, which is neither embedding nor head: std / sqrt(m); where it gives what is
+  /// added to the residual stream, twice a block: std / sqrt(2 blocks m).
   double hidden_std(double std) const;
   double residual_std(double std, std::int64_t blocks) const;
 };
 
-/// Of a config.json without "use_mup": true nothing. Throws InputError "file:line:column: ..." for a member out of
+/// What a config.json says; nothing without "use_mup": true. Throws InputError "file:line:column: ..." for a member out of
 /// range.
 std::optional<Mup> read_mup(const Value& json, std::int64_t hidden_size);
 

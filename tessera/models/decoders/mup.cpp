@@ -1,4 +1,4 @@
-#include <tessera/models/mup.h>
+#include <tessera/models/decoders/mup.h>
 
 #include <cmath>
 
@@ -17,8 +17,8 @@ double Mup::residual_std(double std, std::int64_t blocks) const {
 std::optional<Mup> read_mup(const Value& json, std::int64_t hidden_size) {
   if (!flag(json, "use_mup", false)) return std::nullopt;
   Mup mup;
-  mup.width = static_cast<double>(hidden_size) /
-              static_cast<double>(positive_or(json, "mup_base_hidden_size", hidden_size));
+  mup.width =
+      static_cast<double>(hidden_size) / static_cast<double>(positive_or(json, "mup_base_hidden_size", hidden_size));
   mup.embedding = positive_real(json, "mup_embedding_mult", 1);
   mup.logits = positive_real(json, "mup_output_mult", 1);
   if (mup.logits == 1) mup.logits = 1 / mup.width;
