@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The best learning rate by the width of the model, with and without maximal update parameterization (--use_mup).
 
-  bench/mup.py BUILD [--widths 64,128,256,512] [--steps 150] [--rates 6] [--first 2.5e-4] [--seeds 1]
+  bench/mup.py BUILD [--widths 64,128,256,512] [--steps 150] [--rates 5] [--first 2.5e-4] [--seeds 1]
 
 A GPT-2 of two layers, heads of 16, learns this project's own documentation (bytes), AdamW, constant rate behind a
 warm-up of a tenth of the steps. Rates double from column to column; the base width is the first, where both are the
@@ -53,7 +53,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--widths", default="64,128,256,512")
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--rates", type=int, default=6)
+    parser.add_argument("--rates", type=int, default=5)
     parser.add_argument("--first", type=float, default=2.5e-4)
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()

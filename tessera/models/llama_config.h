@@ -140,8 +140,8 @@ struct SizeDefaults {
 /// ..." on a missing key, a value out of range, or heads that do not divide.
 LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults);
 
-/// The same with what config.json's use_mup (decoders/mup.h) says of scores, embeddings and logits. Throws InputError for a
-/// family that has factors of its own there, or other attention.
+/// The same with what config.json's use_mup (decoders/mup.h) says of scores, embeddings and logits. Throws InputError
+/// for a family that has factors of its own there, or other attention.
 LlamaConfig with_mup(const Value& json, LlamaConfig config);
 
 /// config.json's mtp_num_layers: so many blocks like the last one, which predict further tokens

@@ -101,22 +101,8 @@ class TrainFillInMiddle : public ResumeJobs {
 };
 
 /// In fixed order equal rows are equal bits.
-TEST_F(TrainFillInMiddle, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) {
-  const Words streamed = {"--streaming", "--streaming_buffer", "7"};
-  for (const Words& stream : {Words{}, streamed}) {
-    const std::string place = stream.empty() ? "rows " : "stream ";
-    const Words fim = stream + Words{"--fim_data", "--validation_split_percentage", "0"};
-    run(place + "one", 1, fim);
-    run(place + "two", 2, fim + Words{"--save_steps", "5"});
-    run(place + "four", 4, fim + Words{"--resume_from_checkpoint", path(place + "two/checkpoint-5")});
-    const std::string all = numbers(place + "one");
-    ASSERT_NE(all.find("step=8"), std::string::npos) << all;
-    EXPECT_EQ(numbers(place + "two"), all);
-    EXPECT_EQ(numbers(place + "four"), all.substr(all.find("step=6")));
-  }
-  run("plain", 1, {"--validation_split_percentage", "0"});
-  EXPECT_NE(numbers("plain"), numbers("rows one"));
-}
+TEST_F(TrainFillInMiddle, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) { equal_everywhere({}); }
+TEST_F(TrainFillInMiddle, EqualInAStream) { equal_everywhere({"--streaming", "--streaming_buffer", "7"}); }
 
 }  // namespace
 }  // namespace tessera::testing

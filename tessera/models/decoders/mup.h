@@ -23,14 +23,14 @@ struct Mup {
   double head_power = 1;  ///< over the size of a head to this power
 
   double score_scale(std::int64_t head_size) const;
-  /// The deviation that a matrix begins with, which is neither embedding nor head: std / sqrt(m); where it gives what is
-  /// added to the residual stream, twice a block: std / sqrt(2 blocks m).
+  /// The deviation that a matrix begins with, which is neither embedding nor head: std / sqrt(m); where it gives what
+  /// is added to the residual stream, twice a block: std / sqrt(2 blocks m).
   double hidden_std(double std) const;
   double residual_std(double std, std::int64_t blocks) const;
 };
 
-/// What a config.json says; nothing without "use_mup": true. Throws InputError "file:line:column: ..." for a member out of
-/// range.
+/// What a config.json says; nothing without "use_mup": true. Throws InputError "file:line:column: ..." for a member out
+/// of range.
 std::optional<Mup> read_mup(const Value& json, std::int64_t hidden_size);
 
 /// m of a model by its config.json, of any family that has it; 1 without it.

@@ -89,7 +89,8 @@ class OwnUpdate final : public Update {
   std::vector<double> scales_;
 };
 
-/// The rate and epsilon of a slot whose whole parameter has so many dimensions, in a model `width` times as wide as the one that the rate is for.
+/// The rate and epsilon of a slot whose whole parameter has so many dimensions, in a model `width` times as wide as the
+/// one that the rate is for.
 void scale_by_width(optim::Slot& slot, OptimizerKind kind, double width, bool embedding, bool decoupled,
                     std::size_t dimensions) {
   const bool matrix = dimensions > 1 && !embedding;
