@@ -2,6 +2,7 @@
 """The best learning rate by the width of the model, with and without maximal update parameterization (--use_mup).
 
   bench/mup.py BUILD [--widths 64,128,256,512] [--steps 150] [--rates 5] [--first 2.5e-4] [--seeds 1]
+               [--initializer_range 0.02]
 
 A GPT-2 of two layers, heads of 16, learns this project's own documentation (bytes), AdamW, constant rate behind a
 warm-up of a tenth of the steps. Rates double from column to column; the base width is the first, where both are the
@@ -21,7 +22,8 @@ def run(options, folder, width, rate, mup, seed):
     out = folder / f"{width}-{rate}-{mup}-{seed}"
     command = [options.build + "/tessera", "train", "--config_name", "gpt2-tiny", "--config_overrides",
                f"n_layer=2,n_embd={width},n_head={width // 16},vocab_size=257,n_positions=64,bos_token_id=256,"
-               "eos_token_id=256,resid_pdrop=0,embd_pdrop=0,attn_pdrop=0",
+               "eos_token_id=256,resid_pdrop=0,embd_pdrop=0,attn_pdrop=0,"
+               f"initializer_range={options.initializer_range}",
                "--tokenizer_name", "byte", "--train_file", str(folder / "text.txt"), "--block_size", "64",
                "--per_device_train_batch_size", "8", "--max_steps", str(options.steps), "--learning_rate", str(rate),
                "--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", str(max(1, options.steps // 10)),
@@ -55,6 +57,7 @@ def main():
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--rates", type=int, default=5)
     parser.add_argument("--first", type=float, default=2.5e-4)
+    parser.add_argument("--initializer_range", type=float, default=0.02)
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
     options.widths = [int(width) for width in options.widths.split(",")]
