@@ -20,9 +20,8 @@ TEST(Task, FillInMiddleIsForModelsThatContinueTexts) {
   config.model.config_name = tessera::testing::source_path("tests/fixtures/bert_tiny");
   config.data.fim_data = true;
   const auto model = models::load_language_model(config.model, 1);
-  const std::string error = error_of([&] {
-    open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {});
-  });
+  const std::string error = error_of(
+      [&] { open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {}); });
   EXPECT_EQ(error,
             "--fim_data rearranges texts for models that continue them; this model reads both sides already: leave it "
             "out");
@@ -37,9 +36,8 @@ TEST(Task, FillInMiddleNeedsTheTokensOfIt) {
   config.data.fim_data = true;
   write_file_atomically(config.data.train_file, std::string(100, 'a'));
   const auto model = models::load_language_model(config.model, 1);
-  const std::string error = error_of([&] {
-    open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {});
-  });
+  const std::string error = error_of(
+      [&] { open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {}); });
   EXPECT_TRUE(error.starts_with("--fim_prefix_token <fim_prefix>: the tokenizer (257 tokens) has no such token"))
       << error;
 }

@@ -277,6 +277,13 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     for (const std::string& note : setup.datasets.notes) log::info(note);
   }
 
+  const Value* const mup = setup.model->hf_config().find("use_mup");
+  if (mup != nullptr && mup->as_bool() && world.rank() == 0)
+    log::info(
+        "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
+        "does "
+        "not know: it computes other logits from this model's folder");
+
   if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
     log::warning(
         "--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so bf16 products are several times "
