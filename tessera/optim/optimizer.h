@@ -30,12 +30,12 @@ struct Slot {
   at::Tensor parameter;            ///< fp32 or fp64, contiguous; all slots of one dtype and device
   double weight_decay = 0;         ///< what it is added to: see the factories
   double learning_rate_scale = 1;  ///< the rate of step() times this
-  double epsilon_scale = 1;        ///< AdamW and Adam: epsilon times this
   /// Sharded: `parameter` [n] is elements [begin, begin + n) of a flattened parameter of this shape; n may be 0, else
   /// `begin` is a multiple of 64. Empty and 0: `parameter` is the whole one.
   std::vector<std::int64_t> shape = {};
   std::int64_t begin = 0;
-  bool orthogonal = false;  ///< Muon: a matrix whose updates are made orthogonal; others follow AdamW
+  bool orthogonal = false;   ///< Muon: a matrix whose updates are made orthogonal; others follow AdamW
+  double epsilon_scale = 1;  ///< AdamW and Adam: epsilon times this
 };
 
 /// Makes memory for optimizer state (zero-filled), somewhere else than in ordinary memory. Empty: ordinary memory.
