@@ -54,7 +54,7 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, const std::vect
   std::size_t length = 0, documents = 0;
   bool typed = false;
   for (const std::int64_t sample : samples) {
-    read.push_back(dataset.read(sampler(sample)));
+    read.push_back(dataset.read_sample(sampler(sample), sample));
     length = std::max(length, read.back().ids.size());
     documents += read.back().document_starts.size();
     typed |= !read.back().types.empty();

@@ -44,7 +44,10 @@ class Dataset {
   virtual std::int64_t max_length() const = 0;              ///< tokens that a row may have at most
   virtual std::int64_t length(std::int64_t row) const = 0;  ///< tokens of a row; row in [0, size())
   virtual Row read(std::int64_t row) const = 0;  ///< row as in length(); throws InputError for bad ids of a file
-  virtual std::int64_t tokens() const;           ///< in all rows; O(size())
+  /// The same as a sample of the order of rows, counted over all epochs: what is drawn at random of a row (fill in the
+  /// middle) may be another one each time it comes.
+  virtual Row read_sample(std::int64_t row, std::int64_t /*sample*/) const { return read(row); }
+  virtual std::int64_t tokens() const;  ///< in all rows; O(size())
   /// For a blend: in which order its rows are taken, by weights. size() is then the samples of an epoch, and rows are
   /// in [0, Blend::rows()). Else null.
   virtual const Blend* blend() const { return nullptr; }

@@ -14,6 +14,7 @@
 #include <tessera/data/blend.h>
 #include <tessera/data/dataset.h>
 #include <tessera/data/examples.h>
+#include <tessera/data/fill_in_middle.h>
 #include <tessera/data/made_up.h>
 #include <tessera/data/named_files.h>
 #include <tessera/data/pairs.h>
@@ -122,6 +123,7 @@ class Opener {
 
   Contents open_examples(std::vector<corpus::SourceFile> files) {
     const std::string name = files.front().path;
+    if (config_.fim_data) throw InputError(no_blocks_to_fill(name));
     ExampleOptions options = example_options(config_, tokenizer_, tokenizer_place_, block_size_, vocab_size_);
     options.pairs = pairs_;
     const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),

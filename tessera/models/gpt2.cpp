@@ -104,7 +104,7 @@ void Gpt2Block::drop_mlp() {
   drop(*this, "mlp", mlp);
 }
 
-Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
+Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop), mup(config.mup.value_or(Mup{})) {
   wte = register_module("wte", std::make_shared<Table>(config.vocab_size, config.n_embd));
   wpe = register_module("wpe", std::make_shared<Table>(config.n_positions, config.n_embd));
   const auto blocks = register_module("h", std::make_shared<torch::nn::Module>());
@@ -129,14 +129,16 @@ at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
     const auto transform = [block = h[i], context](const at::Tensor& y) { return block->forward(y, context); };
     x = context->run(part, ModelPart::Kind::block, h[i]->index, transform, x);
   }
-  return context->ends() ? nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps) : x;
+  if (!context->ends()) return x;
+  x = nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps);
+  return mup.logits == 1 ? x : x * mup.logits;  // the head is linear
 }
 
 at::Tensor Gpt2Model::embedded(const at::Tensor& ids, const ForwardContext& given) {
   const at::Tensor words = wte->rows(), places = wpe->rows();
-  const at::Tensor sum = given.part
-                             ? nn::embed_at(ids, words, places, given.part->positions)
-                             : nn::embed(ids, words, places, given.cache ? given.cache->tokens() : 0, given.documents);
+  at::Tensor sum = given.part ? nn::embed_at(ids, words, places, given.part->positions)
+                              : nn::embed(ids, words, places, given.cache ? given.cache->tokens() : 0, given.documents);
+  if (mup.embedding != 1) sum = sum * mup.embedding;
   const at::Tensor x = nn::own_tokens(wte->weight, given.embedded(sum));
   if (!is_training()) return x;
   ForwardContext place = given;
@@ -162,15 +164,19 @@ Gpt2::Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed)
 
 void Gpt2::initialise(std::uint64_t seed) {
   const at::NoGradGuard no_grad;
-  const double residual = config_.initializer_range / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
+  const double range = config_.initializer_range;
+  const Mup mup = config_.mup.value_or(Mup{});
   for (auto& item : named_parameters()) {
     if (ends_with(item.key(), ".bias"))
       item.value().zero_();
     else if (item.value().dim() == 1)
       item.value().fill_(1);
     else
-      normal_by_name(item.value(), ends_with(item.key(), "c_proj.weight") ? residual : config_.initializer_range, seed,
-                     item.key());
+      normal_by_name(item.value(),
+                     ends_with(item.key(), "c_proj.weight") ? mup.residual_std(range, config_.n_layer)
+                     : is_embedding(item.key())             ? range
+                                                            : mup.hidden_std(range),
+                     seed, item.key());
   }
 }
 

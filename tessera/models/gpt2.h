@@ -56,6 +56,7 @@ struct Gpt2Model : torch::nn::Module {
   std::vector<std::shared_ptr<Gpt2Block>> h;  ///< null, and so is the rest: in another stage
   std::shared_ptr<LayerNorm> ln_f;
   double dropout;
+  Mup mup;  ///< factors of 1 in a model without it
 
  private:
   at::Tensor embedded(const at::Tensor& ids, const ForwardContext& context);
@@ -64,7 +65,8 @@ struct Gpt2Model : torch::nn::Module {
 class Gpt2 : public CausalLm {
  public:
   /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), the residual
-  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1); without a seed they stay uninitialised.
+  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1), or as decoders/mup.h says; without a seed they
+  /// stay uninitialised.
   Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed);
 
   std::int64_t vocab_size() const override { return config_.vocab_size; }

@@ -8,7 +8,9 @@ namespace tessera::models {
 using config::flag, config::positive, config::positive_or, config::positive_real, config::probability,
     config::require_object;
 double Gpt2Config::attention_scale(std::int64_t index) const {
-  double scale = scale_attn_weights ? 1 / std::sqrt(static_cast<double>(n_embd / n_head)) : 1;
+  double scale = mup                  ? mup->score_scale(n_embd / n_head)
+                 : scale_attn_weights ? 1 / std::sqrt(static_cast<double>(n_embd / n_head))
+                                      : 1;
   if (scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(index + 1);
   return scale;
 }
@@ -31,6 +33,7 @@ Gpt2Config parse_gpt2_config(const Value& json) {
   c.tie_word_embeddings = flag(json, "tie_word_embeddings", true);
   c.scale_attn_weights = flag(json, "scale_attn_weights", true);
   c.scale_attn_by_inverse_layer_idx = flag(json, "scale_attn_by_inverse_layer_idx", false);
+  c.mup = read_mup(json, c.n_embd);
   if (c.n_embd % c.n_head != 0)
     throw InputError(
         concat(json.at("n_embd").where().str(), ": n_embd ", c.n_embd, " is not a multiple of n_head ", c.n_head));

@@ -4,7 +4,9 @@
 
 #include <tessera/base/value.h>
 #include <tessera/models/activation.h>
+#include <tessera/models/decoders/mup.h>
 #include <cstdint>
+#include <optional>
 
 namespace tessera::models {
 
@@ -16,6 +18,7 @@ struct Gpt2Config {
   double layer_norm_epsilon = 1e-5, initializer_range = 0.02;
   bool tie_word_embeddings = true;
   bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
+  std::optional<Mup> mup;
 
   /// Factor of q k^T in layer `index`.
   double attention_scale(std::int64_t index) const;

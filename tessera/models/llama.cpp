@@ -338,7 +338,7 @@ void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool 
 }
 
 Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed)
-    : hf_config_(hf_config), config_(read(hf_config)) {
+    : hf_config_(hf_config), config_(with_mup(hf_config, read(hf_config))) {
   const std::string path = config_.names.model;
   torch::nn::Module* parent = this;
   const std::size_t dot = path.find('.');
@@ -354,6 +354,17 @@ Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std
   if (seed) initialise(*seed);
 }
 
+/// The deviation that a matrix begins with.
+double Llama::initial_std(const std::string& name) const {
+  const double range = config_.initializer_range;
+  if (!config_.mup || is_embedding(name)) return range;
+  const layout::DecoderNames& names = config_.names;
+  const auto ends = [&](const char* module) { return name.ends_with(concat(".", module, ".weight")); };
+  // "w2" and "down_proj" are those of experts, too
+  const bool residual = ends(names.output) || ends(names.down) || ends("down_proj") || ends("w2");
+  return residual ? config_.mup->residual_std(range, config_.layers) : config_.mup->hidden_std(range);
+}
+
 void Llama::initialise(std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (auto& item : named_parameters()) {
@@ -364,7 +375,7 @@ void Llama::initialise(std::uint64_t seed) {
     else if (item.key().ends_with(".conv_weight"))
       item.value().uniform_(-1, 1, generator_by_name(seed, item.key())).div_(std::sqrt(item.value().size(1)));
     else if (item.value().dim() > 1)
-      normal_by_name(item.value(), config_.initializer_range, seed, item.key());
+      normal_by_name(item.value(), initial_std(item.key()), seed, item.key());
     else
       item.value().fill_(item.key().ends_with("bias") || config_.norms.begins_at_zero ? 0 : 1);
   }

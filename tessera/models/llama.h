@@ -111,7 +111,7 @@ struct LlamaModel : torch::nn::Module {
 class Llama : public CausalLm {
  public:
   /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), biases 0,
-  /// norms' factors 1); without a seed they stay uninitialised.
+  /// norms' factors 1), or as decoders/mup.h says; without a seed they stay uninitialised.
   Llama(const Value& hf_config, std::optional<std::uint64_t> seed) : Llama(hf_config, parse_llama_config, seed) {}
   /// `read`: the family's reader of config.json.
   Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed);
@@ -142,6 +142,7 @@ class Llama : public CausalLm {
   double logit_softcap() const override { return config_.caps.logits; }
 
  private:
+  double initial_std(const std::string& name) const;
   void initialise(std::uint64_t seed);
 
   Value hf_config_;

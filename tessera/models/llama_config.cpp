@@ -116,6 +116,27 @@ LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults) {
   return c;
 }
 
+LlamaConfig with_mup(const Value& json, LlamaConfig c) {
+  c.mup = read_mup(json, c.hidden);
+  if (!c.mup) return c;
+  const Multipliers& own = c.multipliers;
+  const bool plain = own.embedding == 1 && own.residual == 1 && own.logits == 1 &&
+                     std::abs(c.score_scale * std::sqrt(static_cast<double>(c.head_size)) - 1) < 1e-9;
+  const char* const why = c.latent      ? "latent attention has a scale of its own"
+                          : c.linear    ? "linear attention has no scores to scale"
+                          : c.head_bias ? "the head has a bias, which the factor of the logits would scale, too"
+                          : c.caps.scores > 0 || c.caps.logits > 0 ? "scores or logits are capped"
+                          : !plain ? "the family has factors of its own for scores, embeddings or logits"
+                                   : nullptr;
+  if (why != nullptr)
+    throw InputError(concat(json.at("use_mup").where().str(), ": use_mup is not supported here: ", why,
+                            "; use a GPT-2, Llama, Mistral, Qwen or OPT, or leave it out"));
+  c.score_scale = c.mup->score_scale(c.head_size);
+  c.multipliers.embedding = c.mup->embedding;
+  c.multipliers.logits = c.mup->logits;
+  return c;
+}
+
 LlamaConfig parse_llama_config(const Value& json) {
   const std::string type = architecture_of(json).model_type;
   const bool mistral = type == "mistral" || type == "mixtral", qwen2 = type == "qwen2" || type == "qwen2_moe";

@@ -7,6 +7,7 @@
 #include <tessera/base/value.h>
 #include <tessera/layout/decoder_names.h>
 #include <tessera/models/activation.h>
+#include <tessera/models/decoders/mup.h>
 #include <tessera/models/moe_config.h>
 #include <tessera/models/norm.h>
 #include <tessera/models/rope.h>
@@ -115,6 +116,7 @@ struct LlamaConfig {
   std::optional<MoeConfig> moe;
   std::optional<LatentConfig> latent;
   std::optional<LinearConfig> linear;
+  std::optional<Mup> mup;
   layout::DecoderNames names;
 
   bool linear_layer(std::int64_t layer) const { return linear && linear->layers[static_cast<std::size_t>(layer)]; }
@@ -137,6 +139,10 @@ struct SizeDefaults {
 /// Llama has it, without windows, the rotation left to the caller (parse_rope). Throws InputError "file:line:column:
 /// ..." on a missing key, a value out of range, or heads that do not divide.
 LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults);
+
+/// The same with what config.json's use_mup (decoders/mup.h) says of scores, embeddings and logits. Throws InputError
+/// for a family that has factors of its own there, or other attention.
+LlamaConfig with_mup(const Value& json, LlamaConfig config);
 
 /// config.json's mtp_num_layers: so many blocks like the last one, which predict further tokens
 /// (config/model/prediction_depths.h).

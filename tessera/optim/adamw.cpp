@@ -56,7 +56,7 @@ class AdamW final : public ElementwiseOptimizer {
     return {.learning_rate = factors.learning_rate * slot(i).learning_rate_scale,
             .beta1 = options_.beta1,
             .beta2 = options_.beta2,
-            .epsilon = options_.epsilon,
+            .epsilon = options_.epsilon * slot(i).epsilon_scale,
             .weight_decay = slot(i).weight_decay,
             .gradient_scale = factors.gradient_scale,
             .step = options_.bias_correction ? steps() : kNoCorrection,

@@ -36,6 +36,7 @@ struct Slot {
   std::int64_t begin = 0;
   bool orthogonal = false;   ///< Muon: a matrix whose updates are made orthogonal; others follow AdamW
   bool wide_states = false;  ///< CommonOptions::eight_bit_state does not concern this slot (embeddings)
+  double epsilon_scale = 1;  ///< AdamW and Adam: epsilon times this
 };
 
 /// Parameters of fewer elements have states of 32 bits in any case (the name and number of bitsandbytes).

@@ -27,6 +27,17 @@ constexpr const char* settings[] = {"strategy",
                                     "gradient_checkpointing_kwargs"};
 constexpr const char* world_key = "processes";
 
+/// Whether rows of a micro-batch are to be chosen within bounds, whatever they were given as.
+bool chooses_rows(const config::Resolved& given) {
+  return !given.is_default("auto_min_batch_size") || !given.is_default("auto_max_batch_size");
+}
+
+/// Whether the planner may say what a setting is.
+bool may_choose(const config::Resolved& given, std::string_view name) {
+  const bool batch = name == "per_device_train_batch_size" || name == "gradient_accumulation_steps";
+  return given.is_default(std::string(name).c_str()) || (batch && chooses_rows(given));
+}
+
 std::string text_of_value(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value, -1); }
 
 /// The first GPU by its driver's file, as "H100".
@@ -91,7 +102,7 @@ class Chooser {
   }
 
  private:
-  bool is_free(const char* name) const { return given_.is_default(name); }
+  bool is_free(const char* name) const { return may_choose(given_, name); }
 
   Question question() {
     Question q;
@@ -114,6 +125,8 @@ class Chooser {
       throw InputError(concat("--strategy auto: tp_size x cp_size x pp_size is ", taken, ", which does not divide the ",
                               processes_.world_size, " processes"));
     q.rows = fixed("per_device_train_batch_size", plain.rows);
+    q.least_rows = config_.sharding.auto_min_batch_size;
+    q.most_rows = config_.sharding.auto_max_batch_size;
     q.micro_batches = fixed("gradient_accumulation_steps", plain.micro_batches);
     q.global_batch = plain.rows * plain.micro_batches * (processes_.world_size / taken);
     if (!is_free("gradient_checkpointing")) q.recompute = plain.recompute;
@@ -222,7 +235,7 @@ std::optional<Chosen> chosen_before(const config::Resolved& resolved, const std:
     const Value* value = file.find(name);
     if (value == nullptr) continue;
     const config::Field* field = config::find_field(name);
-    if (!resolved.is_default(name)) {
+    if (!may_choose(resolved, name)) {
       if (text_of_value(field->get(resolved.values)) == text_of_value(*value)) continue;
       note = concat(value->where().str(), ": ", name, " is ", text_of_value(*value), ", but ", resolved.origin(name),
                     " says ", text_of_value(field->get(resolved.values)), "; planning again");

@@ -2,7 +2,8 @@
 /// \file
 /// --strategy auto: from the settings of a run and its processes to the plan that this machine does fastest, as
 /// settings. What somebody gave stays as it is; the global batch stays what plain data parallelism over the processes
-/// would have.
+/// would have. Given auto_min_batch_size or auto_max_batch_size, per_device_train_batch_size and
+/// gradient_accumulation_steps say no more than that global batch, and are chosen anew within the bounds.
 
 #include <tessera/config/core/resolve.h>
 #include <tessera/plan/search.h>

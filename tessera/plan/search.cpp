@@ -155,6 +155,8 @@ class Searcher {
     // Rows that are no power of two, as the number of micro-batches asks for.
     if (q_.micro_batches > 0 && q_.rows == 0 && all.empty() && per_rank % q_.micro_batches == 0)
       all.push_back(per_rank / q_.micro_batches);
+    if (q_.rows == 0)
+      std::erase_if(all, [&](std::int64_t r) { return r < q_.least_rows || (q_.most_rows > 0 && r > q_.most_rows); });
     return all;
   }
 
@@ -407,7 +409,11 @@ Answer search(const Question& asked) {
         "no mesh of ", q.cluster.devices, " devices fits ", q.model.name, " (",
         q.model.recorded ? "" : concat(q.model.heads, " heads, "), q.model.layers, " blocks) and a global batch of ",
         q.global_batch, " rows: the data-parallel ranks must divide the batch; a batch of ",
-        (q.global_batch + q.cluster.devices - 1) / q.cluster.devices * q.cluster.devices, " rows allows all of them"));
+        (q.global_batch + q.cluster.devices - 1) / q.cluster.devices * q.cluster.devices, " rows allows all of them",
+        q.least_rows > 1 || q.most_rows > 0
+            ? concat("; micro-batches are to have ", q.least_rows, " rows or more",
+                     q.most_rows > 0 ? concat(", at most ", q.most_rows) : "", ", a power of two that divides a rank's")
+            : ""));
   std::sort(all.fast.begin(), all.fast.end(), faster);
   for (const Point& point : all.fast) {
     Candidate c = evaluate(q, plan_of(q, point));

@@ -26,6 +26,7 @@ struct Question {
   // Fixed by the user; 0 or nullopt: to be chosen.
   int tp = 0, pp = 0, cp = 0, ep = 0;
   std::int64_t rows = 0, micro_batches = 0;
+  std::int64_t least_rows = 1, most_rows = 0;  ///< bounds of the rows that are chosen; 0: any number
   std::optional<std::int64_t> recompute;
   std::optional<Strategy> strategy;
   std::optional<std::string> schedule;

@@ -35,6 +35,7 @@ class TemplatedTokenizer final : public Tokenizer {
   std::optional<std::int32_t> token_id(std::string_view content) const override {
     return tokenizer_->token_id(content);
   }
+  bool is_special(std::int32_t id) const override { return tokenizer_->is_special(id); }
   void save(const std::string& folder) const override {
     tokenizer_->save(folder);
     write_file_atomically(path_join(folder, template_file), source_);

@@ -69,6 +69,9 @@ class Tokenizer {
   /// ("<|im_end|>", " the"), whether or not encode() would ever give it.
   virtual std::optional<std::int32_t> token_id(std::string_view /*content*/) const { return std::nullopt; }
 
+  /// True for an added token that is no text but a mark (tokenizer.json's "special"): <|endoftext|>.
+  virtual bool is_special(std::int32_t /*id*/) const { return false; }
+
   /// Writes tokenizer.json and tokenizer_config.json into an existing folder so that transformers.AutoTokenizer loads
   /// the same tokenizer. A tokenizer that was loaded from files writes the bytes it was loaded from. Throws Error on
   /// I/O failure.

@@ -75,6 +75,8 @@ std::string context(const Row& row) {
     return inner ? concat(R"({"optimizer": {"type": "SGD", "params": {")", key.substr(17), "\": ", value, "}}}")
                  : concat(R"({"optimizer": {"type": "SGD", ")", key.substr(10), "\": ", value, "}}");
   }
+  if (key.starts_with("autotuning."))
+    return concat(R"({"autotuning": {"enabled": true, ")", key.substr(11), "\": ", value, "}}");
   if (key.starts_with("scheduler.params."))
     return concat(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1, ")",
                   key.substr(17), "\": ", value, "}}}");
@@ -159,6 +161,16 @@ const std::vector<ActingRow>& acting_rows() {
        {{"compression_training",
          R"({"activation_quantization":{"shared_parameters":{"enabled":true},"different_groups":{"aq1":{"params":)"
          R"({"bits":8}}}}})"}}},
+      {"autotuning.enabled", R"({"autotuning": {"enabled": true}})", {{"auto_strategy", "true"}}},
+      {"autotuning.metric",
+       R"({"autotuning": {"enabled": true, "metric": "throughput"}})",
+       {{"auto_strategy", "true"}}},
+      {"autotuning.min_train_micro_batch_size_per_gpu",
+       R"({"autotuning": {"enabled": true, "min_train_micro_batch_size_per_gpu": 2}})",
+       {{"auto_min_batch_size", "2"}, {"auto_max_batch_size", "1024"}}},
+      {"autotuning.max_train_micro_batch_size_per_gpu",
+       R"({"autotuning": {"enabled": true, "max_train_micro_batch_size_per_gpu": 16}})",
+       {{"auto_min_batch_size", "1"}, {"auto_max_batch_size", "16"}}},
       {"pipeline.stages", R"({"pipeline": {"stages": 4}})", {{"pp_size", "4"}}},
       {"tensor_parallel.autotp_size", R"({"tensor_parallel": {"autotp_size": 4}})", {{"tp_size", "4"}}},
       {"tensor_parallel.tp_size", R"({"tensor_parallel": {"tp_size": 4}})", {{"tp_size", "4"}}},

@@ -490,6 +490,14 @@ TEST(Deepspeed, UndecidedBatchSizesLeaveTheProgramsOwnDefaultsAlone) {
             Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"});
 }
 
+TEST(Deepspeed, AutotuningIsForTheProgramThatPlans) {
+  Problems problems;
+  resolve_deepspeed(R"({"train_batch_size": 8, "autotuning": {"enabled": true}})", 1, problems);
+  ASSERT_EQ(problems.lines.size(), 1u);
+  EXPECT_NE(problems.lines.front().find("autotuning: the engine takes a module as it is"), std::string::npos)
+      << problems.lines.front();
+}
+
 // ---- hostile files
 
 TEST(Deepspeed, HostileFilesAreRefusedAtOnce) {

@@ -1,6 +1,8 @@
-// --streaming: the rows of a run do not depend on how many ranks it has, nor on where it was stopped.
+// --streaming and --fim_data: the rows of a run do not depend on how many ranks it has, nor on where it was stopped.
 
 #include "resume_jobs.h"
+
+#include <tessera/text/tokenizer.h>
 
 namespace tessera::testing {
 namespace {
@@ -57,6 +59,50 @@ TEST_F(ResumeStream, IsNotResumedWithoutStreaming) {
       },
       time_limit(60));
 }
+
+/// Texts that are rearranged.
+class TrainFillInMiddle : public ResumeJobs {
+ protected:
+  /// A tokenizer of bytes with the tokens of it.
+  TrainFillInMiddle() {
+    make_folders(path("tokenizer"));
+    text::load_tokenizer("byte")->save(path("tokenizer"));
+    const std::string file = path("tokenizer/tokenizer.json");
+    Value json = parse_json(read_file(file), file);
+    std::vector<Value> added = json.at("added_tokens").items();
+    std::int64_t id = 257;
+    for (const char* token : {"<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>"})
+      added.push_back(Value::make_object({{"id", Value::of(id++)},
+                                          {"content", Value::of(token)},
+                                          {"single_word", Value::of(false)},
+                                          {"lstrip", Value::of(false)},
+                                          {"rstrip", Value::of(false)},
+                                          {"normalized", Value::of(false)},
+                                          {"special", Value::of(true)}}));
+    json.set("added_tokens", Value::make_array(std::move(added)));
+    write_file_atomically(file, dump_json(json));
+  }
+
+  void run(const std::string& output, int ranks, const Words& more) {
+    const RunConfig job =
+        config(output, 8,
+               Words{"--tokenizer_name", path("tokenizer"), "--config_overrides",
+                     "n_layer=1,n_embd=16,n_head=2,vocab_size=261,n_positions=16,bos_token_id=256,eos_token_id=256",
+                     "--deterministic_reduce", "--logical_shards", "4"} +
+                   more);
+    run_ranks(
+        ranks,
+        [&](comm::World&) {
+          be_quiet();
+          EXPECT_EQ(train::train(job, Value::make_object()), ExitCode::done) << output;
+        },
+        time_limit(60));
+  }
+};
+
+/// In fixed order equal rows are equal bits.
+TEST_F(TrainFillInMiddle, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) { equal_everywhere({}); }
+TEST_F(TrainFillInMiddle, EqualInAStream) { equal_everywhere({"--streaming", "--streaming_buffer", "7"}); }
 
 }  // namespace
 }  // namespace tessera::testing

@@ -1,5 +1,5 @@
-// What changes the weights, on any number of processes: Muon, learning rates of embeddings, batches by a list; and a
-// run that ends by the clock.
+// What changes the weights, on any number of processes: Muon, learning rates of embeddings, rates by the width, batches
+// by a list; and a run that ends by the clock.
 
 #include "resume_jobs.h"
 
@@ -105,6 +105,47 @@ TEST_F(TrainRates, embeddings_have_a_rate_of_their_own) {
   EXPECT_NE(column("same least", "loss"), losses);
   EXPECT_NE(column("same least", "loss"), column("one rate", "loss"));
   EXPECT_EQ(column("one", "learning_rate"), column("one rate", "learning_rate"));
+}
+
+TEST_F(TrainRates, mup_is_the_same_however_the_model_is_divided) {
+  const Words mup = {"--config_name",
+                     "llama-tiny",
+                     "--config_overrides",
+                     "num_hidden_layers=2,hidden_size=64,num_attention_heads=4,num_key_value_heads=2,head_dim=16,"
+                     "intermediate_size=96,vocab_size=257,max_position_embeddings=16",
+                     "--use_mup",
+                     "--mup_base_hidden_size",
+                     "16",
+                     "--mup_embedding_mult",
+                     "2"};
+  train_on("one", 1, 6, mup + micro4 + no_saves);
+  train_on("tp2", 2, 6, mup + micro4 + no_saves + Words{"--tp_size", "2"});
+  train_on("pp2", 2, 6, mup + micro4 + no_saves + Words{"--pp_size", "2"});
+  train_on("zero1", 2, 6, mup + micro2 + Words{"--zero_stage", "1", "--save_steps", "3"});
+  train_on("full4", 4, 6, mup + no_saves + Words{"--fsdp", "full_shard auto_wrap"});
+  const auto losses = column("one", "loss");
+  for (const char* name : {"tp2", "pp2", "zero1", "full4"}) expect_same_losses(name, losses);
+  train_on(
+      "resumed", 4, 6,
+      mup + no_saves + Words{"--fsdp", "full_shard auto_wrap", "--resume_from_checkpoint", path("zero1/checkpoint-3")});
+  expect_same_losses("resumed", {losses.begin() + 3, losses.end()});
+
+  // A folder that such a run has written says by itself what its rates are: its config.json decides.
+  const auto go_on = [&](const std::string& output) {
+    const Words from = {"--model_name_or_path", path("zero1"), "--warmup_steps", "0"};
+    train_on(output, 1, 2, from + micro4 + no_saves);
+    return column(output, "loss");
+  };
+  const auto with = go_on("with");
+  const std::string file = path("zero1/config.json");
+  Value json = parse_json(read_file(file), file);
+  ASSERT_TRUE(json.at("use_mup").as_bool());
+  json.set("mup_output_mult", Value::of(0.25));  // what it is anyway: only the rates become others
+  json.set("mup_base_hidden_size", Value::of(64));
+  write_file_atomically(file, dump_json(json));
+  const auto without = go_on("without");
+  EXPECT_NEAR(with[0], without[0], 1e-5);
+  EXPECT_GT(std::abs(with[1] - without[1]), 1e-4);
 }
 
 TEST_F(TrainRates, a_batch_grows_by_a_list) {

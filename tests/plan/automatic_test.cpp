@@ -9,10 +9,14 @@
 
 #include <gtest/gtest.h>
 
+#include <tests/error_of.h>
+
 #include <cstdlib>
 
 namespace tessera::plan {
 namespace {
+
+using tessera::testing::error_of;
 
 class Automatic : public ::testing::Test {
  protected:
@@ -43,6 +47,54 @@ TEST_F(Automatic, KeepsTheGlobalBatchAndSaysWhy) {
   EXPECT_NE(chosen.lines[0].find("built-in figures of CPU; tessera plan calibrate measures this machine"),
             std::string::npos)
       << chosen.lines[0];
+}
+
+TEST_F(Automatic, RowsLieWithinTheirBounds) {
+  const auto rows_of_plan = [](std::vector<std::string> more) {
+    const Chosen chosen = choose_plan(resolved(std::move(more)), four, fits);
+    EXPECT_EQ(rows_of(chosen.resolved.values), 4 * 16 * 2);
+    return chosen.resolved.values.optimization.per_device_train_batch_size;
+  };
+  const std::vector<std::string> given = {"--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), given.begin(), given.end());
+    return rows_of_plan(std::move(more));
+  };
+  EXPECT_EQ(with({}), 16) << "given, and nothing asks to choose it";
+  EXPECT_LE(with({"--auto_max_batch_size", "2"}), 2);
+  EXPECT_GE(with({"--auto_min_batch_size", "32", "--auto_max_batch_size", "1024"}), 32);
+  EXPECT_NE(error_of([&] {
+              with({"--auto_min_batch_size", "1024"});
+            }).find("micro-batches are to have 1024 rows or more, a power of two that divides a rank's"),
+            std::string::npos);
+  // A run that goes on takes the rows that were chosen, though others are given.
+  const std::string path = path_join(folder_.path(), chosen_file);
+  std::vector<std::string> flags = given;
+  flags.insert(flags.end(), {"--auto_max_batch_size", "2"});
+  const config::Resolved asked = resolved(flags);
+  const Chosen chosen = choose_plan(asked, four, fits);
+  write_file_atomically(path, chosen_text(chosen.resolved.values, 4));
+  std::string note;
+  const auto before = chosen_before(asked, path, 4, note);
+  ASSERT_TRUE(before.has_value()) << note;
+  EXPECT_EQ(before->resolved.values.optimization.per_device_train_batch_size,
+            chosen.resolved.values.optimization.per_device_train_batch_size);
+  EXPECT_EQ(before->resolved.values.optimization.gradient_accumulation_steps,
+            chosen.resolved.values.optimization.gradient_accumulation_steps);
+}
+
+TEST_F(Automatic, DeepspeedsAutotuningIsPlanned) {
+  const std::string path = path_join(folder_.path(), "ds.json");
+  write_file_atomically(path, R"({"train_micro_batch_size_per_gpu": "auto",
+    "autotuning": {"enabled": true, "max_train_micro_batch_size_per_gpu": 2}})");
+  const config::Resolved asked = config::resolve_flags(
+      {"--config_name", "gpt2-tiny", "--block_size", "64", "--deepspeed", path, "--per_device_train_batch_size", "8"},
+      [](const std::string&) { return std::nullopt; });
+  ASSERT_TRUE(asked.values.sharding.auto_strategy);
+  const Chosen chosen = choose_plan(asked, four, fits);
+  EXPECT_EQ(rows_of(chosen.resolved.values), 4 * 8);
+  EXPECT_LE(chosen.resolved.values.optimization.per_device_train_batch_size, 2);
+  EXPECT_EQ(chosen.resolved.origin("strategy").str(), "derived (auto_strategy)");
 }
 
 TEST_F(Automatic, WhatIsGivenStays) {

@@ -158,6 +158,19 @@ const std::vector<Field>& table() {
                                            "of load_in_4bit: keep the scales of its blocks in eight bits, too"),
       model<&M::bnb_4bit_compute_dtype>("bnb_4bit_compute_dtype", words<ComputeType>(),
                                         "of load_in_4bit: type of its products; auto: as --bf16 and --fp16 say"),
+      model<&M::use_mup>("use_mup", anything(),
+                         "maximal update parameterization: a learning rate found at width mup_base_hidden_size holds "
+                         "for this model, too"),
+      model<&M::mup_base_hidden_size>("mup_base_hidden_size", at_least(1),
+                                      "of use_mup: width of the model that the learning rate was found with; unset: "
+                                      "this model's own"),
+      model<&M::mup_embedding_mult>("mup_embedding_mult", more_than(0), "of use_mup: factor of the embeddings"),
+      model<&M::mup_output_mult>("mup_output_mult", more_than(0),
+                                 "of use_mup: factor of the logits; 1: base width / width"),
+      model<&M::mup_base_head_dim>("mup_base_head_dim", more_than(0),
+                                   "of use_mup: attention's scores are multiplied by the root of this; unset: by 1"),
+      model<&M::mup_attn_scale_power>("mup_attn_scale_power", at_least(0),
+                                      "of use_mup: and divided by the size of a head to this power"),
 
       data<&D::train_file>(
           "train_file", anything("FILE..."),
@@ -208,6 +221,26 @@ const std::vector<Field>& table() {
                                     "of examples with messages, score only what the assistant says"),
       data<&D::mlm_probability>("mlm_probability", from_to_below(0, 1),
                                 "masked language models: share of the tokens to be guessed"),
+      data<&D::fim_data>("fim_data", anything(),
+                         "fill in the middle: texts of blocks are cut into prefix, middle and suffix, and the middle "
+                         "comes last"),
+      data<&D::fim_rate>("fim_rate", at_least(0, 1), "of fim_data: share of the texts that are rearranged"),
+      data<&D::fim_spm_rate>("fim_spm_rate", at_least(0, 1),
+                             "of fim_data: share of those in which the suffix comes first (SPM), not the prefix (PSM)"),
+      data<&D::fim_split_sample>("fim_split_sample", anything("TOKEN"),
+                                 "of fim_data: token between the fragments of a text (files of a repository); they are "
+                                 "rearranged one by one"),
+      data<&D::fim_fragment_rate>("fim_fragment_rate", at_least(0, 1),
+                                  "of fim_split_sample: share of the fragments of a text that are rearranged"),
+      data<&D::fim_no_prefix>("fim_no_prefix", anything("TEXT"),
+                              "of fim_data: texts or fragments that begin with this stay as they are"),
+      data<&D::fim_prefix_token>("fim_prefix_token", anything("TOKEN"), "of fim_data: token before the prefix"),
+      data<&D::fim_middle_token>("fim_middle_token", anything("TOKEN"), "of fim_data: token before the middle"),
+      data<&D::fim_suffix_token>("fim_suffix_token", anything("TOKEN"), "of fim_data: token before the suffix"),
+      data<&D::fim_pad_token>("fim_pad_token", anything("TOKEN"),
+                              "of fim_data: token that fills up a row that became shorter"),
+      data<&D::fim_eod_token>("fim_eod_token", anything("TOKEN"),
+                              "of fim_data: token at the end of a text; each text of a row is rearranged by itself"),
       data<&D::data_seed>("data_seed", at_least(0), "of the order of the rows; unset: seed"),
       data<&D::dataloader_drop_last>("dataloader_drop_last", anything(),
                                      "leave out an epoch's last rows that fill no whole step"),
@@ -468,6 +501,11 @@ const std::vector<Field>& table() {
                                "3 also parameters"),
       sharding<&S::strategy>("strategy", words<Strategy>({"auto"}),
                              "the same in one word (zero3 is full_shard); auto: see auto_strategy"),
+      sharding<&S::auto_min_batch_size>("auto_min_batch_size", at_least(1),
+                                        "of auto_strategy: the fewest blocks per process and micro-batch that it may "
+                                        "choose"),
+      sharding<&S::auto_max_batch_size>("auto_max_batch_size", at_least(1),
+                                        "of auto_strategy: the most; unset: any number"),
       sharding<&S::auto_strategy>("auto_strategy", anything(),
                                   "the planner chooses strategy, mesh, recomputation and rows of a micro-batch for the "
                                   "same global batch, keeping what is given; --strategy auto"),

@@ -6,6 +6,7 @@
 #include <tessera/config/core/overrides.h>
 
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -251,12 +252,32 @@ Value known_preset(const std::string& name) {
       concat("config_name \"", name, "\" is neither a file nor a preset; presets: ", model_preset_names()));
 }
 
+namespace {
+
+/// The members that use_mup and its options are in config.json.
+Value with_mup(Value model, const ModelConfig& config) {
+  if (!config.use_mup) return model;
+  model.set("use_mup", Value::of(true));
+  if (config.mup_base_hidden_size > 0) model.set("mup_base_hidden_size", Value::of(config.mup_base_hidden_size));
+  const ModelConfig defaults;
+  for (const auto& [key, value, otherwise] :
+       {std::tuple("mup_embedding_mult", config.mup_embedding_mult, defaults.mup_embedding_mult),
+        std::tuple("mup_output_mult", config.mup_output_mult, defaults.mup_output_mult),
+        std::tuple("mup_base_head_dim", config.mup_base_head_dim, defaults.mup_base_head_dim),
+        std::tuple("mup_attn_scale_power", config.mup_attn_scale_power, defaults.mup_attn_scale_power)})
+    if (value != otherwise) model.set(key, Value::of(value));
+  return model;
+}
+
+}  // namespace
+
 Value model_from_scratch(const ModelConfig& config) {
   const std::string& name = config.config_name;
   if (name.empty())
     throw InputError("no model: give model_name_or_path (a folder) or config_name (config.json or a preset)");
   const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
-  return with_overrides(path_exists(path) ? read_json(path) : known_preset(name), config.config_overrides);
+  return with_mup(with_overrides(path_exists(path) ? read_json(path) : known_preset(name), config.config_overrides),
+                  config);
 }
 
 }  // namespace tessera::config

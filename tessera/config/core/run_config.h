@@ -33,6 +33,13 @@ struct ModelConfig {
   QuantType bnb_4bit_quant_type = QuantType::nf4;  ///< four bits: which numbers they stand for
   bool bnb_4bit_use_double_quant = false;          ///< four bits: the scales of their blocks take eight bits each
   ComputeType bnb_4bit_compute_dtype = ComputeType::automatic;  ///< what products with them compute in
+  // Maximal update parameterization (docs/large_batches.md); of models from scratch, whose config.json gets them.
+  bool use_mup = false;                   ///< learning rates found for a narrow model hold for wider ones
+  std::int64_t mup_base_hidden_size = 0;  ///< width of the narrow one; 0: this model's own
+  double mup_embedding_mult = 1;          ///< factor of the embeddings
+  double mup_output_mult = 1;             ///< factor of the logits; 1: base width / width
+  double mup_base_head_dim = 0;           ///< scores are multiplied by the root of this; 0: by 1
+  double mup_attn_scale_power = 1;        ///< and divided by the size of a head to this power
 };
 
 /// What is trained and evaluated on, and how it becomes rows.
@@ -58,8 +65,20 @@ struct DataConfig {
   bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
   bool assistant_only_loss = true;  ///< only what the assistant says in `messages` is scored
   double mlm_probability = 0.15;    ///< masked language models: share of the tokens that are to be guessed
-  std::int64_t data_seed = -1;      ///< orders the rows; -1: seed
-  bool dataloader_drop_last = false;  ///< an epoch's last step that is not whole is left out
+  // Fill in the middle (data/fill_in_middle.h), with Megatron-LM's names and defaults.
+  bool fim_data = false;                          ///< texts of blocks become prefix, suffix and middle
+  double fim_rate = 0.5;                          ///< share of the texts that are rearranged
+  double fim_spm_rate = 0.5;                      ///< share of those that begin with the suffix
+  std::string fim_split_sample;                   ///< token between the fragments of a text; empty: texts are whole
+  double fim_fragment_rate = -1;                  ///< with it: the rate of fragments; -1: not given
+  std::string fim_no_prefix;                      ///< what begins with this stays as it is; empty: nothing does
+  std::string fim_prefix_token = "<fim_prefix>";  ///< the token before the prefix,
+  std::string fim_middle_token = "<fim_middle>";  ///< before the middle,
+  std::string fim_suffix_token = "<fim_suffix>";  ///< before the suffix,
+  std::string fim_pad_token = "<fim_pad>";        ///< what fills a row that became shorter,
+  std::string fim_eod_token = "<|endoftext|>";    ///< and what ends a text
+  std::int64_t data_seed = -1;                    ///< orders the rows; -1: seed
+  bool dataloader_drop_last = false;              ///< an epoch's last step that is not whole is left out
 };
 
 /// Optimizer, schedule, batch sizes, losses, precision.
@@ -173,11 +192,13 @@ struct ParallelConfig {
 /// Which of {optimizer states, gradients, parameters} are divided over ranks, and how. Data-parallel training as such
 /// (ddp) is the strategy that divides nothing. See config/core/sharding.h for what follows from which words.
 struct ShardingConfig {
-  std::string fsdp;                   ///< Hugging Face's words: "full_shard auto_wrap offload"
-  std::string fsdp_config;            ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
-  std::int64_t zero_stage = -1;       ///< DeepSpeed's number, 0 to 3; -1: not given
-  Strategy strategy = Strategy::ddp;  ///< what all of these end in
-  bool auto_strategy = false;         ///< "--strategy auto": the planner chooses strategy and mesh at the start
+  std::string fsdp;                      ///< Hugging Face's words: "full_shard auto_wrap offload"
+  std::string fsdp_config;               ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
+  std::int64_t zero_stage = -1;          ///< DeepSpeed's number, 0 to 3; -1: not given
+  Strategy strategy = Strategy::ddp;     ///< what all of these end in
+  bool auto_strategy = false;            ///< "--strategy auto": the planner chooses strategy and mesh at the start
+  std::int64_t auto_min_batch_size = 1;  ///< auto_strategy: the fewest rows of a micro-batch that it may choose,
+  std::int64_t auto_max_batch_size = 0;  ///< and the most; 0: any number
   MemoryCheck memory_check = MemoryCheck::refuse;  ///< what becomes of a run that the planner says cannot fit
   std::int64_t shard_group_size = 0;    ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
   Offload cpu_offload = Offload::none;  ///< what lies in files instead of memory

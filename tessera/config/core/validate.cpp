@@ -286,6 +286,8 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
   const ShardingConfig& s = resolved.values.sharding;
   if (!o.gradient_checkpointing) unused("gradient_checkpointing_kwargs", "--gradient_checkpointing is not given");
+  if (!s.auto_strategy)
+    for (const char* name : {"auto_min_batch_size", "auto_max_batch_size"}) unused(name, "--strategy is not auto");
   if (s.cpu_offload == Offload::none) unused("offload_folder", "--cpu_offload is none");
   const StrategyRow& strategy = row_of(s.strategy);
   if (strategy.shard_group == ShardGroup::none)

@@ -20,6 +20,10 @@ class ShardingRules : RuleChecks {
       : RuleChecks(resolved, problems), s_(resolved.values.sharding) {}
 
   void check() {
+    if (s_.auto_max_batch_size > 0 && s_.auto_min_batch_size > s_.auto_max_batch_size)
+      problem({"auto_min_batch_size", "auto_max_batch_size"}, said("auto_min_batch_size"), " ", s_.auto_min_batch_size,
+              " is above ", said("auto_max_batch_size"), " ", s_.auto_max_batch_size,
+              ": give the smaller one to the first");
     offload();
     wrap();
     precision();

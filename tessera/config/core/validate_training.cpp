@@ -10,7 +10,9 @@
 #include <tessera/config/core/validate_training.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/config/rules/validate_compression.h>
+#include <tessera/config/rules/validate_fill_in_middle.h>
 #include <tessera/config/rules/validate_fp8.h>
+#include <tessera/config/rules/validate_mup.h>
 #include <tessera/config/rules/validate_preferences.h>
 #include <tessera/config/rules/validate_quantized.h>
 #include <tessera/layout/batch/ramp.h>
@@ -34,7 +36,9 @@ class TrainingRules : RuleChecks {
     best_metric();
     validate_evaluations(resolved_, problems_);
     validate_preferences(resolved_, problems_);
+    validate_fill_in_middle(resolved_, problems_);
     validate_fp8(resolved_, problems_);
+    validate_mup(resolved_, problems_);
     validate_quantized(resolved_, problems_);
     validate_compression(resolved_, problems_);
     saving();
@@ -347,6 +351,8 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
   unused_schedule(resolved, unused);
   unused_quantized(resolved, unused);
+  unused_fill_in_middle(resolved, unused);
+  unused_mup(resolved, unused);
   if (resolved.values.model.lora_r > 0)
     for (const char* name : {"decoupled_lr", "decoupled_min_lr"})
       unused(name, "--lora_r trains adapters, not embeddings and the head");

@@ -142,6 +142,7 @@ class Walk {
       case Effect::acts:
         break;
     }
+    if (path == "autotuning" && !switched_on(value, "enabled", false)) return;
     r_.said.emplace(path, &value);
     if (row->kind == Kind::section && !as_flag) return section(value, path, quiet || is_off(path, value));
     if (row->direct && !says_auto(value)) r_.say(row->setting, written, value, row->hf);
@@ -299,6 +300,7 @@ Translation read(const std::string& given, const Resolved& so_far, Problems& pro
     read_zero(r);
     read_communication(r);
     read_compression_training(r);
+    read_autotuning(r);
     read_tensorboard(r);
     tell_without_effect(r, root);
   } catch (const InputError& error) {

@@ -70,6 +70,7 @@ void read_communication(Reading& r);         // deepspeed_precision.cpp
 void read_optimizer(Reading& r);             // deepspeed_optimizer.cpp
 void read_scheduler(Reading& r);             // deepspeed_scheduler.cpp
 void read_zero(Reading& r);                  // deepspeed_zero.cpp
+void read_autotuning(Reading& r);            // deepspeed_autotuning.cpp
 void read_tensorboard(Reading& r);           // deepspeed_precision.cpp
 void read_compression_training(Reading& r);  // deepspeed_compression.cpp
 

@@ -22,6 +22,8 @@ constexpr std::string_view kCuts = "the model's plan says what tensor parallelis
 constexpr std::string_view kStages = "what stages hand to each other is chosen here";
 constexpr std::string_view kTrustGoesOn = "OneBitLamb's second moment and trust ratios go on as Lamb's here";
 constexpr std::string_view kSection = "see the section";
+constexpr std::string_view kNoRuns = "the planner computes what DeepSpeed's tuner tries in many runs";
+constexpr std::string_view kKeepsBatch = "the planner keeps the global batch that the settings say";
 
 constexpr Row table[] = {
     // ---- batch sizes ------------------------------------------------------------------------------------------------
@@ -280,8 +282,32 @@ constexpr Row table[] = {
     acts("sequence_parallel_size", whole, "cp_size", "with cp_comm_type a2a"),
     ignored("use_data_before_expert_parallelism", flag, "groups of experts follow from --ep_size", "false"),
     ignored("compile", section, "operations are compiled ahead of time", "deepcompile"),
-    refused("autotuning", section,
-            "tuning, which makes many runs of one, is not built; tessera bench scaling compares settings", "enabled"),
+    group("autotuning"),
+    acts("autotuning.enabled", flag, "auto_strategy",
+         "no runs are made: the planner computes stage, mesh and micro-batch (docs/planning.md)"),
+    acts("autotuning.metric", text, "auto_strategy", "throughput; others are refused"),
+    acts("autotuning.min_train_micro_batch_size_per_gpu", whole, "auto_min_batch_size",
+         "where train_micro_batch_size_per_gpu is \"auto\" or left out; 1"),
+    acts("autotuning.max_train_micro_batch_size_per_gpu", whole, "auto_max_batch_size", "the same; 1024"),
+    refused("autotuning.mp_size", whole, "write tensor_parallel.autotp_size, or leave it to the planner", "1"),
+    ignored("autotuning.max_train_batch_size", whole, kKeepsBatch),
+    ignored("autotuning.min_train_batch_size", whole, kKeepsBatch, "1"),
+    ignored("autotuning.fast", flag, kNoRuns),
+    ignored("autotuning.results_dir", text, kNoRuns),
+    ignored("autotuning.exps_dir", text, kNoRuns),
+    ignored("autotuning.overwrite", flag, kNoRuns),
+    ignored("autotuning.start_profile_step", whole, kNoRuns),
+    ignored("autotuning.end_profile_step", whole, kNoRuns),
+    ignored("autotuning.start_step", whole, kNeverRead),
+    ignored("autotuning.end_step", whole, kNeverRead),
+    ignored("autotuning.metric_path", text, kNoRuns),
+    ignored("autotuning.tuner_type", text, kNoRuns),
+    ignored("autotuning.tuner_early_stopping", whole, kNoRuns),
+    ignored("autotuning.tuner_num_trials", whole, kNoRuns),
+    ignored("autotuning.num_tuning_micro_batch_sizes", whole, kNoRuns),
+    ignored("autotuning.arg_mappings", anything, kNoRuns),
+    ignored("autotuning.model_info", anything, "the model's config.json says it"),
+    ignored("autotuning.model_info_path", text, "the model's config.json says it"),
     refused("elasticity", section,
             "batch sizes that follow the number of processes are not built; give them, and continue with any number of "
             "processes by "

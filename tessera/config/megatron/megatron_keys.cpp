@@ -148,6 +148,13 @@ constexpr std::array rows{
     standing("attention_output_gate", "config_overrides", "megatron_gpt"),
     elsewhere("mtp_num_layers", "config_overrides", "of models whose positions are rotated"),
     elsewhere("mtp_loss_scaling_factor", "mtp_loss_scaling_factor"),
+    elsewhere("use_mup", "use_mup"),
+    without_effect("mup_width_mult", "it is hidden_size / mup_base_hidden_size, in Megatron-LM, too"),
+    elsewhere("mup_base_hidden_size", "mup_base_hidden_size"),
+    elsewhere("mup_embedding_mult", "mup_embedding_mult"),
+    elsewhere("mup_output_mult", "mup_output_mult"),
+    elsewhere("mup_base_head_dim", "mup_base_head_dim"),
+    elsewhere("mup_attn_scale_power", "mup_attn_scale_power"),
     not_built("mtp_use_repeated_layer", "every depth of multi-token prediction has weights of its own; leave it out"),
     // ---- its experts ----
     elsewhere("num_experts", "config_overrides",
@@ -251,6 +258,17 @@ constexpr std::array rows{
     elsewhere("split", "validation_split_percentage", "the second share"),
     elsewhere("mock_data", "mock_data",
               "documents that count 1, 2, 3, ...; lengths are drawn otherwise than Megatron's"),
+    elsewhere("fim_data", "fim_data"),
+    elsewhere("fim_rate", "fim_rate"),
+    elsewhere("fim_spm_rate", "fim_spm_rate"),
+    elsewhere("fim_split_sample", "fim_split_sample"),
+    elsewhere("fim_fragment_rate", "fim_fragment_rate"),
+    elsewhere("fim_no_prefix", "fim_no_prefix"),
+    elsewhere("fim_prefix_token", "fim_prefix_token"),
+    elsewhere("fim_middle_token", "fim_middle_token"),
+    elsewhere("fim_suffix_token", "fim_suffix_token"),
+    elsewhere("fim_pad_token", "fim_pad_token"),
+    elsewhere("fim_eod_token", "fim_eod_token"),
     elsewhere(
         "tokenizer_type", "tokenizer_name",
         "HuggingFaceTokenizer with tokenizer_model, NullTokenizer with vocab_size; others are refused when the data "
@@ -414,13 +432,11 @@ constexpr Family families[] = {
      "init_method_xavier_uniform embedding_init_method_std fp32_residual_connection freeze_all_layers "
      "renormalize_blend_weights enable_mhc_connections mhc_* softmax_scale model_provider dataset_provider "
      "language_model_checkpoint"},
-    {refused, "rates and initial weights that depend on the width are not built; leave it out", "use_mup mup_*"},
     {refused, "it is not a training: tessera generate continues texts",
      "prompts prompt_file* num_tokens_to_generate incoming_requests_* return_log_probs temperature top_k top_p "
      "top_n_logprobs stop_words output_path output_every_n_results termination_id use_coordinator"},
     {refused, "reinforcement learning and distillation are not built; leave it out",
      "rl_* grpo_* langrl_* perform_rl_step refit_method logits_* export_kd_* export_te_mcore_model"},
-    {refused, "documents are not rewritten; leave it out", "fim_*"},
     {refused, "examples in a .jsonl file given as --data-path are fine-tuned on", "sft*"},
     {refused, "decays stay as they are, and learning rates have the forms of lr_decay_style; leave it out",
      "start_weight_decay end_weight_decay lr_wsd_* phase_transition_iterations iterations_to_skip "

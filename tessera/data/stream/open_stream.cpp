@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/data/block_rows.h>
+#include <tessera/data/fill_in_middle.h>
 #include <tessera/data/named_files.h>
 #include <tessera/data/stream/row_stream.h>
 #include <tessera/data/text_records.h>
@@ -51,6 +52,7 @@ std::shared_ptr<RowStream> open_stream(const DataConfig& config, const text::Tok
     files += sources.size();
     for (const corpus::SourceFile& source : sources) bytes += source.bytes;
     const bool text = is_text(sources.front());
+    if (!text && config.fim_data) throw InputError(no_blocks_to_fill(sources.front().path));
     (text ? has_text : has_examples) = true;
     parts.push_back({part.weight, text ? lines_request(std::move(sources), tokenizer, 1)
                                        : examples_request(std::move(sources), tokenizer, examples, 1, notes)});

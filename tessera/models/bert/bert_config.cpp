@@ -38,6 +38,8 @@ BertConfig parse_bert_config(const Value& json) {
   c.attention_dropout = probability(json, "attention_probs_dropout_prob", 0.1);
   c.classifier_dropout = probability(json, "classifier_dropout", c.hidden_dropout);
   c.layer_norm_eps = positive_real(json, "layer_norm_eps", 1e-12);
+  if (flag(json, "use_mup", false))
+    throw InputError(concat(json.at("use_mup").where().str(), ": use_mup is for decoders; leave it out"));
   c.initializer_range = positive_real(json, "initializer_range", 0.02);
   c.tie_word_embeddings = flag(json, "tie_word_embeddings", true);
   c.num_labels = positive_or(json, "num_labels", 2);

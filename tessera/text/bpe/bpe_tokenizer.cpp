@@ -6,6 +6,7 @@
 #include <tessera/text/unicode/utf8.h>
 
 #include <deque>
+#include <unordered_set>
 
 namespace tessera::text {
 namespace {
@@ -17,7 +18,10 @@ class BpeTokenizer final : public Tokenizer {
         model_(parts_.byte_ids, parts_.merges, parts_.unknown),
         added_(parts_.added, parts_.normalizer) {
     parts_.merges = {};  // the model has its own table of them
-    for (const AddedToken& token : parts_.added) added_ids_.emplace(token.content, token.id);
+    for (const AddedToken& token : parts_.added) {
+      added_ids_.emplace(token.content, token.id);
+      if (token.special) special_ids_.insert(token.id);
+    }
     for (const std::string_view content : {"<|endoftext|>", "<|end_of_text|>"})
       if (!end_of_text_) end_of_text_ = token_id(content);
   }
@@ -66,6 +70,8 @@ class BpeTokenizer final : public Tokenizer {
     return std::nullopt;
   }
 
+  bool is_special(std::int32_t id) const override { return special_ids_.contains(id); }
+
   void save(const std::string& folder) const override {
     if (parts_.config_json.empty())
       return write_tokenizer_files(folder, parts_.json,
@@ -97,6 +103,7 @@ class BpeTokenizer final : public Tokenizer {
   BpeModel model_;
   AddedTokens added_;
   std::unordered_map<std::string, std::int32_t> added_ids_;
+  std::unordered_set<std::int32_t> special_ids_;
   std::optional<std::int32_t> end_of_text_;
   mutable Pool<Scratch> scratches_;
 };

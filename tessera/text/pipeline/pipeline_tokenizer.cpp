@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_set>
 
 namespace tessera::text {
 namespace {
@@ -17,6 +18,7 @@ class PipelineTokenizer final : public Tokenizer {
     std::string storage;
     for (const AddedToken& token : parts_.added) {
       added_ids_.emplace(token.content, token.id);
+      if (token.special) special_ids_.insert(token.id);
       if (token.normalized)  // it decodes to what it was found as
         parts_.contents[static_cast<std::size_t>(token.id)] = parts_.normalizer.apply(token.content, storage);
     }
@@ -82,6 +84,8 @@ class PipelineTokenizer final : public Tokenizer {
     return std::nullopt;
   }
 
+  bool is_special(std::int32_t id) const override { return special_ids_.contains(id); }
+
   void save(const std::string& folder) const override {
     if (parts_.config_json.empty())
       return write_tokenizer_files(folder, parts_.json,
@@ -118,6 +122,7 @@ class PipelineTokenizer final : public Tokenizer {
   PipelineParts parts_;
   AddedTokens added_;
   std::unordered_map<std::string, std::int32_t> added_ids_;
+  std::unordered_set<std::int32_t> special_ids_;
   std::optional<std::int32_t> end_of_text_;
   mutable Pool<Scratch> scratches_;
 };

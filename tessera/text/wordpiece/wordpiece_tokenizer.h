@@ -63,7 +63,7 @@ class WordPieceTokenizer final : public Tokenizer {
   Encoding encode_pair(std::string_view first, std::string_view second, std::int64_t most_ids = 0) const override;
   const SpecialTokens& special() const { return parts_.special; }
   /// True for [CLS], [SEP] and the other special tokens, which masking leaves alone.
-  bool is_special(std::int32_t id) const;
+  bool is_special(std::int32_t id) const override;
 
  private:
   struct Memory;

@@ -21,15 +21,21 @@ namespace {
 
 class OwnUpdate final : public Update {
  public:
-  /// `bases`: the rate of each parameter group; `groups`: the group of each slot, where there are several.
-  OwnUpdate(std::unique_ptr<optim::Optimizer> optimizer, std::vector<double> bases, std::vector<std::size_t> groups)
-      : optimizer_(std::move(optimizer)), bases_(std::move(bases)), rates_(bases_), groups_(std::move(groups)) {}
+  /// `bases`: the rate of each parameter group; `groups`: the group of each slot, where there are several; `scales`:
+  /// what the rate of each slot is multiplied by.
+  OwnUpdate(std::unique_ptr<optim::Optimizer> optimizer, std::vector<double> bases, std::vector<std::size_t> groups,
+            std::vector<double> scales)
+      : optimizer_(std::move(optimizer)),
+        bases_(std::move(bases)),
+        rates_(bases_),
+        groups_(std::move(groups)),
+        scales_(std::move(scales)) {}
 
   void step(double gradient_scale) override {
     if (rates_.size() == 1) return optimizer_->step(rates_.front(), gradient_scale);
     // One of the rates may be 0 while another is not, so none of them is the unit.
     std::vector<double> rates;
-    for (const std::size_t group : groups_) rates.push_back(rates_.at(group));
+    for (std::size_t i = 0; i < groups_.size(); ++i) rates.push_back(rates_.at(groups_[i]) * scales_[i]);
     optimizer_->set_learning_rate_scales(rates);
     optimizer_->step(1, gradient_scale);
   }
@@ -85,6 +91,7 @@ class OwnUpdate final : public Update {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<double> bases_, rates_;
   std::vector<std::size_t> groups_;
+  std::vector<double> scales_;
 };
 
 /// Parameters whose states stay in 32 bits with an 8-bit optimizer: tables of embeddings (transformers' Trainer
@@ -97,6 +104,20 @@ std::function<bool(const std::string&)> tables_of(const torch::nn::Module& modul
   return [found = std::move(found), any = embeddings.any](const std::string& name) {
     return found.contains(name) || (any && any(name) && !is_head(name));
   };
+}
+
+/// The rate and epsilon of a slot whose whole parameter has so many dimensions, in a model `width` times as wide as the
+/// one that the rate is for.
+void scale_by_width(optim::Slot& slot, OptimizerKind kind, double width, bool embedding, bool decoupled,
+                    std::size_t dimensions) {
+  const bool matrix = dimensions > 1 && !embedding;
+  if (kind == OptimizerKind::sgd) {
+    if (!matrix && !decoupled) slot.learning_rate_scale = width;
+    return;
+  }
+  if (!matrix || slot.orthogonal) return;
+  slot.learning_rate_scale = 1 / width;
+  if (kind == OptimizerKind::adamw || kind == OptimizerKind::adam) slot.epsilon_scale = 1 / width;
 }
 
 }  // namespace
@@ -117,17 +138,29 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
       throw InputError(
           concat(muon ? "--optim muon" : "--decoupled_lr",
                  " is for `tessera train`, whose models say which parameters are embeddings; leave it out"));
+    const double width = embeddings.width;
+    const bool by_norms = config.optim == OptimizerKind::adafactor || config.optim == OptimizerKind::lamb ||
+                          config.optim == OptimizerKind::lars;
+    if (width != 1 && by_norms)
+      throw InputError(
+          concat("--optim ", config.optim,
+                 " beside use_mup: it scales rates by the norms of the weights, so that they do not follow "
+                 "the width as they should: use adamw, adam, sgd, lion or muon"));
     std::vector<optim::Slot> slots = sharded.slots();
     const auto& parameters = sharded.named_parameters();
     TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
     const auto is_table = tables_of(module, embeddings);
     std::vector<std::size_t> groups;
+    std::vector<double> scales;
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const auto& [name, shape] = std::tie(parameters[i].name, parameters[i].shape);
       slots[i].weight_decay = decay(name, shape);
       slots[i].orthogonal = muon && shape.size() == 2 && !embeddings.any(name);
       slots[i].wide_states = is_table(name);
       groups.push_back(decoupled && embeddings.of_words(name) ? 1 : 0);
+      if (width != 1)
+        scale_by_width(slots[i], config.optim, width, embeddings.any(name), groups.back() == 1, shape.size());
+      scales.push_back(slots[i].learning_rate_scale);
     }
     auto optimizer = optim::make_optimizer(optimizer_choice(config), std::move(slots),
                                            {.bf16_state = config.bf16_optimizer_states,
@@ -137,7 +170,7 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
                                             .sum_over_shards = sharded.sum_over_shards()});
     std::vector<double> bases = {config.learning_rate};
     if (decoupled) bases.push_back(config.decoupled_lr);
-    return std::make_unique<OwnUpdate>(std::move(optimizer), std::move(bases), std::move(groups));
+    return std::make_unique<OwnUpdate>(std::move(optimizer), std::move(bases), std::move(groups), std::move(scales));
   };
 }
 

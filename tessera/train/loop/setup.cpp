@@ -270,12 +270,19 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
 
   const bool want_validation =
       config.output.eval_strategy != Interval::no || config.output.do_eval || !config.data.validation_file.empty();
-  setup.datasets = open_task_datasets(config, *setup.model, *setup.tokenizer, setup.block_size, want_validation,
+  setup.datasets = open_task_datasets(config, *setup.model, setup.tokenizer, setup.block_size, want_validation,
                                       world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
   if (world.rank() == 0) {
     for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
     for (const std::string& note : setup.datasets.notes) log::info(note);
   }
+
+  const Value* const mup = setup.model->hf_config().find("use_mup");
+  if (mup != nullptr && mup->as_bool() && world.rank() == 0)
+    log::info(
+        "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
+        "does "
+        "not know: it computes other logits from this model's folder");
 
   if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
     log::warning(

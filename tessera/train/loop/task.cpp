@@ -1,6 +1,7 @@
 #include <tessera/train/loop/task.h>
 
 #include <tessera/base/error.h>
+#include <tessera/data/fill_in_middle.h>
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
 #include <tessera/models/registry.h>
@@ -69,13 +70,18 @@ models::ConfigEdit task_edit(const DataConfig& data) {
 }
 
 data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model,
-                                  const text::Tokenizer& tokenizer, std::int64_t block_size, bool want_validation,
-                                  const data::ReadProgress& progress) {
+                                  const std::shared_ptr<const text::Tokenizer>& shared_tokenizer,
+                                  std::int64_t block_size, bool want_validation, const data::ReadProgress& progress) {
+  const text::Tokenizer& tokenizer = *shared_tokenizer;
   data::Objective objective;
   objective.kind = model.objective();
   if (config.data.mock_data && objective.kind != data::Objective::Kind::next_token)
     throw InputError(
         "--mock_data makes up texts that count, for models that continue texts: give this one --train_file");
+  if (config.data.fim_data && objective.kind != data::Objective::Kind::next_token)
+    throw InputError(
+        "--fim_data rearranges texts for models that continue them; this model reads both sides already: leave it "
+        "out");
   data::Datasets datasets;
   const bool pairs = config.optimization.preference_loss != PreferenceLoss::none;
   if (pairs && objective.kind != data::Objective::Kind::next_token)
@@ -91,6 +97,11 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
   } else {
     datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress,
                                    tokenizer_place(config.model), sampling_seed(config), pairs);
+  }
+  if (config.data.fim_data) {
+    const data::FillInMiddle how = data::fill_in_middle(config.data, tokenizer, sampling_seed(config));
+    for (auto* rows : {&datasets.train, &datasets.validation})
+      if (*rows) *rows = data::rows_to_fill(std::move(*rows), how, shared_tokenizer);
   }
   if (objective.kind == data::Objective::Kind::next_token) return datasets;
   if (objective.kind == data::Objective::Kind::masked_token) {

@@ -18,7 +18,7 @@ models::ConfigEdit task_edit(const DataConfig& config);
 /// The data as the model wants them, which make_batch() turns into batches of its objective. `block_size`: see
 /// open_datasets. Throws InputError when tokenizer or file do not fit the task.
 data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model,
-                                  const text::Tokenizer& tokenizer, std::int64_t block_size, bool want_validation,
-                                  const data::ReadProgress& progress);
+                                  const std::shared_ptr<const text::Tokenizer>& tokenizer, std::int64_t block_size,
+                                  bool want_validation, const data::ReadProgress& progress);
 
 }  // namespace tessera::train

@@ -1,0 +1,69 @@
+// autotuning: what DeepSpeed finds by many short runs, the planner computes (--strategy auto).
+
+#include <tessera/base/text.h>
+#include <tessera/config/deepspeed/deepspeed_reading.h>
+
+#include <string>
+#include <tuple>
+
+namespace tessera::config::deepspeed {
+namespace {
+
+constexpr const char* enabled_key = "autotuning.enabled";
+
+std::string autotuning_key(const char* name) { return concat("autotuning.", name); }
+
+/// What the tuner looks for. DeepSpeed's default is the throughput.
+void metric(Reading& r) {
+  const std::string key = autotuning_key("metric");
+  const auto word = r.text(key);
+  if (!word || *word == "throughput") return;
+  r.to.problem(r.value(key)->where(),
+               concat(key, " is \"", *word,
+                      "\"; the planner looks for the highest throughput only: write \"throughput\", or leave it out"),
+               {"auto_strategy"});
+}
+
+/// Rows of a micro-batch are searched where the file leaves them open; then DeepSpeed has bounds, too.
+void bounds(Reading& r) {
+  const bool open = r.value("train_micro_batch_size_per_gpu") == nullptr;
+  for (const auto& [name, setting, otherwise] :
+       {std::tuple("min_train_micro_batch_size_per_gpu", "auto_min_batch_size", "1"),
+        std::tuple("max_train_micro_batch_size_per_gpu", "auto_max_batch_size", "1024")}) {
+    const std::string key = autotuning_key(name);
+    const Value* const value = r.value(key);
+    if (!open) {
+      if (value != nullptr)
+        r.without_effect(key, "train_micro_batch_size_per_gpu is given, so that it is not searched", value->where());
+      continue;
+    }
+    const auto rows = r.whole(key);
+    if (rows && *rows < 1)
+      r.to.problem(value->where(), concat(key, " is ", *rows, "; a micro-batch has a row at least"), {setting});
+    else if (rows)
+      r.say(setting, key, concat(*rows), value->where());
+    else
+      r.otherwise(setting, enabled_key, otherwise, r.value(enabled_key)->where());
+  }
+}
+
+}  // namespace
+
+void read_autotuning(Reading& r) {
+  if (!r.flag(enabled_key).value_or(false)) return;
+  const SourcePos where = r.value(enabled_key)->where();
+  if (r.alone)
+    return r.to.problem(where,
+                        "autotuning: the engine takes a module as it is, which nothing is planned for: leave it out, "
+                        "and ask tessera plan about the module (tessera::record_step writes down one step of it)",
+                        {"auto_strategy"});
+  r.say("auto_strategy", enabled_key, "true", where);
+  r.to.note(
+      where,
+      "autotuning.enabled: no runs are made; the planner computes the fastest ZeRO stage, mesh and micro-batch at "
+      "the start, as --strategy auto, and keeps the global batch (tessera plan calibrate measures the machine)");
+  metric(r);
+  bounds(r);
+}
+
+}  // namespace tessera::config::deepspeed

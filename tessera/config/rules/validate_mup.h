@@ -1,0 +1,16 @@
+#pragma once
+/// \file
+/// What must hold between --use_mup, its options and the other settings.
+
+#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/validate_training.h>
+
+namespace tessera::config {
+
+/// Adds to `problems` what maximal update parameterization cannot stand beside.
+void validate_mup(const Resolved& resolved, Problems& problems);
+
+/// The options that are given and have nothing to act on.
+void unused_mup(const Resolved& resolved, const Unused& unused);
+
+}  // namespace tessera::config

@@ -1,0 +1,46 @@
+// Which data a model may have.
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/models/load.h>
+#include <tessera/train/loop/task.h>
+
+#include <tests/error_of.h>
+#include <tests/paths.h>
+
+namespace tessera::train {
+namespace {
+
+using tessera::testing::error_of;
+
+TEST(Task, FillInMiddleIsForModelsThatContinueTexts) {
+  RunConfig config;
+  config.model.config_name = tessera::testing::source_path("tests/fixtures/bert_tiny");
+  config.data.fim_data = true;
+  const auto model = models::load_language_model(config.model, 1);
+  const std::string error = error_of(
+      [&] { open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {}); });
+  EXPECT_EQ(error,
+            "--fim_data rearranges texts for models that continue them; this model reads both sides already: leave it "
+            "out");
+}
+
+TEST(Task, FillInMiddleNeedsTheTokensOfIt) {
+  const TemporaryFolder folder;
+  RunConfig config;
+  config.model.config_name = "gpt2-tiny";
+  config.model.config_overrides = "n_layer=1,n_embd=16,n_head=2,vocab_size=257,n_positions=16";
+  config.data.train_file = path_join(folder.path(), "a.txt");
+  config.data.fim_data = true;
+  write_file_atomically(config.data.train_file, std::string(100, 'a'));
+  const auto model = models::load_language_model(config.model, 1);
+  const std::string error = error_of(
+      [&] { open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {}); });
+  EXPECT_TRUE(error.starts_with("--fim_prefix_token <fim_prefix>: the tokenizer (257 tokens) has no such token"))
+      << error;
+}
+
+}  // namespace
+}  // namespace tessera::train
