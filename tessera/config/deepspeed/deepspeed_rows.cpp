@@ -321,7 +321,13 @@ constexpr Row table[] = {
     refused("sparse_attention", section, "sparse attention is not built; leave it out"),
     acts("compression_training", anything, "compression_training",
          "weight_quantization, activation_quantization and layer_reduction; pruning must be disabled"),
-    refused("quantize_training", section, "quantizing a model in training is not built; leave it out", "enabled*"),
+    // DeepSpeed reads compression_training alone to decide whether weights are rounded. A file that has only the older
+    // section would train there without rounding, so that neither taking it over nor passing over it is what was meant.
+    refused(
+        "quantize_training", section,
+        "this older section is not built, and DeepSpeed itself no longer rounds weights by it; give its bits, period, "
+        "offset and groups in compression_training.weight_quantization, which acts here, or leave it out",
+        "enabled*"),
     refused("weight_quantization", section, "quantizing a model in training is not built; leave it out", "enabled*"),
     ignored("cuda_visible_devices", anything, kNeverRead),
     ignored("comms_config", anything, kNeverRead),
