@@ -23,6 +23,20 @@ class ResumeStream : public ResumeJobs {
         },
         time_limit(60));
   }
+
+  /// One rank, two, and four that go on where two were saved; and not what rows are that nothing rearranges.
+  void equal_everywhere(const Words& stream) {
+    const Words fim = stream + Words{"--fim_data", "--validation_split_percentage", "0"};
+    run("one", 1, fim);
+    run("two", 2, fim + Words{"--save_steps", "5"});
+    run("four", 4, fim + Words{"--resume_from_checkpoint", path("two/checkpoint-5")});
+    const std::string all = numbers("one");
+    ASSERT_NE(all.find("step=8"), std::string::npos) << all;
+    EXPECT_EQ(numbers("two"), all);
+    EXPECT_EQ(numbers("four"), all.substr(all.find("step=6")));
+    run("plain", 1, stream + Words{"--validation_split_percentage", "0"});
+    EXPECT_NE(numbers("plain"), all);
+  }
 };
 
 /// In fixed order equal rows are equal bits.
@@ -97,6 +111,20 @@ class TrainFillInMiddle : public ResumeJobs {
           EXPECT_EQ(train::train(job, Value::make_object()), ExitCode::done) << output;
         },
         time_limit(60));
+  }
+
+  /// One rank, two, and four that go on where two were saved; and not what rows are that nothing rearranges.
+  void equal_everywhere(const Words& stream) {
+    const Words fim = stream + Words{"--fim_data", "--validation_split_percentage", "0"};
+    run("one", 1, fim);
+    run("two", 2, fim + Words{"--save_steps", "5"});
+    run("four", 4, fim + Words{"--resume_from_checkpoint", path("two/checkpoint-5")});
+    const std::string all = numbers("one");
+    ASSERT_NE(all.find("step=8"), std::string::npos) << all;
+    EXPECT_EQ(numbers("two"), all);
+    EXPECT_EQ(numbers("four"), all.substr(all.find("step=6")));
+    run("plain", 1, stream + Words{"--validation_split_percentage", "0"});
+    EXPECT_NE(numbers("plain"), all);
   }
 };
 

@@ -1,10 +1,11 @@
 #include <tessera/models/decoders/mup.h>
 
+#include <tessera/config/model/config_value.h>
+
 #include <cmath>
 
-#include <tessera/models/config_value.h>
-
 namespace tessera::models {
+using config::flag, config::given, config::positive, config::positive_or, config::positive_real;
 
 double Mup::score_scale(std::int64_t head_size) const {
   return base_head / std::pow(static_cast<double>(head_size), head_power);

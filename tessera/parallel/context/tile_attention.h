@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Attention between queries and one block of keys, tile by tile, by LibTorch's flash kernel (by
+/// Attention between queries and one block of keys, tile by tile, by the flash kernel (by
 /// nn/attention/dropout_attention.h where weights are dropped or scores capped): no matrix of all queries
 /// and keys. Results of several blocks are merged by their log-sum-exp (Liu et al. 2023, Ring Attention; Dao et al.
 /// 2022).
