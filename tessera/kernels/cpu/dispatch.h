@@ -12,7 +12,7 @@
 #include <tessera/kernels/cpu/adafactor.h>
 #include <tessera/kernels/cpu/adagrad.h>
 #include <tessera/kernels/cpu/adamw.h>
-#include <tessera/kernels/cpu/attention.h>
+#include <tessera/kernels/cpu/attention/attention.h>
 #include <tessera/kernels/cpu/block_squares.h>
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/kernels/cpu/eight_bit.h>

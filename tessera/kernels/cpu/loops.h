@@ -3,7 +3,7 @@
 /// Only built-ins and intrinsics here: a std:: template instantiated under -mavx512f would be emitted as a weak symbol
 /// that the linker may hand to a machine without AVX-512.
 
-#include <tessera/kernels/cpu/attention_loops.h>
+#include <tessera/kernels/cpu/attention/attention_loops.h>
 #include <tessera/kernels/cpu/dropout_loops.h>
 #include <tessera/kernels/cpu/gelu_loops.h>
 #include <tessera/kernels/cpu/layer_norm_loops.h>

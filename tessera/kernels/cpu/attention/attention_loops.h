@@ -5,8 +5,8 @@
 /// Tiles of scores are held with one row per key and one lane per query, so that maxima, sums and what scales a query's
 /// row are operations on whole vectors, and no key is ever transposed: only the queries of a tile are, once.
 
+#include <tessera/kernels/cpu/attention/product_loops.h>
 #include <tessera/kernels/cpu/exp_loops.h>
-#include <tessera/kernels/cpu/product_loops.h>
 
 constexpr std::int64_t attention_vectors = attention_tile / F32::width;
 
