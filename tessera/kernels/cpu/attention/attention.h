@@ -2,8 +2,8 @@
 /// \file
 /// kernels/cpu/attention/: attention and the small products that it is made of.
 ///
-/// This header: attention of one head without its matrix of scores in memory (Dao et al. 2022, FlashAttention: tiles of scores, a
-/// running maximum and sum; the backward forms them again from the logarithm of the sums).
+/// This header: attention of one head without its matrix of scores in memory (Dao et al. 2022, FlashAttention: tiles of
+/// scores, a running maximum and sum; the backward forms them again from the logarithm of the sums).
 
 #include <cstdint>
 
