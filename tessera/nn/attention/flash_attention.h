@@ -2,9 +2,9 @@
 /// \file
 /// nn/attention/: what nn/attention.h computes attention with.
 ///
-/// This header: attention of whole heads without their matrix of scores: by kernels/cpu/attention/attention.h where that
-/// can (fp32 on the CPU, D a multiple of 16, no mask), else by LibTorch's kernel for the CPU. Both keep the same for the
-/// backward.
+/// This header: attention of whole heads without their matrix of scores, by kernels/cpu/attention/attention.h where
+/// that can (fp32 on the CPU, D a multiple of 16, no mask), else by LibTorch's kernel for the CPU. Both keep the same
+/// for the backward.
 
 #include <tessera/nn/attention/dropout_attention.h>
 
