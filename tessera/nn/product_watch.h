@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Matrix products that nn/ gives to oneDNN or BLAS directly, past the dispatcher: who records operators
-/// (parallel/recorder/) hears of them here.
+/// Matrix products that nn/ gives to oneDNN or BLAS directly, and attention by its own kernels, both past the
+/// dispatcher: who records operators (parallel/recorder/) hears of them here.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,6 +17,8 @@ class ProductWatcher {
   /// thread that multiplies.
   virtual void product(std::int64_t m, std::int64_t n, std::int64_t k, double element, const at::Tensor* a,
                        const at::Tensor* b) = 0;
+  /// Attention of q [B, heads, n, D] to k [B, heads, m, D], or the gradients of it.
+  virtual void attention(const at::Tensor& q, const at::Tensor& k, bool causal, bool backward) = 0;
 };
 
 /// Whoever listens; nullptr: nobody, which costs a look at it.

@@ -5,6 +5,7 @@
 
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/nn/fused.h>
+#include <tessera/nn/product_watch.h>
 
 #include <algorithm>
 
@@ -41,6 +42,11 @@ kernels::AttentionHead head_of(const AttentionRectangle& a, std::int64_t b, std:
           .causal = a.causal};
 }
 
+void tell(const AttentionRectangle& a, bool backward) {
+  if (ProductWatcher* const watcher = product_watcher.load(std::memory_order_acquire)) [[unlikely]]
+    watcher->attention(a.q, a.k, a.causal, backward);
+}
+
 at::Tensor by_token(const at::Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
@@ -53,6 +59,7 @@ std::pair<at::Tensor, at::Tensor> flash_attention(const AttentionRectangle& a) {
                                                                            maybe(a.mask), a.scale);
     return {out, log_sums};
   }
+  tell(a, /*backward=*/false);
   const std::int64_t heads = a.q.size(1), all = a.q.size(0) * heads, n = a.q.size(2),
                      tiles = (n + kernels::attention_tile - 1) / kernels::attention_tile;
   const at::Tensor out = by_token(a.q), log_sums = at::empty({a.q.size(0), heads, n}, a.q.options());
@@ -85,6 +92,7 @@ void flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
     dq.copy_(gq), dk.copy_(gk), dv.copy_(gv);
     return;
   }
+  tell(a, /*backward=*/true);
   const at::Tensor dout = dy.stride(3) == 1 ? dy : dy.contiguous(), sums = log_sums.contiguous();
   const std::int64_t heads = a.q.size(1), n = a.q.size(2);
   const float *result = out.const_data_ptr<float>(), *gradient = dout.const_data_ptr<float>(),

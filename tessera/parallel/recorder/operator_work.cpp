@@ -49,16 +49,13 @@ void add_convolution(RecordedWork& work, const at::Tensor& weight, const at::Ten
 }
 
 /// query, key [B, heads, tokens, D].
-void add_attention(RecordedWork& work, const SeenOperator& seen, bool backward) {
-  const at::Tensor q = argument(seen, "query"), k = argument(seen, "key");
-  if (!q.defined() || !k.defined() || q.dim() != 4) return;
+}  // namespace
+
+void add_attention(RecordedWork& work, const at::Tensor& q, const at::Tensor& k, bool causal, bool backward) {
   const double queries = real(q.size(0) * q.size(2)), keys = real(k.size(2)), width = real(q.size(1) * q.size(3));
   work.flop += (backward ? 8 : 4) * queries * keys * width;
-  const double seen_keys = flag(seen, "is_causal") ? (keys + 1) / 2 : keys;
-  work.add(plan::RecordedAttention{queries, seen_keys, width, 1, backward});
+  work.add(plan::RecordedAttention{queries, causal ? (keys + 1) / 2 : keys, width, 1, backward});
 }
-
-}  // namespace
 
 std::vector<at::Tensor> tensors_among(std::span<const c10::IValue> values) {
   std::vector<at::Tensor> all;
@@ -98,7 +95,9 @@ plan::RecordedWork work_of(const SeenOperator& seen) {
     add_convolution(work, argument(seen, "weight"), transposed ? argument(seen, "input") : seen.results[0].toTensor(),
                     1);
   } else if (name.starts_with("_scaled_dot_product_") && name.find("attention") != std::string_view::npos) {
-    add_attention(work, seen, name.ends_with("backward"));
+    const at::Tensor q = argument(seen, "query"), k = argument(seen, "key");
+    if (q.defined() && k.defined() && q.dim() == 4)
+      add_attention(work, q, k, flag(seen, "is_causal"), name.ends_with("backward"));
   }
   if (work.flop > 0) return work;
   work.passes = 1;

@@ -132,6 +132,17 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
     note({.name = "tessera::multiply", .type = "Float", .sizes = {{m, k}, {k, n}}}, work, element);
   }
 
+  void attention(const at::Tensor& q, const at::Tensor& k, bool causal, bool backward) override {
+    if (!listening_here()) return;
+    const std::lock_guard lock(mutex_);
+    RecordedWork work;
+    add_attention(work, q, k, causal, backward);
+    note({.name = backward ? "tessera::attention_backward" : "tessera::attention",
+          .type = "Float",
+          .sizes = {q.sizes().vec(), k.sizes().vec()}},
+         work, static_cast<double>(q.element_size()));
+  }
+
   RecordedStep end(const std::string& name, const RecordOptions& options);
 
  private:
