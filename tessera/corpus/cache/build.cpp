@@ -227,6 +227,12 @@ class Build {
         locks_->unlock(i);
         continue;
       }
+      // Signs of what is done stay until the folder is renamed: without one here, another has published all of it.
+      if (locks_ != nullptr && !locks_->still_there()) {
+        locks_->unlock(i);
+        stop_ = true;
+        return std::nullopt;
+      }
       states_[i] = State::mine;
       return i;
     }
@@ -236,7 +242,12 @@ class Build {
   bool note_if_done(std::size_t i) {
     const std::string path = path_join(folder_, done_name(i));
     if (!path_exists(path)) return false;
-    note(i, summary_from_json(read_json(path)));
+    try {
+      note(i, summary_from_json(read_json(path)));
+    } catch (const Error&) {
+      if (path_exists(path)) throw;
+      return false;  // the folder was published since the look
+    }
     return true;
   }
 
@@ -360,10 +371,10 @@ class Part {
   }
 
   void publish() {
-    for (const std::string& name : list_folder(folder_))
-      if (name.ends_with(".done") || name == "plan.json") remove_tree(path_join(folder_, name));
     if (::rename(folder_.c_str(), final_.c_str()) != 0)
       throw Error(concat("cannot rename '", folder_, "' to '", final_, "': ", std::strerror(errno)));
+    for (const std::string& name : list_folder(final_))
+      if (name.ends_with(".done") || name == "plan.json") remove_tree(path_join(final_, name));
     sync_folder(path_join(final_, ".."));
   }
 
