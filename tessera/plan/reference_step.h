@@ -16,7 +16,8 @@ namespace tessera::plan {
 inline constexpr std::int64_t reference_rows = 2, reference_tokens = 256;
 /// Its config.json.
 Value reference_config();
-/// Seconds of forward and backward of those rows by one process that has `cluster.device`, as the sum of operations.
+/// Seconds of forward and backward of those rows by one process that has `cluster.device`, as plans have them: the sum
+/// of operations, times Speeds::between_* where that is known.
 double reference_seconds(const Cluster& cluster, Precision precision);
 
 }  // namespace tessera::plan

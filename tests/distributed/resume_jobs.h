@@ -67,6 +67,12 @@ inline Layout layout_named(const std::string& name) {
   throw Error(concat("no layout ", name));
 }
 
+/// Progress would bury the test's output; failures reach the parent through a pipe.
+inline void be_quiet() {
+  ASSERT_NE(std::freopen("/dev/null", "w", stdout), nullptr);
+  ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);
+}
+
 /// Runs in a folder of their own.
 class ResumeJobs : public ::testing::Test {
  protected:
@@ -117,6 +123,17 @@ class ResumeJobs : public ::testing::Test {
     return config::resolve_and_validate(words, [](const std::string&) { return std::nullopt; }).values;
   }
 
+  /// Trains to the end in so many processes.
+  static void train_on(int ranks, const RunConfig& config) {
+    run_ranks(
+        ranks,
+        [&](comm::World&) {
+          be_quiet();
+          EXPECT_EQ(train::train(config, Value::make_object()), ExitCode::done) << config.output.output_dir;
+        },
+        time_limit(60));
+  }
+
   /// The numbers of every logged step, as they stand in the file.
   std::string numbers(const std::string& output) const {
     std::string record;
@@ -134,11 +151,5 @@ class ResumeJobs : public ::testing::Test {
 
   TemporaryFolder folder_;
 };
-
-/// Progress would bury the test's output; failures reach the parent through a pipe.
-inline void be_quiet() {
-  ASSERT_NE(std::freopen("/dev/null", "w", stdout), nullptr);
-  ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);
-}
 
 }  // namespace tessera::testing

@@ -10,32 +10,10 @@ namespace {
 class ResumeStream : public ResumeJobs {
  protected:
   void run(const std::string& output, int ranks, const Words& more) {
-    const RunConfig job =
-        config(output, 8,
-               Words{"--deterministic_reduce", "--logical_shards", "4", "--streaming", "--streaming_buffer", "7",
-                     "--train_file", concat("0.7 ", path("text.txt"), " 0.3 ", path("other.txt"))} +
-                   more);
-    run_ranks(
-        ranks,
-        [&](comm::World&) {
-          be_quiet();
-          EXPECT_EQ(train::train(job, Value::make_object()), ExitCode::done) << output;
-        },
-        time_limit(60));
-  }
-
-  /// One rank, two, and four that go on where two were saved; and not what rows are that nothing rearranges.
-  void equal_everywhere(const Words& stream) {
-    const Words fim = stream + Words{"--fim_data", "--validation_split_percentage", "0"};
-    run("one", 1, fim);
-    run("two", 2, fim + Words{"--save_steps", "5"});
-    run("four", 4, fim + Words{"--resume_from_checkpoint", path("two/checkpoint-5")});
-    const std::string all = numbers("one");
-    ASSERT_NE(all.find("step=8"), std::string::npos) << all;
-    EXPECT_EQ(numbers("two"), all);
-    EXPECT_EQ(numbers("four"), all.substr(all.find("step=6")));
-    run("plain", 1, stream + Words{"--validation_split_percentage", "0"});
-    EXPECT_NE(numbers("plain"), all);
+    train_on(ranks, config(output, 8,
+                           Words{"--deterministic_reduce", "--logical_shards", "4", "--streaming", "--streaming_buffer",
+                                 "7", "--train_file", concat("0.7 ", path("text.txt"), " 0.3 ", path("other.txt"))} +
+                               more));
   }
 };
 
@@ -98,19 +76,13 @@ class TrainFillInMiddle : public ResumeJobs {
   }
 
   void run(const std::string& output, int ranks, const Words& more) {
-    const RunConfig job =
+    train_on(
+        ranks,
         config(output, 8,
                Words{"--tokenizer_name", path("tokenizer"), "--config_overrides",
                      "n_layer=1,n_embd=16,n_head=2,vocab_size=261,n_positions=16,bos_token_id=256,eos_token_id=256",
                      "--deterministic_reduce", "--logical_shards", "4"} +
-                   more);
-    run_ranks(
-        ranks,
-        [&](comm::World&) {
-          be_quiet();
-          EXPECT_EQ(train::train(job, Value::make_object()), ExitCode::done) << output;
-        },
-        time_limit(60));
+                   more));
   }
 
   /// One rank, two, and four that go on where two were saved; and not what rows are that nothing rearranges.

@@ -16,52 +16,17 @@ class TrainEightBit : public ResumeJobs {
  protected:
   /// Three matrices of every block have 4096 elements or more, others and vectors have not; tables stay wide.
   RunConfig eight_bit(const std::string& output, const std::string& optim, const Words& more, int steps = 4) const {
-    const Words words = Words{"--config_name",
-                              "gpt2-tiny",
-                              "--config_overrides",
-                              "n_layer=2,n_embd=52,n_head=2,vocab_size=257,n_positions=16,bos_token_id=256,"
-                              "eos_token_id=256,resid_pdrop=0.1,embd_pdrop=0.1,attn_pdrop=0.1",
-                              "--tokenizer_name",
-                              "byte",
-                              "--train_file",
-                              path("text.txt"),
-                              "--block_size",
-                              "16",
-                              "--learning_rate",
-                              "3e-3",
-                              "--weight_decay",
-                              "0.01",
-                              "--per_device_train_batch_size",
-                              "1",
-                              "--logging_steps",
-                              "1",
-                              "--report_to",
-                              "none",
-                              "--threads_per_process",
-                              "1",
-                              "--max_steps",
-                              concat(steps),
-                              "--optim",
-                              optim,
-                              "--output_dir",
-                              path(output)} +
-                        more;
-    return config::resolve_and_validate(words, [](const std::string&) { return std::nullopt; }).values;
-  }
-
-  void run(int ranks, const RunConfig& config) const {
-    run_ranks(
-        ranks,
-        [&](comm::World&) {
-          be_quiet();
-          EXPECT_EQ(train::train(config, Value::make_object()), ExitCode::done);
-        },
-        time_limit(60));
+    return config(output, steps,
+                  Words{"--config_overrides",
+                        "n_layer=2,n_embd=52,n_head=2,vocab_size=257,n_positions=16,bos_token_id=256,eos_token_id=256,"
+                        "resid_pdrop=0.1,embd_pdrop=0.1,attn_pdrop=0.1",
+                        "--optim", optim} +
+                      more);
   }
 
   /// The bytes of the weights.
   std::string train(int ranks, const RunConfig& config) const {
-    run(ranks, config);
+    train_on(ranks, config);
     return HasFailure() ? "" : read_file(path_join(config.output.output_dir, "model.safetensors"));
   }
 
@@ -99,8 +64,8 @@ TEST_F(TrainEightBit, IsNearStatesOfFloat32) {
 
 // Its weights lie in a file for each stage: losses say as much, to their last digit.
 TEST_F(TrainEightBit, PipelinesToo) {
-  run(1, eight_bit("alone", "adamw_8bit", fixed));
-  run(2, eight_bit("stages", "adamw_8bit", fixed + Words{"--pp_size", "2"}));
+  train_on(1, eight_bit("alone", "adamw_8bit", fixed));
+  train_on(2, eight_bit("stages", "adamw_8bit", fixed + Words{"--pp_size", "2"}));
   EXPECT_NE(numbers("alone"), "");
   EXPECT_EQ(numbers("stages"), numbers("alone"));
 }

@@ -15,14 +15,18 @@ class MupRules : RuleChecks {
       problem({"use_mup"}, said("use_mup"), " is for models from scratch (--config_name): the config.json of ",
               c_.model.model_name_or_path, " says whether its weights began so; leave it out");
     const OptimizerKind optim = c_.optimization.optim;
-    if (optim == OptimizerKind::adafactor || optim == OptimizerKind::lamb || optim == OptimizerKind::lars)
-      problem({"use_mup", "optim"}, said("use_mup"), " beside ", said("optim"), " ", optim,
-              ": it scales rates by the norms of the weights, so that they do not follow the width as they should: use "
-              "adamw, adam, sgd, lion or muon");
+    if (const std::string why = no_mup_beside(optim); !why.empty())
+      problem({"use_mup", "optim"}, said("use_mup"), " beside ", said("optim"), " ", optim, ": ", why);
   }
 };
 
 }  // namespace
+
+std::string no_mup_beside(OptimizerKind optim) {
+  if (optim != OptimizerKind::adafactor && optim != OptimizerKind::lamb && optim != OptimizerKind::lars) return "";
+  return "it scales rates by the norms of the weights, so that they do not follow the width as they should: use adamw, "
+         "adam, sgd, lion or muon";
+}
 
 void validate_mup(const Resolved& resolved, Problems& problems) { MupRules(resolved, problems).check(); }
 

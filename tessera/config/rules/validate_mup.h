@@ -5,7 +5,12 @@
 #include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_training.h>
 
+#include <string>
+
 namespace tessera::config {
+
+/// Why rates of this optimizer cannot follow the width, with the remedy; empty: they can.
+std::string no_mup_beside(OptimizerKind optim);
 
 /// Adds to `problems` what maximal update parameterization cannot stand beside.
 void validate_mup(const Resolved& resolved, Problems& problems);

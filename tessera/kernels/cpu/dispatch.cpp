@@ -152,11 +152,6 @@ void swiglu(const float* gate, const float* up, float* y, std::int64_t n) { chos
 void swiglu_backward(const float* gate, const float* up, const float* dy, float* dgate, float* dup, std::int64_t n) {
   chosen().swiglu_backward(gate, up, dy, dgate, dup, n);
 }
-std::int64_t attention_scratch(std::int64_t keys, std::int64_t size) {
-  // The backward's, which are more: attention_loops.h.
-  return keys * size + 5 * size * attention_tile + 2 * attention_tile * attention_tile + 4 * attention_tile;
-}
-
 void attention(const AttentionHead& a, std::int64_t first, std::int64_t end, float* out, std::int64_t out_stride,
                float* log_sums, float* scratch) {
   chosen().attention(a, first, end, out, out_stride, log_sums, scratch);

@@ -42,11 +42,19 @@ kernels::AttentionHead head_of(const AttentionRectangle& a, std::int64_t b, std:
           .causal = a.causal};
 }
 
+RectangleGradients torch_backward(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
+                                  const at::Tensor& log_sums) {
+  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      dy, a.q, a.k, a.v, out, log_sums, /*dropout_p=*/0, a.causal, maybe(a.mask), a.scale);
+  return {dq, dk, dv};
+}
+
 void tell(const AttentionRectangle& a, bool backward) {
   if (ProductWatcher* const watcher = product_watcher.load(std::memory_order_acquire)) [[unlikely]]
     watcher->attention(a.q, a.k, a.causal, backward);
 }
 
+/// An empty tensor [B, heads, n, D] that lies in memory as [B, n, heads, D].
 at::Tensor by_token(const at::Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
@@ -87,8 +95,7 @@ void flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
   const auto& [dq, dk, dv] = places;
   const bool dense = rows_are_dense(dq) && rows_are_dense(dk) && rows_are_dense(dv);
   if (!is_ours(a) || !dense || !rows_are_dense(out) || dy.scalar_type() != at::kFloat) {
-    const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        dy, a.q, a.k, a.v, out, log_sums, /*dropout_p=*/0, a.causal, maybe(a.mask), a.scale);
+    const auto [gq, gk, gv] = torch_backward(dy, a, out, log_sums);
     dq.copy_(gq), dk.copy_(gk), dv.copy_(gv);
     return;
   }
@@ -122,11 +129,7 @@ void flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
 
 RectangleGradients flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
                                             const at::Tensor& log_sums) {
-  if (!is_ours(a)) {
-    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        dy, a.q, a.k, a.v, out, log_sums, /*dropout_p=*/0, a.causal, maybe(a.mask), a.scale);
-    return {dq, dk, dv};
-  }
+  if (!is_ours(a)) return torch_backward(dy, a, out, log_sums);
   const RectangleGradients places = {by_token(a.q), by_token(a.k), by_token(a.v)};
   flash_attention_backward(dy, a, out, log_sums, places);
   return places;

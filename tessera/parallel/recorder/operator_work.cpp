@@ -48,7 +48,6 @@ void add_convolution(RecordedWork& work, const at::Tensor& weight, const at::Ten
   add_product(work, {places, out, real(weight.numel()) / out, 1, times});
 }
 
-/// query, key [B, heads, tokens, D].
 }  // namespace
 
 void add_attention(RecordedWork& work, const at::Tensor& q, const at::Tensor& k, bool causal, bool backward) {

@@ -10,6 +10,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/stored_state.h>
+#include <tessera/config/rules/validate_mup.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/wide_states.h>
@@ -139,13 +140,9 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
           concat(muon ? "--optim muon" : "--decoupled_lr",
                  " is for `tessera train`, whose models say which parameters are embeddings; leave it out"));
     const double width = embeddings.width;
-    const bool by_norms = config.optim == OptimizerKind::adafactor || config.optim == OptimizerKind::lamb ||
-                          config.optim == OptimizerKind::lars;
-    if (width != 1 && by_norms)
-      throw InputError(
-          concat("--optim ", config.optim,
-                 " beside use_mup: it scales rates by the norms of the weights, so that they do not follow "
-                 "the width as they should: use adamw, adam, sgd, lion or muon"));
+    // A model's folder says use_mup without a flag, which the rules of settings do not see.
+    if (const std::string why = config::no_mup_beside(config.optim); width != 1 && !why.empty())
+      throw InputError(concat("--optim ", config.optim, " beside use_mup: ", why));
     std::vector<optim::Slot> slots = sharded.slots();
     const auto& parameters = sharded.named_parameters();
     TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");

@@ -12,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/data/stream/row_stream.h>
@@ -277,12 +278,10 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     for (const std::string& note : setup.datasets.notes) log::info(note);
   }
 
-  const Value* const mup = setup.model->hf_config().find("use_mup");
-  if (mup != nullptr && mup->as_bool() && world.rank() == 0)
+  if (config::flag(setup.model->hf_config(), "use_mup", false) && world.rank() == 0)
     log::info(
         "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
-        "does "
-        "not know: it computes other logits from this model's folder");
+        "does not know: it computes other logits from this model's folder");
 
   if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
     log::warning(

@@ -21,8 +21,11 @@ struct AttentionHead {
 
 /// Queries of a tile: a range of queries begins at a multiple of it.
 inline constexpr std::int64_t attention_tile = 64;
-/// Floats of scratch memory that the two functions need, aligned to 64 bytes.
-std::int64_t attention_scratch(std::int64_t keys, std::int64_t size);
+/// Floats of scratch memory that the two functions need, aligned to 64 bytes. The backward needs more: the keys, the
+/// queries and dout of a tile twice each (transposed, too), its dq, two tiles of scores, two numbers per query.
+constexpr std::int64_t attention_scratch(std::int64_t keys, std::int64_t size) {
+  return keys * size + 5 * size * attention_tile + 2 * attention_tile * attention_tile + 4 * attention_tile;
+}
 
 /// Queries [first, end), of which each is computed alike wherever the range is cut:
 ///   out[t] = sum_j p_tj v_j with p_tj = exp(s_tj - log_sums[t]), log_sums[t] = ln(sum_j exp(s_tj))
