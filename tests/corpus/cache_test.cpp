@@ -185,6 +185,30 @@ TEST_F(Cache, ManyAtOnceShareTheWork) {
   EXPECT_EQ(encoded_, lines);  // none twice
 }
 
+// Whoever waits for the last item of another finds the folder published, and must not begin the item anew.
+TEST_F(Cache, WhoWaitsWhileAnotherPublishesFindsIt) {
+  const std::string text = long_text(3 << 20);
+  const auto asked = request({write("a.txt", text)});
+  for (int round = 0; round < 12; ++round) {
+    const std::string root = path(concat("round ", round));
+    std::vector<std::jthread> jobs;
+    for (int i = 0; i < 4; ++i)
+      jobs.emplace_back([&] {
+        try {
+          EXPECT_EQ(cached_tokens(root, asked).tally.tokens, std::ssize(text)) << round;
+        } catch (const Error& error) {
+          ADD_FAILURE() << error.what();
+        }
+      });
+    jobs.clear();
+    const std::vector<std::string> entries = list_folder(root);
+    ASSERT_EQ(entries.size(), 1u);
+    EXPECT_EQ(verify_entry(root, entries[0]), "");
+    for (const std::string& file : list_folder(path_join(root, entries[0]))) EXPECT_FALSE(file.ends_with(".done"));
+    remove_tree(root);
+  }
+}
+
 TEST_F(Cache, AKilledWorkersItemsAreTakenOver) {
   const std::string text = long_text(6 << 20);
   const auto asked = request({write("a.txt", text)});
