@@ -1,5 +1,8 @@
+#include <ATen/Parallel.h>
+
 #include <tessera/base/error.h>
 #include <tessera/nn/attention/attention_pieces.h>
+#include <tessera/nn/attention/flash_attention.h>
 #include <tessera/nn/nn.h>
 
 #include <limits>
@@ -41,10 +44,11 @@ struct Case {
 };
 
 const std::vector<Case> cases = {
-    {2, 1, 4, 4, 8, 0, {}},   {2, 70, 4, 2, 8, 0, {}},
-    {1, 33, 6, 1, 16, 0, {}}, {2, 20, 4, 2, 8, 0, {0, 3, 4, 20, 29}},
-    {2, 40, 2, 2, 8, 7, {}},  {2, 40, 4, 2, 8, 7, {0, 5, 30, 40, 60, 79}},
-    {1, 16, 2, 1, 8, 16, {}}, {1, 16, 2, 1, 8, 1, {}},
+    {2, 1, 4, 4, 8, 0, {}},    {2, 70, 4, 2, 8, 0, {}},
+    {1, 33, 6, 1, 16, 0, {}},  {2, 20, 4, 2, 8, 0, {0, 3, 4, 20, 29}},
+    {2, 40, 2, 2, 8, 7, {}},   {2, 40, 4, 2, 8, 7, {0, 5, 30, 40, 60, 79}},
+    {1, 16, 2, 1, 8, 16, {}},  {1, 16, 2, 1, 8, 1, {}},
+    {2, 140, 4, 2, 16, 0, {}}, {2, 70, 2, 1, 32, 0, {0, 3, 68, 70, 100, 139}},
 };
 
 TEST(Attention, FollowsTheDefinitionForwardAndBackward) {
@@ -132,6 +136,36 @@ TEST(Attention, PositionsCountFromTheStartOfADocument) {
   const at::Tensor positions = nn::document_positions({0, 3, 4}, 2, 4);
   EXPECT_TRUE(positions.equal(at::tensor({0, 1, 2, 0, 0, 1, 2, 3}, at::kLong))) << positions;
   EXPECT_TRUE(nn::document_positions({}, 2, 3).equal(at::tensor({0, 1, 2, 0, 1, 2}, at::kLong)));
+}
+
+// Two heads for eight threads: queries are divided, too. Results and gradients are those of one thread, bit for bit,
+// and LibTorch's to rounding.
+TEST(Attention, FlashIsTheSameOnAnyNumberOfThreads) {
+  const int before = at::get_num_threads();
+  at::manual_seed(7);
+  const auto rows = [](std::int64_t tokens) { return at::randn({1, tokens, 2, 64}).transpose(1, 2); };
+  for (const bool causal : {true, false}) {
+    const nn::AttentionRectangle a = {
+        .q = rows(300), .k = rows(causal ? 300 : 77), .v = rows(causal ? 300 : 77), .causal = causal, .scale = 0.125};
+    const at::Tensor dy = rows(300);
+    const auto all = [&](int threads) {
+      at::set_num_threads(threads);
+      const auto [out, log_sums] = nn::flash_attention(a);
+      const auto [dq, dk, dv] = nn::flash_attention_backward(dy, a, out, log_sums);
+      return std::vector<at::Tensor>{out, log_sums, dq, dk, dv};
+    };
+    const std::vector<at::Tensor> one = all(1), eight = all(8);
+    at::set_num_threads(before);
+    const auto [out, log_sums] =
+        at::_scaled_dot_product_flash_attention_for_cpu(a.q, a.k, a.v, 0.0, causal, /*attn_mask=*/{}, a.scale);
+    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        dy, a.q, a.k, a.v, out, log_sums, 0.0, causal, /*attn_mask=*/{}, a.scale);
+    const std::vector<at::Tensor> theirs = {out, log_sums, dq, dk, dv};
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      EXPECT_TRUE(eight[i].equal(one[i])) << i;
+      EXPECT_TRUE(at::allclose(one[i], theirs[i], 1e-5, 1e-5)) << i << " " << (one[i] - theirs[i]).abs().max();
+    }
+  }
 }
 
 TEST(Attention, RefusesStartsThatCannotBe) {

@@ -328,7 +328,11 @@ constexpr Row table[] = {
         "this older section is not built, and DeepSpeed itself no longer rounds weights by it; give its bits, period, "
         "offset and groups in compression_training.weight_quantization, which acts here, or leave it out",
         "enabled*"),
-    refused("weight_quantization", section, "quantizing a model in training is not built; leave it out", "enabled*"),
+    refused(
+        "weight_quantization", section,
+        "weights that are quantized when a model is made (quantized_initialization, post_init_quant) are not built; "
+        "--load_in_4bit or --load_in_8bit keeps frozen ones in few bits beside LoRA, or leave it out",
+        "enabled*"),
     ignored("cuda_visible_devices", anything, kNeverRead),
     ignored("comms_config", anything, kNeverRead),
     ignored("monitor_config", anything, kNeverRead),
