@@ -30,6 +30,12 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
     throw InputError(
         "compression_training: a module of your own is not rounded to few bits, which the models of tessera train are; "
         "call nn::fake_quantize() or nn::fake_quantized_linear() in its forward yourself and leave the setting out");
+  for (const auto& [name, given] : {std::pair("progressive_layer_drop", &config_.optimization.progressive_layer_drop),
+                                    std::pair("data_efficiency", &config_.optimization.data_efficiency)})
+    if (!given->empty())
+      throw InputError(concat(name,
+                              ": blocks are left out of the models that tessera train has, not of a module of "
+                              "your own; choose in its forward what is computed and leave the setting out"));
   ParallelConfig& parallel = config_.parallel;
   if (parallel.deterministic_reduce && parallel.logical_shards == 0)
     parallel.logical_shards = ranks_.data.size() * accumulation_;

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::models {
 namespace {
@@ -36,10 +37,15 @@ std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(Langu
                             " of the model's ", "matches the regular expression '", plan.names, "'",
                             names.empty() ? std::string() : concat("; the first one is ", names)));
   }
-  model.set_part_runner([checkpointing](const ModelPart& part, const PartFunction& function, const at::Tensor& x) {
-    return checkpointing->run(part.name, part.block, part_of(part), function, x);
-  });
+  model.set_part_runner(part_runner_of(checkpointing));
   return checkpointing;
+}
+
+PartRunner part_runner_of(std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing) {
+  return [checkpointing = std::move(checkpointing)](const ModelPart& part, const PartFunction& function,
+                                                    const at::Tensor& x) {
+    return checkpointing ? checkpointing->run(part.name, part.block, part_of(part), function, x) : function(x);
+  };
 }
 
 void keep_activations(LanguageModel& model) { model.set_part_runner(nullptr); }

@@ -14,6 +14,8 @@ namespace tessera::models {
 /// result tells what was offloaded.
 std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(LanguageModel& model,
                                                                            const parallel::CheckpointPlan& plan);
+/// What runs parts so; null: a runner that only calls them.
+PartRunner part_runner_of(std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing);
 /// Ends it.
 void keep_activations(LanguageModel& model);
 

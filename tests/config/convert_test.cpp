@@ -49,6 +49,7 @@ const std::vector<Words>& runs() {
       {"--compression_training",
        R"({"weight_quantization": {"shared_parameters": {"enabled": true}, "different_groups": {"wq1": {"params":
            {"start_bits": 8, "target_bits": 4}, "modules": ["c_attn", "mlp"]}}}})"},
+      {"--progressive_layer_drop", R"({"enabled": true, "theta": 0.5, "gamma": 0.01})"},
       {"--fsdp", "full_shard", "--bf16"},
       {"--fsdp", "full_shard auto_wrap offload", "--num_processes", "4"},
       {"--fsdp", "shard_grad_op", "--fsdp_config",

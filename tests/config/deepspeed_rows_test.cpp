@@ -161,6 +161,19 @@ const std::vector<ActingRow>& acting_rows() {
        {{"compression_training",
          R"({"activation_quantization":{"shared_parameters":{"enabled":true},"different_groups":{"aq1":{"params":)"
          R"({"bits":8}}}}})"}}},
+      {"progressive_layer_drop",
+       R"({"progressive_layer_drop": {"enabled": true, "theta": 0.5}})",
+       {{"progressive_layer_drop", R"({"enabled":true,"theta":0.5})"}}},
+      {"data_efficiency",
+       R"({"data_efficiency": {"enabled": true, "data_routing": {"enabled": true, "random_ltd": {"enabled": true,
+           "total_layer_num": 2, "random_ltd_layer_num": 1, "random_ltd_layer_id": [1], "model_type": "decoder",
+           "hidden_state_order": "batch_seq_dim", "random_ltd_schedule": {"min_value": 8, "max_value": 16,
+           "schedule_type": "fixed_linear", "schedule_config": {"require_steps": 4, "seq_per_step": 8}}}}}})",
+       {{"data_efficiency",
+         R"({"enabled":true,"data_routing":{"enabled":true,"random_ltd":{"enabled":true,"total_layer_num":2,)"
+         R"("random_ltd_layer_num":1,"random_ltd_layer_id":[1],"model_type":"decoder",)"
+         R"("hidden_state_order":"batch_seq_dim","random_ltd_schedule":{"min_value":8,"max_value":16,)"
+         R"("schedule_type":"fixed_linear","schedule_config":{"require_steps":4,"seq_per_step":8}}}}})"}}},
       {"autotuning.enabled", R"({"autotuning": {"enabled": true}})", {{"auto_strategy", "true"}}},
       {"autotuning.metric",
        R"({"autotuning": {"enabled": true, "metric": "throughput"}})",

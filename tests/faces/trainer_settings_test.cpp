@@ -80,7 +80,8 @@ TEST(TrainerSettings, what_is_refused_is_refused_by_name) {
   for (const auto& [name, text] :
        {std::pair("tokens_per_batch", "64"), std::pair("batch_size_schedule", "8,8,100"),
         std::pair("decoupled_lr", "0.1"), std::pair("decoupled_min_lr", "0.1"), std::pair("fp8_format", "hybrid"),
-        std::pair("compression_training", "{}"), std::pair("pp_size", "2"), std::pair("cp_size", "2"),
+        std::pair("compression_training", "{}"), std::pair("progressive_layer_drop", "{}"),
+        std::pair("data_efficiency", "{}"), std::pair("pp_size", "2"), std::pair("cp_size", "2"),
         std::pair("ep_size", "2"), std::pair("etp_size", "2")}) {
     ASSERT_TRUE(is_refused(name));
     RunConfig config;

@@ -196,6 +196,9 @@ Value deepspeed_json(Plan& plan, bool automatic) {
   if (Value zero = zero_of(plan); !zero.is_null()) out.set("zero_optimization", std::move(zero));
   if (plan.take("compression_training"))
     out.set("compression_training", parse_json(o.compression_training, "compression_training"));
+  if (plan.take("progressive_layer_drop"))
+    out.set("progressive_layer_drop", parse_json(o.progressive_layer_drop, "progressive_layer_drop"));
+  if (plan.take("data_efficiency")) out.set("data_efficiency", parse_json(o.data_efficiency, "data_efficiency"));
   return out;
 }
 

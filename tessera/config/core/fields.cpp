@@ -388,6 +388,12 @@ const std::vector<Field>& table() {
       optimization<&O::compression_training>(
           "compression_training", anything("FILE|JSON"),
           "DeepSpeed's section of that name: weights and inputs of linear maps are rounded to few bits in training"),
+      optimization<&O::progressive_layer_drop>(
+          "progressive_layer_drop", anything("FILE|JSON"),
+          "DeepSpeed's section of that name: blocks are left out of steps at random, later ones more often"),
+      optimization<&O::data_efficiency>(
+          "data_efficiency", anything("FILE|JSON"),
+          "DeepSpeed's section of that name, of which random_ltd acts: some blocks see a random part of the tokens"),
       optimization<&O::loss_scale>("loss_scale", at_least(0), "of fp16: a fixed scale; 0 = dynamic"),
       optimization<&O::initial_scale_power>("initial_scale_power", at_least(0, 32),
                                             "of fp16: the dynamic scale begins with 2 to this power"),

@@ -8,6 +8,7 @@
 #include <tessera/config/core/sharding.h>
 #include <tessera/config/hf/training_args.h>
 #include <tessera/config/megatron/megatron_args.h>
+#include <tessera/config/rules/block_routing.h>
 #include <tessera/config/rules/compression.h>
 
 #include <algorithm>
@@ -96,6 +97,7 @@ Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& prob
   resolve_sharding(resolved, problems);
   derive(resolved);
   settle_compression(resolved, problems);
+  settle_block_routing(resolved, problems);
   return resolved;
 }
 

@@ -138,8 +138,10 @@ struct OptimizationConfig {
   std::int64_t fp8_margin = 0;                           ///< scales are divided by 2^this
   std::int64_t num_layers_at_start_in_bf16 = 0;          ///< the first so many blocks are left out of fp8
   std::int64_t num_layers_at_end_in_bf16 = 0;            ///< the last so many, too
-  std::string compression_training;  ///< JSON: which weights and inputs are rounded to few bits (rules/compression.h)
-  double loss_scale = 0;             ///< fp16: a fixed scale; 0: dynamic
+  std::string compression_training;    ///< JSON: which weights and inputs are rounded to few bits (rules/compression.h)
+  std::string progressive_layer_drop;  ///< JSON: blocks are left out at random (rules/block_routing.h)
+  std::string data_efficiency;         ///< JSON: tokens pass by some blocks (rules/block_routing.h)
+  double loss_scale = 0;               ///< fp16: a fixed scale; 0: dynamic
   std::int64_t initial_scale_power = 16;  ///< dynamic: begins with 2^this (PyTorch: 65536)
   std::int64_t loss_scale_window =
       2000;                     ///< dynamic: doubled after so many steps without overflow (PyTorch; DeepSpeed: 1000)

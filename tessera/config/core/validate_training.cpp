@@ -8,6 +8,7 @@
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/core/validate_evaluations.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/config/rules/block_routing.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/config/rules/validate_compression.h>
 #include <tessera/config/rules/validate_fill_in_middle.h>
@@ -41,6 +42,7 @@ class TrainingRules : RuleChecks {
     validate_mup(resolved_, problems_);
     validate_quantized(resolved_, problems_);
     validate_compression(resolved_, problems_);
+    validate_block_routing(resolved_, problems_);
     saving();
   }
 

@@ -300,6 +300,7 @@ Translation read(const std::string& given, const Resolved& so_far, Problems& pro
     read_zero(r);
     read_communication(r);
     read_compression_training(r);
+    read_block_routing(r);
     read_autotuning(r);
     read_tensorboard(r);
     tell_without_effect(r, root);

@@ -73,6 +73,7 @@ void read_zero(Reading& r);                  // deepspeed_zero.cpp
 void read_autotuning(Reading& r);            // deepspeed_autotuning.cpp
 void read_tensorboard(Reading& r);           // deepspeed_precision.cpp
 void read_compression_training(Reading& r);  // deepspeed_compression.cpp
+void read_block_routing(Reading& r);         // deepspeed_compression.cpp
 
 /// What transformers fills "auto" with from the model's hidden size h.
 struct HiddenSizeValues {

@@ -161,6 +161,8 @@ void TrainingLoop::shard_model() {
   }
   if (setup_.config.optimization.gradient_checkpointing)
     checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
+  routing_ = route_blocks(*setup_.model, setup_.config.optimization, models::part_runner_of(checkpointing_));
+  if (routing_) routing_->set_step(step_);
 }
 
 ExitCode TrainingLoop::run() {
@@ -178,6 +180,8 @@ ExitCode TrainingLoop::run() {
   if (!core_.moves_betas())
     journal_.note(concat("one_cycle: --optim ", setup_.config.optimization.optim,
                          " has no betas, so only the learning rate is cycled"));
+  if (routing_)
+    for (const std::string& line : routing_->describe()) journal_.note(line);
   predict_memory();
   if (preferences_)
     if (const std::string said =
@@ -218,6 +222,7 @@ ExitCode TrainingLoop::run() {
                            setup_.groups);
     ++step_;
     if (setup_.compression) setup_.compression->set_step(step_);
+    if (routing_) routing_->set_step(step_);
     enter(Phase::other);
     check_replicas();
     count_step(static_cast<double>(monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);

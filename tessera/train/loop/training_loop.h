@@ -14,6 +14,7 @@
 #include <tessera/train/core/noise_scale.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/step.h>
+#include <tessera/train/loop/block_routing.h>
 #include <tessera/train/loop/predictions.h>
 #include <tessera/train/loop/preferences.h>
 #include <tessera/train/loop/routers.h>
@@ -128,9 +129,10 @@ class TrainingLoop {
   NoiseEstimate noise_sums_;                // what this rank has summed since the last log
   NoiseScale noise_;
   StepCore core_;
-  std::optional<TensorParallel> tensor_;                                    // --tp_size
-  Sharded* sharded_ = nullptr;                                              // the core's
-  std::optional<RunPipeline> pipeline_;                                     // --pp_size
+  std::optional<TensorParallel> tensor_;   // --tp_size
+  Sharded* sharded_ = nullptr;             // the core's
+  std::optional<RunPipeline> pipeline_;    // --pp_size
+  std::shared_ptr<BlockRouting> routing_;  // which blocks and tokens are left out; null: none
   std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;  // --gradient_checkpointing
   CheckpointManager checkpoints_;
   StopSignals signals_;

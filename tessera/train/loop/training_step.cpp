@@ -131,6 +131,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     core_.expect_step(micro + 1 == batches.size());
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
                        batches[micro].first_row);
+    if (routing_) routing_->begin_batch(batches[micro]);
     if (small_) small_->add_rows(batches[micro].ids.size(0), batches[micro].scored_tokens);
     const at::Tensor loss = [&] {
       const nn::Autocast precision(training_precision(setup_.config), world_.device().type());

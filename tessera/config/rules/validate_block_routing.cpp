@@ -1,0 +1,42 @@
+#include <tessera/config/core/rule_checks.h>
+#include <tessera/config/rules/block_routing.h>
+
+namespace tessera::config {
+namespace {
+
+class BlockRoutingRules : RuleChecks {
+ public:
+  BlockRoutingRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+
+  void check() {
+    if (!c_.optimization.progressive_layer_drop.empty()) check("progressive_layer_drop");
+    if (!c_.optimization.data_efficiency.empty()) check("data_efficiency");
+  }
+
+ private:
+  void check(const char* name) {
+    const OptimizationConfig& o = c_.optimization;
+    const auto refuse = [&](bool given, const char* other, const char* why) {
+      if (given) problem({name, other}, said(name), " contradicts ", said(other), ": ", why);
+    };
+    constexpr const char* whole = "what is left out of a block is chosen where blocks and rows are whole; divide the "
+                                  "model by --fsdp full_shard instead";
+    refuse(c_.parallel.pp_size > 1, "pp_size", whole);
+    refuse(c_.parallel.tp_size > 1, "tp_size", whole);
+    refuse(c_.parallel.cp_size > 1, "cp_size", whole);
+    refuse(o.fp8_format != Fp8Format::none, "fp8_format",
+           "a linear map that is left out of a step has no largest value in it; leave one of them out");
+    refuse(!o.compression_training.empty(), "compression_training",
+           "an input that is left out of a step has no range in it; leave one of them out");
+    refuse(o.preference_loss != PreferenceLoss::none, "preference_loss",
+           "the reference that answers are compared with would be another part of the model; leave one of them out");
+  }
+};
+
+}  // namespace
+
+void validate_block_routing(const Resolved& resolved, Problems& problems) {
+  BlockRoutingRules(resolved, problems).check();
+}
+
+}  // namespace tessera::config
