@@ -36,7 +36,8 @@ TEST(BlockRouting, BlocksAreKeptAsOftenAsTheScheduleSays) {
   EXPECT_EQ(routing.keep_probability(last), 1);
   routing.set_step(2);
   const double theta = 0.5 * std::exp(-2.0) + 0.5;
-  EXPECT_DOUBLE_EQ(routing.keep_probability(last), 1 - static_cast<double>(last) / static_cast<double>(blocks) * (1 - theta));
+  EXPECT_DOUBLE_EQ(routing.keep_probability(last),
+                   1 - static_cast<double>(last) / static_cast<double>(blocks) * (1 - theta));
   int kept = 0;
   const int steps = 4000;
   for (int step = 100; step < 100 + steps; ++step) {
@@ -136,8 +137,7 @@ TEST(BlockRouting, WhatCannotBeLeftOutIsRefused) {
   config::RandomLtd ltd = half_of_layer_1();
   ltd.total_layers += 1;
   EXPECT_THROW(BlockRouting(*model, std::nullopt, ltd, 1), InputError);
-  const auto llama =
-      models::load_language_folder(tessera::testing::source_path("tests/fixtures/llama_tiny"));
+  const auto llama = models::load_language_folder(tessera::testing::source_path("tests/fixtures/llama/gemma"));
   ltd.total_layers = llama->shape().blocks;
   EXPECT_THROW(BlockRouting(*llama, std::nullopt, ltd, 1), InputError);
   EXPECT_NO_THROW(BlockRouting(*llama, config::ProgressiveLayerDrop{}, std::nullopt, 1));

@@ -27,7 +27,10 @@ class SectionObject {
       : path_(std::move(path)), remarks_(remarks) {
     if (value == nullptr || value->is_null()) return;
     where_ = value->where();
-    if (!value->is_object()) return problem(where_, path_, " must be an object {...}");
+    if (!value->is_object()) {
+      problem(where_, path_, " must be an object {...}");
+      return;
+    }
     object_ = value;
     for (const auto& [name, item] : value->members())
       if (!name.starts_with('_') && std::find(names.begin(), names.end(), name) == names.end())
@@ -101,8 +104,9 @@ void read_layers(SectionObject& ltd, RandomLtd& read) {
   const std::int64_t count = ltd.whole("random_ltd_layer_num", 1, read.total_layers);
   const Value* const list = ltd.find("random_ltd_layer_id");
   if (list == nullptr || !list->is_array() || list->items().size() > most_layers)
-    return ltd.problem(list ? list->where() : ltd.where(), ltd.path(),
-                       ".random_ltd_layer_id must be a list of the indices of the layers that see a part of the tokens");
+    return ltd.problem(
+        list ? list->where() : ltd.where(), ltd.path(),
+        ".random_ltd_layer_id must be a list of the indices of the layers that see a part of the tokens");
   for (const Value& item : list->items())
     read.layers.push_back(ltd.whole(item, "random_ltd_layer_id", 0, read.total_layers - 1));
   std::sort(read.layers.begin(), read.layers.end());
@@ -129,7 +133,8 @@ RandomLtd read_random_ltd(SectionObject& ltd, CompressionRemarks& remarks) {
                   ".enabled: rates that follow the tokens seen are not built (DeepSpeed raises NotImplementedError); "
                   "set it to false");
   if (ltd.find("random_ltd_schedule") == nullptr)
-    ltd.problem(ltd.where(), path, ".random_ltd_schedule is missing: give min_value, max_value, schedule_type and "
+    ltd.problem(ltd.where(), path,
+                ".random_ltd_schedule is missing: give min_value, max_value, schedule_type and "
                 "schedule_config");
   SectionObject schedule(ltd.find("random_ltd_schedule"), path + ".random_ltd_schedule",
                          {"min_value", "max_value", "schedule_type", "schedule_config"}, remarks);
@@ -196,10 +201,9 @@ double ProgressiveLayerDrop::keep_probability(std::int64_t block, std::int64_t b
 }
 
 std::int64_t RandomLtd::tokens_at(std::int64_t steps) const {
-  const double linear =
-      std::floor(static_cast<double>(steps) / static_cast<double>(require_steps) *
-                     static_cast<double>(max_value - min_value) +
-                 static_cast<double>(min_value));
+  const double linear = std::floor(static_cast<double>(steps) / static_cast<double>(require_steps) *
+                                       static_cast<double>(max_value - min_value) +
+                                   static_cast<double>(min_value));
   // Where max_value is no multiple, DeepSpeed goes on to the next one before it stops at max_value.
   if (linear >= static_cast<double>(max_value + seq_per_step)) return max_value;
   const auto tokens = static_cast<std::int64_t>(linear);
@@ -227,11 +231,11 @@ std::optional<RandomLtd> read_data_efficiency(const Value& section, CompressionR
                      ".enabled: sampling by difficulty is not built; set it to false");
   SectionObject routing(all.find("data_routing"), "data_efficiency.data_routing", {"enabled", "random_ltd"}, remarks);
   if (!routing.flag("enabled")) return std::nullopt;
-  SectionObject ltd(routing.find("random_ltd"), "data_efficiency.data_routing.random_ltd",
-                    {"enabled", "total_layer_num", "random_ltd_layer_num", "random_ltd_layer_id", "model_mask_name",
-                     "model_type", "hidden_state_order", "random_ltd_schedule", "layer_token_lr_schedule",
-                     "global_batch_size", "micro_batch_size"},
-                    remarks);
+  SectionObject ltd(
+      routing.find("random_ltd"), "data_efficiency.data_routing.random_ltd",
+      {"enabled", "total_layer_num", "random_ltd_layer_num", "random_ltd_layer_id", "model_mask_name", "model_type",
+       "hidden_state_order", "random_ltd_schedule", "layer_token_lr_schedule", "global_batch_size", "micro_batch_size"},
+      remarks);
   if (!ltd.flag("enabled")) return std::nullopt;
   RandomLtd read = read_random_ltd(ltd, remarks);
   read.seed = seed;

@@ -19,8 +19,9 @@ class BlockRoutingRules : RuleChecks {
     const auto refuse = [&](bool given, const char* other, const char* why) {
       if (given) problem({name, other}, said(name), " contradicts ", said(other), ": ", why);
     };
-    constexpr const char* whole = "what is left out of a block is chosen where blocks and rows are whole; divide the "
-                                  "model by --fsdp full_shard instead";
+    constexpr const char* whole =
+        "what is left out of a block is chosen where blocks and rows are whole; divide the "
+        "model by --fsdp full_shard instead";
     refuse(c_.parallel.pp_size > 1, "pp_size", whole);
     refuse(c_.parallel.tp_size > 1, "tp_size", whole);
     refuse(c_.parallel.cp_size > 1, "cp_size", whole);

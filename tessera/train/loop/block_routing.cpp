@@ -35,7 +35,8 @@ BlockRouting::BlockRouting(const models::LanguageModel& model, std::optional<con
     : drop_(std::move(drop)), ltd_(std::move(ltd)), seed_(seed) {
   const char* const name = drop_ ? "--progressive_layer_drop" : "--data_efficiency";
   if (model.balance().experts > 0)
-    throw InputError(concat(name, ": the model has layers with experts, whose load would be counted without what is "
+    throw InputError(concat(name,
+                            ": the model has layers with experts, whose load would be counted without what is "
                             "left out; leave the setting out"));
   const std::int64_t count = model.shape().blocks;
   blocks_.resize(static_cast<std::size_t>(count));
@@ -49,11 +50,12 @@ BlockRouting::BlockRouting(const models::LanguageModel& model, std::optional<con
                             count, " layers: give that number"));
   const Value* const type = model.hf_config().find("model_type");
   if (type == nullptr || !type->is_string() || type->as_string() != "gpt2")
-    throw InputError(concat("--data_efficiency: random_ltd drops tokens in models of type gpt2, which add positions "
-                            "to the embeddings; this one is of type ",
-                            type && type->is_string() ? type->as_string() : "none",
-                            ", whose attention needs the positions of the tokens, or which of them are padding; set "
-                            "random_ltd.enabled to false"));
+    throw InputError(
+        concat("--data_efficiency: random_ltd drops tokens in models of type gpt2, which add positions "
+               "to the embeddings; this one is of type ",
+               type && type->is_string() ? type->as_string() : "none",
+               ", whose attention needs the positions of the tokens, or which of them are padding; set "
+               "random_ltd.enabled to false"));
 }
 
 void BlockRouting::begin_batch(const data::Batch& batch) {
@@ -130,13 +132,12 @@ std::shared_ptr<BlockRouting> route_blocks(models::LanguageModel& model, const O
   auto drop = config::parse_progressive_layer_drop(config.progressive_layer_drop);
   auto ltd = config::parse_data_efficiency(config.data_efficiency);
   if (!drop && !ltd) return nullptr;
-  auto routing = std::make_shared<BlockRouting>(model, std::move(drop), std::move(ltd),
-                                                static_cast<std::uint64_t>(config.seed));
+  auto routing =
+      std::make_shared<BlockRouting>(model, std::move(drop), std::move(ltd), static_cast<std::uint64_t>(config.seed));
   model.set_part_runner([routing, inner = std::move(inner)](const models::ModelPart& part,
                                                             const models::PartFunction& function, const at::Tensor& x) {
     if (part.kind != models::ModelPart::Kind::block) return inner(part, function, x);
-    return routing->run(
-        part, [&](const at::Tensor& y) { return inner(part, function, y); }, x);
+    return routing->run(part, [&](const at::Tensor& y) { return inner(part, function, y); }, x);
   });
   return routing;
 }
