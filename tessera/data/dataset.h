@@ -31,6 +31,7 @@ inline constexpr std::int64_t not_scored = -100;
 struct Row {
   std::vector<std::int64_t> ids, labels, document_starts;  ///< tokens, what is scored, where documents begin
   std::vector<std::int64_t> types = {};                    ///< token types of a pair of texts; empty: all 0
+  std::vector<std::string> images = {};                    ///< files of its images, in the order of their tokens
 };
 
 class Blend;      // blend.h
@@ -159,6 +160,8 @@ struct Batch {
       0;  ///< labels != -100, the first column included: what transformers' Trainer divides by
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that see padding; empty: all T
   at::Tensor types = {};                   ///< token types, int64 [rows, T]; undefined: all 0
+  /// fp32 [images, 3, side, side] (image_input.h), row by row in the order of their tokens; undefined: there are none.
+  at::Tensor images = {};
   /// What dropout belongs to (nn/dropout.h): the key of all batches of a step, and the number of the first row among
   /// their rows. Without a key each forward pass in training draws one.
   std::optional<std::uint64_t> random_key = {};
