@@ -199,6 +199,16 @@ const std::vector<Field>& table() {
                                         "order of the rows: shuffled by seed, as in the file, or rows of like length "
                                         "together (examples)"),
       data<&D::group_by_length>("group_by_length", anything(), "the same as --train_sampling_strategy group_by_length"),
+      data<&D::group_by_modality_length>(
+          "group_by_modality_length", anything(),
+          "the same as --train_sampling_strategy group_by_modality_length: steps of rows with images, or without"),
+      data<&D::image_folder>("image_folder", anything("DIR"), "folder that the images of records are in"),
+      data<&D::image_aspect_ratio>("image_aspect_ratio", words<ImageAspectRatio>(),
+                                   "of images that are no squares: cut off what is outside the middle, or pad them "
+                                   "with the mean colour"),
+      data<&D::version>("version", anything("NAME"),
+                        "LLaVA's template of records with conversations (v1, plain, llava_llama_2, ...); unset: the "
+                        "chat template's, with images vicuna_v1"),
       data<&D::text_column_name>("text_column_name", anything("NAME"), "field of a .jsonl line that holds plain text"),
       data<&D::column_map>("column_map", anything("NAME=COLUMN,..."),
                            "what the file calls the fields of an example: prompt=question,completion=answer"),

@@ -55,6 +55,11 @@ struct DataConfig {
   std::int64_t block_size = 0;                      ///< tokens per block T; 0: min(1024, the model's positions)
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl
   bool group_by_length = false;                                         ///< Hugging Face's older name of that strategy
+  bool group_by_modality_length = false;                                ///< LLaVA's name of the other one
+  // Images and LLaVA's conversations (docs/vision.md).
+  std::string image_folder;                                        ///< the folder that the names of images are in
+  ImageAspectRatio image_aspect_ratio = ImageAspectRatio::square;  ///< what is done to images that are no squares
+  std::string version;  ///< LLaVA's template of conversations; empty: vicuna_v1 for records with images
   std::string text_column_name = "text";  ///< field of a .jsonl line that holds plain text
   std::string column_map;                 ///< "prompt=question,completion=answer": what the file calls a field
   std::string chat_template;              ///< Jinja text or a file of it; empty: the tokenizer's

@@ -15,6 +15,7 @@
 #include <tessera/config/model/validate_model.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/layout/backends.h>
+#include <tessera/text/conversation.h>
 
 #include <unistd.h>
 
@@ -126,7 +127,33 @@ class Rules : RuleChecks {
     if (d.group_by_length && d.train_sampling_strategy != SamplingStrategy::group_by_length)
       problem({"group_by_length", "train_sampling_strategy"},
               "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
+    if (d.group_by_modality_length && d.train_sampling_strategy != SamplingStrategy::group_by_modality_length)
+      problem({"group_by_modality_length", "train_sampling_strategy"},
+              "--group_by_modality_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
+    conversations();
     if (d.streaming) streaming();
+  }
+
+  /// Images, and LLaVA's templates.
+  void conversations() {
+    const DataConfig& d = c_.data;
+    if (!d.image_folder.empty() && !is_directory(d.image_folder))
+      problem({"image_folder"}, said("image_folder"), " ", d.image_folder, ": no such folder");
+    if (d.version.empty()) return;
+    try {
+      text::conversation_of(d.version);
+    } catch (const InputError& error) {
+      problem({"version"}, error.what());
+    }
+    if (!d.chat_template.empty())
+      problem({"version", "chat_template"}, said("version"), " ", d.version, " writes records of `conversations`, ",
+              said("chat_template"), " those of `messages`: give one of them");
+    if (d.streaming)
+      problem({"version", "streaming"}, said("version"),
+              ": records of `conversations` are read before the first step; ", "leave out ", said("streaming"));
+    if (c_.optimization.preference_loss != PreferenceLoss::none)
+      problem({"version", "preference_loss"}, said("version"),
+              " writes records of `conversations`, and pairs of answers are none: leave it out");
   }
 
   /// Rows that are made up are those of no file.
@@ -150,9 +177,10 @@ class Rules : RuleChecks {
     if (c_.optimization.max_steps <= 0)
       problem({"streaming", "max_steps"}, said("streaming"),
               " needs --max_steps: nobody knows how many rows a stream has (as for transformers' IterableDataset)");
-    if (d.train_sampling_strategy == SamplingStrategy::group_by_length)
-      problem({"streaming", "train_sampling_strategy"}, said("train_sampling_strategy"),
-              " group_by_length sorts all rows by their length, which --streaming does not know");
+    if (d.train_sampling_strategy == SamplingStrategy::group_by_length ||
+        d.train_sampling_strategy == SamplingStrategy::group_by_modality_length)
+      problem({"streaming", "train_sampling_strategy"}, said("train_sampling_strategy"), " ", d.train_sampling_strategy,
+              " sorts all rows by their length, which --streaming does not know");
     if (d.blend_mode == BlendMode::first_exhausted)
       problem({"streaming", "blend_mode"}, said("blend_mode"),
               " first_exhausted ends an epoch before a row comes twice, which --streaming does not know");
@@ -379,7 +407,8 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
   if (!corpus::may_hold_examples(c.data.train_file))
     for (const char* name :
-         {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length"})
+         {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length",
+          "group_by_modality_length", "image_folder", "image_aspect_ratio", "version"})
       unused(name, "--train_file is not a .jsonl file of examples");
   if (!c.data.streaming) unused("streaming_buffer", "--streaming is not given");
   if (!corpus::has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");

@@ -58,8 +58,6 @@ constexpr std::string_view kNotOfPairs =
 constexpr std::string_view kReference = "what the reference says is always computed before the first step, and kept";
 constexpr std::string_view kImages = "models that see images are not built: leave it out, and train on text";
 constexpr std::string_view kOfImages = "it belongs to vision_tower";
-constexpr std::string_view kNamedTemplate =
-    "templates by LLaVA's names are not built: leave it out; conversations are written as the model's tokenizer has it";
 constexpr std::string_view kEncoderDecoder =
     "models with an encoder and a decoder (T5) are not built: leave it out, and train a causal model";
 constexpr std::string_view kAdapters = "adapters of this kind are not built: leave it out; --lora_r trains plain LoRA";
@@ -305,11 +303,14 @@ constexpr TrainingArgument arguments[] = {
      Shape::boolean,
      {},
      "LLaVA"},
-    refused("image_folder", Shape::word, "", kImages),
+    acts("image_folder", Shape::word, "LLaVA"),
+    acts("image_aspect_ratio", Shape::word, "LLaVA; anyres is refused"),
+    acts("version", Shape::word, "LLaVA"),
+    acts("group_by_modality_length", Shape::boolean, "LLaVA"),
+    ignored("is_multimodal", Shape::boolean, "false", "a model that sees images says so itself (--vision_tower)"),
+    refused("image_grid_pinpoints", Shape::word, "",
+            "it belongs to image_aspect_ratio anyres, images in several parts, which is not built: leave it out"),
     refused("vision_tower", Shape::word, "", kImages),
-    refused("version", Shape::word, "", kNamedTemplate),
-    refused("image_aspect_ratio", Shape::word, "square", kImages),
-    refused("group_by_modality_length", Shape::boolean, "false", kImages),
     refused("tune_mm_mlp_adapter", Shape::boolean, "false", kImages),
     refused("pretrain_mm_mlp_adapter", Shape::word, "", kImages),
     refused("freeze_mm_mlp_adapter", Shape::boolean, "false", kImages),
