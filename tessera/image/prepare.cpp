@@ -21,8 +21,7 @@ std::array<std::uint8_t, 3> mean_colour(const std::array<float, 3>& mean) {
 /// By the shorter side; transformers' get_resize_output_image_size.
 std::pair<std::int64_t, std::int64_t> size_for(const Image& image, std::int64_t side) {
   const std::int64_t shorter = std::min(image.width, image.height), longer = std::max(image.width, image.height);
-  const auto other =
-      static_cast<std::int64_t>(static_cast<double>(side * longer) / static_cast<double>(shorter));
+  const auto other = static_cast<std::int64_t>(static_cast<double>(side * longer) / static_cast<double>(shorter));
   return image.width <= image.height ? std::pair{side, other} : std::pair{other, side};
 }
 

@@ -10,7 +10,8 @@
 namespace tessera::image {
 namespace {
 
-constexpr int precision_bits = 32 - 8 - 2;  // binary places of a weight: a product with 8 bits fits 32 with a sign and some room
+constexpr int precision_bits =
+    32 - 8 - 2;  // binary places of a weight: a product with 8 bits fits 32 with a sign and some room
 
 double bicubic(double x) {
   constexpr double a = -0.5;

@@ -12,7 +12,8 @@ namespace {
 using Style = Conversation::Style;
 
 constexpr std::string_view kUser =
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and "
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+    "and "
     "polite answers to the user's questions.";
 constexpr std::string_view kHuman =
     "A chat between a curious human and an artificial intelligence assistant. The assistant gives helpful, detailed, "
@@ -39,7 +40,7 @@ constexpr std::array<Conversation, 10> conversations = {{
 }};
 
 /// LLaVA's other names.
-constexpr std::array<std::string_view, 7> not_built = {"default",       "llama_2",         "mpt",     "llava_v0",
+constexpr std::array<std::string_view, 7> not_built = {"default",       "llama_2",        "mpt",     "llava_v0",
                                                        "chatml_direct", "mistral_direct", "v0_mmtag"};
 
 constexpr std::string_view kAssistant = "ASSISTANT", kUserName = "USER", kInstruction = "[/INST]", kImage = "<image>";
@@ -66,8 +67,8 @@ bool says_nothing_clear(const Conversation& conversation, const std::vector<Turn
 std::vector<Round> plain_rounds(const Conversation& conversation, const std::vector<Turn>& turns,
                                 const std::string& where) {
   if (turns.size() != 2)
-    throw InputError(concat(where, ": --version ", conversation.version, " is for an image and its caption, two turns; ",
-                            "this conversation has ", turns.size()));
+    throw InputError(concat(where, ": --version ", conversation.version,
+                            " is for an image and its caption, two turns; ", "this conversation has ", turns.size()));
   std::string images;
   const std::string& said = turns[0].text;
   for (std::size_t at = said.find(kImage); at != std::string::npos; at = said.find(kImage, at + kImage.size()))
@@ -85,8 +86,9 @@ const Conversation& conversation_of(std::string_view version) {
                                    [&](const Conversation& known) { return known.version == version; });
   if (found != conversations.end()) return *found;
   const bool theirs = std::find(not_built.begin(), not_built.end(), version) != not_built.end();
-  throw InputError(concat("--version ", version, theirs ? ": this template of LLaVA's is not built" : ": is no template",
-                          "; there are ", names(), "; others are written with --chat_template from `messages`"));
+  throw InputError(concat("--version ", version,
+                          theirs ? ": this template of LLaVA's is not built" : ": is no template", "; there are ",
+                          names(), "; others are written with --chat_template from `messages`"));
 }
 
 std::vector<Round> rounds_of(const Conversation& conversation, std::vector<Turn> turns, const std::string& where) {

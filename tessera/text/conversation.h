@@ -16,11 +16,11 @@ namespace tessera::text {
 
 struct Conversation {
   enum class Style { two_separators, llama_2, plain };
-  std::string_view version;           ///< its name
-  Style style;                        ///< what surrounds the turns
-  std::string_view system;            ///< what stands before the first question
-  std::string_view begin, end;        ///< llama_2: before each question but the first; all: behind an answer
-  bool marks_images = false;          ///< <Image> and </Image> around each image
+  std::string_view version;     ///< its name
+  Style style;                  ///< what surrounds the turns
+  std::string_view system;      ///< what stands before the first question
+  std::string_view begin, end;  ///< llama_2: before each question but the first; all: behind an answer
+  bool marks_images = false;    ///< <Image> and </Image> around each image
 };
 
 /// What one side says.

@@ -59,8 +59,8 @@ Image seen_of(const Image& image, bool pad, std::int64_t side) {
   const auto pixels = static_cast<std::size_t>(side * side);
   for (std::size_t c = 0; c < 3; ++c)
     for (std::size_t i = 0; i < pixels; ++i)
-      seen.rgb[3 * i + c] = static_cast<std::uint8_t>(
-          std::lround((out[c * pixels + i] * how.deviation[c] + how.mean[c]) * 255));
+      seen.rgb[3 * i + c] =
+          static_cast<std::uint8_t>(std::lround((out[c * pixels + i] * how.deviation[c] + how.mean[c]) * 255));
   return seen;
 }
 
@@ -140,8 +140,8 @@ TEST_F(ImageTest, BombsAreRefused) {
   const std::string header = "\x89PNG\r\n\x1a\n";
   ASSERT_TRUE(png.starts_with(header));
   // 20000 x 20000 with the checksum of that header
-  const unsigned char ihdr[] = {0, 0, 0, 13, 'I', 'H', 'D', 'R', 0, 0, 0x4e, 0x20, 0, 0, 0x4e, 0x20,
-                                8, 2, 0, 0, 0, 0x6c, 0x12, 0xd1, 0x6e};
+  const unsigned char ihdr[] = {0, 0,    0,    13, 'I', 'H', 'D', 'R', 0,    0,    0x4e, 0x20, 0,
+                                0, 0x4e, 0x20, 8,  2,   0,   0,   0,   0x6c, 0x12, 0xd1, 0x6e};
   std::string bomb = header + std::string(reinterpret_cast<const char*>(ihdr), sizeof ihdr) + png.substr(33);
   EXPECT_EQ(error_of([&] { decode(std::as_bytes(std::span(bomb)), "x.png"); }),
             "x.png: the image is 20000 x 20000 pixels, but at most 178956970 are read: make it smaller");

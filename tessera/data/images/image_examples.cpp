@@ -161,8 +161,9 @@ bool has_image_records(const std::vector<corpus::SourceFile>& files, const Image
   if (images.input)
     for (const char* name : {"image", "images"})
       if (first->find(name) != nullptr)
-        throw InputError(concat(first->where().str(), ": names images, but has neither a list `conversations` nor a "
-                                                      "list `messages`: write it as one of them"));
+        throw InputError(concat(first->where().str(),
+                                ": names images, but has neither a list `conversations` nor a "
+                                "list `messages`: write it as one of them"));
   return false;
 }
 

@@ -24,8 +24,8 @@ struct ImageExamples {
 };
 
 /// Whether the first record is one of these: with a list `conversations` whose items say "from" (and there is a model
-/// that sees images, or a --version), or with `messages`, for a model that sees images. Throws InputError for a record of
-/// another form that names images.
+/// that sees images, or a --version), or with `messages`, for a model that sees images. Throws InputError for a record
+/// of another form that names images.
 bool has_image_records(const std::vector<corpus::SourceFile>& files, const ImageOptions& images);
 
 /// Reads all records, several at a time. Images are looked for, and not opened. Throws InputError with the place for a

@@ -76,8 +76,8 @@ void check_names(const std::vector<std::string>& names, const Value& record, con
     throw InputError(concat(where, ": the record has an image (", names.front(),
                             "), but the model sees none: give one that does (--vision_tower)"));
   if (images.folder.empty())
-    throw InputError(concat(where, ": the record has an image (", names.front(),
-                            "), but --image_folder does not say where it is"));
+    throw InputError(
+        concat(where, ": the record has an image (", names.front(), "), but --image_folder does not say where it is"));
   for (const std::string& name : names) {
     const std::vector<std::string> steps = split(name, '/');
     if (name.front() == '/' || std::find(steps.begin(), steps.end(), "..") != steps.end())
@@ -179,7 +179,8 @@ void encode_conversation(const Value& record, const text::Tokenizer& tokenizer, 
   const std::vector<text::Round> rounds = text::rounds_of(*conversation, std::move(turns), where);
   const bool plain = conversation->style == Style::plain;
   if (plain && !has_images)
-    throw InputError(concat(where, ": --version ", conversation->version, " is for an image and its caption, but the "
+    throw InputError(concat(where, ": --version ", conversation->version,
+                            " is for an image and its caption, but the "
                             "record names no image"));
   append(out, tokenizer.prefix(), false);
   std::string_view before;
@@ -214,7 +215,8 @@ void encode_messages(const Value& record, const text::Tokenizer& tokenizer, cons
   if (!out.images.empty() && static_cast<std::int64_t>(out.images.size()) != parts) check_count(parts, out, record);
   if (const Value* list = record.find("images"); list != nullptr && !list->is_null()) {
     if (!out.images.empty())
-      throw InputError(concat(list->where().str(), ": both \"images\" and parts of the messages name images: keep one"));
+      throw InputError(
+          concat(list->where().str(), ": both \"images\" and parts of the messages name images: keep one"));
     names_in(*list, out.images);
   }
   check_names(out.images, record, images);

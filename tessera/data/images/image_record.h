@@ -18,9 +18,9 @@ namespace tessera::data {
 inline constexpr std::int32_t image_mark = -1;
 
 struct ImageOptions {
-  std::optional<ImageInput> input;                        ///< nothing: the model sees no images
-  const text::Conversation* conversation = nullptr;       ///< how `conversations` are written; nullptr: there are none
-  std::string folder;                                     ///< where the images are
+  std::optional<ImageInput> input;                   ///< nothing: the model sees no images
+  const text::Conversation* conversation = nullptr;  ///< how `conversations` are written; nullptr: there are none
+  std::string folder;                                ///< where the images are
 };
 
 struct EncodedImages {
