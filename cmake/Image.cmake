@@ -1,5 +1,5 @@
-# The plug-in libtessera_image.so: JPEG and PNG through Debian's libjpeg-turbo and libpng. dlopen'ed when the first image
-# is read; without it everything else works.
+# The plug-in libtessera_image.so: JPEG and PNG through Debian's libjpeg-turbo and libpng. dlopen'ed when the first
+# image is read; without it everything else works.
 
 pkg_check_modules(JPEG IMPORTED_TARGET QUIET libjpeg)
 pkg_check_modules(PNG IMPORTED_TARGET QUIET libpng)

@@ -53,7 +53,8 @@ RECORDS = [
         {"from": "human", "value": "hello there"}, {"from": "gpt", "value": "hello"},
         {"from": "human", "value": "bye  now "}, {"from": "gpt", "value": " bye"}]},
     {"id": "3", "image": "b.png", "conversations": [
-        {"from": "gpt", "value": "first"}, {"from": "human", "value": "<image> look"}, {"from": "gpt", "value": "seen"}]},
+        {"from": "gpt", "value": "first"}, {"from": "human", "value": "<image> look"},
+        {"from": "gpt", "value": "seen"}]},
     {"id": "4", "image": "b.png", "conversations": [
         {"from": "human", "value": "say <image>"}, {"from": "gpt", "value": "x ASSISTANT: y [/INST] z"}]},
     {"id": "5", "image": "b.png", "conversations": [{"from": "human", "value": "<image>"}]},

@@ -55,7 +55,8 @@ bool asks_for_nothing(const TrainingArgument& argument, const std::string& text)
   return false;
 }
 
-/// Why an optimizer or a schedule that transformers has, or a way of LLaVA's, is not one of ours; empty for all other words.
+/// Why an optimizer or a schedule that transformers has, or a way of LLaVA's, is not one of ours; empty for all other
+/// words.
 std::string_view not_built(std::string_view key, std::string_view word) {
   struct Refusal {
     std::string_view part;  ///< what the word contains; the first that fits holds
