@@ -143,7 +143,8 @@ SampleLength lengths_in_order(const RunConfig& config, const Setup& setup, const
   const auto rows = setup.datasets.train;
   const std::int64_t nominal = config.optimization.per_device_train_batch_size *
                                config.optimization.gradient_accumulation_steps * groups.data.size();
-  const data::Sampler order(config.data.train_sampling_strategy, *rows, sampling_seed(config), nominal);
+  const data::Sampler order(config.data.train_sampling_strategy, *rows, sampling_seed(config), nominal,
+                            config.optimization.per_device_train_batch_size);
   return [rows, order](std::int64_t sample) { return rows->length(order(sample)); };
 }
 
