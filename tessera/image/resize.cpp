@@ -121,7 +121,10 @@ Image padded_to_square(const Image& image, std::array<std::uint8_t, 3> colour) {
   const std::int64_t side = std::max(image.width, image.height);
   if (image.width == image.height) return image;
   Image out{side, side, std::vector<std::uint8_t>(static_cast<std::size_t>(side * side * 3))};
-  for (std::size_t i = 0; i < out.rgb.size(); ++i) out.rgb[i] = colour[i % 3];
+  const auto row_bytes = static_cast<std::size_t>(side * 3);
+  for (std::size_t i = 0; i < row_bytes; ++i) out.rgb[i] = colour[i % 3];
+  for (std::size_t y = 1; y < static_cast<std::size_t>(side); ++y)
+    std::copy_n(out.rgb.begin(), row_bytes, out.rgb.begin() + static_cast<std::ptrdiff_t>(y * row_bytes));
   paste(image, out, (side - image.width) / 2, (side - image.height) / 2);
   return out;
 }
