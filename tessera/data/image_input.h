@@ -8,7 +8,7 @@
 #include <cstdint>
 
 namespace tessera::data {
-
+/// Filled from a model's config.json and preprocessor_config.json.
 struct ImageInput {
   std::int64_t token = 0;   ///< the id; at least the vocabulary's size where the vocabulary has none for it
   std::int64_t tokens = 0;  ///< so many of them for an image
