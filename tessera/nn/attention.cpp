@@ -82,7 +82,7 @@ RectangleGradients piece_gradients(const at::Tensor& dy, const AttentionRectangl
 /// Queries, keys and values as rectangles, in the pieces that fit whoever computes them.
 struct Cut {
   std::vector<Piece> pieces;  ///< empty: the batch is one
-  AttentionRectangle whole;   ///< of all rows
+  AttentionRectangle whole;   ///< all rows together
 };
 Cut cut_of(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, const DocumentStarts& documents,
            const ScoreForm& form, std::int64_t window) {

@@ -3,8 +3,8 @@
 /// nn/attention/: what nn/attention.h computes attention with.
 ///
 /// This header: attention of whole heads without their matrix of scores, by kernels/cpu/attention/attention.h where
-/// that can (fp32 on the CPU, D a multiple of 16, no mask), else by LibTorch's kernel for the CPU, with masks for windows
-/// and lengths. Both keep the same for the backward.
+/// that can (fp32 on the CPU, D a multiple of 16, no mask), else by LibTorch's kernel for the CPU, with masks for
+/// windows and lengths. Both keep the same for the backward.
 
 #include <tessera/nn/attention/dropout_attention.h>
 

@@ -146,7 +146,7 @@ void attention_backward_loop(const AttentionHead& a, const AttentionGradients& g
     for (std::int64_t begin = start; begin < past; begin += tile) {
       const std::int64_t m = past - begin < tile ? past - begin : tile;
       const SeenLanes seen(a, first, n, begin, m);
-      // Of a causal head a tile's keys are seen first by the queries of the same tokens.
+      // In a causal head a tile's keys are seen first by the queries of the same tokens.
       const bool new_keys = a.causal ? seen.later : first == 0;
       product(m, tile, size, keys + begin * size, size, 1, queries_t, tile, scores, tile, false);
       product(m, tile, size, a.v + begin * a.v_stride, a.v_stride, 1, dout_t, tile, dscores, tile, false);
