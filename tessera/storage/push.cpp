@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -146,14 +147,21 @@ class Push {
   }
 
   void read_back(const ObjectUrl& object, const std::vector<Part>& parts, const std::string& etag) const {
-    in_parallel(parts.size(), options_.connections, [&](std::size_t i) {
-      std::vector<std::byte> bytes(parts[i].end - parts[i].begin);
-      store_.get_range(object, parts[i].begin, bytes, etag);
-      if (format::crc32c(bytes) == parts[i].crc) return;
-      store_.erase(object);
-      throw StorageError(StorageError::Kind::passing, concat(object.text(), ": read back, bytes ", parts[i].begin,
-                                                             " to ", parts[i].end, " are others than were sent"));
-    });
+    std::atomic<bool> damaged = false;
+    try {
+      in_parallel(parts.size(), options_.connections, [&](std::size_t i) {
+        std::vector<std::byte> bytes(parts[i].end - parts[i].begin);
+        store_.get_range(object, parts[i].begin, bytes, etag);
+        if (format::crc32c(bytes) == parts[i].crc) return;
+        damaged = true;
+        throw StorageError(StorageError::Kind::passing, concat(object.text(), ": read back, bytes ", parts[i].begin,
+                                                               " to ", parts[i].end, " are others than were sent"));
+      });
+    } catch (const StorageError&) {
+      // Not before every part has been read: the others would meet an object that is gone, and report that instead.
+      if (damaged) store_.erase(object);
+      throw;
+    }
   }
 
   const ObjectStore& store_;

@@ -59,15 +59,19 @@ TEST(Measured, FileReadsBack) {
 TEST(Measured, StepsTakeWhatLiesBetweenOperations) {
   Cluster c = machine();
   c.device.measured = c.measured[0];
-  const double sum = reference_seconds(c, Precision::fp32), narrow = reference_seconds(c, Precision::bf16);
-  EXPECT_GT(sum, 0);
+  const ReferenceSeconds sum = reference_seconds(c, Precision::fp32, 1),
+                         narrow = reference_seconds(c, Precision::bf16, 1);
+  EXPECT_GT(sum.computing, 0);
+  EXPECT_GT(sum.rest, 0);  // the update
   auto slower = std::make_shared<Speeds>(*c.measured[0]);
   slower->between_fp32 = 1.25;
   slower->between_bf16 = 1.5;
   c.measured[0] = slower;
   c.device.measured = read_hardware(parse_json(dump_json(hardware_value(c)), "x.json")).measured[0];
-  EXPECT_NEAR(reference_seconds(c, Precision::fp32), 1.25 * sum, 1e-9 * sum);
-  EXPECT_NEAR(reference_seconds(c, Precision::bf16), 1.5 * narrow, 1e-9 * narrow);
+  const ReferenceSeconds longer = reference_seconds(c, Precision::fp32, 1);
+  EXPECT_NEAR(longer.computing, 1.25 * sum.computing, 1e-9 * sum.computing);
+  EXPECT_NEAR(longer.rest, sum.rest, 1e-9 * sum.rest);
+  EXPECT_NEAR(reference_seconds(c, Precision::bf16, 1).computing, 1.5 * narrow.computing, 1e-9 * narrow.computing);
 }
 
 TEST(Measured, FewestProcessesThatAreEnough) {

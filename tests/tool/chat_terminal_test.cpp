@@ -22,6 +22,7 @@ class InTerminal {
     pid_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
     if (pid_ != 0) return;
     setenv("OMP_NUM_THREADS", "1", 1);
+    ::signal(SIGINT, SIG_DFL);  // a shell's background jobs, of which these tests may be one, begin with it ignored
     std::vector<char*> words;
     for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);

@@ -26,6 +26,7 @@
 #include <tessera/nn/rms_norm.h>
 #include <tessera/nn/swiglu.h>
 #include <tessera/optim/optimizer.h>
+#include <tessera/parallel/fully_shard.h>
 #include <tessera/plan/reference_step.h>
 
 #include "bench_operation.h"
@@ -176,23 +177,37 @@ void add_passes(std::vector<Probe>& probes) {
   }
 }
 
-/// A whole model, whose operations the other probes time one by one (plan/reference_step.h).
-void add_reference_step(std::vector<Probe>& probes, bool bf16) {
-  const std::shared_ptr<models::LanguageModel> model = models::make_model(plan::reference_config(), 1);
-  model->train();
-  data::Batch batch;
-  batch.ids = at::randint(model->vocab_size(), {plan::reference_rows, plan::reference_tokens}, at::kLong);
-  batch.labels = batch.ids;
-  batch.scored_tokens = plan::reference_rows * (plan::reference_tokens - 1);
-  const double scale = 1 / static_cast<double>(batch.scored_tokens);
-  probes.push_back({bf16 ? "step_bf16" : "step_fp32", "", 0, 1, [=] {
-                      const std::int64_t begin = monotonic_ns();
-                      computed(bf16, [&] { return model->loss(batch, scale); }).backward();
-                      const Turn turn{seconds_since(begin), 0};
-                      for (at::Tensor& p : model->parameters()) p.mutable_grad().reset();
-                      return turn;
-                    }});
-}
+/// A whole model, whose operations the other probes time one by one (plan/reference_step.h), trained as a run trains
+/// it by all processes.
+class ReferenceRun {
+ public:
+  ReferenceRun()
+      : model_(models::make_model(plan::reference_config(), 1)),
+        sharded_(*model_, {.strategy = Strategy::ddp}),
+        optimizer_(optim::make_adamw(sharded_.slots(), {0.9, 0.95, 1e-8})) {
+    model_->train();
+    batch_.ids = at::randint(model_->vocab_size(), {plan::reference_rows, plan::reference_tokens}, at::kLong);
+    batch_.labels = batch_.ids;
+    batch_.scored_tokens = plan::reference_rows * (plan::reference_tokens - 1);
+  }
+
+  /// Seconds of a step.
+  double step(bool bf16) {
+    const std::int64_t begin = monotonic_ns();
+    sharded_.zero_grad();
+    const double scale = 1 / static_cast<double>(batch_.scored_tokens);
+    computed(bf16, [&] { return model_->loss(batch_, scale); }).backward();
+    sharded_.clip_grad_norm(1);
+    optimizer_->step(1e-6);
+    return seconds_since(begin);
+  }
+
+ private:
+  std::shared_ptr<models::LanguageModel> model_;
+  Sharded sharded_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  data::Batch batch_;
+};
 
 /// Collectives of all ranks, and of neighbours two and two, all pairs at once. "_shared": on tensors of the shared
 /// arena, as parameters and gradients are; activations are ordinary ones.
@@ -282,8 +297,11 @@ int calibrate(const Arguments& given) {
   for (const bool bf16 : {false, true}) {
     add_products(probes, bf16);
     add_attention(probes, bf16);
-    add_reference_step(probes, bf16);
   }
+  auto reference = std::make_shared<ReferenceRun>();
+  for (const bool bf16 : {false, true})
+    probes.push_back(
+        {bf16 ? "step_bf16" : "step_fp32", "", 0, 1, [reference, bf16] { return Turn{reference->step(bf16), 0}; }});
   add_passes(probes);
   add_exchanges(probes, groups);
 
@@ -318,6 +336,7 @@ int calibrate(const Arguments& given) {
                                                         {"samples", Value::make_array(std::move(samples))}})));
   }
   probes.clear();
+  reference.reset();
   groups.clear();
   shutdown();
   return 0;

@@ -34,7 +34,7 @@ constexpr const char* calibrate_help =
     "tessera plan calibrate [options]\n\n"
     "Measures this machine, so that plans are made with its own figures: products by\n"
     "size in fp32 and bf16, attention, passes over memory, the optimizer, collectives\n"
-    "by size and group, and what a whole step of a small model takes beyond them,\n"
+    "by size and group, and what a whole step of a model takes beyond them,\n"
     "each by as many processes as will train (1, 2, 4, ... up to the cores) that\n"
     "all work at once; and the disk. Every figure is the lower\n"
     "quartile of turns that are spread over the whole time, so that bursts of other\n"
@@ -129,11 +129,15 @@ std::shared_ptr<const Speeds> speeds_of(const Value& file) {
   }
   Cluster machine = plan::parse_cluster("CPU");
   machine.device.measured = speeds;
-  const double sums[] = {reference_seconds(machine, plan::Precision::fp32),
-                         reference_seconds(machine, plan::Precision::bf16)};
-  // A burst of other programs' work during the steps should not spoil every plan.
-  speeds->between_fp32 = std::clamp(steps[0] / sums[0], 0.8, 1.5);
-  speeds->between_bf16 = std::clamp(steps[1] / sums[1], 0.8, 1.5);
+  const auto between = [&](plan::Precision precision, double measured) {
+    const plan::ReferenceSeconds parts = reference_seconds(machine, precision, speeds->processes);
+    // A burst of other programs' work during the steps should not spoil every plan.
+    return std::clamp((measured - parts.rest) / parts.computing, 0.8, 1.5);
+  };
+  // Both before they are stored, where they would lengthen what is predicted.
+  const double fp32 = between(plan::Precision::fp32, steps[0]), bf16 = between(plan::Precision::bf16, steps[1]);
+  speeds->between_fp32 = fp32;
+  speeds->between_bf16 = bf16;
   return speeds;
 }
 
