@@ -57,6 +57,8 @@ constexpr std::string_view kNotOfPairs =
     "of the losses of pairs only those of --preference_loss are built, with a reference that stays: leave it out";
 constexpr std::string_view kReference = "what the reference says is always computed before the first step, and kept";
 constexpr std::string_view kImages = "models that see images are not built: leave it out, and train on text";
+constexpr std::string_view kTower =
+    "no tower is put before a model here: give a folder of LlavaForConditionalGeneration as model_name_or_path";
 constexpr std::string_view kOfImages = "it belongs to vision_tower";
 constexpr std::string_view kNamedTemplate =
     "templates by LLaVA's names are not built: leave it out; conversations are written as the model's tokenizer has it";
@@ -306,13 +308,13 @@ constexpr TrainingArgument arguments[] = {
      {},
      "LLaVA"},
     refused("image_folder", Shape::word, "", kImages),
-    refused("vision_tower", Shape::word, "", kImages),
+    refused("vision_tower", Shape::word, "", kTower),
     refused("version", Shape::word, "", kNamedTemplate),
     refused("image_aspect_ratio", Shape::word, "square", kImages),
     refused("group_by_modality_length", Shape::boolean, "false", kImages),
-    refused("tune_mm_mlp_adapter", Shape::boolean, "false", kImages),
-    refused("pretrain_mm_mlp_adapter", Shape::word, "", kImages),
-    refused("freeze_mm_mlp_adapter", Shape::boolean, "false", kImages),
+    refused("tune_mm_mlp_adapter", Shape::boolean, "false", kTower),
+    refused("pretrain_mm_mlp_adapter", Shape::word, "", kTower),
+    refused("freeze_mm_mlp_adapter", Shape::boolean, "false", kTower),
     ignored("mm_vision_select_layer", Shape::word, "-1", kOfImages),
     ignored("mm_vision_select_feature", Shape::word, "patch", kOfImages),
     ignored("mm_projector_type", Shape::word, "linear", kOfImages),
