@@ -10,6 +10,7 @@
 #include <tessera/config/model/prediction_depths.h>
 #include <tessera/models/lora.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/vision/compose.h>
 #include <tessera/models/vision/llava.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <algorithm>
@@ -293,6 +294,7 @@ void check_no_overrides(const ModelConfig& config) {
 
 std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed,
                                                    const ConfigEdit& edit, const BlockChoice* choice) {
+  if (!config.vision_tower.empty()) return compose_llava(config, seed, edit);
   if (config.model_name_or_path.empty())
     return make_language_model(edited(config::model_from_scratch(config), edit), seed);
   check_no_overrides(config);

@@ -131,7 +131,41 @@ class Rules : RuleChecks {
       problem({"group_by_modality_length", "train_sampling_strategy"},
               "--group_by_modality_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
     conversations();
+    vision();
     if (d.streaming) streaming();
+  }
+
+  /// A model put together of a language model and a tower, or one that is so already.
+  void vision() {
+    const ModelConfig& m = c_.model;
+    if (m.tune_mm_mlp_adapter && m.freeze_mm_mlp_adapter)
+      problem({"tune_mm_mlp_adapter", "freeze_mm_mlp_adapter"},
+              "--tune_mm_mlp_adapter trains the projector alone, --freeze_mm_mlp_adapter does not train it: give one");
+    if ((m.freeze_backbone || m.freeze_mm_mlp_adapter || m.tune_mm_mlp_adapter) && m.lora_r > 0)
+      problem(
+          {"lora_r", "tune_mm_mlp_adapter", "freeze_backbone", "freeze_mm_mlp_adapter"},
+          "--lora_r freezes all weights and trains adapters of the language model: leave out --tune_mm_mlp_adapter, "
+          "--freeze_backbone, --freeze_mm_mlp_adapter");
+    if (m.vision_tower.empty()) return;
+    if (m.freeze_backbone && m.freeze_mm_mlp_adapter)
+      problem({"freeze_backbone", "freeze_mm_mlp_adapter"}, "nothing is left to be trained: give one of them");
+    const std::string& type = m.mm_projector_type;
+    const auto maps = type.starts_with("mlp") && type.ends_with("x_gelu") && type.size() > 9
+                          ? parse_int(type.substr(3, type.size() - 9))
+                          : std::nullopt;
+    if (type != "linear" && !(maps && *maps >= 1 && *maps <= 16))
+      problem({"mm_projector_type"}, said("mm_projector_type"), " ", type,
+              ": linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)");
+    if (m.lora_r > 0)
+      problem(
+          {"vision_tower", "lora_r"}, said("vision_tower"), " beside ", said("lora_r"),
+          ": adapters beside a projector that is trained are not built: train the projector first "
+          "(--tune_mm_mlp_adapter), then adapters from the model that it wrote, whose projector they leave as it is");
+    const ParallelConfig& p = c_.parallel;
+    for (const auto& [name, size] : {std::pair{"pp_size", p.pp_size}, {"tp_size", p.tp_size}, {"cp_size", p.cp_size}})
+      if (size > 1)
+        problem({"vision_tower", name}, said("vision_tower"), ": a model that sees images is not cut: use --", name,
+                " 1; --strategy full_shard divides it");
   }
 
   /// Images, and LLaVA's templates.
@@ -397,6 +431,10 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
       unused(name,
              has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
   if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");
+  if (c.model.vision_tower.empty())
+    for (const char* name :
+         {"pretrain_mm_mlp_adapter", "mm_projector_type", "mm_vision_select_layer", "mm_vision_select_feature"})
+      unused(name, "--vision_tower is not given");
   for (const char* name : {"adam_beta1", "adam_beta2"})
     if (!adam && optim != Kind::lion && optim != Kind::lion_8bit && optim != Kind::lamb)
       unused(name, concat("--optim is ", optim));

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/model/config_value.h>
+#include <tessera/nn/attention/two_way_attention.h>
 #include <tessera/nn/nn.h>
 
 #include <cmath>
@@ -84,13 +85,13 @@ at::Tensor ClipEncoderLayer::forward(const at::Tensor& x) {
     return nn::layer_norm(y, norm.weight, norm.bias, norm.eps);
   };
   const std::int64_t d = x.size(2) / heads;
-  const auto by_head = [&](Linear& map, const at::Tensor& y) {  // [N, H, T, D]
-    return map.forward(y, {}).view({y.size(0), y.size(1), heads, d}).transpose(1, 2);
+  const auto by_head = [&](Linear& map, const at::Tensor& y) {  // [N, T, H, D]
+    return map.forward(y, {}).view({y.size(0), y.size(1), heads, d});
   };
   const at::Tensor h = normed(x, *layer_norm1);
-  const at::Tensor mixed =
-      at::scaled_dot_product_attention(by_head(*q_proj, h), by_head(*k_proj, h), by_head(*v_proj, h));
-  const at::Tensor attended = x + out_proj->forward(mixed.transpose(1, 2).flatten(2), {});
+  const at::Tensor mixed = nn::two_way_attention(by_head(*q_proj, h), by_head(*k_proj, h), by_head(*v_proj, h), {},
+                                                 1 / std::sqrt(static_cast<double>(d)));
+  const at::Tensor attended = x + out_proj->forward(mixed, {});
   const at::Tensor inner = fc1->forward(normed(attended, *layer_norm2), {});
   return attended + fc2->forward(quick_gelu ? inner * at::sigmoid(1.702 * inner) : at::gelu(inner), {});
 }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/config/model/config_value.h>
 
 #include <array>
@@ -105,17 +106,30 @@ LlavaConfig parse_llava_config(const Value& json) {
   }
   c.projector_bias = flag(json, "multimodal_projector_bias", true);
   c.activation = read_activation(json, "projector_hidden_act", Activation::gelu_erf);
+  if (const Value* projector = given(json, "mm_projector_type")) c.projections = projections_of(projector->as_string());
   c.initializer_range = positive_real(json, "initializer_range", 0.02);
   return c;
 }
 
+std::int64_t projections_of(std::string_view type) {
+  if (type == "linear") return 1;
+  if (type.starts_with("mlp") && type.ends_with("x_gelu") && type.size() > 9) {
+    const auto count = parse_int(type.substr(3, type.size() - 9));
+    if (count && *count >= 1 && *count <= 16) return *count;
+  }
+  throw InputError(concat("mm_projector_type ", type, ": linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
+}
+
 LlavaProjector::LlavaProjector(const LlavaConfig& c, std::int64_t width) : activation(c.activation) {
-  linear_1 = register_module("linear_1", std::make_shared<Linear>(c.vision.hidden, width, c.projector_bias));
-  linear_2 = register_module("linear_2", std::make_shared<Linear>(width, width, c.projector_bias));
+  for (std::int64_t i = 0; i < c.projections; ++i)
+    maps.push_back(register_module(
+        concat("linear_", i + 1), std::make_shared<Linear>(i == 0 ? c.vision.hidden : width, width, c.projector_bias)));
 }
 
 at::Tensor LlavaProjector::forward(const at::Tensor& x) {
-  return linear_2->forward(activated(activation, linear_1->project(x, {}), linear_1->bias), {});
+  at::Tensor y = x;
+  for (std::size_t i = 0; i + 1 < maps.size(); ++i) y = activated(activation, maps[i]->project(y, {}), maps[i]->bias);
+  return maps.back()->forward(y, {});
 }
 
 Llava::Llava(const Value& hf_config, std::optional<std::uint64_t> seed)

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::models {
@@ -21,6 +22,7 @@ struct LlavaConfig {
   std::int64_t image_token = 32000;  ///< may be at least the vocabulary's size: it is never looked up
   std::int64_t feature_blocks = 0;   ///< features are the hidden states after so many of the tower's blocks
   bool with_class = false;           ///< the class's row is a feature, too (vision_feature_select_strategy "full")
+  std::int64_t projections = 2;  ///< maps of the projector; another number than 2 is "mm_projector_type" in config.json
   bool projector_bias = true;
   Activation activation = Activation::gelu_erf;  ///< between the projector's maps
   double initializer_range = 0.02;               ///< the projector begins with N(0, this)
@@ -33,11 +35,15 @@ struct LlavaConfig {
 /// decoders other than llama, mistral, qwen2 and qwen3, several feature layers, and numbers out of range.
 LlavaConfig parse_llava_config(const Value& json);
 
+/// How many linear maps a projector of LLaVA's word "linear" or "mlpNx_gelu" has. Throws InputError for other words.
+std::int64_t projections_of(std::string_view mm_projector_type);
+
+/// Maps linear_1, linear_2, ... with activations between them; two are transformers' LlavaMultiModalProjector.
 struct LlavaProjector : torch::nn::Module {
   explicit LlavaProjector(const LlavaConfig& config, std::int64_t width);
   at::Tensor forward(const at::Tensor& x);  ///< [N, K, vision width] -> [N, K, decoder width]
 
-  std::shared_ptr<Linear> linear_1, linear_2;
+  std::vector<std::shared_ptr<Linear>> maps;
   Activation activation;
 };
 

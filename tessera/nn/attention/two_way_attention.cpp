@@ -17,11 +17,7 @@ using torch::autograd::variable_list;
 
 AttentionRectangle rectangle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<std::int64_t>& lengths, double scale) {
-  return {.q = q.transpose(1, 2),
-          .k = k.transpose(1, 2),
-          .v = v.transpose(1, 2),
-          .scale = scale,
-          .lengths = lengths};
+  return {.q = q.transpose(1, 2), .k = k.transpose(1, 2), .v = v.transpose(1, 2), .scale = scale, .lengths = lengths};
 }
 
 struct TwoWayAttention : torch::autograd::Function<TwoWayAttention> {
@@ -60,8 +56,8 @@ at::Tensor two_way_attention(const at::Tensor& q, const at::Tensor& k, const at:
   if (!lengths.empty())
     mask = at::arange(q.size(1), q.options().dtype(at::kLong))
                .less(at::tensor(lengths, at::kLong).to(q.device()).view({-1, 1, 1, 1}));
-  const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-                                                          mask, /*dropout_p=*/0, /*is_causal=*/false, scale);
+  const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask,
+                                                          /*dropout_p=*/0, /*is_causal=*/false, scale);
   return out.transpose(1, 2).flatten(2);
 }
 

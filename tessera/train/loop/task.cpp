@@ -49,15 +49,6 @@ std::shared_ptr<const data::Dataset> with_objective(std::shared_ptr<const data::
   return rows ? std::make_shared<data::ObjectiveRows>(std::move(rows), objective) : nullptr;
 }
 
-/// What a model that says so wants of images.
-template <class Model>
-std::optional<data::ImageInput> image_input_of(const Model& model) {
-  if constexpr (requires { model.image_input(); })
-    return model.image_input();
-  else
-    return std::nullopt;
-}
-
 }  // namespace
 
 models::ConfigEdit task_edit(const DataConfig& data) {
@@ -105,7 +96,7 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
                                    model.num_labels(), want_validation);
   } else {
     datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress,
-                                   tokenizer_place(config.model), sampling_seed(config), pairs, image_input_of(model));
+                                   tokenizer_place(config.model), sampling_seed(config), pairs, model.image_input());
   }
   if (config.data.fim_data) {
     const data::FillInMiddle how = data::fill_in_middle(config.data, tokenizer, sampling_seed(config));
