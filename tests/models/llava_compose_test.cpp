@@ -53,9 +53,7 @@ class ComposeLlava : public ::testing::Test {
     for (const auto& [tensor_name, tensor] : tensors(prefix)) all.emplace_back(before + tensor_name, tensor);
     checkpoint::write_hf_folder(at(name), all, json, nullptr);
   }
-  std::shared_ptr<Llava> compose() const {
-    return std::dynamic_pointer_cast<Llava>(load_language_model(config_, 1));
-  }
+  std::shared_ptr<Llava> compose() const { return std::dynamic_pointer_cast<Llava>(load_language_model(config_, 1)); }
   static at::Tensor loss(Llava& model) {
     const std::int64_t token = model.image_input()->token, count = model.image_input()->tokens,
                        side = model.image_input()->side;

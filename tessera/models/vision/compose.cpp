@@ -98,7 +98,8 @@ bool is_projector_tensor(const std::string& name) {
 void initialise(LlavaProjector& projector, std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (auto& item : projector.named_parameters()) {
-    const auto& map = projector.maps.at(static_cast<std::size_t>(*parse_int(item.key().substr(7, item.key().find('.') - 7)) - 1));
+    const auto& map =
+        projector.maps.at(static_cast<std::size_t>(*parse_int(item.key().substr(7, item.key().find('.') - 7)) - 1));
     const double bound = 1 / std::sqrt(static_cast<double>(map->in_features()));
     item.value().uniform_(-bound, bound, generator_by_name(seed, concat(huggings, item.key())));
   }
@@ -150,7 +151,8 @@ Value compose_llava_config(const Value& language, const Value& tower, const Mode
 std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit) {
   const std::string &folder = config.model_name_or_path, &tower = config.vision_tower;
   if (!is_directory(tower) || !path_exists(path_join(tower, "config.json")))
-    throw InputError(concat("--vision_tower ", tower, ": no such folder with a config.json; nothing is downloaded: "
+    throw InputError(concat("--vision_tower ", tower,
+                            ": no such folder with a config.json; nothing is downloaded: "
                             "`hf download openai/clip-vit-large-patch14-336 --local-dir FOLDER`"));
   Value language = folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json"));
   if (edit) language = edit(std::move(language));
@@ -176,9 +178,10 @@ void choose_trained_parts(LanguageModel& model, const ModelConfig& config) {
   if (!any) return;
   auto* const llava = dynamic_cast<Llava*>(&model);
   if (llava == nullptr)
-    throw InputError(concat("--", config.tune_mm_mlp_adapter   ? "tune_mm_mlp_adapter"
-                                  : config.freeze_backbone     ? "freeze_backbone"
-                                                               : "freeze_mm_mlp_adapter",
+    throw InputError(concat("--",
+                            config.tune_mm_mlp_adapter ? "tune_mm_mlp_adapter"
+                            : config.freeze_backbone   ? "freeze_backbone"
+                                                       : "freeze_mm_mlp_adapter",
                             ": a model of type \"", model.hf_config().at("model_type").as_string(),
                             "\" sees no images: name a tower with --vision_tower, or leave it out"));
   const auto freeze = [](const torch::nn::Module& part) {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace tessera::models {
@@ -148,6 +149,8 @@ Llava::Llava(const Value& hf_config, std::optional<std::uint64_t> seed)
             .side = config_.vision.image_size,
             .mean = {0.48145466F, 0.4578275F, 0.40821073F},
             .deviation = {0.26862954F, 0.26130258F, 0.27577711F}};
+  input_.mean = three(hf_config, "image_mean", input_.mean);
+  input_.deviation = three(hf_config, "image_std", input_.deviation);
 }
 
 void Llava::initialise(std::uint64_t seed) {
@@ -234,6 +237,13 @@ void Llava::read_preprocessor(const Value& json) {
       throw InputError(concat(side->where().str(), ": crop_size ", side->as_int(), ", but the vision tower sees ",
                               read.side, " pixels of a side: set it to ", read.side));
   }
+  // What is saved has no preprocessor_config.json, so its config.json keeps numbers that are not CLIP's.
+  for (const auto& [key, numbers, before] :
+       {std::tuple{"image_mean", read.mean, input_.mean}, std::tuple{"image_std", read.deviation, input_.deviation}})
+    if (numbers != before)
+      hf_config_.set(key, Value::make_array({Value::of(static_cast<double>(numbers[0])),
+                                             Value::of(static_cast<double>(numbers[1])),
+                                             Value::of(static_cast<double>(numbers[2]))}));
   input_ = read;
 }
 
