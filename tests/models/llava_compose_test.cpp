@@ -1,4 +1,5 @@
-// A model that sees images, put together of a language model's folder, CLIP's and a projector, as LLaVA's arguments say.
+// A model that sees images, put together of a language model's folder, CLIP's and a projector, as LLaVA's arguments
+// say.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -33,16 +33,37 @@ class SeeImages : public ToolTest {
       };
       records.push_back(Value::make_object(
           {{"image", Value::of(concat(shown(i), ".png"))},
-           {"conversations", Value::make_array({turn("human", "<image>"), turn("gpt", colours[i % colours.size()])})}}));
+           {"conversations",
+            Value::make_array({turn("human", "<image>"), turn("gpt", colours[i % colours.size()])})}}));
     }
     write_file_atomically(at(name), dump_json(Value::make_array(std::move(records))));
   }
   /// The loss of the last step.
   double trained(const std::string& output, const std::string& data, const Strings& more) const {
-    const auto run = tessera(Strings{"train", "--config_name", at("llava.json"), "--data_path", at(data), "--image_folder",
-                                     source_path("tests/fixtures/llava"), "--version", "plain", "--output_dir", at(output),
-                                     "--max_steps", "60", "--learning_rate", "2e-2", "--logging_steps", "1", "--report_to",
-                                     "none", "--save_strategy", "steps", "--save_steps", "30", "--disable_tqdm"} +
+    const auto run = tessera(Strings{"train",
+                                     "--config_name",
+                                     at("llava.json"),
+                                     "--data_path",
+                                     at(data),
+                                     "--image_folder",
+                                     source_path("tests/fixtures/llava"),
+                                     "--version",
+                                     "plain",
+                                     "--output_dir",
+                                     at(output),
+                                     "--max_steps",
+                                     "60",
+                                     "--learning_rate",
+                                     "2e-2",
+                                     "--logging_steps",
+                                     "1",
+                                     "--report_to",
+                                     "none",
+                                     "--save_strategy",
+                                     "steps",
+                                     "--save_steps",
+                                     "30",
+                                     "--disable_tqdm"} +
                              more);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     double loss = 0;
@@ -63,7 +84,8 @@ TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
   const double both = trained("both", "data.json",
                               {"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp", "full_shard"});
   EXPECT_NEAR(both, seen, 1e-3 * seen + 1e-5);
-  EXPECT_EQ(trained("resumed", "data.json", alone + Strings{"--resume_from_checkpoint", at("seen/checkpoint-30")}), seen);
+  EXPECT_EQ(trained("resumed", "data.json", alone + Strings{"--resume_from_checkpoint", at("seen/checkpoint-30")}),
+            seen);
 }
 
 }  // namespace

@@ -34,14 +34,15 @@ struct ModelConfig {
   bool bnb_4bit_use_double_quant = false;          ///< four bits: the scales of their blocks take eight bits each
   ComputeType bnb_4bit_compute_dtype = ComputeType::automatic;  ///< what products with them compute in
   // Images (docs/vision.md); the names are LLaVA's.
-  std::string vision_tower;                        ///< folder of CLIP, whose vision part the language model gets
-  std::string pretrain_mm_mlp_adapter;             ///< weights that the projector begins with
-  std::string mm_projector_type = "linear";        ///< linear, or mlpNx_gelu
-  std::int64_t mm_vision_select_layer = -1;        ///< hidden states of the tower that are taken
-  std::string mm_vision_select_feature = "patch";  ///< of patches alone, or cls_patch: the class token's, too
-  bool tune_mm_mlp_adapter = false;                ///< the projector alone is trained
-  bool freeze_backbone = false;                    ///< the language model is not trained
-  bool freeze_mm_mlp_adapter = false;              ///< the projector is not trained
+  std::string vision_tower;                  ///< folder of CLIP, whose vision part the language model gets
+  std::string pretrain_mm_mlp_adapter;       ///< weights that the projector begins with
+  std::string mm_projector_type = "linear";  ///< linear, or mlpNx_gelu
+  std::int64_t mm_vision_select_layer = -1;  ///< hidden states of the tower that are taken
+  std::string mm_vision_select_feature =
+      "patch";                         ///< patch: states of patches alone; cls_patch: the class token's, too
+  bool tune_mm_mlp_adapter = false;    ///< the projector alone is trained
+  bool freeze_backbone = false;        ///< the language model is not trained
+  bool freeze_mm_mlp_adapter = false;  ///< the projector is not trained
   // Maximal update parameterization (docs/large_batches.md); of models from scratch, whose config.json gets them.
   bool use_mup = false;                   ///< learning rates found for a narrow model hold for wider ones
   std::int64_t mup_base_hidden_size = 0;  ///< width of the narrow one; 0: this model's own

@@ -148,14 +148,15 @@ class Rules : RuleChecks {
           "--freeze_backbone, --freeze_mm_mlp_adapter");
     if (m.vision_tower.empty()) return;
     if (m.freeze_backbone && m.freeze_mm_mlp_adapter)
-      problem({"freeze_backbone", "freeze_mm_mlp_adapter"}, "nothing is left to be trained: give one of them");
+      problem({"freeze_backbone", "freeze_mm_mlp_adapter"},
+              "--freeze_backbone beside --freeze_mm_mlp_adapter: nothing is left to be trained, give one of them");
     const std::string& type = m.mm_projector_type;
     const auto maps = type.starts_with("mlp") && type.ends_with("x_gelu") && type.size() > 9
                           ? parse_int(type.substr(3, type.size() - 9))
                           : std::nullopt;
     if (type != "linear" && !(maps && *maps >= 1 && *maps <= 16))
       problem({"mm_projector_type"}, said("mm_projector_type"), " ", type,
-              ": linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)");
+              ": it is not built; give linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)");
     if (m.lora_r > 0)
       problem(
           {"vision_tower", "lora_r"}, said("vision_tower"), " beside ", said("lora_r"),

@@ -19,7 +19,7 @@ namespace tessera::models {
 std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit);
 
 /// Overwrites a projector from what LLaVA calls mm_projector.bin: a file of torch.save or safetensors (names
-/// "model.mm_projector.0.weight" or "multi_modal_projector.linear_1.weight"), a model's folder, or such a file's name in
+/// model.mm_projector.0.weight or multi_modal_projector.linear_1.weight), a model's folder, or such a file's name in
 /// a folder that has a model instead of it. Throws InputError for what is missing or of another shape.
 void load_projector(LlavaProjector& projector, const std::string& path);
 
