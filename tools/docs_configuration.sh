@@ -156,11 +156,11 @@ alignment-handbook, FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 So 94.9 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
 differed in what is compared. 15 of DeepSpeed's name OneBitAdam, OneBitLamb or ZeroOneAdam: a warning says how what is
 trained then differs (gradients are compressed, not momenta; the second moment is not frozen). Not built are, most
-frequent first (a file may ask for several): sampling by difficulty and the dropping of tokens (4), LoRA beside
-LLaVA's projector (4), channel pruning and the older section quantize_training (3), T5 (2). The two others are command lines: an excerpt, and one that Megatron-LM
-refuses, too (it has both `--global-batch-size` and `--step-batch-size-schedule`). Of tests in shell scripts the first
-branch is taken, and what commands print is left out. The other programs generate, learn by reinforcement, or train
-T5, BERT, Mamba and models that see.
+frequent first (a file may ask for several): sampling by difficulty and the dropping of tokens (4), LoRA beside a
+projector in training (4), channel pruning and the older section quantize_training (3), T5 (2). The two others are
+command lines: an excerpt, and one that Megatron-LM refuses, too (it has both `--global-batch-size` and
+`--step-batch-size-schedule`). Of tests in shell scripts the first branch is taken, and what commands print is left
+out. The other programs generate, learn by reinforcement, or train T5, BERT, Mamba and models that see.
 
 ## tessera train
 ```text
