@@ -117,7 +117,7 @@ endfunction()
 function(tessera_core_layer folder)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "_(arrow|curl)\\.cpp$")  # of plug-ins: Arrow.cmake, S3.cmake
+  list(FILTER sources EXCLUDE REGEX "_(arrow|codec|curl)\\.cpp$")  # of plug-ins: Arrow.cmake, Image.cmake, S3.cmake
   tessera_of_architecture(sources)
   if(NOT sources)
     return()

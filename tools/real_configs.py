@@ -111,6 +111,7 @@ def expand(text, variables):
     def value(match):
         name = match.group(1) or match.group(3)
         usual = "" if name.endswith("[@]") else "1" if re.search("NUM|NODE|GPU|SIZE|PORT|RANK", name) else "unset"
+        usual = "v1" if name == "PROMPT_VERSION" else usual  # what LLaVA's comments tell to set
         return variables.get(name, match.group(2) or usual)
     for _ in range(4):
         text = re.sub(r"\$\{(\w+(?:\[@\])?)(?::?[-=]([^}]*))?\}|\$(\w+)", value, text)
@@ -178,6 +179,8 @@ def stand_in(words, stand, script_folder, root):
             values = [stand.model]
         elif bare in DATA_FLAGS and values:
             values = [stand.data]
+        elif bare == "image_folder" and values:
+            values = [stand.folder]
         elif bare in ("dataset_name", "dataset_config_name"):
             if bare == "dataset_name":
                 out += ["--train_file", stand.data]

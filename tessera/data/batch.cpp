@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/data/dataset.h>
+#include <tessera/data/images/image_rows.h>
 #include <tessera/data/objective_rows.h>
 
 namespace tessera::data {
@@ -83,6 +84,13 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, const std::vect
     if (documents == read.size()) continue;  // one a row: needs no list
     for (const std::int64_t start : row.document_starts)
       batch.document_starts.push_back(static_cast<std::int64_t>(i * length) + start);
+  }
+  std::vector<std::string> images;
+  for (const Row& row : read) images.insert(images.end(), row.images.begin(), row.images.end());
+  if (!images.empty()) {
+    const auto* with_images = dynamic_cast<const ImageRows*>(&dataset);
+    TESSERA_CHECK(with_images != nullptr, "rows with images without a reader of images");
+    batch.images = with_images->reader()(images);
   }
   if (const auto* rows_of = dynamic_cast<const ObjectiveRows*>(&dataset))
     return rows_of->objective()(std::move(batch), first);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <tessera/config/core/run_config.h>
+#include <tessera/data/image_input.h>
 #include <tessera/nn/documents.h>
 #include <tessera/text/tokenizer.h>
 
@@ -31,6 +32,7 @@ inline constexpr std::int64_t not_scored = -100;
 struct Row {
   std::vector<std::int64_t> ids, labels, document_starts;  ///< tokens, what is scored, where documents begin
   std::vector<std::int64_t> types = {};                    ///< token types of a pair of texts; empty: all 0
+  std::vector<std::string> images = {};                    ///< files of its images, in the order of their tokens
 };
 
 class Blend;      // blend.h
@@ -103,11 +105,15 @@ struct Datasets {
 /// With `pairs` every record is a pair of answers and a row holds both (pairs.h); files of text or tokens throw
 /// InputError.
 ///
+/// `images`: what a model that sees images wants. Records with images, and those that --version writes, become rows as
+/// data/images/image_examples.h says; make_batch() then reads the pixels of a batch's images.
+///
 /// With config.streaming the training data are a stream of seed `stream_seed`, of which nothing can be held out; where
 /// `progress` is given its warnings go to the log.
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {},
-                       const std::string& tokenizer_place = "", std::uint64_t stream_seed = 0, bool pairs = false);
+                       const std::string& tokenizer_place = "", std::uint64_t stream_seed = 0, bool pairs = false,
+                       const std::optional<ImageInput>& images = {});
 
 /// Throws InputError when the dataset has fewer rows than one optimizer step takes (rows x accumulation x ranks).
 void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);
@@ -116,17 +122,20 @@ void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);
 /// (strategy, seed, i) and of the size, or for group_by_length the lengths and rows_per_step, of the dataset: the same
 /// on any world size. O(1) to seek; group_by_length first prepares the epoch it lands in, O(n log n), and keeps that
 /// order. In a blend BlendOrder says the part of each sample; the strategy holds within parts. `sequential`: file
-/// order, epochs repeating. `random`: every epoch another permutation, keyed by (seed, epoch)
-/// (sampler.cpp says which). `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into
-/// megabatches of up to 50 steps, each sorted by length, longest first; the longest row of all comes first, so that an
-/// epoch that does not fit the memory fails at once. Copies share their state; any number of threads may use one.
+/// order, epochs repeating. `random`: every epoch another permutation, keyed by (seed, epoch) (sampler.cpp says which).
+/// `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into megabatches of up to 50
+/// steps, each sorted by length, longest first; the longest row of all comes first, so that an epoch that does not fit
+/// the memory fails at once. `group_by_modality_length` (LLaVA's get_modality_length_grouped_indices): a step has rows
+/// with images only, or rows without, but for the last of an epoch; the rows of a step are dealt to its micro-batches
+/// so that their lengths add up alike. Copies share their state; any number of threads may use one.
 class Sampler {
  public:
   /// Throws InputError for group_by_length, which needs the data, and for dataset_size < 1.
   Sampler(SamplingStrategy strategy, std::int64_t dataset_size, std::uint64_t seed);
-  /// All three strategies. rows_per_step: rows per rank and micro-batch x accumulation x ranks. Make it once a run:
-  /// group_by_length reads all lengths.
-  Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step);
+  /// All strategies. rows_per_step: rows per rank and micro-batch x accumulation x ranks; rows_per_batch: per rank and
+  /// micro-batch (0: the same). Make it once a run: group_by_length reads all lengths.
+  Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step,
+          std::int64_t rows_per_batch = 0);
   std::int64_t operator()(std::int64_t i) const;  ///< i >= 0
 
  private:
@@ -135,7 +144,7 @@ class Sampler {
   bool random_;
   std::int64_t size_;
   std::uint64_t seed_;
-  std::shared_ptr<Groups> groups_;  // group_by_length
+  std::shared_ptr<Groups> groups_;  // group_by_length, group_by_modality_length
   std::shared_ptr<const Blend> blend_;
 };
 
@@ -159,6 +168,8 @@ struct Batch {
       0;  ///< labels != -100, the first column included: what transformers' Trainer divides by
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that see padding; empty: all T
   at::Tensor types = {};                   ///< token types, int64 [rows, T]; undefined: all 0
+  /// fp32 [images, 3, side, side] (image_input.h), row by row in the order of their tokens; undefined: there are none.
+  at::Tensor images = {};
   /// What dropout belongs to (nn/dropout.h): the key of all batches of a step, and the number of the first row among
   /// their rows. Without a key each forward pass in training draws one.
   std::optional<std::uint64_t> random_key = {};

@@ -144,7 +144,8 @@ std::int64_t ExampleLine::scored_tokens() const {
   return std::count(scored.begin() + 1, scored.end(), true);
 }
 
-ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options) {
+ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options,
+                           const EncodePiece& encode) {
   ExampleLine example;
   example.kind = kind_of(line, options.text_field);
   const auto used = fields_of(example.kind, options.text_field);
@@ -159,8 +160,10 @@ ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, 
   if (chat) encoder.emplace(tokenizer);
   bool first = true;
   for (const Piece& piece : pieces_of(line, example.kind, options)) {
-    const std::vector<std::int32_t> ids =
-        chat ? encoder->encode(piece.text, std::exchange(first, false)) : tokenizer.encode(piece.text);
+    const bool begins = std::exchange(first, false);
+    const std::vector<std::int32_t> ids = !chat    ? tokenizer.encode(piece.text)
+                                          : encode ? encode(piece.text, begins, *encoder)
+                                                   : encoder->encode(piece.text, begins);
     example.text_bytes += piece.text.size();
     example.text_tokens += ids.size();
     append(example, ids, piece.scored);

@@ -3,7 +3,9 @@
 /// From one line of a .jsonl to the ids of an example.
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tessera/base/value.h>
@@ -26,7 +28,12 @@ struct ExampleLine {
   std::int64_t scored_tokens() const;  ///< at positions >= 1
 };
 
+/// The ids of a piece of a conversation's text, instead of encoder.encode(piece, first).
+using EncodePiece =
+    std::function<std::vector<std::int32_t>(std::string_view piece, bool first, const text::ChatEncoder& encoder)>;
+
 /// Throws InputError with file:line:column. Any number of threads may call it.
-ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options);
+ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options,
+                           const EncodePiece& encode = {});
 
 }  // namespace tessera::data

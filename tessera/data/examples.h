@@ -46,6 +46,8 @@ class ExampleSource {
   /// like the others.
   virtual void append(std::int64_t example, std::vector<std::int64_t>& ids,
                       std::vector<std::int64_t>& labels) const = 0;
+  /// Appends the files of its images, in the order of their tokens.
+  virtual void append_images(std::int64_t /*example*/, std::vector<std::string>& /*files*/) const {}
 };
 
 struct ExampleOptions {

@@ -15,6 +15,8 @@
 #include <tessera/data/dataset.h>
 #include <tessera/data/examples.h>
 #include <tessera/data/fill_in_middle.h>
+#include <tessera/data/images/image_examples.h>
+#include <tessera/data/images/image_rows.h>
 #include <tessera/data/made_up.h>
 #include <tessera/data/named_files.h>
 #include <tessera/data/pairs.h>
@@ -52,7 +54,8 @@ std::string percent(double part, double whole) { return concat(format_real(100 *
 class Opener {
  public:
   Opener(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size, std::int64_t vocab_size,
-         const ReadProgress& progress, const std::string& tokenizer_place, bool pairs)
+         const ReadProgress& progress, const std::string& tokenizer_place, bool pairs,
+         const std::optional<ImageInput>& images)
       : config_(config),
         tokenizer_(tokenizer),
         block_size_(block_size),
@@ -60,7 +63,12 @@ class Opener {
         example_length_(config.max_seq_length > 0 ? config.max_seq_length : block_size),
         progress_(progress),
         tokenizer_place_(tokenizer_place),
-        pairs_(pairs) {}
+        pairs_(pairs),
+        images_{images, nullptr, config.image_folder} {
+    // LLaVA's default, of records with images.
+    if (!config.version.empty() || images)
+      images_.conversation = &text::conversation_of(config.version.empty() ? "vicuna_v1" : config.version);
+  }
 
   std::vector<Part> open(const std::string& flag, const std::string& list, corpus::Split split) {
     const auto named = corpus::parse_data_list(list);
@@ -126,6 +134,12 @@ class Opener {
     if (config_.fim_data) throw InputError(no_blocks_to_fill(name));
     ExampleOptions options = example_options(config_, tokenizer_, tokenizer_place_, block_size_, vocab_size_);
     options.pairs = pairs_;
+    if (pairs_ && images_.input)
+      throw InputError(concat(name, ": --preference_loss does not read images: leave it out, or take a model of text"));
+    if (!pairs_ && has_image_records(files, images_)) return open_images(std::move(files), options);
+    if (!config_.version.empty())
+      throw InputError(concat(name, ": --version ", config_.version,
+                              " writes records of `conversations`, and these are others: leave it out"));
     const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),
                                     tokenizer_, config_.data_cache_dir, progress_, notes);
     check_ids(name, tokens);
@@ -133,6 +147,37 @@ class Opener {
     describe(name, tokens.tally);
     return {name, nullptr, stored_examples(tokens.store, tokens.tally.longest),
             static_cast<double>(tokens.tally.text_bytes), static_cast<double>(tokens.tally.text_tokens)};
+  }
+
+  Contents open_images(std::vector<corpus::SourceFile> files, const ExampleOptions& options) {
+    const std::string name = files.front().path;
+    if (!config_.column_map.empty() || config_.text_column_name != "text")
+      throw InputError(concat(name,
+                              ": records with images have the names of LLaVA's fields, or of messages: leave out ",
+                              config_.column_map.empty() ? "--text_column_name" : "--column_map"));
+    const ImageExamples read = read_image_examples(files, tokenizer_, options, images_, progress_);
+    const std::int64_t count = read.source->size(), unclear = read.unclear;
+    if (read.kind.empty()) throw InputError(concat(name, ": has no records: there is nothing to train on"));
+    if (unclear > 0)
+      warnings.push_back(concat(name, ": ", unclear, unclear == 1 ? " conversation was" : " conversations were",
+                                " left out: a turn is empty or not answered, or what parts turns stands in a text, so "
+                                "that it is not clear what is scored (LLaVA ignores these, too)"));
+    if (read.stray > 0)
+      warnings.push_back(concat(name, ": ", read.stray, read.stray == 1 ? " record" : " records",
+                                " without an image have <image> in the text, which is read as text"));
+    if (count == 0)
+      throw InputError(concat(name, ": none of its examples has a scored token within the first ", example_length_,
+                              " tokens, those of images counted: raise --max_seq_length (--model_max_length)"));
+    corpus::Tally tally;
+    tally.kind = concat(read.kind, ", ", read.images, read.images == 1 ? " image" : " images");
+    tally.records = count;
+    tally.tokens = read.tokens;
+    tally.scored = read.scored;
+    tally.cut = read.cut;
+    tally.dropped = read.dropped;
+    tally.unused_fields.insert(read.unused_fields.begin(), read.unused_fields.end());
+    describe(name, tally);
+    return {name, nullptr, read.source};
   }
 
   /// Every id must name a row of the embedding.
@@ -186,6 +231,7 @@ class Opener {
   const ReadProgress& progress_;
   const std::string& tokenizer_place_;
   bool pairs_;  // records are pairs of answers
+  ImageOptions images_;
 };
 
 /// Blocks or examples to hold out, for evaluation, at the end of each contents; in order. At least one of all: the
@@ -224,8 +270,10 @@ bool has_weights(const std::vector<Part>& parts) { return parts.front().weight >
 
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress,
-                       const std::string& tokenizer_place, std::uint64_t stream_seed, bool pairs) {
-  Opener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place, pairs);
+                       const std::string& tokenizer_place, std::uint64_t stream_seed, bool pairs,
+                       const std::optional<ImageInput>& images) {
+  if (images && config.streaming) throw InputError("--streaming does not read images: leave it out");
+  Opener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place, pairs, images);
   std::vector<Part> train;
   if (config.mock_data)
     train = {{0, {{"--mock_data", made_up_blocks(block_size, vocab_size, config.reset_position_ids), nullptr}}}};
@@ -274,6 +322,11 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
   } else {
     datasets.train =
         has_weights(train) ? blended(std::move(parts), weights, config.blend_mode) : joined(std::move(parts));
+  }
+  if (images) {
+    const ImageReader reader(*images, config.image_aspect_ratio == ImageAspectRatio::pad);
+    for (auto* rows : {&datasets.train, &datasets.validation})
+      if (*rows) *rows = std::make_shared<ImageRows>(std::move(*rows), reader);
   }
   datasets.train_bytes_per_token = ratio(text_bytes, text_tokens);
   datasets.notes = std::move(opener.notes);

@@ -26,6 +26,7 @@ class ExampleRows final : public Dataset {
   Row read(std::int64_t row) const override {
     Row out{{}, {}, {0}};
     examples_->append(example(row), out.ids, out.labels);
+    examples_->append_images(example(row), out.images);
     return out;
   }
 
@@ -58,6 +59,7 @@ class PackedRows final : public Dataset {
       const auto start = out.ids.size();
       out.document_starts.push_back(static_cast<std::int64_t>(start));
       examples_->append(example, out.ids, out.labels);
+      examples_->append_images(example, out.images);
       out.labels[start] = not_scored;  // the document before does not predict it
     }
     return out;

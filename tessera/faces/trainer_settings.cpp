@@ -79,6 +79,8 @@ std::vector<std::string> without_effect_on_trainer(const config::Resolved& given
   }
   if (given.values.data.train_sampling_strategy == SamplingStrategy::group_by_length)
     names.emplace_back("train_sampling_strategy group_by_length");
+  if (given.values.data.train_sampling_strategy == SamplingStrategy::group_by_modality_length)
+    names.emplace_back("train_sampling_strategy group_by_modality_length");
   return names;
 }
 

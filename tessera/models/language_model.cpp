@@ -166,7 +166,8 @@ ForwardContext LanguageModel::context_of(const data::Batch& batch) const {
                          .embedding_noise = embedding_noise(),
                          .part = batch.part,
                          .attention = attention_,
-                         .experts = experts_};
+                         .experts = experts_,
+                         .images = batch.images};
   if (is_training()) {
     context.random.key = batch.random_key ? *batch.random_key : nn::drawn_key();
     context.random.row = batch.first_row;

@@ -8,6 +8,7 @@
 #include <torch/nn/modules/container/any_value.h>
 
 #include <tessera/base/value.h>
+#include <tessera/data/image_input.h>
 #include <tessera/data/objective.h>
 #include <tessera/layout/schedule/cut.h>
 #include <tessera/layout/stages.h>
@@ -60,10 +61,14 @@ class LanguageModel : public torch::nn::Module {
 
   virtual std::int64_t vocab_size() const = 0;     ///< V: ids are below it
   virtual std::int64_t max_positions() const = 0;  ///< the most tokens of a row
+  /// What a model that sees images wants of rows and batches; nothing: it sees none.
+  virtual std::optional<data::ImageInput> image_input() const { return std::nullopt; }
   /// config.json as Hugging Face writes it for this architecture (unknown members of a loaded config.json are kept).
   virtual const Value& hf_config() const = 0;
   /// Modules that LoRA adapts when none are named (PEFT's mapping for the family): {"q_proj", "v_proj"}.
   virtual std::vector<std::string> default_lora_targets() const = 0;
+  /// Whether LoRA may adapt the linear map of this name.
+  virtual bool may_be_adapted(const std::string& /*module*/) const { return true; }
   /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
   /// size, T block_size; docs/performance.md). Depths of multi-token prediction count, with a head each.
   double flops_per_token(std::int64_t block_size) const;

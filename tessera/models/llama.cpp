@@ -305,6 +305,8 @@ at::Tensor LlamaModel::embedded(const at::Tensor& ids, const at::Tensor& positio
                                  : nn::embed_tokens(words, ids);
   if (multipliers.embedding != 1)  // rounded to the weights' type first, as transformers does
     x = x * at::scalar_tensor(multipliers.embedding, table.options().device(at::kCPU));
+  if (context.features.defined())
+    x = x.flatten(0, 1).index_put({context.feature_places}, context.features.to(x.scalar_type())).view(x.sizes());
   return nn::own_tokens(table, context.embedded(x));
 }
 

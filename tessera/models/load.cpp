@@ -10,6 +10,8 @@
 #include <tessera/config/model/prediction_depths.h>
 #include <tessera/models/lora.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/vision/compose.h>
+#include <tessera/models/vision/llava.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <algorithm>
 #include <map>
@@ -170,6 +172,13 @@ std::shared_ptr<CausalLm> causal(const std::shared_ptr<LanguageModel>& model) {
   return result;
 }
 
+/// How images are to be prepared, where the folder says it.
+void read_preprocessor(LanguageModel& model, const std::string& folder) {
+  const std::string file = path_join(folder, "preprocessor_config.json");
+  if (auto* const llava = dynamic_cast<Llava*>(&model); llava != nullptr && path_exists(file))
+    llava->read_preprocessor(read_json(file));
+}
+
 void check_folder(const std::string& folder) {
   if (!is_directory(folder)) throw InputError(concat("model_name_or_path ", folder, ": no such folder"));
 }
@@ -267,6 +276,7 @@ std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, s
   const Architecture& architecture = architecture_of(json);
   const bool initialised = architecture.may_be_new || choice != nullptr;
   auto model = architecture.make(json, initialised ? std::optional(seed) : std::nullopt);
+  read_preprocessor(*model, folder);
   load_weights(*model, folder, {}, choice);
   return model;
 }
@@ -284,6 +294,7 @@ void check_no_overrides(const ModelConfig& config) {
 
 std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed,
                                                    const ConfigEdit& edit, const BlockChoice* choice) {
+  if (!config.vision_tower.empty()) return compose_llava(config, seed, edit);
   if (config.model_name_or_path.empty())
     return make_language_model(edited(config::model_from_scratch(config), edit), seed);
   check_no_overrides(config);
@@ -317,6 +328,7 @@ std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, st
     model = architecture_of(json).make(json, seed_of_values);
   }
   parallel::materialize(model->buffers());
+  if (!folder.empty()) read_preprocessor(*model, folder);
   weights_folder = folder;
   return model;
 }

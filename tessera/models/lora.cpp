@@ -28,7 +28,8 @@ using NamedLinear = std::pair<std::string, Linear*>;
 std::vector<NamedLinear> linears_of(const LanguageModel& model) {
   std::vector<NamedLinear> found;
   for (const auto& item : model.named_modules("", /*include_self=*/false))
-    if (auto* linear = dynamic_cast<Linear*>(item.value().get())) found.emplace_back(item.key(), linear);
+    if (auto* linear = dynamic_cast<Linear*>(item.value().get()); linear && model.may_be_adapted(item.key()))
+      found.emplace_back(item.key(), linear);
   return found;
 }
 

@@ -55,6 +55,11 @@ struct ForwardContext {
   std::shared_ptr<RouterLog> routers = nullptr;                  ///< where routers tell what they chose; or null
   Predictions* predictions = nullptr;                            ///< what is asked of further depths; null: nothing
 
+  at::Tensor images = {};  ///< a batch's pixels (data::Batch::images); undefined: it has none
+  /// What a model puts in the place of its tokens' embeddings: rows [N, C], and int64 [N] saying which of the B T
+  /// tokens they are for. Undefined: nothing. With no rows in them, what they come from takes part in the pass.
+  at::Tensor features = {}, feature_places = {};
+
   /// A stage's pass (LanguageModel::run_stage): what of the chain is run; null: all of it.
   const layout::StagePart* stage = nullptr;
   at::Tensor input = {};  ///< where the stage has no embeddings: the activations [B, t, C] that it begins with

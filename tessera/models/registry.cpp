@@ -13,6 +13,7 @@
 #include <tessera/models/decoders/phi3.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
+#include <tessera/models/vision/llava.h>
 
 #include <algorithm>
 #include <iterator>
@@ -91,6 +92,8 @@ constexpr Architecture architectures[] = {
      "OPTDecoderLayer", "LlamaDecoderLayer"},
     {"megatron_gpt", "MegatronGptForCausalLM", make_decoder<parse_megatron_gpt_config>, tied_tensor_name,
      "model.embed_tokens.weight", "MegatronGptDecoderLayer", "LlamaDecoderLayer"},
+    {"llava", "LlavaForConditionalGeneration", make<Llava>, llava_tensor_name,
+     "language_model.model.embed_tokens.weight", "LlamaDecoderLayer", "LlamaDecoderLayer"},
     {"bert", "BertForMaskedLM", make<BertForMaskedLM>, bert_tensor_name, "bert.embeddings.word_embeddings.weight",
      "BertLayer", "BertLayer", Kind::masked_token, is_bert_head},
     {"bert", "BertForSequenceClassification", make<BertForSequenceClassification>, bert_tensor_name,

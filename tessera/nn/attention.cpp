@@ -52,15 +52,19 @@ struct ScoreForm {
   double scale, softcap;
 };
 
-AttentionRectangle rectangle_of(const Piece& p, const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                                const ScoreForm& form, std::int64_t window) {
-  return {.q = part(q, p.row, p.first, p.end),
-          .k = part(keys, p.row, p.begin, p.end),
-          .v = part(values, p.row, p.begin, p.end),
-          .mask = p.masked ? window_mask(p, window, q.options()) : at::Tensor(),
-          .causal = !p.masked,
-          .scale = form.scale,
-          .softcap = form.softcap};
+/// The part of x [B, heads, T, D] in row `row`, tokens [begin, end), as [1, heads, tokens, D].
+at::Tensor tokens_of(const at::Tensor& x, std::int64_t row, std::int64_t begin, std::int64_t end) {
+  return x.narrow(0, row, 1).narrow(2, begin, end - begin);
+}
+
+AttentionRectangle rectangle_of(const Piece& p, const AttentionRectangle& whole, std::int64_t window) {
+  AttentionRectangle piece = whole;
+  piece.q = tokens_of(whole.q, p.row, p.first, p.end);
+  piece.k = tokens_of(whole.k, p.row, p.begin, p.end);
+  piece.v = tokens_of(whole.v, p.row, p.begin, p.end);
+  if (p.masked) piece.mask = window_mask(p, window, whole.q.options());
+  piece.causal = !p.masked;
+  return piece;
 }
 
 /// One rectangle of queries and keys [B, heads, n or m, D]: by a flash kernel, or, since those cap nothing, in runs of
@@ -75,28 +79,44 @@ RectangleGradients piece_gradients(const at::Tensor& dy, const AttentionRectangl
   return flash_attention_backward(dy, a, out, log_sum);
 }
 
+/// Queries, keys and values as rectangles, in the pieces that fit whoever computes them.
+struct Cut {
+  std::vector<Piece> pieces;  ///< empty: the batch is one
+  AttentionRectangle whole;   ///< all rows together
+};
+Cut cut_of(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, const DocumentStarts& documents,
+           const ScoreForm& form, std::int64_t window) {
+  const std::int64_t length = q.size(1);
+  Cut cut{.pieces = {},
+          .whole = {.q = q.transpose(1, 2),
+                    .k = keys.transpose(1, 2),
+                    .v = values.transpose(1, 2),
+                    .causal = true,
+                    .scale = form.scale,
+                    .softcap = form.softcap,
+                    .window = window < length ? window : 0}};
+  if (form.softcap > 0 || !flash_attention_is_ours(cut.whole)) cut.whole.window = 0;
+  cut.pieces = attention_pieces(documents, q.size(0), length, cut.whole.window > 0 ? 0 : window);
+  return cut;
+}
+
 /// Attention in pieces. One document per row and no window is a single call over the whole batch.
 struct PieceAttention : torch::autograd::Function<PieceAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const DocumentStarts& documents, ScoreForm form, std::int64_t window) {
     const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
     const at::Tensor keys = for_each_query_head(k, heads), values = for_each_query_head(v, heads);
-    const auto pieces = attention_pieces(documents, b, t, window);
+    const auto [pieces, whole] = cut_of(q, keys, values, documents, form, window);
     at::Tensor out;                    // [B, T, heads, D]
     std::vector<at::Tensor> log_sums;  // per piece
     if (pieces.empty()) {
-      auto [result, log_sum] = piece_attention({.q = q.transpose(1, 2),
-                                                .k = keys.transpose(1, 2),
-                                                .v = values.transpose(1, 2),
-                                                .causal = true,
-                                                .scale = form.scale,
-                                                .softcap = form.softcap});
+      auto [result, log_sum] = piece_attention(whole);
       out = result.transpose(1, 2);
       log_sums.push_back(log_sum);
     } else {
       out = at::empty({b, t, heads, d}, q.options());
       for (const Piece& p : pieces) {
-        auto [result, log_sum] = piece_attention(rectangle_of(p, q, keys, values, form, window));
+        auto [result, log_sum] = piece_attention(rectangle_of(p, whole, window));
         part(out, p.row, p.first, p.end).copy_(result);
         log_sums.push_back(log_sum);
       }
@@ -119,17 +139,10 @@ struct PieceAttention : torch::autograd::Function<PieceAttention> {
     const std::int64_t window = ctx->saved_data["window"].toInt();
     const at::Tensor keys = for_each_query_head(k, heads), values = for_each_query_head(v, heads);
     const at::Tensor dy = gradients[0].contiguous().view({b, t, heads, d});
-    const auto pieces = attention_pieces(ctx->saved_data["documents"].toIntVector(), b, t, window);
+    const auto [pieces, whole] = cut_of(q, keys, values, ctx->saved_data["documents"].toIntVector(), form, window);
     at::Tensor dq, dk, dv;  // [B, T, heads, D]
     if (pieces.empty()) {
-      const auto [gq, gk, gv] = piece_gradients(dy.transpose(1, 2),
-                                                {.q = q.transpose(1, 2),
-                                                 .k = keys.transpose(1, 2),
-                                                 .v = values.transpose(1, 2),
-                                                 .causal = true,
-                                                 .scale = form.scale,
-                                                 .softcap = form.softcap},
-                                                out.transpose(1, 2), saved[4]);
+      const auto [gq, gk, gv] = piece_gradients(dy.transpose(1, 2), whole, out.transpose(1, 2), saved[4]);
       dq = gq.transpose(1, 2).contiguous(), dk = gk.transpose(1, 2).contiguous(), dv = gv.transpose(1, 2).contiguous();
     } else {
       dq = at::empty({b, t, heads, d}, q.options());
@@ -137,9 +150,8 @@ struct PieceAttention : torch::autograd::Function<PieceAttention> {
       dv = at::zeros({b, t, heads, d}, q.options());
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         const Piece& p = pieces[i];
-        const auto [gq, gk, gv] =
-            piece_gradients(part(dy, p.row, p.first, p.end), rectangle_of(p, q, keys, values, form, window),
-                            part(out, p.row, p.first, p.end), saved[4 + i]);
+        const auto [gq, gk, gv] = piece_gradients(part(dy, p.row, p.first, p.end), rectangle_of(p, whole, window),
+                                                  part(out, p.row, p.first, p.end), saved[4 + i]);
         part(dq, p.row, p.first, p.end).copy_(gq);
         part(dk, p.row, p.begin, p.end).add_(gk);
         part(dv, p.row, p.begin, p.end).add_(gv);

@@ -17,8 +17,9 @@ class ProductWatcher {
   /// thread that multiplies.
   virtual void product(std::int64_t m, std::int64_t n, std::int64_t k, double element, const at::Tensor* a,
                        const at::Tensor* b) = 0;
-  /// Attention of q [B, heads, n, D] to k [B, heads, m, D], or the gradients of it.
-  virtual void attention(const at::Tensor& q, const at::Tensor& k, bool causal, bool backward) = 0;
+  /// Attention of q [B, heads, n, D] to k [B, heads, m, D], or the gradients of it. `seen`: keys that a query sees on
+  /// average, of causal attention half of those before and behind it.
+  virtual void attention(const at::Tensor& q, const at::Tensor& k, bool causal, double seen, bool backward) = 0;
 };
 
 /// Whoever listens; nullptr: nobody, which costs a look at it.

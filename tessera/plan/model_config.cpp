@@ -186,6 +186,10 @@ const FamilyRow& family_of(const Value& json) {
   if (!type && (!classes || classes->items().empty()))
     throw InputError(concat(json.where().str(), ": neither model_type nor architectures says which model this is"));
   const Value& said = type ? *type : classes->items().front();
+  if (said.as_string() == "llava" || said.as_string() == "LlavaForConditionalGeneration")
+    throw InputError(concat(said.where().str(),
+                            ": models that see images cannot be planned for: the tower's memory and time are not "
+                            "known; a file of its text_config alone can be planned"));
   std::vector<std::string> known;
   for (const FamilyRow& row : families) {
     if (said.as_string() == (type ? row.type : row.architecture)) return row;

@@ -27,6 +27,7 @@ READERS = {
     "torch_file": ([1024, 2048, 512, 4096], ["format/torch_*.cpp", "format/torch/dcp.cpp", "format/torch/pickle.cpp"]),
     "deepspeed_checkpoint": ([1536, 1024, 2048, 3072], ["format/deepspeed_*.cpp", "format/torch/torch_file.cpp"]),
     "indexed": ([256, 128, 512, 1024], []),
+    "image": ([1024, 2048, 512, 4096], []),
     "training_args": ([64, 96, 64, 256], ["config/hf/training_args_rows.cpp", "config/fields*.cpp"]),
     "tessera_file": ([64, 96, 64, 256], ["config/fields*.cpp"]),
     "accelerate_file": ([96, 64, 128, 512],

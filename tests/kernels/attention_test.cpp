@@ -20,14 +20,14 @@ struct Expected {
 
 /// softmax(scale q k^T) v and, of sum(out * dout), the gradients; all dense.
 Expected expected(const Floats& q, const Floats& k, const Floats& v, const Floats& dout, std::int64_t queries,
-                  std::int64_t keys, std::int64_t size, double scale, bool causal) {
+                  std::int64_t keys, std::int64_t size, double scale, bool causal, std::int64_t window) {
   Expected e{Doubles(queries * size), Doubles(queries), Doubles(queries * size), Doubles(keys * size),
              Doubles(keys * size)};
   for (std::int64_t t = 0; t < queries; ++t) {
-    const std::int64_t seen = causal ? t + 1 : keys;
+    const std::int64_t seen = causal ? t + 1 : keys, from = window > 0 ? std::max<std::int64_t>(0, t - window + 1) : 0;
     Doubles p(seen), dp(seen);
     double sum = 0, mean = 0;
-    for (std::int64_t j = 0; j < seen; ++j) {
+    for (std::int64_t j = from; j < seen; ++j) {
       for (std::int64_t i = 0; i < size; ++i) {
         p[j] += scale * q[t * size + i] * k[j * size + i];
         dp[j] += static_cast<double>(dout[t * size + i]) * v[j * size + i];
@@ -35,8 +35,8 @@ Expected expected(const Floats& q, const Floats& k, const Floats& v, const Float
       sum += std::exp(p[j]);
     }
     e.log_sums[t] = std::log(sum);
-    for (std::int64_t j = 0; j < seen; ++j) p[j] = std::exp(p[j]) / sum, mean += p[j] * dp[j];
-    for (std::int64_t j = 0; j < seen; ++j)
+    for (std::int64_t j = from; j < seen; ++j) p[j] = std::exp(p[j]) / sum, mean += p[j] * dp[j];
+    for (std::int64_t j = from; j < seen; ++j)
       for (std::int64_t i = 0; i < size; ++i) {
         const double ds = scale * p[j] * (dp[j] - mean);
         e.out[t * size + i] += p[j] * v[j * size + i];
@@ -73,12 +73,18 @@ TEST_P(AttentionKernel, IsTheSumOverKeysAndItsGradients) {
   struct Case {
     std::int64_t queries, keys, size;
     bool causal;
+    std::int64_t window = 0;
   };
   for (const Case& c : {Case{1, 1, 16, true},
                         {63, 63, 64, true},
                         {64, 64, 32, true},
                         {65, 65, 80, true},
                         {200, 200, 64, true},
+                        {200, 200, 16, true, 1},
+                        {200, 200, 32, true, 7},
+                        {130, 130, 64, true, 64},
+                        {333, 333, 16, true, 100},
+                        {70, 70, 16, true, 69},
                         {5, 130, 48, false},
                         {130, 5, 64, false},
                         {128, 64, 128, false}}) {
@@ -86,21 +92,22 @@ TEST_P(AttentionKernel, IsTheSumOverKeysAndItsGradients) {
     const Floats q = reference::random(n * size, 1), keys = reference::random(m * size, 2),
                  v = reference::random(m * size, 3), dout = reference::random(n * size, 4);
     const float scale = 0.25f;
-    const Expected e = expected(q, keys, v, dout, n, m, size, scale, c.causal);
+    const Expected e = expected(q, keys, v, dout, n, m, size, scale, c.causal, c.window);
     const Floats all_q = spread(q, size, q_row), all_k = spread(keys, size, k_row), all_v = spread(v, size, k_row),
                  all_dout = spread(dout, size, q_row);
     Floats out(n * q_row, 7.0f), log_sums(n), dq(n * q_row, 7.0f), dk(m * k_row, 7.0f), dv(m * k_row, 7.0f);
     // What scratch memory holds from before must not matter.
     Floats scratch(attention_scratch(m, size), std::numeric_limits<float>::quiet_NaN());
-    const AttentionHead head{all_q.data(), all_k.data(), all_v.data(), q_row, k_row, k_row, n, m,
-                             size,         scale,        c.causal};
+    const AttentionHead head{all_q.data(), all_k.data(), all_v.data(), q_row,   k_row, k_row, n, m,
+                             size,         scale,        c.causal,     c.window};
     k.attention(head, 0, n, out.data(), q_row, log_sums.data(), scratch.data());
     std::fill(scratch.begin(), scratch.end(), std::numeric_limits<float>::quiet_NaN());
     k.attention_backward(head,
                          {out.data(), all_dout.data(), q_row, q_row, log_sums.data(), dq.data(), dk.data(), dv.data(),
                           q_row, k_row, k_row},
                          scratch.data());
-    const std::string what = std::to_string(n) + " x " + std::to_string(m) + " x " + std::to_string(size);
+    const std::string what = std::to_string(n) + " x " + std::to_string(m) + " x " + std::to_string(size) +
+                             ", window " + std::to_string(c.window);
     EXPECT_LT(reference::error(gathered(out, size, q_row), e.out), 4e-6) << what;
     EXPECT_LT(reference::error(log_sums, e.log_sums), 1e-6) << what;
     EXPECT_LT(reference::error(gathered(dq, size, q_row), e.dq), 1e-5) << what;

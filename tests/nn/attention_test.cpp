@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/nn/attention/attention_pieces.h>
 #include <tessera/nn/attention/flash_attention.h>
+#include <tessera/nn/attention/two_way_attention.h>
 #include <tessera/nn/nn.h>
 
 #include <limits>
@@ -28,13 +29,14 @@ at::Tensor by_definition(const at::Tensor& q, const at::Tensor& k, const at::Ten
     for (const std::int64_t start : documents) d += start <= flat;
     return d;
   };
+  const at::Tensor hidden = at::empty({b, 1, t, t}, at::kBool);
+  auto* is_hidden = hidden.mutable_data_ptr<bool>();
   for (std::int64_t row = 0; row < b; ++row)
     for (std::int64_t i = 0; i < t; ++i)
-      for (std::int64_t j = 0; j < t; ++j) {
-        const bool seen = j <= i && (options.window == 0 || i - j < options.window) &&
-                          document_of(row * t + i) == document_of(row * t + j);
-        if (!seen) scores.select(0, row).select(1, i).select(1, j).fill_(-std::numeric_limits<double>::infinity());
-      }
+      for (std::int64_t j = 0; j < t; ++j)
+        *is_hidden++ = j > i || (options.window > 0 && i - j >= options.window) ||
+                       document_of(row * t + i) != document_of(row * t + j);
+  scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   return at::matmul(at::softmax(scores, -1), values).transpose(1, 2).reshape({b, t, -1});
 }
 
@@ -44,11 +46,19 @@ struct Case {
 };
 
 const std::vector<Case> cases = {
-    {2, 1, 4, 4, 8, 0, {}},    {2, 70, 4, 2, 8, 0, {}},
-    {1, 33, 6, 1, 16, 0, {}},  {2, 20, 4, 2, 8, 0, {0, 3, 4, 20, 29}},
-    {2, 40, 2, 2, 8, 7, {}},   {2, 40, 4, 2, 8, 7, {0, 5, 30, 40, 60, 79}},
-    {1, 16, 2, 1, 8, 16, {}},  {1, 16, 2, 1, 8, 1, {}},
-    {2, 140, 4, 2, 16, 0, {}}, {2, 70, 2, 1, 32, 0, {0, 3, 68, 70, 100, 139}},
+    {2, 1, 4, 4, 8, 0, {}},
+    {2, 70, 4, 2, 8, 0, {}},
+    {1, 33, 6, 1, 16, 0, {}},
+    {2, 20, 4, 2, 8, 0, {0, 3, 4, 20, 29}},
+    {2, 40, 2, 2, 8, 7, {}},
+    {2, 40, 4, 2, 8, 7, {0, 5, 30, 40, 60, 79}},
+    {1, 16, 2, 1, 8, 16, {}},
+    {1, 16, 2, 1, 8, 1, {}},
+    {2, 140, 4, 2, 16, 0, {}},
+    {2, 70, 2, 1, 32, 0, {0, 3, 68, 70, 100, 139}},
+    {2, 200, 4, 2, 16, 70, {}},
+    {1, 200, 2, 1, 16, 5, {}},
+    {2, 90, 2, 2, 32, 20, {0, 3, 88, 90, 150, 179}},
 };
 
 TEST(Attention, FollowsTheDefinitionForwardAndBackward) {
@@ -122,6 +132,37 @@ TEST(Attention, CachedContinuesTheSequence) {
       EXPECT_LT(compare::error(out, whole.slice(1, past)), 1e-6) << past << " window " << window;
     }
   }
+}
+
+// Encoders: padding behind a row's tokens is seen by nobody, whatever it holds, and its keys get no gradient. Widths of
+// kernels of our own (16) and of LibTorch's (8).
+TEST(Attention, BothWaysFollowsTheDefinitionForwardAndBackward) {
+  at::manual_seed(0);
+  for (const std::int64_t d : {8, 16})
+    for (const std::vector<std::int64_t>& lengths :
+         {std::vector<std::int64_t>{}, {90, 90}, {90, 1}, {64, 65}, {3, 77}}) {
+      const Tensors inputs{at::randn({2, 90, 3, d}), at::randn({2, 90, 3, d}), at::randn({2, 90, 3, d})};
+      const auto definition = [&](const Tensors& a) {
+        at::Tensor scores = at::matmul(a[0].transpose(1, 2), a[1].transpose(1, 2).transpose(2, 3)) * 0.3;
+        for (std::size_t row = 0; row < lengths.size(); ++row)
+          scores = scores.masked_fill(at::arange(2)
+                                          .eq(static_cast<std::int64_t>(row))
+                                          .view({2, 1, 1, 1})
+                                          .logical_and(at::arange(90).ge(lengths[row]).view({1, 1, 1, 90})),
+                                      -std::numeric_limits<double>::infinity());
+        return at::matmul(at::softmax(scores, -1), a[2].transpose(1, 2)).transpose(1, 2).reshape({2, 90, 3 * d});
+      };
+      SCOPED_TRACE(concat("D ", d, " lengths ", c10::str(lengths)));
+      const auto ours = [&](const Tensors& a) {
+        return Tensors{nn::two_way_attention(a[0], a[1], a[2], lengths, 0.3)};
+      };
+      const Tensors wide{inputs[0].to(at::kDouble), inputs[1].to(at::kDouble), inputs[2].to(at::kDouble)};
+      EXPECT_LT(compare::error(ours(wide)[0], definition(wide)), 1e-12);
+      expect_same(inputs, ours, 4e-6);
+    }
+  const at::Tensor x = at::randn({2, 4, 1, 16});
+  for (const std::vector<std::int64_t>& wrong : {std::vector<std::int64_t>{4}, {4, 5}, {0, 4}})
+    EXPECT_THROW(nn::two_way_attention(x, x, x, wrong, 1), Error);
 }
 
 TEST(Attention, PiecesCostWhatTheyContain) {

@@ -235,6 +235,8 @@ TEST(DataParallel, a_batch_of_rows_is_cut_with_its_documents) {
   EXPECT_EQ(part.labels_not_ignored, 7);
   EXPECT_EQ(part.scored_tokens, 7 - 2);  // the first row's first is ignored already
   EXPECT_EQ(part.document_starts, (std::vector<std::int64_t>{0, 4, 7}));
+  batch.images = at::zeros({1, 3, 2, 2});
+  EXPECT_THROW(parallel::RowsOf<data::Batch>::slice(batch, 1, 2), InputError);
 }
 
 TEST(DataParallel, several_failures_are_all_named_and_leave_nothing_behind) {

@@ -16,10 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Bottom to top. Up to `plan` torch-free, from `kernels` on part of libtessera.
-constexpr std::array<std::string_view, 19> layers = {
-    "base", "layout", "text", "format",     "corpus", "config",   "launch", "storage", "plan", "kernels",
-    "comm", "nn",     "data", "checkpoint", "optim",  "parallel", "models", "train",   "faces"};
-constexpr int first_torch_layer = 9;  // kernels: in libtessera, but without LibTorch's headers
+constexpr std::array<std::string_view, 20> layers = {
+    "base",    "layout", "image", "text", "format",     "corpus", "config",   "launch", "storage", "plan",
+    "kernels", "comm",   "nn",    "data", "checkpoint", "optim",  "parallel", "models", "train",   "faces"};
+constexpr int first_torch_layer = 10;  // kernels: in libtessera, but without LibTorch's headers
 constexpr int tools_level = 100;
 constexpr int unknown_level = -1;
 constexpr int umbrella_level = 99;

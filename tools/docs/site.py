@@ -14,8 +14,8 @@ import headers
 ROOT = headers.ROOT
 SECTIONS = [  # the bar at the left: what a visitor wants, in the order in which they want it
     ("Begin", ["tutorial", "tutorial.zh", "install", "howto_launchers"]),
-    ("Train", ["models", "data", "tokenizers", "finetuning", "configuration", "configuration_keys", "large_batches",
-               "checkpoints", "object_storage", "planning", "performance"]),
+    ("Train", ["models", "data", "tokenizers", "finetuning", "vision", "configuration", "configuration_keys",
+               "large_batches", "checkpoints", "object_storage", "planning", "performance"]),
     ("Learn", ["learn/collectives", "learn/data_parallel", "learn/zero3", "learn/tensor_parallel",
                "learn/sequence_parallel", "learn/context_parallel", "learn/pipeline_parallel",
                "learn/expert_parallel"]),

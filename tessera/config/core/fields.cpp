@@ -158,6 +158,23 @@ const std::vector<Field>& table() {
                                            "of load_in_4bit: keep the scales of its blocks in eight bits, too"),
       model<&M::bnb_4bit_compute_dtype>("bnb_4bit_compute_dtype", words<ComputeType>(),
                                         "of load_in_4bit: type of its products; auto: as --bf16 and --fp16 say"),
+      model<&M::vision_tower>("vision_tower", anything("DIR"),
+                              "folder of CLIP: the language model learns to see images through it (LLaVA)"),
+      model<&M::pretrain_mm_mlp_adapter>("pretrain_mm_mlp_adapter", anything("FILE"),
+                                         "of vision_tower: weights that the projector begins with (mm_projector.bin, "
+                                         "or the folder of a model that has one)"),
+      model<&M::mm_projector_type>("mm_projector_type", anything("NAME"),
+                                   "of vision_tower: the projector, linear or mlpNx_gelu (mlp2x_gelu)"),
+      model<&M::mm_vision_select_layer>("mm_vision_select_layer", anything("N"),
+                                        "of vision_tower: hidden states that are taken, from the end where below 0"),
+      model<&M::mm_vision_select_feature>("mm_vision_select_feature", one_of({"patch", "cls_patch"}),
+                                          "of vision_tower: states of the patches, or also of the class token"),
+      model<&M::tune_mm_mlp_adapter>("tune_mm_mlp_adapter", anything(),
+                                     "of a model that sees images: train its projector alone"),
+      model<&M::freeze_backbone>("freeze_backbone", anything(),
+                                 "of a model that sees images: do not train its language model"),
+      model<&M::freeze_mm_mlp_adapter>("freeze_mm_mlp_adapter", anything(),
+                                       "of a model that sees images: do not train its projector"),
       model<&M::use_mup>("use_mup", anything(),
                          "maximal update parameterization: a learning rate found at width mup_base_hidden_size holds "
                          "for this model, too"),
@@ -199,6 +216,16 @@ const std::vector<Field>& table() {
                                         "order of the rows: shuffled by seed, as in the file, or rows of like length "
                                         "together (examples)"),
       data<&D::group_by_length>("group_by_length", anything(), "the same as --train_sampling_strategy group_by_length"),
+      data<&D::group_by_modality_length>(
+          "group_by_modality_length", anything(),
+          "the same as --train_sampling_strategy group_by_modality_length: steps of rows with images, or without"),
+      data<&D::image_folder>("image_folder", anything("DIR"), "folder that the images of records are in"),
+      data<&D::image_aspect_ratio>("image_aspect_ratio", words<ImageAspectRatio>(),
+                                   "of images that are no squares: cut off what is outside the middle, or pad them "
+                                   "with the mean colour"),
+      data<&D::version>("version", anything("NAME"),
+                        "LLaVA's template of records with conversations (v1, plain, llava_llama_2, ...); unset: the "
+                        "chat template's, with images vicuna_v1"),
       data<&D::text_column_name>("text_column_name", anything("NAME"), "field of a .jsonl line that holds plain text"),
       data<&D::column_map>("column_map", anything("NAME=COLUMN,..."),
                            "what the file calls the fields of an example: prompt=question,completion=answer"),

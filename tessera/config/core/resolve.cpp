@@ -55,6 +55,10 @@ void derive(Resolved& resolved) {
     data.train_sampling_strategy = SamplingStrategy::group_by_length;
     derived("train_sampling_strategy", "group_by_length is given");
   }
+  if (data.group_by_modality_length && is_default("train_sampling_strategy")) {
+    data.train_sampling_strategy = SamplingStrategy::group_by_modality_length;
+    derived("train_sampling_strategy", "group_by_modality_length is given");
+  }
   // a boolean in transformers' Python interface
   if (const auto resume = parse_bool(output.resume_from_checkpoint))
     output.resume_from_checkpoint = *resume ? "last" : "";

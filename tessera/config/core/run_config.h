@@ -33,6 +33,16 @@ struct ModelConfig {
   QuantType bnb_4bit_quant_type = QuantType::nf4;  ///< four bits: which numbers they stand for
   bool bnb_4bit_use_double_quant = false;          ///< four bits: the scales of their blocks take eight bits each
   ComputeType bnb_4bit_compute_dtype = ComputeType::automatic;  ///< what products with them compute in
+  // Images (docs/vision.md); the names are LLaVA's.
+  std::string vision_tower;                  ///< folder of CLIP, whose vision part the language model gets
+  std::string pretrain_mm_mlp_adapter;       ///< weights that the projector begins with
+  std::string mm_projector_type = "linear";  ///< linear, or mlpNx_gelu
+  std::int64_t mm_vision_select_layer = -1;  ///< hidden states of the tower that are taken
+  std::string mm_vision_select_feature =
+      "patch";                         ///< patch: states of patches alone; cls_patch: the class token's, too
+  bool tune_mm_mlp_adapter = false;    ///< the projector alone is trained
+  bool freeze_backbone = false;        ///< the language model is not trained
+  bool freeze_mm_mlp_adapter = false;  ///< the projector is not trained
   // Maximal update parameterization (docs/large_batches.md); of models from scratch, whose config.json gets them.
   bool use_mup = false;                   ///< learning rates found for a narrow model hold for wider ones
   std::int64_t mup_base_hidden_size = 0;  ///< width of the narrow one; 0: this model's own
@@ -55,6 +65,11 @@ struct DataConfig {
   std::int64_t block_size = 0;                      ///< tokens per block T; 0: min(1024, the model's positions)
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl
   bool group_by_length = false;                                         ///< Hugging Face's older name of that strategy
+  bool group_by_modality_length = false;                                ///< LLaVA's name of the other one
+  // Images and LLaVA's conversations (docs/vision.md).
+  std::string image_folder;                                        ///< the folder that the names of images are in
+  ImageAspectRatio image_aspect_ratio = ImageAspectRatio::square;  ///< what is done to images that are no squares
+  std::string version;  ///< LLaVA's template of conversations; empty: vicuna_v1 for records with images
   std::string text_column_name = "text";  ///< field of a .jsonl line that holds plain text
   std::string column_map;                 ///< "prompt=question,completion=answer": what the file calls a field
   std::string chat_template;              ///< Jinja text or a file of it; empty: the tokenizer's

@@ -15,6 +15,7 @@
 #include <tessera/config/model/validate_model.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/layout/backends.h>
+#include <tessera/text/conversation.h>
 
 #include <unistd.h>
 
@@ -126,7 +127,68 @@ class Rules : RuleChecks {
     if (d.group_by_length && d.train_sampling_strategy != SamplingStrategy::group_by_length)
       problem({"group_by_length", "train_sampling_strategy"},
               "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
+    if (d.group_by_modality_length && d.train_sampling_strategy != SamplingStrategy::group_by_modality_length)
+      problem({"group_by_modality_length", "train_sampling_strategy"},
+              "--group_by_modality_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
+    conversations();
+    vision();
     if (d.streaming) streaming();
+  }
+
+  /// A model put together of a language model and a tower, or one that is so already.
+  void vision() {
+    const ModelConfig& m = c_.model;
+    if (m.tune_mm_mlp_adapter && m.freeze_mm_mlp_adapter)
+      problem({"tune_mm_mlp_adapter", "freeze_mm_mlp_adapter"},
+              "--tune_mm_mlp_adapter trains the projector alone, --freeze_mm_mlp_adapter does not train it: give one");
+    if ((m.freeze_backbone || m.freeze_mm_mlp_adapter || m.tune_mm_mlp_adapter) && m.lora_r > 0)
+      problem(
+          {"lora_r", "tune_mm_mlp_adapter", "freeze_backbone", "freeze_mm_mlp_adapter"},
+          "--lora_r freezes all weights and trains adapters of the language model: leave out --tune_mm_mlp_adapter, "
+          "--freeze_backbone, --freeze_mm_mlp_adapter");
+    if (m.vision_tower.empty()) return;
+    if (m.freeze_backbone && m.freeze_mm_mlp_adapter)
+      problem({"freeze_backbone", "freeze_mm_mlp_adapter"},
+              "--freeze_backbone beside --freeze_mm_mlp_adapter: nothing is left to be trained, give one of them");
+    const std::string& type = m.mm_projector_type;
+    const auto maps = type.starts_with("mlp") && type.ends_with("x_gelu") && type.size() > 9
+                          ? parse_int(type.substr(3, type.size() - 9))
+                          : std::nullopt;
+    if (type != "linear" && !(maps && *maps >= 1 && *maps <= 16))
+      problem({"mm_projector_type"}, said("mm_projector_type"), " ", type,
+              ": it is not built; give linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)");
+    if (m.lora_r > 0)
+      problem(
+          {"vision_tower", "lora_r"}, said("vision_tower"), " beside ", said("lora_r"),
+          ": adapters beside a projector that is trained are not built: train the projector first "
+          "(--tune_mm_mlp_adapter), then adapters from the model that it wrote, whose projector they leave as it is");
+    const ParallelConfig& p = c_.parallel;
+    for (const auto& [name, size] : {std::pair{"pp_size", p.pp_size}, {"tp_size", p.tp_size}, {"cp_size", p.cp_size}})
+      if (size > 1)
+        problem({"vision_tower", name}, said("vision_tower"), ": a model that sees images is not cut: use --", name,
+                " 1; --strategy full_shard divides it");
+  }
+
+  /// Images, and LLaVA's templates.
+  void conversations() {
+    const DataConfig& d = c_.data;
+    if (!d.image_folder.empty() && !is_directory(d.image_folder))
+      problem({"image_folder"}, said("image_folder"), " ", d.image_folder, ": no such folder");
+    if (d.version.empty()) return;
+    try {
+      text::conversation_of(d.version);
+    } catch (const InputError& error) {
+      problem({"version"}, error.what());
+    }
+    if (!d.chat_template.empty())
+      problem({"version", "chat_template"}, said("version"), " ", d.version, " writes records of `conversations`, ",
+              said("chat_template"), " those of `messages`: give one of them");
+    if (d.streaming)
+      problem({"version", "streaming"}, said("version"),
+              ": records of `conversations` are read before the first step; ", "leave out ", said("streaming"));
+    if (c_.optimization.preference_loss != PreferenceLoss::none)
+      problem({"version", "preference_loss"}, said("version"),
+              " writes records of `conversations`, and pairs of answers are none: leave it out");
   }
 
   /// Rows that are made up are those of no file.
@@ -150,9 +212,10 @@ class Rules : RuleChecks {
     if (c_.optimization.max_steps <= 0)
       problem({"streaming", "max_steps"}, said("streaming"),
               " needs --max_steps: nobody knows how many rows a stream has (as for transformers' IterableDataset)");
-    if (d.train_sampling_strategy == SamplingStrategy::group_by_length)
-      problem({"streaming", "train_sampling_strategy"}, said("train_sampling_strategy"),
-              " group_by_length sorts all rows by their length, which --streaming does not know");
+    if (d.train_sampling_strategy == SamplingStrategy::group_by_length ||
+        d.train_sampling_strategy == SamplingStrategy::group_by_modality_length)
+      problem({"streaming", "train_sampling_strategy"}, said("train_sampling_strategy"), " ", d.train_sampling_strategy,
+              " sorts all rows by their length, which --streaming does not know");
     if (d.blend_mode == BlendMode::first_exhausted)
       problem({"streaming", "blend_mode"}, said("blend_mode"),
               " first_exhausted ends an epoch before a row comes twice, which --streaming does not know");
@@ -369,6 +432,10 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
       unused(name,
              has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
   if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");
+  if (c.model.vision_tower.empty())
+    for (const char* name :
+         {"pretrain_mm_mlp_adapter", "mm_projector_type", "mm_vision_select_layer", "mm_vision_select_feature"})
+      unused(name, "--vision_tower is not given");
   for (const char* name : {"adam_beta1", "adam_beta2"})
     if (!adam && optim != Kind::lion && optim != Kind::lion_8bit && optim != Kind::lamb)
       unused(name, concat("--optim is ", optim));
@@ -379,7 +446,8 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
   if (!corpus::may_hold_examples(c.data.train_file))
     for (const char* name :
-         {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length"})
+         {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length",
+          "group_by_modality_length", "image_folder", "image_aspect_ratio", "version"})
       unused(name, "--train_file is not a .jsonl file of examples");
   if (!c.data.streaming) unused("streaming_buffer", "--streaming is not given");
   if (!corpus::has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");

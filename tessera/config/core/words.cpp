@@ -87,7 +87,12 @@ const WordTable& words_of(ScheduleType) {
 }
 
 const WordTable& words_of(SamplingStrategy) {
-  static const WordTable words = {{"random", "sequential", "group_by_length"}};
+  static const WordTable words = {{"random", "sequential", "group_by_length", "group_by_modality_length"}};
+  return words;
+}
+
+const WordTable& words_of(ImageAspectRatio) {
+  static const WordTable words = {{"square", "pad"}};
   return words;
 }
 

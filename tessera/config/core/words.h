@@ -88,8 +88,12 @@ enum class ScheduleType : unsigned char {
 const WordTable& words_of(ScheduleType);
 
 /// The order of the rows of the training data.
-enum class SamplingStrategy : unsigned char { random, sequential, group_by_length };
+enum class SamplingStrategy : unsigned char { random, sequential, group_by_length, group_by_modality_length };
 const WordTable& words_of(SamplingStrategy);
+
+/// How an image that is no square becomes one (image/prepare.h).
+enum class ImageAspectRatio : unsigned char { square, pad };
+const WordTable& words_of(ImageAspectRatio);
 
 /// When an epoch of a blend ends: when every part has been seen whole (smaller ones are repeated), or when the first
 /// one has.

@@ -55,7 +55,8 @@ bool asks_for_nothing(const TrainingArgument& argument, const std::string& text)
   return false;
 }
 
-/// Why an optimizer or a schedule that transformers has is not one of ours; empty for all other words.
+/// Why an optimizer or a schedule that transformers has, or a way of LLaVA's, is not one of ours; empty for all other
+/// words.
 std::string_view not_built(std::string_view key, std::string_view word) {
   struct Refusal {
     std::string_view part;  ///< what the word contains; the first that fits holds
@@ -85,6 +86,9 @@ std::string_view not_built(std::string_view key, std::string_view word) {
       {"grokadamw", true, "it is not built: --optim adamw is the nearest"},
       {"stable_adamw", true, "it is not built: --optim adamw with --max_grad_norm is the nearest"},
   };
+  if (key == "image_aspect_ratio")
+    return word.starts_with("anyres") ? "images in several parts are not built: give square or pad"
+                                      : std::string_view();
   if (key == "lr_scheduler_type")
     return word == "greedy" ? "it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"
                             : std::string_view();
@@ -285,7 +289,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
     if (row.key == "fsdp_config" || trim(text) != "{}") meaning.settings.emplace_back(row.setting, text);
     return meaning;
   }
-  if (row.key == "optim" || row.key == "lr_scheduler_type")
+  if (row.key == "optim" || row.key == "lr_scheduler_type" || row.key == "image_aspect_ratio")
     if (const std::string_view why = not_built(row.key, to_lower(trim(text))); !why.empty()) {
       meaning.problem = concat(" ", trim(text), ": ", why);
       return meaning;

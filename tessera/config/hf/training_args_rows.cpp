@@ -56,10 +56,6 @@ constexpr std::string_view kDatasets = "data sets are not downloaded: what is tr
 constexpr std::string_view kNotOfPairs =
     "of the losses of pairs only those of --preference_loss are built, with a reference that stays: leave it out";
 constexpr std::string_view kReference = "what the reference says is always computed before the first step, and kept";
-constexpr std::string_view kImages = "models that see images are not built: leave it out, and train on text";
-constexpr std::string_view kOfImages = "it belongs to vision_tower";
-constexpr std::string_view kNamedTemplate =
-    "templates by LLaVA's names are not built: leave it out; conversations are written as the model's tokenizer has it";
 constexpr std::string_view kEncoderDecoder =
     "models with an encoder and a decoder (T5) are not built: leave it out, and train a causal model";
 constexpr std::string_view kAdapters = "adapters of this kind are not built: leave it out; --lora_r trains plain LoRA";
@@ -305,21 +301,28 @@ constexpr TrainingArgument arguments[] = {
      Shape::boolean,
      {},
      "LLaVA"},
-    refused("image_folder", Shape::word, "", kImages),
-    refused("vision_tower", Shape::word, "", kImages),
-    refused("version", Shape::word, "", kNamedTemplate),
-    refused("image_aspect_ratio", Shape::word, "square", kImages),
-    refused("group_by_modality_length", Shape::boolean, "false", kImages),
-    refused("tune_mm_mlp_adapter", Shape::boolean, "false", kImages),
-    refused("pretrain_mm_mlp_adapter", Shape::word, "", kImages),
-    refused("freeze_mm_mlp_adapter", Shape::boolean, "false", kImages),
-    ignored("mm_vision_select_layer", Shape::word, "-1", kOfImages),
-    ignored("mm_vision_select_feature", Shape::word, "patch", kOfImages),
-    ignored("mm_projector_type", Shape::word, "linear", kOfImages),
-    ignored("mm_projector_lr", Shape::word, "", kOfImages),
-    ignored("mm_use_im_start_end", Shape::boolean, "false", kOfImages),
-    ignored("mm_use_im_patch_token", Shape::boolean, "true", kOfImages),
-    ignored("mm_patch_merge_type", Shape::word, "flat", kOfImages),
+    acts("image_folder", Shape::word, "LLaVA"),
+    acts("image_aspect_ratio", Shape::word, "LLaVA; anyres is refused"),
+    acts("version", Shape::word, "LLaVA"),
+    acts("group_by_modality_length", Shape::boolean, "LLaVA"),
+    ignored("is_multimodal", Shape::boolean, "false", "a model that sees images says so itself (--vision_tower)"),
+    refused("image_grid_pinpoints", Shape::word, "",
+            "it belongs to image_aspect_ratio anyres, images in several parts, which is not built: leave it out"),
+    acts("vision_tower", Shape::word, "LLaVA"),
+    acts("tune_mm_mlp_adapter", Shape::boolean, "LLaVA"),
+    acts("freeze_backbone", Shape::boolean, "LLaVA"),
+    acts("pretrain_mm_mlp_adapter", Shape::word, "LLaVA"),
+    acts("freeze_mm_mlp_adapter", Shape::boolean, "LLaVA"),
+    acts("mm_vision_select_layer", Shape::word, "LLaVA"),
+    acts("mm_vision_select_feature", Shape::word, "LLaVA"),
+    acts("mm_projector_type", Shape::word, "LLaVA"),
+    refused("mm_projector_lr", Shape::word, "",
+            "a learning rate of the projector's own is not built: leave it out; it has --learning_rate"),
+    refused("mm_use_im_start_end", Shape::boolean, "false",
+            "tokens around images are not built: leave it out (LLaVA 1.5 is trained without)"),
+    ignored("mm_use_im_patch_token", Shape::boolean, "true", "the token that it adds to the vocabulary is never used"),
+    refused("unfreeze_mm_vision_tower", Shape::boolean, "false", "the tower is not trained: leave it out"),
+    refused("mm_patch_merge_type", Shape::word, "flat", "it belongs to images in several parts, which are not built"),
     {{"bits", "load_in_4bit", Effect::acts, "LLaVA: 4, 8 (load_in_8bit) or 16; of 4, not given: double_quant true"},
      Shape::word,
      {},

@@ -38,7 +38,8 @@ std::shared_ptr<RowStream> open_stream(const DataConfig& config, const text::Tok
                                        const std::function<void(const std::string&)>& warn,
                                        std::vector<std::string>& notes) {
   check_block_size(block_size);
-  if (config.train_sampling_strategy == SamplingStrategy::group_by_length)
+  if (config.train_sampling_strategy == SamplingStrategy::group_by_length ||
+      config.train_sampling_strategy == SamplingStrategy::group_by_modality_length)
     throw InputError("--streaming does not know the lengths of all rows, which group_by_length sorts by");
   const ExampleOptions examples = example_options(config, tokenizer, tokenizer_place, block_size, vocab_size);
   const std::string identity = identity_of(tokenizer);

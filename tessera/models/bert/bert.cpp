@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/nn/attention/dropout_attention.h>
+#include <tessera/nn/attention/two_way_attention.h>
 #include <tessera/nn/nn.h>
 
 #include <algorithm>
@@ -69,13 +70,15 @@ at::Tensor BertSelfAttention::forward(const at::Tensor& x, const BertContext& co
   const at::Tensor q = split(query->forward(x, place)), k = split(key->forward(x, place)),
                    v = split(value->forward(x, place));
   if (context.part) return context.attend_both_ways(q, k, v, context.lengths, options);
-  const at::Tensor &mask = context.mask, by_head[] = {q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)};
+  const at::Tensor& mask = context.mask;
+  if (options.dropout == 0 && (!mask.defined() || !context.lengths.empty()))
+    return nn::two_way_attention(q, k, v, context.lengths, options.scale);
+  const at::Tensor by_head[] = {q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)};
   const at::Tensor mixed =
       options.dropout > 0
           ? nn::dropout_attention({by_head[0], by_head[1], by_head[2], mask, /*causal=*/false, options.scale},
                                   {options.dropout, options.random})
-          : at::scaled_dot_product_attention(by_head[0], by_head[1], by_head[2],
-                                             mask.defined() ? std::optional(mask.to(q.scalar_type())) : std::nullopt,
+          : at::scaled_dot_product_attention(by_head[0], by_head[1], by_head[2], mask.to(q.scalar_type()),
                                              /*dropout_p=*/0, /*is_causal=*/false);
   return mixed.transpose(1, 2).flatten(2);  // [B, T, H D]
 }

@@ -20,7 +20,9 @@ namespace tessera::models {
 /// What every layer of one forward pass needs besides the hidden states.
 struct BertContext : ForwardContext {
   at::Tensor mask = {};  ///< [B, 1, 1, T]: 0 where a key is seen, else -infinity; undefined: all are, or rows are parts
-  std::vector<std::int64_t> lengths = {};  ///< for parts of rows: tokens of each row that are seen; empty: all
+  /// Tokens of each row that are seen, its first ones; empty: all, or what the mask says. Where rows are parts, those
+  /// of whole rows.
+  std::vector<std::int64_t> lengths = {};
 };
 
 struct BertEmbeddings : torch::nn::Module {

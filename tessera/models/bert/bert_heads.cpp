@@ -63,7 +63,7 @@ at::Tensor BertWithHead::forward(const at::Tensor& ids, const at::Tensor& attent
 
 at::Tensor BertWithHead::hidden(const data::Batch& batch, const ForwardContext& given) {
   BertContext context{given};
-  if (batch.part) context.lengths = batch.lengths;
+  context.lengths = batch.lengths;
   const at::Tensor seen = batch.part ? at::Tensor() : seen_tokens(batch.lengths, batch.ids.size(1), batch.ids.device());
   return bert->forward(batch.ids, batch.types, seen, std::move(context));
 }

@@ -88,7 +88,9 @@ SentenceEncoder::SentenceEncoder(const Value& hf_config, SentenceOptions options
 
 at::Tensor SentenceEncoder::forward(const at::Tensor& ids, const std::vector<std::int64_t>& lengths) {
   const at::Tensor seen = seen_tokens(lengths, ids.size(1), ids.device());  // [B, T] or undefined
-  const at::Tensor hidden = bert->forward(ids, {}, seen).to(at::kFloat);    // [B, T, C]
+  BertContext context;
+  context.lengths = lengths;
+  const at::Tensor hidden = bert->forward(ids, {}, seen, std::move(context)).to(at::kFloat);  // [B, T, C]
   at::Tensor pooled;
   switch (options_.pooling) {
     case Pooling::cls:

@@ -29,6 +29,10 @@ struct AttentionRectangle {
   bool causal = false;   ///< n = m, and query i sees keys 0 .. i
   double scale = 1;      ///< factor of q k^T
   double softcap = 0;    ///< caps the scores, before the mask (softcap.h); 0: none
+  // Of flash_attention() alone; the functions here have masks for them.
+  std::int64_t window = 0;  ///< causal: a query sees itself and window - 1 tokens before it; 0: all
+  std::vector<std::int64_t> lengths =
+      {};  ///< not causal: the keys of each row that are seen, its first ones; empty: all
 };
 /// Which lines and columns these are: positions in their row.
 struct RectanglePlace {

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <tessera/base/error.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/product_watch.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace tessera::nn {
 namespace {
@@ -16,11 +18,15 @@ bool rows_are_dense(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.stride(3) == 1;
 }
 
-bool is_ours(const AttentionRectangle& a) {
+}  // namespace
+
+bool flash_attention_is_ours(const AttentionRectangle& a) {
   return !a.mask.defined() && a.q.size(3) % 16 == 0 && a.q.size(3) > 0 && a.q.size(3) <= 256 && a.q.size(2) > 0 &&
          a.k.size(2) > 0 && (!a.causal || a.q.size(2) == a.k.size(2)) && rows_are_dense(a.q) && rows_are_dense(a.k) &&
          rows_are_dense(a.v) && kernels::isa() != kernels::Isa::baseline;
 }
+
+namespace {
 
 /// Where head h of row b begins.
 template <class T>
@@ -36,22 +42,69 @@ kernels::AttentionHead head_of(const AttentionRectangle& a, std::int64_t b, std:
           .k_stride = a.k.stride(2),
           .v_stride = a.v.stride(2),
           .queries = a.q.size(2),
-          .keys = a.k.size(2),
+          .keys = a.lengths.empty() ? a.k.size(2) : a.lengths[static_cast<std::size_t>(b)],
           .size = a.q.size(3),
           .scale = static_cast<float>(a.scale),
-          .causal = a.causal};
+          .causal = a.causal,
+          .window = a.window};
 }
 
-RectangleGradients torch_backward(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
+/// The same with a mask in place of a window and of lengths.
+AttentionRectangle masked(const AttentionRectangle& a) {
+  AttentionRectangle b = a;
+  b.window = 0;
+  b.lengths.clear();
+  const std::int64_t n = a.q.size(2), m = a.k.size(2);
+  at::Tensor seen;
+  if (a.window > 0 && a.window < m) {
+    seen = at::ones({n, m}, a.q.options().dtype(at::kBool)).tril().triu(1 - a.window);
+    b.causal = false;
+  }
+  if (!a.lengths.empty())
+    seen = at::arange(m, a.q.options().dtype(at::kLong))
+               .less(at::tensor(a.lengths, at::kLong).to(a.q.device()).view({-1, 1, 1, 1}));
+  if (seen.defined())
+    b.mask = at::zeros(seen.sizes(), a.q.options())
+                 .masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  return b;
+}
+
+RectangleGradients torch_backward(const at::Tensor& dy, const AttentionRectangle& given, const at::Tensor& out,
                                   const at::Tensor& log_sums) {
+  const AttentionRectangle a = masked(given);
   auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       dy, a.q, a.k, a.v, out, log_sums, /*dropout_p=*/0, a.causal, maybe(a.mask), a.scale);
   return {dq, dk, dv};
 }
 
+/// Keys that a query sees on average.
+double mean_seen(const AttentionRectangle& a) {
+  const auto keys = static_cast<double>(a.k.size(2)), window = static_cast<double>(a.window);
+  if (a.causal) return window > 0 && window < keys ? window - window * (window - 1) / (2 * keys) : (keys + 1) / 2;
+  if (a.lengths.empty()) return keys;
+  double sum = 0;
+  for (const std::int64_t length : a.lengths) sum += static_cast<double>(length);
+  return sum / static_cast<double>(a.lengths.size());
+}
+
 void tell(const AttentionRectangle& a, bool backward) {
   if (ProductWatcher* const watcher = product_watcher.load(std::memory_order_acquire)) [[unlikely]]
-    watcher->attention(a.q, a.k, a.causal, backward);
+    watcher->attention(a.q, a.k, a.causal, mean_seen(a), backward);
+}
+
+void check(const AttentionRectangle& a) {
+  TESSERA_CHECK(a.window == 0 || (a.causal && a.window > 0), "a window of ", a.window, " needs causal attention");
+  TESSERA_CHECK(a.lengths.empty() || (!a.causal && static_cast<std::int64_t>(a.lengths.size()) == a.k.size(0)),
+                a.lengths.size(), " lengths for ", a.k.size(0), " rows, whose attention is not causal");
+  for (const std::int64_t length : a.lengths)
+    TESSERA_CHECK(length >= 1 && length <= a.k.size(2), "a row of ", length, " of ", a.k.size(2), " keys");
+}
+
+/// Gradients of keys that no query sees are zero, and no kernel writes them.
+void zero_unseen(const AttentionRectangle& a, const at::Tensor& dk, const at::Tensor& dv) {
+  for (std::size_t row = 0; row < a.lengths.size(); ++row)
+    for (const at::Tensor* x : {&dk, &dv})
+      x->select(0, static_cast<std::int64_t>(row)).narrow(1, a.lengths[row], x->size(2) - a.lengths[row]).zero_();
 }
 
 /// An empty tensor [B, heads, n, D] that lies in memory as [B, n, heads, D].
@@ -62,9 +115,11 @@ at::Tensor by_token(const at::Tensor& like) {
 }  // namespace
 
 std::pair<at::Tensor, at::Tensor> flash_attention(const AttentionRectangle& a) {
-  if (!is_ours(a)) {
-    auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(a.q, a.k, a.v, /*dropout_p=*/0, a.causal,
-                                                                           maybe(a.mask), a.scale);
+  check(a);
+  if (!flash_attention_is_ours(a)) {
+    const AttentionRectangle b = masked(a);
+    auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(b.q, b.k, b.v, /*dropout_p=*/0, b.causal,
+                                                                           maybe(b.mask), b.scale);
     return {out, log_sums};
   }
   tell(a, /*backward=*/false);
@@ -94,12 +149,13 @@ void flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
                               const at::Tensor& log_sums, const RectangleGradients& places) {
   const auto& [dq, dk, dv] = places;
   const bool dense = rows_are_dense(dq) && rows_are_dense(dk) && rows_are_dense(dv);
-  if (!is_ours(a) || !dense || !rows_are_dense(out) || dy.scalar_type() != at::kFloat) {
+  if (!flash_attention_is_ours(a) || !dense || !rows_are_dense(out) || dy.scalar_type() != at::kFloat) {
     const auto [gq, gk, gv] = torch_backward(dy, a, out, log_sums);
     dq.copy_(gq), dk.copy_(gk), dv.copy_(gv);
     return;
   }
   tell(a, /*backward=*/true);
+  zero_unseen(a, dk, dv);
   const at::Tensor dout = dy.stride(3) == 1 ? dy : dy.contiguous(), sums = log_sums.contiguous();
   const std::int64_t heads = a.q.size(1), n = a.q.size(2);
   const float *result = out.const_data_ptr<float>(), *gradient = dout.const_data_ptr<float>(),
@@ -129,7 +185,7 @@ void flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
 
 RectangleGradients flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
                                             const at::Tensor& log_sums) {
-  if (!is_ours(a)) return torch_backward(dy, a, out, log_sums);
+  if (!flash_attention_is_ours(a)) return torch_backward(dy, a, out, log_sums);
   const RectangleGradients places = {by_token(a.q), by_token(a.k), by_token(a.v)};
   flash_attention_backward(dy, a, out, log_sums, places);
   return places;

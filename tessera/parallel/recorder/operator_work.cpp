@@ -50,10 +50,12 @@ void add_convolution(RecordedWork& work, const at::Tensor& weight, const at::Ten
 
 }  // namespace
 
-void add_attention(RecordedWork& work, const at::Tensor& q, const at::Tensor& k, bool causal, bool backward) {
-  const double queries = real(q.size(0) * q.size(2)), keys = real(k.size(2)), width = real(q.size(1) * q.size(3));
-  work.flop += (backward ? 8 : 4) * queries * keys * width;
-  work.add(plan::RecordedAttention{queries, causal ? (keys + 1) / 2 : keys, width, 1, backward});
+void add_attention(RecordedWork& work, const at::Tensor& q, const at::Tensor& k, bool causal, double seen,
+                   bool backward) {
+  const double queries = real(q.size(0) * q.size(2)), width = real(q.size(1) * q.size(3)),
+               counted = causal ? std::min(2 * seen, real(k.size(2))) : seen;
+  work.flop += (backward ? 8 : 4) * queries * counted * width;
+  work.add(plan::RecordedAttention{queries, seen, width, 1, backward});
 }
 
 std::vector<at::Tensor> tensors_among(std::span<const c10::IValue> values) {
@@ -95,8 +97,11 @@ plan::RecordedWork work_of(const SeenOperator& seen) {
                     1);
   } else if (name.starts_with("_scaled_dot_product_") && name.find("attention") != std::string_view::npos) {
     const at::Tensor q = argument(seen, "query"), k = argument(seen, "key");
-    if (q.defined() && k.defined() && q.dim() == 4)
-      add_attention(work, q, k, flag(seen, "is_causal"), name.ends_with("backward"));
+    if (q.defined() && k.defined() && q.dim() == 4) {
+      const bool causal = flag(seen, "is_causal");
+      const double keys = real(k.size(2));
+      add_attention(work, q, k, causal, causal ? (keys + 1) / 2 : keys, name.ends_with("backward"));
+    }
   }
   if (work.flop > 0) return work;
   work.passes = 1;

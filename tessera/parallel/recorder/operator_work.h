@@ -12,8 +12,10 @@ namespace tessera::parallel {
 /// per query, key and width, its backward 8 (Chowdhery et al. 2022, appendix B: causal in full, recomputed scores not
 /// counted).
 plan::RecordedWork work_of(const SeenOperator& seen);
-/// Adds attention of q [B, heads, n, D] to k [B, heads, m, D], or its backward.
-void add_attention(plan::RecordedWork& work, const at::Tensor& q, const at::Tensor& k, bool causal, bool backward);
+/// Adds attention of q [B, heads, n, D] to k [B, heads, m, D], of which a query sees `seen` keys on average, or its
+/// backward.
+void add_attention(plan::RecordedWork& work, const at::Tensor& q, const at::Tensor& k, bool causal, double seen,
+                   bool backward);
 
 /// All tensors among the values, those of lists too.
 std::vector<at::Tensor> tensors_among(std::span<const c10::IValue> values);

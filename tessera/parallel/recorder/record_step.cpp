@@ -132,11 +132,11 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
     note({.name = "tessera::multiply", .type = "Float", .sizes = {{m, k}, {k, n}}}, work, element);
   }
 
-  void attention(const at::Tensor& q, const at::Tensor& k, bool causal, bool backward) override {
+  void attention(const at::Tensor& q, const at::Tensor& k, bool causal, double seen, bool backward) override {
     if (!listening_here()) return;
     const std::lock_guard lock(mutex_);
     RecordedWork work;
-    add_attention(work, q, k, causal, backward);
+    add_attention(work, q, k, causal, seen, backward);
     note({.name = backward ? "tessera::attention_backward" : "tessera::attention",
           .type = "Float",
           .sizes = {q.sizes().vec(), k.sizes().vec()}},

@@ -4,11 +4,15 @@
 
 #include <numeric>
 
+#include <tessera/base/error.h>
+
 namespace tessera::parallel {
 
 std::int64_t RowsOf<data::Batch>::rows(const data::Batch& batch) { return batch.ids.size(0); }
 
 data::Batch RowsOf<data::Batch>::slice(const data::Batch& batch, std::int64_t first, std::int64_t count) {
+  if (batch.images.defined())  // a batch does not say which row an image is of
+    throw InputError("DataParallel does not divide a batch with images: give each process its rows (DDP)");
   const std::int64_t length = batch.ids.size(1);
   data::Batch part;
   part.ids = batch.ids.narrow(0, first, count);

@@ -17,6 +17,7 @@ data::Batch to_device(data::Batch batch, c10::Device device) {
   batch.ids = batch.ids.to(device);
   batch.labels = batch.labels.to(device);
   if (batch.types.defined()) batch.types = batch.types.to(device);
+  if (batch.images.defined()) batch.images = batch.images.to(device);
   return batch;
 }
 

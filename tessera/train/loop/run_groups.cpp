@@ -85,6 +85,10 @@ std::int64_t RunGroups::filled_length(std::int64_t tokens) const {
 void check_model_fits(const RunGroups& groups, const RunConfig& config, const models::LanguageModel& model,
                       std::int64_t block_size) {
   if (!groups.cuts()) return;
+  if (model.image_input())
+    throw InputError(
+        "a model that sees images is not cut: use --tp_size 1, --cp_size 1 and --pp_size 1; --strategy full_shard "
+        "divides it");
   const ParallelConfig& p = config.parallel;
   layout::MeshUse use;
   const bool examples = !config.data.mock_data && corpus::may_hold_examples(config.data.train_file);

@@ -19,6 +19,7 @@
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
+#include <tessera/models/vision/compose.h>
 #include <tessera/parallel/expert/experts.h>
 #include <tessera/text/templated_tokenizer.h>
 #include <tessera/text/tokenizer.h>
@@ -143,7 +144,8 @@ SampleLength lengths_in_order(const RunConfig& config, const Setup& setup, const
   const auto rows = setup.datasets.train;
   const std::int64_t nominal = config.optimization.per_device_train_batch_size *
                                config.optimization.gradient_accumulation_steps * groups.data.size();
-  const data::Sampler order(config.data.train_sampling_strategy, *rows, sampling_seed(config), nominal);
+  const data::Sampler order(config.data.train_sampling_strategy, *rows, sampling_seed(config), nominal,
+                            config.optimization.per_device_train_batch_size);
   return [rows, order](std::int64_t sample) { return rows->length(order(sample)); };
 }
 
@@ -215,18 +217,21 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
 
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
   std::string weights_folder;
-  const bool parts_only = keeps_parts_only(config, world, groups);
+  // A model that is put together of several folders is read whole by every rank.
+  const bool composed = !config.model.vision_tower.empty();
+  const bool parts_only = !composed && keeps_parts_only(config, world, groups);
   const models::ConfigEdit edit = task_edit(config.data);
   const bool pipelined = groups.pipeline_ranks() > 1;
   // Parameters that are cut get their memory one by one, in TensorParallel.
   const bool cut_later = groups.tensor_ranks() > 1 && world.device().is_cpu();
   const bool few_experts = groups.expert_ranks() > 1;
   const auto quantized = models::quantized_form(config.model);  // weights are read and quantized one by one
-  const bool deferred = parts_only || pipelined || cut_later || few_experts || quantized;
+  const bool deferred = !composed && (parts_only || pipelined || cut_later || few_experts || quantized);
   const auto layers = chosen_layers(config.optimization);
   const models::BlockChoice* const choice = layers ? &*layers : nullptr;
   setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit, choice)
                          : models::load_language_model(config.model, seed, edit, choice);
+  models::choose_trained_parts(*setup.model, config.model);
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
   setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());

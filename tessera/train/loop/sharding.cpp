@@ -98,10 +98,11 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
 }
 
 /// What a micro-batch of so many tokens of this rank needs besides states: activations, the head, messages; of the
-/// fullest rank of a pipeline.
+/// fullest rank of a pipeline. Of a model that sees images: its decoder's, since a frozen tower keeps none.
 std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    std::int64_t tokens) {
-  plan::Model planned = plan::read_model(model.hf_config());
+  const Value* const decoder = model.image_input() ? model.hf_config().find("text_config") : nullptr;
+  plan::Model planned = plan::read_model(decoder ? *decoder : model.hf_config());
   planned.predicts = model.predicts();
   const ParallelConfig& p = config.parallel;
   layout::Mesh mesh;

@@ -96,7 +96,7 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
                                    model.num_labels(), want_validation);
   } else {
     datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress,
-                                   tokenizer_place(config.model), sampling_seed(config), pairs);
+                                   tokenizer_place(config.model), sampling_seed(config), pairs, model.image_input());
   }
   if (config.data.fim_data) {
     const data::FillInMiddle how = data::fill_in_middle(config.data, tokenizer, sampling_seed(config));

@@ -42,7 +42,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       world_(world()),
       plan_(setup_.plan),
       sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train, sampling_seed(setup_.config),
-               plan_.rows_per_step()),
+               plan_.rows_per_step(), plan_.batch_size),
       optimization_(with_learning_rate_rule(setup_.config.optimization, plan_.rows_per_step())),
       checkpoints_(world_.group(), setup_.config.output, setup_.resume ? &*setup_.resume : nullptr,
                    [this](const SaveOutcome& outcome) { saved(outcome); }),

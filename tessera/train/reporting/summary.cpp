@@ -182,6 +182,7 @@ Sample sample_text(const Setup& setup) {
   if (!setup.tokenizer_fits_data || !model) return {};  // only causal models continue texts
   const data::Dataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.rows_to_show();
   const data::Row row = dataset.read(0);
+  if (!row.images.empty()) return {};  // texts are continued without images
   const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + prompt_length(row));
   // a .bin made with another tokenizer than the one named: the run is fine, its text cannot be shown
   if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); }))

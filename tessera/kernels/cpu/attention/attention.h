@@ -10,13 +10,14 @@
 namespace tessera::kernels {
 
 /// One head: token t's query is at q + t * q_stride, its key and value at k + t * k_stride and v + t * v_stride, each
-/// of `size` numbers, a multiple of 16. Query t sees keys 0 ... t where `causal` (as many keys as queries then), else
-/// all. Scores are scale * q . k.
+/// of `size` numbers, a multiple of 16. Query t sees keys 0 ... t where `causal` (as many keys as queries then), with a
+/// window the last `window` of these; else all. Scores are scale * q . k.
 struct AttentionHead {
   const float *q, *k, *v;
   std::int64_t q_stride, k_stride, v_stride, queries, keys, size;
   float scale;
   bool causal;
+  std::int64_t window = 0;  ///< with `causal`; 0: none
 };
 
 /// Queries of a tile: a range of queries begins at a multiple of it.

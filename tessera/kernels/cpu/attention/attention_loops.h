@@ -32,6 +32,36 @@ inline __attribute__((always_inline)) F32 from_lane(F32 x, std::int64_t seen_fro
   return hidden >= F32::width ? other : keep(other, static_cast<int>(hidden), x);
 }
 
+/// Lanes of such a vector whose queries, those from `hidden_from` on, do not see a key any more become `other`.
+inline __attribute__((always_inline)) F32 until_lane(F32 x, std::int64_t hidden_from, std::int64_t lane, F32 other) {
+  const std::int64_t seen = hidden_from - lane;
+  if (seen >= F32::width) return x;
+  return seen <= 0 ? other : keep(x, static_cast<int>(seen), other);
+}
+
+/// The tile of keys in which the first one lies that a query from `first` on sees.
+inline std::int64_t first_keys(const AttentionHead& a, std::int64_t first) {
+  const std::int64_t key = a.window > 0 ? first - a.window + 1 : 0;
+  return key > 0 ? key / attention_tile * attention_tile : 0;
+}
+
+/// Which lanes of a tile of queries [first, first + n) see keys [begin, begin + keys).
+struct SeenLanes {
+  std::int64_t shift, window;  ///< query lane t sees key k from t >= k + shift on, until t < k + shift + window
+  bool later, earlier;         ///< some keys lie behind a query; some before what its window reaches
+
+  SeenLanes(const AttentionHead& a, std::int64_t first, std::int64_t n, std::int64_t begin, std::int64_t keys)
+      : shift(begin - first),
+        window(a.window),
+        later(a.causal && begin + keys > first),
+        earlier(a.window > 0 && begin + a.window < first + n) {}
+  __attribute__((always_inline)) F32 keep_seen(std::int64_t k, F32 x, std::int64_t lane, F32 other) const {
+    if (later) x = from_lane(x, k + shift, lane, other);
+    if (earlier) x = until_lane(x, k + shift + window, lane, other);
+    return x;
+  }
+};
+
 inline void attention_tile_loop(const AttentionHead& a, std::int64_t first, std::int64_t n, const float* values,
                                 float* out, std::int64_t out_stride, float* log_sums, float* scratch) {
   constexpr std::int64_t tile = attention_tile;
@@ -39,23 +69,24 @@ inline void attention_tile_loop(const AttentionHead& a, std::int64_t first, std:
   float *queries = scratch, *scores = queries + size * tile, *sums = scores + tile * tile, *stats = sums + tile * size;
   float *largest = stats, *total = stats + tile, *factor = stats + 2 * tile;
   transpose_tile(a.q + first * a.q_stride, a.q_stride, n, size, a.scale, queries);
-  for (std::int64_t t = 0; t < tile; ++t) largest[t] = -__builtin_inff(), total[t] = 0;
-  const std::int64_t past = a.causal ? first + n : a.keys;
-  for (std::int64_t begin = 0; begin < past; begin += tile) {
+  // Below every score, but finite: a query of a window may see no key of its tile's first keys, and two infinities have
+  // no difference.
+  constexpr float lowest = -1e30f;
+  for (std::int64_t t = 0; t < tile; ++t) largest[t] = lowest, total[t] = 0;
+  const std::int64_t past = a.causal ? first + n : a.keys, start = first_keys(a, first);
+  for (std::int64_t begin = start; begin < past; begin += tile) {
     const std::int64_t keys = past - begin < tile ? past - begin : tile;
     product(keys, tile, size, a.k + begin * a.k_stride, a.k_stride, 1, queries, tile, scores, tile, false);
-    const bool diagonal = a.causal && begin + keys > first;
+    const SeenLanes seen(a, first, n, begin, keys);
     for (std::int64_t j = 0; j < attention_vectors; ++j) {
       const std::int64_t lane = j * F32::width;
-      const auto hidden = [&](std::int64_t k, F32 x, F32 other) __attribute__((always_inline)) {
-        return diagonal ? from_lane(x, begin + k - first, lane, other) : x;
-      };
-      const F32 none = F32::of(-__builtin_inff()), zero = F32::of(0), before = F32::load(largest + lane);
+      const F32 none = F32::of(lowest), zero = F32::of(0), before = F32::load(largest + lane);
       F32 most = before;
-      for (std::int64_t k = 0; k < keys; ++k) most = max(most, hidden(k, F32::load(scores + k * tile + lane), none));
+      for (std::int64_t k = 0; k < keys; ++k)
+        most = max(most, seen.keep_seen(k, F32::load(scores + k * tile + lane), lane, none));
       F32 sum = zero;
       for (std::int64_t k = 0; k < keys; ++k) {
-        const F32 p = hidden(k, exp(F32::load(scores + k * tile + lane) - most), zero);
+        const F32 p = seen.keep_seen(k, exp(F32::load(scores + k * tile + lane) - most), lane, zero);
         p.store(scores + k * tile + lane);
         sum = sum + p;
       }
@@ -64,13 +95,13 @@ inline void attention_tile_loop(const AttentionHead& a, std::int64_t first, std:
       most.store(largest + lane);
       fma(F32::load(total + lane), shrinks, sum).store(total + lane);
     }
-    if (begin > 0)
+    if (begin > start)
       for (std::int64_t t = 0; t < n; ++t) {
         const F32 shrinks = F32::of(factor[t]);
         for (std::int64_t i = 0; i < size; i += F32::width)
           (F32::load(sums + t * size + i) * shrinks).store(sums + t * size + i);
       }
-    product(n, size, keys, scores, 1, tile, values + begin * size, size, sums, size, begin > 0);
+    product(n, size, keys, scores, 1, tile, values + begin * size, size, sums, size, begin > start);
   }
   for (std::int64_t t = 0; t < n; ++t) {
     const F32 share = F32::of(1 / total[t]);
@@ -82,8 +113,8 @@ inline void attention_tile_loop(const AttentionHead& a, std::int64_t first, std:
 
 void attention_loop(const AttentionHead& a, std::int64_t first, std::int64_t end, float* out, std::int64_t out_stride,
                     float* log_sums, float* scratch) {
-  const std::int64_t keys = a.causal ? end : a.keys;
-  copy_rows(a.v, a.v_stride, keys, a.size, scratch);
+  const std::int64_t past = a.causal ? end : a.keys, start = first_keys(a, first);
+  copy_rows(a.v + start * a.v_stride, a.v_stride, past - start, a.size, scratch + start * a.size);
   for (; first < end; first += attention_tile)
     attention_tile_loop(a, first, end - first < attention_tile ? end - first : attention_tile, scratch, out, out_stride,
                         log_sums, scratch + a.keys * a.size);
@@ -111,24 +142,26 @@ void attention_backward_loop(const AttentionHead& a, const AttentionGradients& g
       delta[t] = sum(dot);
       log_sums[t] = t < n ? g.log_sums[first + t] : __builtin_inff();  // no query there: all weights are 0
     }
-    const std::int64_t past = a.causal ? first + n : a.keys;
-    for (std::int64_t begin = 0; begin < past; begin += tile) {
+    const std::int64_t past = a.causal ? first + n : a.keys, start = first_keys(a, first);
+    for (std::int64_t begin = start; begin < past; begin += tile) {
       const std::int64_t m = past - begin < tile ? past - begin : tile;
-      const bool diagonal = a.causal && begin + m > first, new_keys = a.causal ? begin + m > first : first == 0;
+      const SeenLanes seen(a, first, n, begin, m);
+      // In a causal head a tile's keys are seen first by the queries of the same tokens.
+      const bool new_keys = a.causal ? seen.later : first == 0;
       product(m, tile, size, keys + begin * size, size, 1, queries_t, tile, scores, tile, false);
       product(m, tile, size, a.v + begin * a.v_stride, a.v_stride, 1, dout_t, tile, dscores, tile, false);
       const F32 zero = F32::of(0), scale = F32::of(a.scale);
       for (std::int64_t k = 0; k < m; ++k)
         for (std::int64_t lane = 0; lane < tile; lane += F32::width) {
           F32 p = exp(F32::load(scores + k * tile + lane) - F32::load(log_sums + lane));
-          if (diagonal) p = from_lane(p, begin + k - first, lane, zero);
+          p = seen.keep_seen(k, p, lane, zero);
           p.store(scores + k * tile + lane);
           (p * scale * (F32::load(dscores + k * tile + lane) - F32::load(delta + lane)))
               .store(dscores + k * tile + lane);
         }
       product(m, size, n, scores, tile, 1, dout, size, g.dv + begin * g.dv_stride, g.dv_stride, !new_keys);
       product(m, size, n, dscores, tile, 1, queries, size, g.dk + begin * g.dk_stride, g.dk_stride, !new_keys);
-      product(n, size, m, dscores, 1, tile, keys + begin * size, size, dq, size, begin > 0);
+      product(n, size, m, dscores, 1, tile, keys + begin * size, size, dq, size, begin > start);
     }
     for (std::int64_t t = 0; t < n; ++t)
       for (std::int64_t i = 0; i < size; i += F32::width)

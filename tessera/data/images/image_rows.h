@@ -1,0 +1,32 @@
+#pragma once
+/// \file
+/// A dataset that can read the pixels of its rows' images.
+
+#include <tessera/data/dataset.h>
+#include <tessera/data/images/image_reader.h>
+
+#include <memory>
+#include <utility>
+
+namespace tessera::data {
+
+/// The rows of another dataset; make_batch() has the reader read the images of a batch.
+class ImageRows final : public Dataset {
+ public:
+  ImageRows(std::shared_ptr<const Dataset> rows, ImageReader reader)
+      : rows_(std::move(rows)), reader_(std::move(reader)) {}
+  std::int64_t size() const override { return rows_->size(); }
+  std::int64_t max_length() const override { return rows_->max_length(); }
+  std::int64_t length(std::int64_t row) const override { return rows_->length(row); }
+  Row read(std::int64_t row) const override { return rows_->read(row); }
+  Row read_sample(std::int64_t row, std::int64_t sample) const override { return rows_->read_sample(row, sample); }
+  std::int64_t tokens() const override { return rows_->tokens(); }
+  const Blend* blend() const override { return rows_->blend(); }
+  const ImageReader& reader() const { return reader_; }
+
+ private:
+  std::shared_ptr<const Dataset> rows_;
+  ImageReader reader_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,121 @@
+#include <tessera/models/vision/clip_vision.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/config/model/config_value.h>
+#include <tessera/nn/attention/two_way_attention.h>
+#include <tessera/nn/nn.h>
+
+#include <cmath>
+#include <string>
+
+namespace tessera::models {
+using config::given, config::positive_or, config::positive_real, config::probability, config::require_object;
+
+ClipVisionConfig parse_clip_vision_config(const Value& json) {
+  require_object(json);
+  if (const Value* type = given(json, "model_type"); type && type->as_string() != "clip_vision_model")
+    throw InputError(concat(type->where().str(), ": vision tower \"", type->as_string(),
+                            "\" is not supported; supported: clip_vision_model"));
+  ClipVisionConfig c;
+  c.hidden = positive_or(json, "hidden_size", c.hidden);
+  c.intermediate = positive_or(json, "intermediate_size", c.intermediate);
+  c.layers = positive_or(json, "num_hidden_layers", c.layers);
+  c.heads = positive_or(json, "num_attention_heads", c.heads);
+  c.image_size = positive_or(json, "image_size", c.image_size);
+  c.patch_size = positive_or(json, "patch_size", c.patch_size);
+  c.eps = positive_real(json, "layer_norm_eps", c.eps);
+  c.initializer_range = positive_real(json, "initializer_range", c.initializer_range);
+  const std::string at = json.where().str();
+  if (c.hidden % c.heads != 0)
+    throw InputError(concat(at, ": the vision tower's hidden_size ", c.hidden,
+                            " is not a multiple of num_attention_heads ", c.heads));
+  constexpr std::int64_t most = 16384;  // an image of more would not fit into memory
+  if (c.image_size > most || c.patch_size > c.image_size)
+    throw InputError(concat(at, ": image_size ", c.image_size, " with patch_size ", c.patch_size,
+                            ": a patch must fit into the image, and at most ", most, " pixels are read of a side"));
+  if (const Value* act = given(json, "hidden_act")) {
+    const std::string& name = act->as_string();
+    if (name != "quick_gelu" && name != "gelu")
+      throw InputError(concat(act->where().str(), ": hidden_act \"", name,
+                              "\" of a vision tower is not supported; supported: quick_gelu, gelu"));
+    c.quick_gelu = name == "quick_gelu";
+  }
+  if (const Value* channels = given(json, "num_channels"); channels && channels->as_int() != 3)
+    throw InputError(concat(channels->where().str(), ": num_channels ", channels->as_int(),
+                            "; images here have 3 (red, green, blue)"));
+  if (probability(json, "attention_dropout", 0) != 0)
+    throw InputError(concat(json.at("attention_dropout").where().str(),
+                            ": attention_dropout of a vision tower is not supported: set it to 0"));
+  return c;
+}
+
+ClipVisionEmbeddings::ClipVisionEmbeddings(const ClipVisionConfig& c) : patch(c.patch_size) {
+  class_embedding = register_parameter("class_embedding", at::empty({c.hidden}));
+  const auto holder = register_module("patch_embedding", std::make_shared<torch::nn::Module>());
+  patch_weight = holder->register_parameter("weight", at::empty({c.hidden, 3, patch, patch}));
+  position_embedding = register_module("position_embedding", std::make_shared<Table>(1 + c.patches(), c.hidden));
+}
+
+at::Tensor ClipVisionEmbeddings::forward(const at::Tensor& pixels) {
+  const at::Tensor patches = at::conv2d(pixels, patch_weight, {}, patch).flatten(2).transpose(1, 2);  // [N, L, C]
+  const at::Tensor first = class_embedding.to(patches.scalar_type()).expand({pixels.size(0), 1, -1});
+  return at::cat({first, patches}, 1) + position_embedding->weight;
+}
+
+ClipEncoderLayer::ClipEncoderLayer(const ClipVisionConfig& c) : heads(c.heads), quick_gelu(c.quick_gelu) {
+  const auto attention = register_module("self_attn", std::make_shared<torch::nn::Module>());
+  const auto map = [](torch::nn::Module& parent, const char* name, std::int64_t in, std::int64_t out) {
+    return parent.register_module(name, std::make_shared<Linear>(in, out, /*with_bias=*/true));
+  };
+  k_proj = map(*attention, "k_proj", c.hidden, c.hidden);
+  v_proj = map(*attention, "v_proj", c.hidden, c.hidden);
+  q_proj = map(*attention, "q_proj", c.hidden, c.hidden);
+  out_proj = map(*attention, "out_proj", c.hidden, c.hidden);
+  layer_norm1 = register_module("layer_norm1", std::make_shared<LayerNorm>(c.hidden, c.eps));
+  const auto mlp = register_module("mlp", std::make_shared<torch::nn::Module>());
+  fc1 = map(*mlp, "fc1", c.hidden, c.intermediate);
+  fc2 = map(*mlp, "fc2", c.intermediate, c.hidden);
+  layer_norm2 = register_module("layer_norm2", std::make_shared<LayerNorm>(c.hidden, c.eps));
+}
+
+at::Tensor ClipEncoderLayer::forward(const at::Tensor& x) {
+  const auto normed = [](const at::Tensor& y, const LayerNorm& norm) {
+    return nn::layer_norm(y, norm.weight, norm.bias, norm.eps);
+  };
+  const std::int64_t d = x.size(2) / heads;
+  const auto by_head = [&](Linear& map, const at::Tensor& y) {  // [N, T, H, D]
+    return map.forward(y, {}).view({y.size(0), y.size(1), heads, d});
+  };
+  const at::Tensor h = normed(x, *layer_norm1);
+  const at::Tensor mixed = nn::two_way_attention(by_head(*q_proj, h), by_head(*k_proj, h), by_head(*v_proj, h), {},
+                                                 1 / std::sqrt(static_cast<double>(d)));
+  const at::Tensor attended = x + out_proj->forward(mixed, {});
+  const at::Tensor inner = fc1->forward(normed(attended, *layer_norm2), {});
+  return attended + fc2->forward(quick_gelu ? inner * at::sigmoid(1.702 * inner) : at::gelu(inner), {});
+}
+
+ClipVisionModel::ClipVisionModel(const ClipVisionConfig& c) : config(c) {
+  const auto tower = register_module("vision_model", std::make_shared<torch::nn::Module>());
+  embeddings = tower->register_module("embeddings", std::make_shared<ClipVisionEmbeddings>(c));
+  pre_norm = tower->register_module("pre_layrnorm", std::make_shared<LayerNorm>(c.hidden, c.eps));
+  const auto encoder = tower->register_module("encoder", std::make_shared<torch::nn::Module>());
+  const auto list = encoder->register_module("layers", std::make_shared<torch::nn::Module>());
+  for (std::int64_t i = 0; i < c.layers; ++i)
+    layers.push_back(list->register_module(std::to_string(i), std::make_shared<ClipEncoderLayer>(c)));
+  post_norm = tower->register_module("post_layernorm", std::make_shared<LayerNorm>(c.hidden, c.eps));
+}
+
+at::Tensor ClipVisionModel::forward(const at::Tensor& pixels, std::int64_t blocks) {
+  const std::int64_t side = config.image_size;
+  if (pixels.dim() != 4 || pixels.size(1) != 3 || pixels.size(2) != side || pixels.size(3) != side)
+    throw InputError(concat("a batch's images are ", c10::str(pixels.sizes()), "; the vision tower wants [N, 3, ", side,
+                            ", ", side, "]: resize and cut them so"));
+  TESSERA_CHECK(blocks >= 0 && blocks <= config.layers, blocks, " blocks of a vision tower of ", config.layers);
+  at::Tensor x = nn::layer_norm(embeddings->forward(pixels), pre_norm->weight, pre_norm->bias, pre_norm->eps);
+  for (std::int64_t i = 0; i < blocks; ++i) x = layers[static_cast<std::size_t>(i)]->forward(x);
+  return x;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,63 @@
+#pragma once
+/// \file
+/// models/vision/: what models that see images are made of.
+///
+/// The vision tower of CLIP (Radford et al. 2021), as transformers/models/clip/modeling_clip.py (CLIPVisionModel)
+/// computes it. N images, C hidden_size, S image_size, P patch_size, L = (S / P)^2 patches.
+
+#include <tessera/base/value.h>
+#include <tessera/models/layers.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tessera::models {
+
+struct ClipVisionConfig {
+  std::int64_t hidden = 768, intermediate = 3072, layers = 12, heads = 12, image_size = 224, patch_size = 32;
+  bool quick_gelu = true;  ///< x sigmoid(1.702 x); false: gelu, exact
+  double eps = 1e-5, initializer_range = 0.02;
+  std::int64_t patches() const { return (image_size / patch_size) * (image_size / patch_size); }
+};
+
+/// A CLIPVisionConfig; what it leaves out is as in transformers. Throws InputError "file:line:column: ..." for another
+/// model_type, sizes that do not fit one another, and what would change the computation (dropout, other activations).
+ClipVisionConfig parse_clip_vision_config(const Value& json);
+
+struct ClipVisionEmbeddings : torch::nn::Module {
+  explicit ClipVisionEmbeddings(const ClipVisionConfig& config);
+  /// pixels [N, 3, S, S] -> [N, 1 + L, C], the class's row first.
+  at::Tensor forward(const at::Tensor& pixels);
+
+  at::Tensor class_embedding;                 ///< [C]
+  at::Tensor patch_weight;                    ///< "patch_embedding.weight" [C, 3, P, P]
+  std::shared_ptr<Table> position_embedding;  ///< [1 + L, C]
+  std::int64_t patch;
+};
+
+struct ClipEncoderLayer : torch::nn::Module {
+  explicit ClipEncoderLayer(const ClipVisionConfig& config);
+  at::Tensor forward(const at::Tensor& x);  ///< [N, T, C] -> [N, T, C]
+
+  std::shared_ptr<Linear> q_proj, k_proj, v_proj, out_proj;  ///< in "self_attn"
+  std::shared_ptr<Linear> fc1, fc2;                          ///< in "mlp"
+  std::shared_ptr<LayerNorm> layer_norm1, layer_norm2;
+  std::int64_t heads;
+  bool quick_gelu;
+};
+
+/// Its parameters are called as CLIPVisionModel's ("vision_model.encoder.layers.0.self_attn.q_proj.weight").
+struct ClipVisionModel : torch::nn::Module {
+  explicit ClipVisionModel(const ClipVisionConfig& config);
+  /// The hidden states [N, 1 + L, C] after so many blocks (transformers' hidden_states[blocks], without
+  /// post_layernorm); later blocks are not computed. pixels fp32 [N, 3, S, S]; other sizes throw InputError.
+  at::Tensor forward(const at::Tensor& pixels, std::int64_t blocks);
+
+  std::shared_ptr<ClipVisionEmbeddings> embeddings;
+  std::shared_ptr<LayerNorm> pre_norm, post_norm;  ///< "pre_layrnorm" (so spelled), "post_layernorm" (kept, not used)
+  std::vector<std::shared_ptr<ClipEncoderLayer>> layers;
+  ClipVisionConfig config;
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,194 @@
+#include <tessera/models/vision/compose.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/config/core/model_presets.h>
+#include <tessera/config/model/config_value.h>
+#include <tessera/format/safetensors/safetensors.h>
+#include <tessera/format/torch/torch_to_hf.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string_view>
+
+namespace tessera::models {
+namespace {
+
+using checkpoint::NamedTensors;
+
+at::Tensor tensor_of(const format::TensorSource& source) {
+  const std::span<const std::byte> bytes = source.bytes();
+  const at::Tensor tensor = at::empty(source.shape, checkpoint::scalar_type(source.dtype));
+  TESSERA_CHECK(tensor.nbytes() == bytes.size(), source.name, " has ", bytes.size(), " bytes for ", tensor.nbytes());
+  std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(tensor.mutable_data_ptr()));
+  return tensor;
+}
+
+/// The tensors of a folder or a file, safetensors or torch.save's, whose names `wanted` says yes to.
+NamedTensors tensors_of(const std::string& path, bool (*wanted)(const std::string& name)) {
+  NamedTensors tensors;
+  if (path.ends_with(".safetensors")) {
+    const format::SafetensorsFile file(path);
+    for (const format::TensorInfo& info : file.tensors())
+      if (wanted(info.name)) tensors.emplace_back(info.name, checkpoint::read_tensor(file, info));
+    return tensors;
+  }
+  const bool folder_of_safetensors =
+      is_directory(path) && (path_exists(path_join(path, "model.safetensors")) ||
+                             path_exists(path_join(path, "model.safetensors.index.json")));
+  if (!folder_of_safetensors && format::is_torch_weights(path)) {
+    for (const format::TensorSource& source : format::read_torch_weights(path, "", /*keep_tied=*/true).tensors)
+      if (wanted(source.name)) tensors.emplace_back(source.name, tensor_of(source));
+    return tensors;
+  }
+  const format::SafetensorsFolder folder = checkpoint::open_hf_weights(path);
+  for (const auto& stored : folder.tensors())
+    if (wanted(stored.info.name))
+      tensors.emplace_back(stored.info.name, checkpoint::read_tensor(folder.files()[stored.file], stored.info));
+  return tensors;
+}
+
+/// Overwrites the parameters of `module`; `renamed` says whose a tensor is ("": nobody's).
+void overwrite(torch::nn::Module& module, const NamedTensors& tensors, std::string (*renamed)(const std::string& name),
+               const std::string& path) {
+  std::map<std::string, at::Tensor> missing;
+  for (const auto& item : module.named_parameters()) missing.emplace(item.key(), item.value());
+  std::vector<std::string> problems;
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : tensors) {
+    const std::string own = renamed(name);
+    const auto place = missing.find(own);
+    if (place == missing.end()) {
+      if (!own.empty()) problems.push_back(concat("unexpected tensor ", name));
+      continue;
+    }
+    if (tensor.sizes() != place->second.sizes() || !tensor.is_floating_point())
+      problems.push_back(concat(name, " is ", c10::str(tensor.sizes()), " of ", c10::toString(tensor.scalar_type()),
+                                ", the configuration says ", c10::str(place->second.sizes())));
+    else
+      place->second.copy_(tensor);
+    missing.erase(place);
+  }
+  for (const auto& [name, parameter] : missing) problems.push_back(concat("missing tensor ", name));
+  if (problems.size() > 20) {
+    problems.resize(20);
+    problems.push_back("...");
+  }
+  if (!problems.empty()) throw InputError(concat(path, ": the weights do not fit:\n  ", join(problems, "\n  ")));
+}
+
+bool is_tower_tensor(const std::string& name) {
+  return name.starts_with("vision_model.") && !name.ends_with(".position_ids");
+}
+std::string same_name(const std::string& name) { return name; }
+
+constexpr std::string_view theirs = "mm_projector.", huggings = "multi_modal_projector.";
+
+bool is_projector_tensor(const std::string& name) {
+  return name.find(theirs) != std::string::npos || name.find(huggings) != std::string::npos;
+}
+/// As torch.nn.Linear is made, and LLaVA's projectors so: U(-1/sqrt(in), 1/sqrt(in)), weights and biases.
+void initialise(LlavaProjector& projector, std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (auto& item : projector.named_parameters()) {
+    const auto& map =
+        projector.maps.at(static_cast<std::size_t>(*parse_int(item.key().substr(7, item.key().find('.') - 7)) - 1));
+    const double bound = 1 / std::sqrt(static_cast<double>(map->in_features()));
+    item.value().uniform_(-bound, bound, generator_by_name(seed, concat(huggings, item.key())));
+  }
+}
+
+/// LLaVA's Sequential numbers maps and activations: 0, 2, 4, ...; a single map has no number.
+std::string projector_name(const std::string& name) {
+  if (const auto at = name.find(huggings); at != std::string::npos) return name.substr(at + huggings.size());
+  const std::string rest = name.substr(name.find(theirs) + theirs.size());
+  const auto dot = rest.find('.');
+  if (dot == std::string::npos) return concat("linear_1.", rest);
+  const auto number = parse_int(rest.substr(0, dot));
+  return number && *number % 2 == 0 ? concat("linear_", *number / 2 + 1, rest.substr(dot)) : rest;
+}
+
+}  // namespace
+
+void load_projector(LlavaProjector& projector, const std::string& given) {
+  std::string path = given;
+  const auto slash = path.rfind('/');
+  if (!path_exists(path) && slash != std::string::npos && is_directory(path.substr(0, slash)))
+    path = path.substr(0, slash);  // where LLaVA writes the projector alone, we write the whole model
+  if (!path_exists(path)) throw InputError(concat("--pretrain_mm_mlp_adapter ", given, ": no such file"));
+  const NamedTensors tensors = tensors_of(path, is_projector_tensor);
+  if (tensors.empty()) throw InputError(concat("--pretrain_mm_mlp_adapter ", path, ": it holds no projector"));
+  overwrite(projector, tensors, projector_name, path);
+}
+
+Value compose_llava_config(const Value& language, const Value& tower, const ModelConfig& config) {
+  Value vision = config::given(tower, "vision_config") ? *config::given(tower, "vision_config") : tower;
+  if (!config::given(vision, "model_type")) vision.set("model_type", Value::of("clip_vision_model"));
+  const std::string& type = config.mm_projector_type;
+  projections_of(type);
+  const bool full = config.mm_vision_select_feature == "cls_patch";
+  Value json = Value::make_object({{"architectures", Value::make_array({Value::of("LlavaForConditionalGeneration")})},
+                                   {"model_type", Value::of("llava")},
+                                   {"text_config", language},
+                                   {"vision_config", std::move(vision)},
+                                   {"image_token_index", Value::of(config::positive(language, "vocab_size"))},
+                                   {"projector_hidden_act", Value::of("gelu")},
+                                   {"multimodal_projector_bias", Value::of(true)},
+                                   {"vision_feature_layer", Value::of(config.mm_vision_select_layer)},
+                                   {"vision_feature_select_strategy", Value::of(full ? "full" : "default")},
+                                   {"tie_word_embeddings", Value::of(false)}});
+  if (type != "mlp2x_gelu") json.set("mm_projector_type", Value::of(type));
+  return json;
+}
+
+std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit) {
+  const std::string &folder = config.model_name_or_path, &tower = config.vision_tower;
+  if (!is_directory(tower) || !path_exists(path_join(tower, "config.json")))
+    throw InputError(concat("--vision_tower ", tower,
+                            ": no such folder with a config.json; nothing is downloaded: "
+                            "`hf download openai/clip-vit-large-patch14-336 --local-dir FOLDER`"));
+  Value language = folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json"));
+  if (edit) language = edit(std::move(language));
+  const Value* const type = language.find("model_type");
+  if (type && type->is_string() && type->as_string() == "llava")
+    throw InputError(concat("--vision_tower: ", folder.empty() ? config.config_name : folder,
+                            " has a vision tower already: leave --vision_tower out"));
+  const auto model =
+      std::make_shared<Llava>(compose_llava_config(language, read_json(path_join(tower, "config.json")), config), seed);
+  if (!folder.empty()) load_weights(*model->language_model, model->language_model->hf_config(), folder);
+  overwrite(*model->vision_tower, tensors_of(tower, is_tower_tensor), same_name, tower);
+  if (const std::string file = path_join(tower, "preprocessor_config.json"); path_exists(file))
+    model->read_preprocessor(read_json(file));
+  if (config.pretrain_mm_mlp_adapter.empty())
+    initialise(*model->multi_modal_projector, seed);
+  else
+    load_projector(*model->multi_modal_projector, config.pretrain_mm_mlp_adapter);
+  return model;
+}
+
+void choose_trained_parts(LanguageModel& model, const ModelConfig& config) {
+  const bool any = config.tune_mm_mlp_adapter || config.freeze_backbone || config.freeze_mm_mlp_adapter;
+  if (!any) return;
+  auto* const llava = dynamic_cast<Llava*>(&model);
+  if (llava == nullptr)
+    throw InputError(concat("--",
+                            config.tune_mm_mlp_adapter ? "tune_mm_mlp_adapter"
+                            : config.freeze_backbone   ? "freeze_backbone"
+                                                       : "freeze_mm_mlp_adapter",
+                            ": a model of type \"", model.hf_config().at("model_type").as_string(),
+                            "\" sees no images: name a tower with --vision_tower, or leave it out"));
+  const auto freeze = [](const torch::nn::Module& part) {
+    for (at::Tensor& parameter : part.parameters()) parameter.set_requires_grad(false);
+  };
+  if (config.tune_mm_mlp_adapter || config.freeze_backbone) freeze(*llava->language_model);
+  if (config.freeze_mm_mlp_adapter) freeze(*llava->multi_modal_projector);
+}
+
+}  // namespace tessera::models

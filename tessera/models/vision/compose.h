@@ -1,0 +1,34 @@
+#pragma once
+/// \file
+/// A Llava put together as LLaVA's arguments say (llava/train/train.py): a language model's folder, a folder of CLIP, a
+/// projector of its own or from a file; and which of its parts are trained.
+
+#include <tessera/config/core/run_config.h>
+#include <tessera/models/load.h>
+#include <tessera/models/vision/llava.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace tessera::models {
+
+/// The model of --model_name_or_path (or --config_name) and --vision_tower, with the weights of
+/// --pretrain_mm_mlp_adapter where it is given, else a projector from `seed`. The tower's folder may hold a CLIPModel,
+/// of which the vision part is taken, in safetensors or as torch.save wrote it. Throws InputError where they do not fit
+/// each other.
+std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit);
+
+/// Overwrites a projector from what LLaVA calls mm_projector.bin: a file of torch.save or safetensors (names
+/// model.mm_projector.0.weight or multi_modal_projector.linear_1.weight), a model's folder, or such a file's name in
+/// a folder that has a model instead of it. Throws InputError for what is missing or of another shape.
+void load_projector(LlavaProjector& projector, const std::string& path);
+
+/// --tune_mm_mlp_adapter: the projector alone is trained; --freeze_backbone: not the language model;
+/// --freeze_mm_mlp_adapter: not the projector. Throws InputError for a model that sees no images.
+void choose_trained_parts(LanguageModel& model, const ModelConfig& config);
+
+/// The config.json of such a model, of a language model's and a CLIP folder's. A projector that transformers does not
+/// have (another one than mlp2x_gelu) is kept as "mm_projector_type".
+Value compose_llava_config(const Value& language, const Value& tower, const ModelConfig& config);
+
+}  // namespace tessera::models

@@ -1,0 +1,268 @@
+#include <tessera/models/vision/llava.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/model/config_value.h>
+
+#include <array>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+namespace tessera::models {
+using config::flag, config::given, config::positive_real, config::require_object;
+namespace {
+
+constexpr std::string_view decoder = "language_model.";
+
+struct Default {
+  const char* key;
+  std::int64_t value;
+};
+
+/// text_config with what its type's configuration in transformers has where the file says nothing: those that were
+/// saved by transformers hold differences only.
+Value complete_text(const Value& json) {
+  const Value* const own = given(json, "text_config");
+  Value text = own ? *own : Value::make_object();
+  require_object(text);
+  if (!own) text.set_where(json.where());
+  if (!given(text, "model_type")) text.set("model_type", Value::of("llama"));
+  const std::string type = text.at("model_type").as_string();
+  if (type != "llama" && type != "mistral" && type != "qwen2" && type != "qwen3")
+    throw InputError(concat(text.where().str(), ": a decoder of type \"", type,
+                            "\" is not supported beside a vision tower; supported: llama, mistral, qwen2, qwen3"));
+  const bool mistral = type == "mistral";
+  const std::array<Default, 6> defaults = {{{"vocab_size", 32000},
+                                            {"hidden_size", 4096},
+                                            {"intermediate_size", mistral ? 14336 : 11008},
+                                            {"num_hidden_layers", 32},
+                                            {"num_attention_heads", 32},
+                                            {"max_position_embeddings", mistral ? 131072 : 2048}}};
+  if (type == "llama" || mistral)
+    for (const Default& d : defaults)
+      if (!given(text, d.key)) text.set(d.key, Value::of(d.value));
+  if (mistral && !given(text, "num_key_value_heads")) text.set("num_key_value_heads", Value::of(8));
+  if (given(text, "mtp_num_layers"))
+    throw InputError(concat(text.at("mtp_num_layers").where().str(),
+                            ": multi-token prediction is not supported beside a vision tower: leave it out"));
+  return text;
+}
+
+/// CLIP ViT-L/14 for 336 pixels, which LlavaConfig means where no tower is described.
+ClipVisionConfig usual_tower() {
+  ClipVisionConfig c;
+  c.hidden = 1024;
+  c.intermediate = 4096;
+  c.layers = 24;
+  c.heads = 16;
+  c.image_size = 336;
+  c.patch_size = 14;
+  return c;
+}
+
+std::int64_t feature_blocks_of(const Value& json, std::int64_t layers) {
+  const Value* const layer = given(json, "vision_feature_layer");
+  if (layer && layer->kind() != Value::Kind::integer)
+    throw InputError(concat(layer->where().str(),
+                            ": vision_feature_layer must be one number: features of several layers are not supported"));
+  const std::int64_t said = layer ? layer->as_int() : -2;
+  const std::int64_t blocks = said < 0 ? layers + 1 + said : said;
+  if (blocks < 0 || blocks > layers)
+    throw InputError(concat((layer ? *layer : json).where().str(), ": vision_feature_layer ", said, " of a tower of ",
+                            layers, " layers, which has hidden states ", -(layers + 1), " to ", layers));
+  return blocks;
+}
+
+std::array<float, 3> three(const Value& json, const char* key, const std::array<float, 3>& otherwise) {
+  const Value* const list = given(json, key);
+  if (!list) return otherwise;
+  if (!list->is_array() || list->items().size() != 3)
+    throw InputError(concat(list->where().str(), ": ", key, " must be three numbers, of red, green and blue"));
+  std::array<float, 3> numbers{};
+  for (std::size_t i = 0; i < 3; ++i) numbers[i] = static_cast<float>(list->items()[i].as_real());
+  return numbers;
+}
+
+}  // namespace
+
+LlavaConfig parse_llava_config(const Value& json) {
+  require_object(json);
+  LlavaConfig c;
+  c.text = complete_text(json);
+  const Value* const vision = given(json, "vision_config");
+  c.vision = vision ? parse_clip_vision_config(*vision) : usual_tower();
+  for (const char* key : {"image_token_index", "image_token_id"})
+    if (const Value* token = given(json, key)) {
+      c.image_token = token->as_int();
+      if (c.image_token < 0)
+        throw InputError(concat(token->where().str(), ": ", key, " ", c.image_token, "; ids are 0 and more"));
+    }
+  c.feature_blocks = feature_blocks_of(json, c.vision.layers);
+  if (const Value* strategy = given(json, "vision_feature_select_strategy")) {
+    config::refuse_other(json, "vision_feature_select_strategy", {"default", "full"});
+    c.with_class = strategy->as_string() == "full";
+  }
+  c.projector_bias = flag(json, "multimodal_projector_bias", true);
+  c.activation = read_activation(json, "projector_hidden_act", Activation::gelu_erf);
+  if (const Value* projector = given(json, "mm_projector_type")) c.projections = projections_of(projector->as_string());
+  c.initializer_range = positive_real(json, "initializer_range", 0.02);
+  return c;
+}
+
+std::int64_t projections_of(std::string_view type) {
+  if (type == "linear") return 1;
+  if (type.starts_with("mlp") && type.ends_with("x_gelu") && type.size() > 9) {
+    const auto count = parse_int(type.substr(3, type.size() - 9));
+    if (count && *count >= 1 && *count <= 16) return *count;
+  }
+  throw InputError(concat("mm_projector_type ", type, ": linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
+}
+
+LlavaProjector::LlavaProjector(const LlavaConfig& c, std::int64_t width) : activation(c.activation) {
+  for (std::int64_t i = 0; i < c.projections; ++i)
+    maps.push_back(register_module(
+        concat("linear_", i + 1), std::make_shared<Linear>(i == 0 ? c.vision.hidden : width, width, c.projector_bias)));
+}
+
+at::Tensor LlavaProjector::forward(const at::Tensor& x) {
+  at::Tensor y = x;
+  for (std::size_t i = 0; i + 1 < maps.size(); ++i) y = activated(activation, maps[i]->project(y, {}), maps[i]->bias);
+  return maps.back()->forward(y, {});
+}
+
+Llava::Llava(const Value& hf_config, std::optional<std::uint64_t> seed)
+    : hf_config_(hf_config), config_(parse_llava_config(hf_config)) {
+  hf_config_.set("architectures", Value::make_array({Value::of("LlavaForConditionalGeneration")}));
+  vision_tower = register_module("vision_tower", std::make_shared<ClipVisionModel>(config_.vision));
+  language_model = std::make_shared<Llama>(config_.text, seed);
+  multi_modal_projector = register_module("multi_modal_projector",
+                                          std::make_shared<LlavaProjector>(config_, language_model->shape().width));
+  register_module("language_model", language_model);
+  if (seed) initialise(*seed);
+  for (at::Tensor& parameter : vision_tower->parameters()) parameter.set_requires_grad(false);
+  // OpenAI's, which CLIPImageProcessor has, too
+  input_ = {.token = config_.image_token,
+            .tokens = config_.tokens(),
+            .side = config_.vision.image_size,
+            .mean = {0.48145466F, 0.4578275F, 0.40821073F},
+            .deviation = {0.26862954F, 0.26130258F, 0.27577711F}};
+  input_.mean = three(hf_config, "image_mean", input_.mean);
+  input_.deviation = three(hf_config, "image_std", input_.deviation);
+}
+
+void Llava::initialise(std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (auto& item : named_parameters()) {
+    const std::string& name = item.key();
+    if (name.starts_with(decoder)) continue;
+    const bool tower = name.starts_with("vision_tower.");
+    if (item.value().dim() > 1 || name.ends_with("class_embedding"))
+      normal_by_name(item.value(), tower ? config_.vision.initializer_range : config_.initializer_range, seed, name);
+    else
+      item.value().fill_(name.ends_with("bias") ? 0 : 1);
+  }
+}
+
+at::Tensor Llava::features(const at::Tensor& pixels) {
+  const at::Tensor all = vision_tower->forward(pixels, config_.feature_blocks);
+  return multi_modal_projector->forward(config_.with_class ? all : all.slice(1, 1));
+}
+
+at::Tensor Llava::hidden(const at::Tensor& ids, ForwardContext context) {
+  if (context.part)
+    throw InputError("context parallelism is not supported for models that see images: use --cp_size 1");
+  const at::Tensor is_image = ids.eq(config_.image_token);
+  const at::Tensor words = ids.masked_fill(is_image, 0);
+  const at::Tensor places = is_image.flatten().nonzero().squeeze(1);
+  const std::int64_t images = context.images.defined() ? context.images.size(0) : 0;
+  if (context.cache && places.size(0) > 0)
+    throw InputError(concat("the text to be continued has ", places.size(0), " image tokens (id ", config_.image_token,
+                            "): texts with images cannot be continued; leave them out"));
+  if (places.size(0) != images * config_.tokens())
+    throw InputError(concat("a batch has ", places.size(0), " image tokens (id ", config_.image_token, ") and ", images,
+                            " images, which take ", config_.tokens(), " tokens each: ", images * config_.tokens(),
+                            " are needed; rows may have been cut off inside of an image (--max_seq_length)"));
+  if (!context.cache) {
+    const std::int64_t side = config_.vision.image_size;
+    const at::Tensor pixels = images > 0 ? context.images.to(ids.device())
+                                         : at::zeros({1, 3, side, side}, at::TensorOptions().device(ids.device()));
+    const at::Tensor rows = features(pixels).flatten(0, 1);
+    context.features = images > 0 ? rows : rows.slice(0, 0, 0);
+    context.feature_places = places;
+  }
+  context.images = at::Tensor();
+  if (context.runner)  // the decoder's blocks by the names that they have here
+    context.runner = std::make_shared<const PartRunner>(
+        [runner = context.runner](const ModelPart& part, const PartFunction& function, const at::Tensor& x) {
+          return (*runner)({part.kind, part.block, concat(decoder, part.name)}, function, x);
+        });
+  return language_model->model->forward(words, std::move(context));
+}
+
+const at::Tensor& Llava::head() const {
+  const auto& m = *language_model;
+  return m.lm_head ? m.lm_head->weight : m.model->embed_tokens->weight;
+}
+
+BlockFlops Llava::block_flops(std::int64_t block, std::int64_t block_size) const {
+  return language_model->block_flops(block, block_size);
+}
+
+layout::TensorPlan Llava::tensor_plan() const {
+  throw InputError(
+      "tensor parallelism is not supported for models that see images: use --tp_size 1; --strategy zero3 or full_shard "
+      "divides their memory");
+}
+
+std::vector<ModelPart> Llava::parts() const {
+  std::vector<ModelPart> all = language_model->parts();
+  for (ModelPart& part : all) part.name = concat(decoder, part.name);
+  return all;
+}
+
+void Llava::read_preprocessor(const Value& json) {
+  require_object(json);
+  data::ImageInput read = input_;
+  read.mean = three(json, "image_mean", read.mean);
+  read.deviation = three(json, "image_std", read.deviation);
+  for (const float deviation : read.deviation)
+    if (!(deviation > 0)) throw InputError(concat(json.at("image_std").where().str(), ": image_std must be above 0"));
+  const Value* const crop = given(json, "crop_size");
+  for (const char* key : {"height", "width"}) {
+    const Value* const side = crop && crop->is_object() ? given(*crop, key) : crop;
+    if (side && side->as_int() != read.side)
+      throw InputError(concat(side->where().str(), ": crop_size ", side->as_int(), ", but the vision tower sees ",
+                              read.side, " pixels of a side: set it to ", read.side));
+  }
+  // What is saved has no preprocessor_config.json, so its config.json keeps numbers that are not CLIP's.
+  for (const auto& [key, numbers, before] :
+       {std::tuple{"image_mean", read.mean, input_.mean}, std::tuple{"image_std", read.deviation, input_.deviation}})
+    if (numbers != before)
+      hf_config_.set(key, Value::make_array({Value::of(static_cast<double>(numbers[0])),
+                                             Value::of(static_cast<double>(numbers[1])),
+                                             Value::of(static_cast<double>(numbers[2]))}));
+  input_ = read;
+}
+
+std::string llava_tensor_name(const std::string& name, const Value& hf_config) {
+  std::string mine = name;
+  constexpr std::string_view outer = "model.", inner = "language_model.model.", head = "lm_head.weight";
+  if (mine == head) mine = concat(decoder, head);
+  if (mine.starts_with("model.language_model."))
+    mine = concat(inner, mine.substr(outer.size() + decoder.size()));
+  else if (mine.starts_with("model.vision_tower.") || mine.starts_with("model.multi_modal_projector."))
+    mine = mine.substr(outer.size());
+  if (mine.ends_with(".position_ids")) return {};
+  constexpr std::string_view tower = "vision_tower.", model = "vision_model.";
+  if (mine.starts_with(tower) && !mine.substr(tower.size()).starts_with(model))  // as transformers 5 writes it
+    return concat(tower, model, mine.substr(tower.size()));
+  if (!mine.starts_with(decoder)) return mine;
+  const Value* const text = given(hf_config, "text_config");
+  const std::string in_decoder = llama_tensor_name(mine.substr(decoder.size()), text ? *text : Value::make_object());
+  return in_decoder.empty() ? std::string() : concat(decoder, in_decoder);
+}
+
+}  // namespace tessera::models

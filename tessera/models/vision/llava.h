@@ -1,0 +1,102 @@
+#pragma once
+/// \file
+/// LLaVA (Liu et al. 2023), as transformers/models/llava/modeling_llava.py (LlavaForConditionalGeneration) computes
+/// it: a vision tower, a projector of two linear maps, and a decoder, in which what the projector gives stands in the
+/// place of the embeddings of image tokens. B batch, T tokens, N images, K tokens of an image.
+
+#include <tessera/models/causal_lm.h>
+#include <tessera/models/llama.h>
+#include <tessera/models/vision/clip_vision.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::models {
+
+struct LlavaConfig {
+  ClipVisionConfig vision;
+  Value text;                        ///< config.json of the decoder, complete
+  std::int64_t image_token = 32000;  ///< may be at least the vocabulary's size: it is never looked up
+  std::int64_t feature_blocks = 0;   ///< features are the hidden states after so many of the tower's blocks
+  bool with_class = false;           ///< the class's row is a feature, too (vision_feature_select_strategy "full")
+  std::int64_t projections = 2;  ///< maps of the projector; another number than 2 is "mm_projector_type" in config.json
+  bool projector_bias = true;
+  Activation activation = Activation::gelu_erf;  ///< between the projector's maps
+  double initializer_range = 0.02;               ///< the projector begins with N(0, this)
+
+  std::int64_t tokens() const { return vision.patches() + (with_class ? 1 : 0); }
+};
+
+/// config.json of LlavaForConditionalGeneration, in the spelling of transformers 4 or 5. What vision_config and a
+/// text_config of type llama or mistral leave out is as in transformers. Throws InputError "file:line:column: ..." for
+/// decoders other than llama, mistral, qwen2 and qwen3, several feature layers, and numbers out of range.
+LlavaConfig parse_llava_config(const Value& json);
+
+/// How many linear maps a projector of LLaVA's word "linear" or "mlpNx_gelu" has. Throws InputError for other words.
+std::int64_t projections_of(std::string_view mm_projector_type);
+
+/// Maps linear_1, linear_2, ... with activations between them; two are transformers' LlavaMultiModalProjector.
+struct LlavaProjector : torch::nn::Module {
+  explicit LlavaProjector(const LlavaConfig& config, std::int64_t width);
+  at::Tensor forward(const at::Tensor& x);  ///< [N, K, vision width] -> [N, K, decoder width]
+
+  std::vector<std::shared_ptr<Linear>> maps;
+  Activation activation;
+};
+
+/// The tower is frozen, as in LLaVA; projector and decoder are trained. Every pass of rows runs tower and projector,
+/// with one black image of which nothing is used where the batch has none: so all processes of a sharded model run the
+/// same operations, and the projector's gradient is then 0. A batch whose image tokens are not K for each of its images
+/// throws InputError. Parts of rows (context parallelism) throw InputError, and so do image tokens while text is
+/// continued with a cache, and tensor_plan(). Parameters: vision_tower.*, multi_modal_projector.*, language_model.*,
+/// the names that llava-hf's folders have and transformers reads in all versions.
+class Llava : public CausalLm {
+ public:
+  /// Weights are initialised from `seed`: N(0, initializer_range), biases 0, norms 1; without one they stay
+  /// uninitialised.
+  Llava(const Value& hf_config, std::optional<std::uint64_t> seed);
+
+  std::int64_t vocab_size() const override { return language_model->vocab_size(); }
+  std::int64_t max_positions() const override { return language_model->max_positions(); }
+  std::optional<data::ImageInput> image_input() const override { return input_; }
+  const Value& hf_config() const override { return hf_config_; }
+  std::vector<std::string> default_lora_targets() const override { return language_model->default_lora_targets(); }
+  /// The decoder's alone, as LLaVA's find_all_linear_names has it.
+  bool may_be_adapted(const std::string& module) const override { return module.starts_with("language_model."); }
+  /// That of the decoder; the tower's work is not counted.
+  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const override;
+  layout::DecoderShape shape() const override { return language_model->shape(); }
+  layout::TensorPlan tensor_plan() const override;
+  std::vector<ModelPart> parts() const override;  ///< the decoder's
+
+  /// What preprocessor_config.json (CLIPImageProcessor) says of mean and deviation. Throws InputError for lists of
+  /// another length than 3, deviations that are not above 0, and sides other than the tower's.
+  void read_preprocessor(const Value& json);
+
+  std::shared_ptr<ClipVisionModel> vision_tower;
+  std::shared_ptr<LlavaProjector> multi_modal_projector;
+  std::shared_ptr<Llama> language_model;
+
+ protected:
+  at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
+  const at::Tensor& head() const override;
+
+ private:
+  void initialise(std::uint64_t seed);
+  /// What stands for images in the decoder: pixels [N, 3, S, S] -> [N, K, C].
+  at::Tensor features(const at::Tensor& pixels);
+
+  Value hf_config_;
+  LlavaConfig config_;
+  data::ImageInput input_;
+};
+
+/// The parameter that a tensor of a LlavaForConditionalGeneration folder is for, in any of transformers' spellings:
+/// "language_model.model.layers.0..." or "model.language_model.layers.0...", the tower's with or without
+/// "vision_model."; empty: none (buffers).
+std::string llava_tensor_name(const std::string& name_in_file, const Value& hf_config);
+
+}  // namespace tessera::models

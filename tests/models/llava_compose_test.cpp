@@ -1,0 +1,160 @@
+// A model that sees images, put together of a language model's folder, CLIP's and a projector, as LLaVA's arguments
+// say.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/models/load.h>
+#include <tessera/models/vision/compose.h>
+#include <tests/error_of.h>
+#include <tests/paths.h>
+
+#include <string>
+
+namespace tessera::models {
+namespace {
+
+using checkpoint::NamedTensors;
+using tessera::testing::error_of;
+
+const std::string fixture = tessera::testing::source_path("tests/fixtures/llava_tiny");
+
+/// The fixture's model taken apart: folders "language" and "tower", and the projector by LLaVA's names.
+class ComposeLlava : public ::testing::Test {
+ protected:
+  ComposeLlava() : whole_(std::dynamic_pointer_cast<Llava>(load_language_folder(fixture))) {
+    for (const char* name : {"language", "tower", "projector", "saved"}) make_folders(at(name));
+    write_part("language", "language_model.", "", whole_->language_model->hf_config());
+    Value clip = Value::make_object(
+        {{"model_type", Value::of("clip")}, {"vision_config", whole_->hf_config().at("vision_config")}});
+    write_part("tower", "vision_tower.", "", clip);
+    NamedTensors maps;
+    for (const auto& [name, tensor] : tensors("multi_modal_projector.linear_"))
+      maps.emplace_back(concat("model.mm_projector.", name.front() == '1' ? "0" : "2", name.substr(1)), tensor);
+    checkpoint::write_hf_folder(at("projector"), maps, clip, nullptr);
+    config_.model_name_or_path = at("language");
+    config_.vision_tower = at("tower");
+    config_.pretrain_mm_mlp_adapter = at("projector") + "/model.safetensors";
+    config_.mm_projector_type = "mlp2x_gelu";
+    config_.mm_vision_select_layer = -2;
+  }
+
+  std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
+  NamedTensors tensors(const std::string& prefix) const {
+    NamedTensors all;
+    for (const auto& item : whole_->named_parameters())
+      if (item.key().starts_with(prefix)) all.emplace_back(item.key().substr(prefix.size()), item.value().detach());
+    return all;
+  }
+  void write_part(const std::string& name, const std::string& prefix, const std::string& before, const Value& json) {
+    NamedTensors all;
+    for (const auto& [tensor_name, tensor] : tensors(prefix)) all.emplace_back(before + tensor_name, tensor);
+    checkpoint::write_hf_folder(at(name), all, json, nullptr);
+  }
+  std::shared_ptr<Llava> compose() const { return std::dynamic_pointer_cast<Llava>(load_language_model(config_, 1)); }
+  static at::Tensor loss(Llava& model) {
+    const std::int64_t token = model.image_input()->token, count = model.image_input()->tokens,
+                       side = model.image_input()->side;
+    at::manual_seed(3);
+    data::Batch batch;
+    batch.ids = at::randint(20, {2, count + 6}, at::kLong);
+    batch.ids.narrow(1, 2, count).fill_(token);
+    batch.labels = batch.ids.masked_fill(batch.ids.eq(token), data::not_scored);
+    batch.images = at::randn({2, 3, side, side});
+    return model.loss(batch, 0.1);
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<Llava> whole_;
+  ModelConfig config_;
+};
+
+TEST_F(ComposeLlava, PartsGiveTheModelThatTheyWereTakenFrom) {
+  const auto model = compose();
+  EXPECT_EQ(loss(*model).item<double>(), loss(*whole_).item<double>());
+  // The vocabulary has no row for the token of images, which is the first id behind it.
+  EXPECT_EQ(model->image_input()->token, model->vocab_size());
+  // What is saved is read again as one folder.
+  NamedTensors all;
+  for (const auto& item : model->named_parameters()) all.emplace_back(item.key(), item.value().detach());
+  checkpoint::write_hf_folder(at("saved"), all, model->hf_config(), nullptr);
+  const auto again = std::dynamic_pointer_cast<Llava>(load_language_folder(at("saved")));
+  EXPECT_EQ(loss(*again).item<double>(), loss(*whole_).item<double>());
+}
+
+TEST_F(ComposeLlava, TheProjectorOfAModelsFolderStandsForTheFileThatLlavaWrites) {
+  config_.pretrain_mm_mlp_adapter = fixture + "/mm_projector.bin";
+  EXPECT_EQ(loss(*compose()).item<double>(), loss(*whole_).item<double>());
+  config_.pretrain_mm_mlp_adapter = at("nowhere/mm_projector.bin");
+  EXPECT_NE(error_of<InputError>([&] { compose(); }).find("no such file"), std::string::npos);
+  config_.pretrain_mm_mlp_adapter = at("tower");
+  EXPECT_NE(error_of<InputError>([&] { compose(); }).find("holds no projector"), std::string::npos);
+}
+
+TEST_F(ComposeLlava, ProjectorsOfOtherWords) {
+  config_.pretrain_mm_mlp_adapter.clear();
+  config_.mm_projector_type = "linear";
+  EXPECT_EQ(compose()->multi_modal_projector->maps.size(), 1U);
+  config_.mm_projector_type = "mlp3x_gelu";
+  const auto model = compose();
+  EXPECT_EQ(model->multi_modal_projector->maps.size(), 3U);
+  EXPECT_EQ(model->hf_config().at("mm_projector_type").as_string(), "mlp3x_gelu");
+  EXPECT_GT(loss(*model).item<double>(), 0);
+  config_.mm_projector_type = "mlp2x_gelu";
+  EXPECT_EQ(compose()->hf_config().find("mm_projector_type"), nullptr);  // transformers' own
+  config_.mm_projector_type = "resampler";
+  EXPECT_NE(error_of<InputError>([&] { compose(); }).find("mlpNx_gelu"), std::string::npos);
+}
+
+TEST_F(ComposeLlava, LayersAndFeatures) {
+  const double patches = loss(*compose()).item<double>();
+  config_.mm_vision_select_layer = -1;
+  EXPECT_NE(loss(*compose()).item<double>(), patches);
+  config_.mm_vision_select_feature = "cls_patch";
+  const auto model = compose();
+  EXPECT_EQ(model->image_input()->tokens, whole_->image_input()->tokens + 1);
+}
+
+TEST_F(ComposeLlava, WhatIsTrained) {
+  const auto trained = [&](const char* part, const ModelConfig& config) {
+    const auto model = compose();
+    choose_trained_parts(*model, config);
+    int count = 0;
+    for (const auto& item : model->named_parameters())
+      count += item.key().starts_with(part) && item.value().requires_grad();
+    return count;
+  };
+  ModelConfig config = config_;
+  EXPECT_GT(trained("language_model.", config), 0);
+  EXPECT_GT(trained("multi_modal_projector.", config), 0);
+  EXPECT_EQ(trained("vision_tower.", config), 0);
+  config.tune_mm_mlp_adapter = true;
+  EXPECT_EQ(trained("language_model.", config), 0);
+  EXPECT_EQ(trained("multi_modal_projector.", config), 4);
+  config.tune_mm_mlp_adapter = false;
+  config.freeze_mm_mlp_adapter = true;
+  EXPECT_GT(trained("language_model.", config), 0);
+  EXPECT_EQ(trained("multi_modal_projector.", config), 0);
+  config.freeze_mm_mlp_adapter = false;
+  config.freeze_backbone = true;
+  EXPECT_EQ(trained("language_model.", config), 0);
+  const auto text = load_language_folder(at("language"));
+  EXPECT_NE(error_of<InputError>([&] { choose_trained_parts(*text, config); }).find("sees no images"),
+            std::string::npos);
+}
+
+TEST_F(ComposeLlava, WhatDoesNotFitIsNamed) {
+  config_.model_name_or_path = fixture;
+  EXPECT_NE(error_of<InputError>([&] { compose(); }).find("has a vision tower already"), std::string::npos);
+  config_.model_name_or_path = at("language");
+  config_.vision_tower = at("nowhere");
+  EXPECT_NE(error_of<InputError>([&] { compose(); }).find("no such folder"), std::string::npos);
+  config_.vision_tower = at("language");
+  EXPECT_FALSE(error_of<InputError>([&] { compose(); }).empty());
+}
+
+}  // namespace
+}  // namespace tessera::models
