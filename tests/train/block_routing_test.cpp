@@ -35,7 +35,7 @@ TEST(BlockRouting, BlocksAreKeptAsOftenAsTheScheduleSays) {
   BlockRouting routing(*model, config::ProgressiveLayerDrop{.theta = 0.5, .gamma = 1}, std::nullopt, 42);
   EXPECT_EQ(routing.keep_probability(last), 1);
   routing.set_step(2);
-  const double theta = 0.5 * std::exp(-2.0) + 0.5;
+  const double theta = 0.5 * std::exp(-1.0) + 0.5;
   EXPECT_DOUBLE_EQ(routing.keep_probability(last),
                    1 - static_cast<double>(last) / static_cast<double>(blocks) * (1 - theta));
   int kept = 0;

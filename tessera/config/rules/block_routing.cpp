@@ -193,7 +193,8 @@ auto parse(const std::string& text, const std::string& name, Read read)
 }  // namespace
 
 double ProgressiveLayerDrop::theta_at(std::int64_t steps) const {
-  return (1 - theta) * std::exp(-gamma * static_cast<double>(steps)) + theta;
+  const std::int64_t counted = std::max<std::int64_t>(0, steps - 1);
+  return (1 - theta) * std::exp(-gamma * static_cast<double>(counted)) + theta;
 }
 
 double ProgressiveLayerDrop::keep_probability(std::int64_t block, std::int64_t blocks, std::int64_t steps) const {

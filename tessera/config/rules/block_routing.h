@@ -19,8 +19,9 @@
 
 namespace tessera::config {
 
-/// Block i of L is kept with probability 1 - i / L (1 - theta(t)), theta(t) = (1 - theta) exp(-gamma t) + theta, where t
-/// steps are done.
+/// Block i of L is kept with probability 1 - i / L (1 - theta(t)), theta(t) = (1 - theta) exp(-gamma t) + theta, where
+/// t + 1 steps are done, and t = 0 before: DeepSpeed's engine sets theta at the end of a step, before it counts the
+/// step.
 struct ProgressiveLayerDrop {
   double theta = 1;      ///< in (0, 1]; DeepSpeed's default, with which nothing is dropped
   double gamma = 0.001;  ///< at least 0

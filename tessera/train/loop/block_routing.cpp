@@ -82,7 +82,7 @@ at::Tensor BlockRouting::kept_tokens(std::int64_t block, std::int64_t rows, std:
   at::Tensor all = at::empty({rows, kept}, at::kLong);
   std::int64_t* place = all.mutable_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows; ++row) {
-    // Of the tokens that are left each is taken with the probability that makes all subsets equally likely (selection
+    // Each of the tokens that are left is taken with the probability that makes all subsets equally likely (selection
     // sampling, Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S).
     for (std::int64_t token = 0, left = kept; left > 0; ++token) {
       const double u = uniform(random_key(key, first_row_ + row, token));
