@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build-aarch64}
-names=${2:-base,config,corpus,format,fuzz,kernels,launch,layout,plan,storage,structure,text}
+names=${2:-base,config,corpus,format,fuzz,image,kernels,launch,layout,plan,storage,structure,text}
 # What an emulated process cannot show: how fast it is, its processor time in /proc, and the stacks of its threads.
 not_here=(Stages.LargeModelsAreCutForRanksQuickly ProcStatus.ABusyThreadCounts
           Watch.ARankThatComputesForEverIsNamedWithStacks)

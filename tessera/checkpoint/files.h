@@ -20,6 +20,7 @@ inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 inline constexpr const char* kAdapterWeightsStem = "adapter_model";
 inline constexpr const char* kAdapterPrefix = "base_model.model.";  // its tensors' names begin with it
+inline constexpr const char* kPreprocessorFile = "preprocessor_config.json";  // how images are prepared
 inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 // Ours. transformers refuses unknown keys in trainer_state.json, so what resumes a run has its own file.
 inline constexpr const char* kRunStateFile = "tessera_state.json";
@@ -32,8 +33,10 @@ using WrittenFiles = std::vector<format::ManifestFile>;
 
 /// The files that the tokenizer writes, none for nullptr.
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer);
-/// config.json, generation_config.json and the tokenizer's files: a model folder without its weights.
-WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer);
+/// config.json, generation_config.json, preprocessor_config.json where it is not null, and the tokenizer's files: a
+/// model folder without its weights.
+WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer,
+                               const Value& preprocessor = {});
 /// trainer_state.json, if the state has one, and tessera_state.json, unless the checkpoint is of the model alone.
 WrittenFiles write_run_state(const std::string& folder, const RunState& state);
 

@@ -83,10 +83,12 @@ WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokeni
   return written;
 }
 
-WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer) {
+WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer,
+                               const Value& preprocessor) {
   WrittenFiles written = write_tokenizer_files(folder, tokenizer);
   written.push_back(write_json_file(folder, kConfigFile, config));
   written.push_back(write_json_file(folder, kGenerationConfigFile, generation_config(config)));
+  if (!preprocessor.is_null()) written.push_back(write_json_file(folder, kPreprocessorFile, preprocessor));
   return written;
 }
 
@@ -99,12 +101,12 @@ bool is_weights_file(const std::string& name) {
 
 bool is_model_file(const std::string& name) {
   return is_weights_file(name) || name == kConfigFile || name == kGenerationConfigFile || name == kAdapterConfigFile ||
-         name == kAdapterWeightsFile;
+         name == kAdapterWeightsFile || name == kPreprocessorFile;
 }
 
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config,
-                     const text::Tokenizer* tokenizer) {
-  write_hf_settings(folder, config, tokenizer);
+                     const text::Tokenizer* tokenizer, const Value& preprocessor) {
+  write_hf_settings(folder, config, tokenizer, preprocessor);
   write_tensors_file(folder, kWeightsFile, sources_of(weights));
 }
 

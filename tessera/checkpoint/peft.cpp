@@ -17,8 +17,9 @@ bool is_adapter_name(std::string_view name) {
   return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
 }
 
-/// adapter_model.safetensors, which holds adapters and nothing else.
+/// adapter_model.safetensors, which holds adapters, what is trained beside them, and nothing else.
 format::SafetensorsFile open_adapter_weights(const std::string& folder) {
+  const LoraConfig config = read_adapter_config(folder);
   const std::string path = path_join(folder, kAdapterWeightsFile);
   if (!path_exists(path)) {
     const bool pickled = path_exists(path_join(folder, "adapter_model.bin"));
@@ -32,23 +33,29 @@ format::SafetensorsFile open_adapter_weights(const std::string& folder) {
     using format::DType;
     const bool floating =
         info.dtype == DType::f32 || info.dtype == DType::f64 || info.dtype == DType::f16 || info.dtype == DType::bf16;
-    if (!info.name.starts_with(kPrefix) || !is_adapter_name(info.name))
+    const bool known = info.name.starts_with(kPrefix) &&
+                       (is_adapter_name(info.name) || is_saved_whole(info.name.substr(kPrefix.size()), config));
+    if (!known)
       problems.push_back(concat("unexpected tensor ", info.name));
     else if (!floating)
       problems.push_back(concat(info.name, " is ", format::dtype_name(info.dtype), ", no floating-point type"));
     if (problems.size() >= 20) break;
   }
   if (!problems.empty())
-    throw InputError(concat(path, ": only ", kPrefix, "MODULE.lora_A.weight and .lora_B.weight are supported:\n  ",
-                            join(problems, "\n  ")));
+    throw InputError(concat(path, ": only ", kPrefix, "MODULE.lora_A.weight and .lora_B.weight are supported",
+                            config.modules_to_save.empty()
+                                ? ""
+                                : concat(", and the parameters of modules_to_save (", join(config.modules_to_save), ")"),
+                            ":\n  ", join(problems, "\n  ")));
   if (file.tensors().empty()) throw InputError(concat(path, ": holds no adapters"));
   return file;
 }
 
 /// The members of adapter_config.json; PEFT itself fills in what is absent.
 Value adapter_config(const LoraConfig& config) {
-  std::vector<Value> targets;
+  std::vector<Value> targets, saved;
   for (const std::string& name : config.target_modules) targets.push_back(Value::of(name));
+  for (const std::string& name : config.modules_to_save) saved.push_back(Value::of(name));
   const double whole = std::round(config.alpha);
   Value json = Value::make_object({
       {"auto_mapping", Value()},
@@ -61,7 +68,7 @@ Value adapter_config(const LoraConfig& config) {
       {"layers_to_transform", Value()},
       {"lora_alpha", whole == config.alpha ? Value::of(static_cast<std::int64_t>(whole)) : Value::of(config.alpha)},
       {"lora_dropout", Value::of(config.dropout)},
-      {"modules_to_save", Value()},
+      {"modules_to_save", saved.empty() ? Value() : Value::make_array(std::move(saved))},
       {"peft_type", Value::of("LORA")},
       {"r", Value::of(config.r)},
       {"revision", Value()},
@@ -77,6 +84,19 @@ Value adapter_config(const LoraConfig& config) {
 double LoraConfig::scale() const {
   const double rank = static_cast<double>(r);
   return alpha / (rank_stabilized ? std::sqrt(rank) : rank);
+}
+
+bool is_meant(std::string_view module, std::string_view target) {
+  return module == target ||
+         (module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.');
+}
+
+bool is_saved_whole(std::string_view parameter, const LoraConfig& config) {
+  // The parameter's module may be inside of the one that is named.
+  for (auto dot = parameter.find('.'); dot != std::string_view::npos; dot = parameter.find('.', dot + 1))
+    for (const std::string& target : config.modules_to_save)
+      if (is_meant(parameter.substr(0, dot), target)) return true;
+  return false;
 }
 
 bool is_adapter_folder(const std::string& folder) { return path_exists(path_join(folder, kAdapterConfigFile)); }
@@ -119,6 +139,7 @@ std::string base_model_folder(const std::string& adapter_folder, const LoraConfi
 WrittenFiles write_adapter_settings(const std::string& folder, const LoraConfig& config,
                                     const text::Tokenizer* tokenizer) {
   WrittenFiles written = write_tokenizer_files(folder, tokenizer);
+  if (!config.composition.is_null()) written.push_back(write_json_file(folder, "config.json", config.composition));
   written.push_back(write_json_file(folder, kAdapterConfigFile, adapter_config(config)));
   return written;
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::checkpoint {
@@ -25,24 +26,36 @@ struct LoraConfig {
   /// The config chose its modules in a way that only PEFT evaluates (a regular expression, layers_to_transform,
   /// exclude_modules): the tensors of the adapter file tell which they are, and target_modules is empty.
   bool targets_from_weights = false;
+  /// Modules trained whole beside the adapters, their names or ends of them ("lm_head"): their parameters are in
+  /// adapter_model.safetensors, too, by their own names.
+  std::vector<std::string> modules_to_save;
   bool rank_stabilized = false;  ///< use_rslora: scale alpha / sqrt(r) (Kalajdzievski 2023) instead of alpha / r
   bool fan_in_fan_out = false;   ///< the base stores its weights [in, out] (GPT-2)
   std::string base_model;        ///< base_model_name_or_path as written
+  /// config.json beside adapter_config.json, where the base is put together of more folders than base_model, which it
+  /// names (models/vision/compose.h); null: it is that folder.
+  Value composition;
 
   /// What lora_B lora_A is multiplied by.
   double scale() const;
 };
 
+/// Whether a module's name is `target`, or ends in "." + target: PEFT's rule (check_target_module_exists in
+/// peft/tuners/tuners_utils.py).
+bool is_meant(std::string_view module, std::string_view target);
+/// Whether a parameter belongs to one of config.modules_to_save.
+bool is_saved_whole(std::string_view parameter, const LoraConfig& config);
+
 /// Whether the folder holds adapters (adapter_config.json), and so is not a whole model.
 bool is_adapter_folder(const std::string& folder);
 
 /// Reads and checks adapter_config.json. What this program cannot compute (another PEFT type or task, DoRA, biases,
-/// modules_to_save, rank or alpha by module, initialisations that change the base, any member it does not know that is
-/// set) throws InputError with file:line.
+/// rank or alpha by module, initialisations that change the base, any member it does not know that is set) throws
+/// InputError with file:line.
 LoraConfig read_adapter_config(const std::string& folder);
 /// Every tensor of adapter_model.safetensors, PEFT's names without "base_model.model.": MODULE.lora_A.weight [r, in],
-/// MODULE.lora_B.weight [out, r]. Any other tensor, or one that is no float, throws InputError (all are listed). Not
-/// read: those for which `wanted`, if there is one, says no.
+/// MODULE.lora_B.weight [out, r], and the parameters of modules_to_save. Any other tensor, or one that is no float,
+/// throws InputError (all are listed). Not read: those for which `wanted`, if there is one, says no.
 NamedTensors read_adapter_weights(const std::string& folder,
                                   const std::function<bool(const std::string& name)>& wanted = {});
 /// Their names, with the same checks.
@@ -51,8 +64,8 @@ std::vector<std::string> adapter_names(const std::string& folder);
 /// working directory. Throws InputError with the remedy when neither exists, or when it holds adapters itself.
 std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config);
 
-/// Writes adapter_config.json (targets: config.target_modules), adapter_model.safetensors and the tokenizer's files
-/// (may be nullptr) into an existing folder. `adapters`: names without "base_model.model.".
+/// Writes adapter_config.json (targets: config.target_modules), config.composition if there is one,
+/// adapter_model.safetensors and the tokenizer's files (may be nullptr) into an existing folder. `adapters`: names without "base_model.model.".
 void write_adapter_folder(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
                           const text::Tokenizer* tokenizer);
 /// The same without the tensors, and with the digests of what was written.

@@ -21,6 +21,7 @@ constexpr std::array harmless = std::to_array<std::string_view>({
     "lora_alpha",
     "lora_dropout",
     "target_modules",
+    "modules_to_save",
     "exclude_modules",
     "layers_to_transform",
     "layers_pattern",
@@ -49,7 +50,6 @@ constexpr std::array features = std::to_array<Feature>({
     {"use_dora", "weight-decomposed adapters (DoRA)"},
     {"use_qalora", "quantisation-aware adapters (QALoRA)"},
     {"lora_bias", "a bias on lora_B"},
-    {"modules_to_save", "whole modules trained beside the adapters"},
     {"rank_pattern", "another rank for some modules"},
     {"alpha_pattern", "another lora_alpha for some modules"},
     {"layer_replication", "replicated layers"},
@@ -132,6 +132,16 @@ void read_targets(const Value& json, LoraConfig& config) {
   if (config.targets_from_weights) config.target_modules.clear();
 }
 
+void read_saved_modules(const Value& json, LoraConfig& config) {
+  const Value* saved = given(json, "modules_to_save");
+  if (saved == nullptr) return;
+  if (!saved->is_array()) refuse(*saved, "modules_to_save must be a list of names of modules");
+  for (const Value& name : saved->items()) {
+    config.modules_to_save.push_back(name.as_string());
+    if (config.modules_to_save.back().empty()) refuse(name, "modules_to_save has an empty name");
+  }
+}
+
 }  // namespace
 
 LoraConfig read_adapter_config(const std::string& folder) {
@@ -155,6 +165,11 @@ LoraConfig read_adapter_config(const std::string& folder) {
   if (const Value* flag = given(json, "fan_in_fan_out")) config.fan_in_fan_out = flag->as_bool();
   if (const Value* base = given(json, "base_model_name_or_path")) config.base_model = base->as_string();
   read_targets(json, config);
+  read_saved_modules(json, config);
+  // Other programs leave a config.json of the base there, which says nothing that the base does not.
+  if (const std::string beside = path_join(folder, "config.json"); path_exists(beside))
+    if (Value settings = read_json(beside); settings.is_object() && given(settings, "mm_vision_tower"))
+      config.composition = std::move(settings);
   return config;
 }
 

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 namespace tessera::models {
 namespace {
@@ -39,7 +40,10 @@ class Matching {
       : architecture_(architecture_of(hf_config)), model_(dynamic_cast<const LanguageModel*>(&model)), choice_(choice) {
     check_prefix();
     for (const auto& item : model.named_parameters())
-      if (!skip || !skip(item.key())) wanted_.emplace(item.key(), item.value());
+      if (skip && skip(item.key()))
+        skipped_.insert(item.key());
+      else
+        wanted_.emplace(item.key(), item.value());
     for (const auto& stored : folder.tensors()) match(stored, hf_config);
     tied_head(folder);
     leave_new_ones(folder);
@@ -69,6 +73,7 @@ class Matching {
     }
     const auto place = wanted_.find(name);
     if (place == wanted_.end()) {
+      if (skipped_.contains(name)) return;
       if (model_ == nullptr || !model_->lies_elsewhere(name)) unexpected_.push_back(stored.info.name);
       return;
     }
@@ -152,6 +157,7 @@ class Matching {
   const LanguageModel* model_;  ///< null: another kind of module
   const BlockChoice* choice_;   ///< null: all is taken
   std::map<std::string, at::Tensor> wanted_;
+  std::set<std::string> skipped_;
   std::vector<checkpoint::Placement> placements_;
   std::vector<std::string> names_, unexpected_, problems_;
   int left_aside_ = 0;  ///< depths of multi-token prediction that the folder has and the model does not
@@ -314,6 +320,7 @@ std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, st
                                                    const BlockChoice* choice) {
   const std::string& folder = config.model_name_or_path;
   weights_folder.clear();
+  if (!config.vision_tower.empty()) return compose_llava(config, seed, edit);
   if (!folder.empty()) check_no_overrides(config);
   if (!folder.empty()) check_folder(folder);
   if (!folder.empty() && checkpoint::is_adapter_folder(folder))

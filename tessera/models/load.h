@@ -48,7 +48,7 @@ std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::
 /// The same without memory for the parameters (parallel/deferred/deferred.h): for an engine that keeps parts of them.
 /// With model_name_or_path nothing is read: `weights_folder` receives the folder whose WeightSource has the values;
 /// empty: the parameters' own initialisers have them. Of a folder of adapters that is its base model's, and the
-/// adapters' values are load_adapters()' (lora.h).
+/// adapters' values are load_adapters()' (lora.h). With vision_tower the model has memory and all its values.
 std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed,
                                                    std::string& weights_folder, const ConfigEdit& edit = {},
                                                    const BlockChoice* choice = nullptr);
@@ -63,7 +63,7 @@ std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed)
 class WeightSource {
  public:
   /// Missing, unexpected and misshapen tensors are all listed in one InputError, as load_weights does. `model` may be
-  /// without memory. Parameters whose names `skip` returns true for are not looked for (adapters).
+  /// without memory. Parameters whose names `skip` returns true for are not looked for: read() returns false for them.
   WeightSource(const LanguageModel& model, const std::string& folder,
                const std::function<bool(const std::string&)>& skip = {},
                const std::shared_ptr<format::ReadSums>& sums = {}, const BlockChoice* choice = nullptr);

@@ -15,6 +15,7 @@
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/load.h>
+#include <tessera/models/vision/compose.h>
 #include <tessera/nn/redirect.h>
 #include <tessera/parallel/deferred/deferred.h>
 
@@ -35,10 +36,7 @@ std::vector<NamedLinear> linears_of(const LanguageModel& model) {
 
 bool is_head(const std::string& name) { return name == "lm_head"; }
 
-/// PEFT's rule (check_target_module_exists in peft/tuners/tuners_utils.py).
-bool matches(const std::string& module, const std::string& target) {
-  return module == target || module.ends_with("." + target);
-}
+using checkpoint::is_meant;
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
@@ -46,7 +44,7 @@ std::string last_part(const std::string& name) { return name.substr(name.rfind('
 [[noreturn]] void throw_no_match(const LanguageModel& model, const std::vector<NamedLinear>& linears,
                                  const std::string& target) {
   for (const auto& item : model.named_modules("", /*include_self=*/false))
-    if (matches(item.key(), target))
+    if (is_meant(item.key(), target))
       throw InputError(concat("LoRA target '", target, "' names ", item.key(),
                               ", which is no linear map; adapters are for linear maps only"));
   std::set<std::string> ends;
@@ -68,7 +66,7 @@ std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<st
   for (const NamedLinear& candidate : linears) {
     bool wanted = all && !is_head(candidate.first);
     for (const std::string& target : targets) {
-      if (!matches(candidate.first, target)) continue;
+      if (!is_meant(candidate.first, target)) continue;
       wanted = true;
       matched.insert(target);
     }
@@ -78,6 +76,17 @@ std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<st
     for (const std::string& target : targets)
       if (!matched.contains(target)) throw_no_match(model, linears, target);
   return chosen;
+}
+
+/// Whether PEFT, which knows nothing of may_be_adapted(), would adapt more than `chosen` by these targets.
+bool mean_more(const LanguageModel& model, const std::vector<NamedLinear>& chosen,
+               const std::vector<std::string>& targets) {
+  std::set<std::string> names;
+  for (const auto& [name, linear] : chosen) names.insert(name);
+  for (const auto& item : model.named_modules("", /*include_self=*/false))
+    for (const std::string& target : targets)
+      if (is_meant(item.key(), target) && !names.contains(item.key())) return true;
+  return false;
 }
 
 /// Targets that select exactly `chosen`: ends of names where no other module has that end, full names otherwise.
@@ -97,6 +106,38 @@ bool lack_memory(const std::vector<NamedLinear>& linears) {
                      [](const NamedLinear& l) { return parallel::is_deferred(l.second->weight); });
 }
 
+/// Lets what config.modules_to_save names be trained.
+void train_whole(LanguageModel& model, const std::vector<NamedLinear>& adapted, const LoraConfig& config) {
+  const auto modules = model.named_modules("", /*include_self=*/false);
+  for (const std::string& target : config.modules_to_save) {
+    bool found = false;
+    std::set<std::string> ends;
+    for (const auto& item : modules) {
+      ends.insert(last_part(item.key()));
+      if (!is_meant(item.key(), target)) continue;
+      for (at::Tensor& parameter : item.value()->parameters()) {
+        found = true;
+        parameter.set_requires_grad(true);
+      }
+    }
+    if (found) continue;
+    const std::vector<std::string> known(ends.begin(), ends.end());
+    const auto near = nearest(last_part(target), known);
+    throw InputError(concat("modules_to_save: '", target, "' names no module of the model that has parameters",
+                            near ? concat("; did you mean '", *near, "'?") : ""));
+  }
+  for (const auto& [name, linear] : adapted)
+    if (checkpoint::is_saved_whole(name + ".weight", config))
+      throw InputError(concat("modules_to_save: ", name,
+                              " gets adapters, and would be trained whole, too: leave it out of one of "
+                              "--lora_target_modules and --lora_modules_to_save"));
+  if (const std::string tied = model.tied_parameter(); !tied.empty() && checkpoint::is_saved_whole(tied, config))
+    throw InputError(concat("modules_to_save: ", tied,
+                            " is the embeddings' and the head's at once, and PEFT, which trains a copy of one, would "
+                            "read what is saved as another model: adapt other modules (--lora_target_modules "
+                            "all-linear)"));
+}
+
 /// Freezes the model and puts uninitialised adapters on the chosen modules.
 void add_adapters(LanguageModel& model, const std::vector<NamedLinear>& chosen, const LoraConfig& config) {
   for (const auto& [name, linear] : linears_of(model))
@@ -105,6 +146,7 @@ void add_adapters(LanguageModel& model, const std::vector<NamedLinear>& chosen, 
           "the model has LoRA adapters already, which continue to be trained: leave out --lora_r, or merge "
           "them into the model first (--lora_merge)");
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
+  train_whole(model, chosen, config);
   for (const auto& [name, linear] : chosen) {
     linear->add_lora(name, config.r, config.alpha, config.dropout);
     linear->lora_scale = config.scale();
@@ -119,14 +161,10 @@ bool is_conv1d(const std::vector<NamedLinear>& chosen) {
                      [](const NamedLinear& l) { return l.second->layout == nn::WeightLayout::in_out; });
 }
 
-std::string matrix_shape_text(const at::Tensor& tensor) {
-  return concat("[", tensor.size(0), ", ", tensor.size(1), "]");
-}
-
-/// Copies `stored` over the model's adapters; whatever does not fit is listed in one error.
+/// Copies `stored` over the model's adapters and what is trained beside them; whatever does not fit is listed in one error.
 void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTensors& stored, const std::string& folder) {
   std::map<std::string, at::Tensor> wanted;
-  for (const auto& [name, tensor] : lora_state(model)) wanted.emplace(name, tensor);
+  for (const auto& [name, tensor] : adapter_state(model)) wanted.emplace(name, tensor);
   std::vector<std::string> problems;
   const auto problem = [&](const auto&... parts) {
     if (problems.size() == 20) problems.push_back("...");
@@ -140,14 +178,12 @@ void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTenso
       continue;
     }
     if (tensor.sizes() != place->second.sizes())
-      problem(name, " has ",
-              tensor.dim() == 2 ? concat("shape ", matrix_shape_text(tensor)) : concat(tensor.dim(), " dimensions"),
-              ", the model needs ", matrix_shape_text(place->second));
+      problem(name, " has shape ", c10::str(tensor.sizes()), ", the model needs ", c10::str(place->second.sizes()));
     else
       pairs.emplace_back(place->second, tensor);
     wanted.erase(place);
   }
-  for (const auto& [name, tensor] : wanted) problem("missing tensor ", name, " ", matrix_shape_text(tensor));
+  for (const auto& [name, tensor] : wanted) problem("missing tensor ", name, " ", c10::str(tensor.sizes()));
   if (!problems.empty())
     throw InputError(concat(folder, ": the adapters do not fit the model:\n  ", join(problems, "\n  ")));
   const at::NoGradGuard no_grad;
@@ -161,8 +197,10 @@ void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTenso
 std::vector<NamedLinear> modules_of(const LanguageModel& model, const std::vector<std::string>& stored,
                                     const std::string& folder) {
   std::set<std::string> names;
-  constexpr std::size_t ending = std::string_view(".lora_A.weight").size();
-  for (const std::string& name : stored) names.insert(name.substr(0, name.size() - ending));
+  constexpr std::string_view endings[] = {".lora_A.weight", ".lora_B.weight"};
+  for (const std::string& name : stored)
+    for (const std::string_view ending : endings)
+      if (name.ends_with(ending)) names.insert(name.substr(0, name.size() - ending.size()));
   std::vector<NamedLinear> chosen;
   for (const NamedLinear& candidate : linears_of(model))
     if (names.erase(candidate.first) > 0) chosen.push_back(candidate);
@@ -186,13 +224,21 @@ LoraConfig lora_config(const ModelConfig& config) {
   lora.r = config.lora_r;
   lora.alpha = config.lora_alpha;
   lora.dropout = config.lora_dropout;
-  if (config.lora_target_modules.empty()) return lora;
-  for (const std::string& name : split(config.lora_target_modules, ',')) {
-    lora.target_modules.push_back(trim(name));
-    if (lora.target_modules.back().empty())
-      throw InputError(concat("--lora_target_modules '", config.lora_target_modules,
-                              "' has an empty name: give names separated by commas, or ", all_linear));
-  }
+  lora.rank_stabilized = config.use_rslora;
+  const auto names_of = [](const char* flag, const std::string& given, const std::string& or_else) {
+    std::vector<std::string> names;
+    if (given.empty()) return names;
+    for (const std::string& name : split(given, ',')) {
+      names.push_back(trim(name));
+      if (names.back().empty())
+        throw InputError(
+            concat("--", flag, " '", given, "' has an empty name: give names separated by commas", or_else));
+    }
+    return names;
+  };
+  lora.target_modules = names_of("lora_target_modules", config.lora_target_modules, concat(", or ", all_linear));
+  lora.modules_to_save = names_of("lora_modules_to_save", config.lora_modules_to_save, "");
+  if (!config.vision_tower.empty()) lora.modules_to_save.emplace_back(projector_module);
   return lora;
 }
 
@@ -212,7 +258,8 @@ LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t see
     if (!a.is_cpu()) a.copy_(values);
     linear->lora_B->weight.zero_();
   }
-  if (config.target_modules == std::vector<std::string>{all_linear}) config.target_modules = spelled_out(model, chosen);
+  if (config.target_modules == std::vector<std::string>{all_linear} || mean_more(model, chosen, config.target_modules))
+    config.target_modules = spelled_out(model, chosen);
   config.fan_in_fan_out = is_conv1d(chosen);
   return config;
 }
@@ -224,6 +271,13 @@ checkpoint::NamedTensors lora_state(const LanguageModel& model) {
     state.emplace_back(name + ".lora_A.weight", linear->lora_A->weight);
     state.emplace_back(name + ".lora_B.weight", linear->lora_B->weight);
   }
+  return state;
+}
+
+checkpoint::NamedTensors adapter_state(const LanguageModel& model) {
+  checkpoint::NamedTensors state;
+  for (const auto& item : model.named_parameters())
+    if (item.value().requires_grad()) state.emplace_back(item.key(), item.value());
   return state;
 }
 
@@ -245,9 +299,7 @@ std::shared_ptr<LanguageModel> adapted_model(
     const std::string& folder, const std::function<std::shared_ptr<LanguageModel>(const ModelConfig& base)>& load) {
   const LoraConfig config = checkpoint::read_adapter_config(folder);
   const std::vector<std::string> stored = checkpoint::adapter_names(folder);
-  ModelConfig base;
-  base.model_name_or_path = checkpoint::base_model_folder(folder, config);
-  auto model = load(base);
+  auto model = load(base_of_adapters(checkpoint::base_model_folder(folder, config), config.composition));
   const auto chosen =
       config.targets_from_weights ? modules_of(*model, stored, folder) : select(*model, config.target_modules);
   std::optional<parallel::DeferredScope> scope;
@@ -275,7 +327,8 @@ LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& fol
   std::vector<NamedLinear> adapted;
   for (const NamedLinear& linear : linears_of(model))
     if (linear.second->lora_A) adapted.push_back(linear);
-  if (config.targets_from_weights || config.target_modules == std::vector<std::string>{all_linear})
+  if (config.targets_from_weights || config.target_modules == std::vector<std::string>{all_linear} ||
+      mean_more(model, adapted, config.target_modules))
     config.target_modules = spelled_out(model, adapted);
   config.targets_from_weights = false;
   config.fan_in_fan_out = is_conv1d(adapted);
@@ -302,9 +355,11 @@ void merge_lora(LanguageModel& model) {
 
 double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size) {
   const double frozen = model.flops_per_token(0) / 6;  // without attention's share, 6 N
-  auto adapters = static_cast<double>(model.trained_elsewhere());
+  auto adapters = static_cast<double>(model.trained_elsewhere()), whole = 0.0;
   for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(nn::whole_numel(tensor));
-  return model.flops_per_token(block_size) - 2 * frozen + 6 * adapters;
+  for (const auto& [name, linear] : linears_of(model))  // what flops_per_token counts; these have gradients
+    if (linear->weight.requires_grad()) whole += static_cast<double>(nn::whole_numel(linear->weight));
+  return model.flops_per_token(block_size) - 2 * (frozen - whole) + 6 * adapters;
 }
 
 std::string describe_trainable(const LanguageModel& model) {

@@ -83,6 +83,38 @@ TEST_F(PeftFolder, WrittenAndReadBack) {
   EXPECT_NE(file.find("base_model.model.h.0.c_attn.lora_A.weight"), nullptr);
 }
 
+TEST_F(PeftFolder, ModulesThatAreTrainedWholeAreThereByTheirOwnNames) {
+  LoraConfig config;
+  config.target_modules = {"q"};
+  config.modules_to_save = {"lm_head", "embed.tokens"};
+  const NamedTensors tensors = {{"model.embed.tokens.weight", at::rand({5, 2})},
+                                {"model.lm_head.inner.bias", at::rand({5})},
+                                {"q.lora_A.weight", at::rand({8, 2})}};
+  write_adapter_folder(folder_.path(), tensors, config, nullptr);
+  EXPECT_EQ(read_adapter_config(folder_.path()).modules_to_save, config.modules_to_save);
+  EXPECT_EQ(adapter_names(folder_.path()).size(), 3u);
+  EXPECT_EQ(dump_json(read_json(at("adapter_config.json")).at("modules_to_save")), "[\"lm_head\",\"embed.tokens\"]");
+  for (const char* other : {"model.tokens.weight", "my_lm_head.weight", "lm_head"}) {
+    write_adapter_folder(folder_.path(), {{"q.lora_A.weight", at::rand({8, 2})}, {other, at::rand({5})}}, config,
+                         nullptr);
+    const std::string error = tessera::testing::error_of<InputError>([&] { read_adapter_weights(folder_.path()); });
+    EXPECT_NE(error.find(concat("unexpected tensor base_model.model.", other)), std::string::npos) << error;
+    EXPECT_NE(error.find("(lm_head, embed.tokens)"), std::string::npos) << error;
+  }
+}
+
+TEST_F(PeftFolder, WhatABaseIsPutTogetherOfStandsBeside) {
+  LoraConfig config;
+  config.target_modules = {"q"};
+  config.composition = Value::make_object({{"model_type", Value::of("llava")}, {"mm_vision_tower", Value::of("/clip")}});
+  const NamedTensors adapters = {{"q.lora_A.weight", at::rand({8, 2})}};
+  write_adapter_folder(folder_.path(), adapters, config, nullptr);
+  EXPECT_EQ(dump_json(read_adapter_config(folder_.path()).composition), dump_json(config.composition));
+  // Axolotl and others leave the base's own config.json there.
+  write_file_atomically(at("config.json"), R"({"model_type": "llama"})");
+  EXPECT_TRUE(read_adapter_config(folder_.path()).composition.is_null());
+}
+
 TEST_F(PeftFolder, IntegralAlphaIsWrittenAsAnInteger) {
   LoraConfig config;
   config.alpha = 16;
@@ -95,7 +127,8 @@ TEST_F(PeftFolder, IntegralAlphaIsWrittenAsAnInteger) {
 TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {
   const std::pair<const char*, const char*> cases[] = {
       {"\"use_dora\": true", "use_dora: weight-decomposed adapters (DoRA) is not supported"},
-      {"\"modules_to_save\": [\"lm_head\"]", "modules_to_save: whole modules trained"},
+      {"\"modules_to_save\": \"lm_head\"", "modules_to_save must be a list"},
+      {"\"modules_to_save\": [\"\"]", "modules_to_save has an empty name"},
       {"\"rank_pattern\": {\"q\": 8}", "rank_pattern: another rank for some modules"},
       {"\"alpha_pattern\": {\"q\": 8}", "alpha_pattern: another lora_alpha"},
       {"\"bias\": \"lora_only\"", "bias \"lora_only\": trained biases are not supported"},

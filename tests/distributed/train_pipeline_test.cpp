@@ -163,14 +163,19 @@ TEST_F(TrainPipeline, adapters) {
   }
 }
 
-// A stage may have nothing to train; a folder of adapters goes on in a pipeline, whose ranks read their own of it.
+// A stage may have nothing to train, or a whole module; a folder of adapters goes on in a pipeline, whose ranks read
+// their own of it.
 TEST_F(TrainPipeline, adapters_of_one_stage_go_on) {
   train_pipe("base", 1, 1, llama(/*tied=*/false), unsaved);
   const Words last = {"--model_name_or_path",  path("base"), "--lora_r", "4", "--lora_target_modules",
                       "layers.3.mlp.down_proj"};
   const Words pp2 = unsaved + Words{"--pp_size", "2"};
-  train_pipe("one", 1, 1, last, unsaved);
-  train_pipe("two", 2, 1, last, pp2);
+  train_pipe("alone", 1, 1, last, unsaved);
+  train_pipe("alone2", 2, 1, last, pp2);
+  expect_same_run("alone2", "alone", "alone2", "adapter_model.safetensors");
+  const Words ends = last + Words{"--lora_modules_to_save", "embed_tokens,lm_head"};
+  train_pipe("one", 1, 1, ends, unsaved);
+  train_pipe("two", 2, 1, ends, pp2);
   if (HasFailure()) return;
   expect_same_run("two", "one", "two", "adapter_model.safetensors");
   train_pipe("one_again", 1, 1, {"--model_name_or_path", path("one")}, unsaved);

@@ -8,6 +8,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/models/load.h>
+#include <tessera/models/lora.h>
 #include <tessera/models/vision/compose.h>
 #include <tests/error_of.h>
 #include <tests/paths.h>
@@ -146,10 +147,60 @@ TEST_F(ComposeLlava, WhatIsTrained) {
             std::string::npos);
 }
 
-TEST_F(ComposeLlava, WhatDoesNotFitIsNamed) {
+// A folder of adapters says what its base is put together of, and has the projector that was trained beside them.
+TEST_F(ComposeLlava, AdaptersKeepTheProjector) {
+  config_.lora_target_modules = "q_proj,down_proj";
+  config_.pretrain_mm_mlp_adapter.clear();
+  const auto model = compose();
+  LoraConfig lora = lora_config(config_);
+  lora.base_model = at("language");
+  lora.composition = describe_composition(model->hf_config(), config_);
+  lora = apply_lora(*model, std::move(lora), 7);
+  EXPECT_EQ(lora.modules_to_save, std::vector<std::string>{projector_module});
+  for (const std::string& target : lora.target_modules)  // PEFT would find them in the tower, too
+    EXPECT_EQ(target.rfind("language_model.", 0), target.ends_with("down_proj") ? std::string::npos : 0) << target;
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& [name, tensor] : adapter_state(*model)) tensor.add_(0.01);
+  }
+  for (const auto& [name, tensor] : adapter_state(*model))
+    EXPECT_EQ(name.find("vision_tower"), std::string::npos) << name;
+  make_folders(at("adapters"));
+  checkpoint::write_adapter_folder(at("adapters"), adapter_state(*model), lora, nullptr);
+  const auto again = std::dynamic_pointer_cast<Llava>(load_language_folder(at("adapters")));
+  EXPECT_TRUE(at::equal(loss(*again), loss(*model)));
+  EXPECT_EQ(dump_json(loaded_lora_config(*again, at("adapters")).composition), dump_json(lora.composition));
+
+  ModelConfig both = config_;
+  both.model_name_or_path = at("adapters");
+  EXPECT_TRUE(is_composed(both));
+  EXPECT_NE(error_of<InputError>([&] { load_language_model(both, 0); }).find("leave --vision_tower out"),
+            std::string::npos);
+  both.vision_tower.clear();
+  EXPECT_TRUE(is_composed(both));
+  std::string weights_folder = "?";
+  const auto deferred = load_model_deferred(both, 0, weights_folder);
+  EXPECT_EQ(weights_folder, "");
+  load_adapters(*deferred, lora, at("adapters"));
+  EXPECT_TRUE(at::equal(loss(dynamic_cast<Llava&>(*deferred)), loss(*model)));
+  both.model_name_or_path = at("language");
+  EXPECT_FALSE(is_composed(both));
+}
+
+// LLaVA's scripts for tasks of one's own name both the model and its tower.
+TEST_F(ComposeLlava, AFolderThatSeesImagesKeepsItsProjector) {
   config_.model_name_or_path = fixture;
-  EXPECT_NE(error_of<InputError>([&] { compose(); }).find("has a vision tower already"), std::string::npos);
-  config_.model_name_or_path = at("language");
+  config_.pretrain_mm_mlp_adapter.clear();
+  EXPECT_TRUE(at::equal(loss(*compose()), loss(*whole_)));
+  {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : whole_->vision_tower->parameters()) parameter.add_(0.01);
+  }
+  write_part("tower", "vision_tower.", "", read_json(at("tower") + "/config.json"));
+  EXPECT_TRUE(at::equal(loss(*compose()), loss(*whole_)));
+}
+
+TEST_F(ComposeLlava, WhatDoesNotFitIsNamed) {
   config_.vision_tower = at("nowhere");
   EXPECT_NE(error_of<InputError>([&] { compose(); }).find("no such folder"), std::string::npos);
   config_.vision_tower = at("language");

@@ -167,6 +167,10 @@ TEST(Llava, what_images_are_wanted_is_said) {
   model->read_preprocessor(parse_json(R"({"image_mean": [0.5, 0.25, 0], "image_std": [1, 2, 3]})", "p.json"));
   EXPECT_FLOAT_EQ(model->image_input()->mean[1], 0.25F);
   EXPECT_FLOAT_EQ(model->image_input()->deviation[2], 3);
+  const auto other = load();
+  other->read_preprocessor(model->preprocessor());
+  EXPECT_EQ(other->image_input()->mean, model->image_input()->mean);
+  EXPECT_EQ(other->image_input()->deviation, model->image_input()->deviation);
   for (const char* wrong : {R"({"image_mean": [0.5]})", R"({"image_std": [1, 0, 1]})",
                             R"({"crop_size": {"height": 9, "width": 8}})", R"({"crop_size": 9})"})
     EXPECT_NE(error_of([&] { model->read_preprocessor(parse_json(wrong, "p.json")); }), "") << wrong;

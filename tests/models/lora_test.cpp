@@ -91,7 +91,7 @@ TEST_P(AgainstPeft, LossesAndGradientNormsOfTwentySteps) {
   for (auto& p : model->named_parameters())
     if (p.value().requires_grad())
       slots.push_back({p.key(), p.value(), model->is_norm_or_bias(p.key()) ? 0.0 : 0.1, 1.0});
-  ASSERT_EQ(slots.size(), models::lora_state(*model).size());
+  ASSERT_EQ(slots.size(), models::adapter_state(*model).size());
   const auto optimizer = optim::make_adamw(slots, {0.9, 0.999, 1e-8});
   const auto& losses = expected.at("losses").items();
   const auto& norms = expected.at("grad_norms").items();
@@ -117,18 +117,19 @@ TEST_P(AgainstPeft, LossesAndGradientNormsOfTwentySteps) {
 TEST_P(AgainstPeft, TheFolderSavedAgainIsTheSame) {
   const TemporaryFolder out;
   const auto config = models::loaded_lora_config(*model, folder);
-  checkpoint::write_adapter_folder(out.path(), models::lora_state(*model), config, nullptr);
+  checkpoint::write_adapter_folder(out.path(), models::adapter_state(*model), config, nullptr);
   EXPECT_EQ(read_file(out.path() + "/adapter_model.safetensors"), read_file(folder + "/adapter_model.safetensors"));
   const Value ours = read_json(out.path() + "/adapter_config.json"),
               theirs = read_json(folder + "/adapter_config.json");
-  for (const char* member : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "bias", "fan_in_fan_out"})
+  for (const char* member : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "bias", "fan_in_fan_out",
+                             "modules_to_save"})
     EXPECT_EQ(dump_json(ours.at(member)), dump_json(theirs.at(member))) << member;
   const auto again = models::load_model(from(out.path()), 0);
   EXPECT_EQ(adapted(*again), adapted(*model));
   EXPECT_TRUE(at::equal(again->logits(tokens(3)), model->logits(tokens(3))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, AgainstPeft, ::testing::Values("gpt2", "llama"),
+INSTANTIATE_TEST_SUITE_P(Fixtures, AgainstPeft, ::testing::Values("gpt2", "llama", "whole"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ApplyLora, ComputesTheSameAtFirstAndTrainsAdaptersOnly) {
@@ -206,6 +207,37 @@ TEST(ApplyLora, AllLinearLeavesTheHeadAloneAndIsSpelledOut) {
   EXPECT_EQ(adapted(*model).size(), 14u);
 }
 
+TEST(ApplyLora, WholeModulesAreTrainedInPlace) {
+  const auto model = models::load_model(from(fixtures + "/llama/llama"), 0);
+  auto config = targets({"q_proj"});
+  config.modules_to_save = {"lm_head", "model.norm"};
+  const double adapters_alone = [&] {
+    const auto other = models::load_model(from(fixtures + "/llama/llama"), 0);
+    models::apply_lora(*other, targets({"q_proj"}), 0);
+    return models::lora_flops_per_token(*other, 0);
+  }();
+  models::apply_lora(*model, config, 0);
+  std::set<std::string> whole;
+  for (const auto& [name, tensor] : models::adapter_state(*model))
+    if (name.find(".lora_") == std::string::npos) whole.insert(name);
+  EXPECT_EQ(whole, (std::set<std::string>{"lm_head.weight", "model.norm.weight"}));
+  const at::Tensor head = model->named_parameters()["lm_head.weight"];
+  EXPECT_EQ(models::lora_flops_per_token(*model, 0), adapters_alone + 2.0 * static_cast<double>(head.numel()));
+}
+
+TEST(ApplyLora, WholeModulesThatCannotBe) {
+  const auto refused = [&](const char* base, std::vector<std::string> adapted, std::vector<std::string> whole) {
+    const auto model = models::load_model(from(fixtures + base), 0);
+    auto config = targets(std::move(adapted));
+    config.modules_to_save = std::move(whole);
+    return error_of([&] { models::apply_lora(*model, config, 0); });
+  };
+  EXPECT_NE(refused("/llama/llama", {"q_proj"}, {"lm_heads"}).find("did you mean 'lm_head'"), std::string::npos);
+  EXPECT_NE(refused("/llama/llama", {"q_proj"}, {"self_attn"}).find("gets adapters, and would be trained whole"),
+            std::string::npos);
+  EXPECT_NE(refused("/gpt2_tiny", {}, {"wte"}).find("is the embeddings' and the head's at once"), std::string::npos);
+}
+
 TEST(ApplyLora, TargetsThatMatchNothing) {
   const auto model = gpt2();
   const auto error = [&](std::vector<std::string> names) {
@@ -254,6 +286,10 @@ TEST(ApplyLora, TheCommandLinesWords) {
   const auto config = models::lora_config(words);
   EXPECT_EQ(config.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
   EXPECT_EQ(config.scale(), 4);
+  words.use_rslora = true;
+  EXPECT_EQ(models::lora_config(words).scale(), config.alpha / std::sqrt(static_cast<double>(config.r)));
+  words.lora_modules_to_save = "lm_head, embed_tokens";
+  EXPECT_EQ(models::lora_config(words).modules_to_save, (std::vector<std::string>{"lm_head", "embed_tokens"}));
   words.lora_target_modules = "q_proj,,v_proj";
   EXPECT_NE(error_of([&] { models::lora_config(words); }).find("empty name"), std::string::npos);
 }
@@ -290,7 +326,7 @@ TEST_F(DamagedAdapters, MissingUnexpectedAndMisshapenTensorsAreAllListed) {
     tensors[2].first = "transformer.h.7.attn.c_proj.lora_A.weight";
   });
   const std::string error = load_error();
-  for (const char* part : {"lora_A.weight has shape [4, 31], the model needs [4, 32]", "has 1 dimensions",
+  for (const char* part : {"lora_A.weight has shape [4, 31], the model needs [4, 32]", "has shape [3]",
                            "unexpected tensor transformer.h.7.attn.c_proj.lora_A.weight", "missing tensor"})
     EXPECT_NE(error.find(part), std::string::npos) << part << " in " << error;
 }

@@ -1,4 +1,4 @@
-"""Makes tests/fixtures/lora/{gpt2,llama}/: adapter folders as peft saves them for the tiny models beside, and what peft
+"""Makes tests/fixtures/lora/{gpt2,llama,whole}/: adapter folders as peft saves them for the tiny models beside, and what peft
 computes.
 
     python lora_fixture.py            (torch 2.11, transformers, peft 0.21.2; not needed by `make test`)
@@ -17,6 +17,8 @@ B, T, V, STEPS = 2, 12, 97, 20
 CASES = {
     "gpt2": ("gpt2_tiny", dict(r=4, lora_alpha=8, target_modules=["c_attn", "c_proj", "mlp.c_fc"])),
     "llama": ("llama/llama", dict(r=3, lora_alpha=6, target_modules="all-linear", use_rslora=True)),
+    "whole": ("llama/llama", dict(r=2, lora_alpha=8, target_modules=["q_proj", "up_proj"],
+                                  modules_to_save=["lm_head", "embed_tokens"])),
 }
 
 
@@ -42,7 +44,7 @@ def make(name, base, options):
     peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **options)).train()
     with torch.no_grad():
         for parameter_name, p in peft.named_parameters():
-            if "lora_" in parameter_name:
+            if p.requires_grad:
                 p.copy_(0.1 * torch.randn_like(p))
     peft.save_pretrained(out)
     os.remove(os.path.join(out, "README.md"))
@@ -55,7 +57,9 @@ def make(name, base, options):
     with torch.no_grad():
         logits = peft(input_ids=torch.tensor(tokens(99))).logits
     trained = [p for p in peft.parameters() if p.requires_grad]
-    counts = peft.get_nb_trainable_parameters()
+    counts = list(peft.get_nb_trainable_parameters())
+    # PEFT trains copies of the modules to be saved, and counts the originals, too.
+    counts[1] -= sum(p.numel() for n, p in peft.named_parameters() if ".modules_to_save." in n)
     share = 100 * counts[0] / counts[1]
     line = f"trainable params: {counts[0]:,d} || all params: {counts[1]:,d} || trainable%: {share:.4f}"
     optimizer = torch.optim.AdamW(trained, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)

@@ -3,9 +3,14 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 
+#include <tessera/format/safetensors/safetensors.h>
+
 #include <tests/paths.h>
 
 #include "program.h"
+
+#include <memory>
+#include <tuple>
 
 namespace tessera::testing {
 namespace {
@@ -38,11 +43,41 @@ class SeeImages : public ToolTest {
     }
     write_file_atomically(at(name), dump_json(Value::make_array(std::move(records))));
   }
+  /// The folders language/ and tower/, from a model that has both.
+  void take_apart(const std::string& whole) const {
+    const Value config = read_json(at(whole) + "/config.json");
+    const Value clip = Value::make_object(
+        {{"model_type", Value::of("clip")}, {"vision_config", config.at("vision_config")}});
+    for (const auto& [part, prefix, json] : {std::tuple{"language", "language_model.", config.at("text_config")},
+                                             {"tower", "vision_tower.", clip}}) {
+      make_folders(at(part));
+      write_file_atomically(at(part) + "/config.json", dump_json(json));
+      format::write_safetensors(at(part) + "/model.safetensors", tensors(whole + "/model.safetensors", prefix));
+    }
+  }
+  /// The tensors of a file whose names begin with `prefix`, without it.
+  std::vector<format::TensorSource> tensors(const std::string& path, const std::string& prefix) const {
+    const auto file = std::make_shared<const format::SafetensorsFile>(at(path));
+    std::vector<format::TensorSource> found;
+    for (const format::TensorInfo& info : file->tensors())
+      if (info.name.starts_with(prefix))
+        found.push_back({info.name.substr(prefix.size()), info.dtype, info.shape, [file, &info] {
+                           return file->bytes(info);
+                         }});
+    return found;
+  }
+  /// The bytes of the projector in a folder of adapters.
+  std::string projector(const std::string& folder) const {
+    std::string all;
+    for (const auto& tensor :
+         tensors(folder + "/adapter_model.safetensors", "base_model.model.multi_modal_projector."))
+      for (const std::byte byte : tensor.bytes()) all.push_back(static_cast<char>(byte));
+    EXPECT_FALSE(all.empty()) << folder;
+    return all;
+  }
   /// The loss of the last step.
   double trained(const std::string& output, const std::string& data, const Strings& more) const {
     const auto run = tessera(Strings{"train",
-                                     "--config_name",
-                                     at("llava.json"),
                                      "--data_path",
                                      at(data),
                                      "--image_folder",
@@ -75,17 +110,54 @@ class SeeImages : public ToolTest {
 };
 
 TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
-  const Strings alone = {"--per_device_train_batch_size", "16"};
+  const Strings anew = {"--config_name", at("llava.json")};
+  const Strings alone = anew + Strings{"--per_device_train_batch_size", "16"};
   const double seen = trained("seen", "data.json", alone), blind = trained("blind", "blind.json", alone);
   // Whoever sees nothing cannot know the first letter: at least ln 4 of the about five tokens of a caption.
   EXPECT_GT(blind, 0.2);
   EXPECT_LT(seen, 0.5 * blind);
+  EXPECT_EQ(read_json(at("seen/preprocessor_config.json")).at("crop_size").at("height").as_int(), 8);
   // On two processes, and after a resumption, it is the same run.
   const double both = trained("both", "data.json",
-                              {"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp", "full_shard"});
+                              anew + Strings{"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp",
+                                             "full_shard"});
   EXPECT_NEAR(both, seen, 1e-3 * seen + 1e-5);
   EXPECT_EQ(trained("resumed", "data.json", alone + Strings{"--resume_from_checkpoint", at("seen/checkpoint-30")}),
             seen);
+}
+
+// LLaVA's finetune_lora.sh: a language model, a tower, and a projector that is trained whole beside the adapters.
+TEST_F(SeeImages, AdaptersLearnBesideAProjector) {
+  trained("seen", "data.json", {"--config_name", at("llava.json"), "--per_device_train_batch_size", "16"});
+  take_apart("seen");
+  const Strings words = {"--model_name_or_path", at("language"), "--vision_tower", at("tower"), "--mm_projector_type",
+                         "mlp2x_gelu", "--mm_vision_select_layer", "-2", "--lora_enable", "True", "--lora_r", "8",
+                         "--lora_dropout", "0", "--mm_projector_lr", "1e-2", "--tokenizer_name", "byte"};
+  const Strings alone = words + Strings{"--per_device_train_batch_size", "16", "--lora_merge"};
+  const double seen = trained("adapters", "data.json", alone);
+  EXPECT_LT(seen, 0.1);
+  EXPECT_NEAR(trained("both", "data.json",
+                      words + Strings{"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp",
+                                      "full_shard"}),
+              seen, 1e-2 * seen + 1e-4);
+  EXPECT_EQ(trained("resumed", "data.json", alone + Strings{"--resume_from_checkpoint", at("adapters/checkpoint-30")}),
+            seen);
+  EXPECT_EQ(projector("resumed"), projector("adapters"));
+
+  // The folder of adapters says which tower and projector its base has; merged it is one model.
+  const Strings once = {"--per_device_train_batch_size", "16", "--max_steps", "1", "--tokenizer_name", "byte"};
+  const double going_on = trained("on", "data.json", once + Strings{"--model_name_or_path", at("adapters")});
+  EXPECT_LT(going_on, 0.1);
+  EXPECT_NEAR(trained("merged_on", "data.json", once + Strings{"--model_name_or_path", at("adapters/merged")}), going_on,
+              1e-3 * going_on + 1e-5);
+
+  // Beside four bits (finetune_qlora.sh), which neither the projector nor the tower has.
+  EXPECT_LT(trained("few", "data.json", alone + Strings{"--bits", "4"}), 0.3);
+
+  // A rate of 0 leaves the projector as it was; without a rate of its own it has that of the adapters.
+  trained("still", "data.json", alone + Strings{"--mm_projector_lr", "0"});
+  EXPECT_EQ(projector("still"), projector("still/checkpoint-30"));
+  EXPECT_NE(projector("adapters"), projector("adapters/checkpoint-30"));
 }
 
 }  // namespace

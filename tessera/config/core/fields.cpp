@@ -142,11 +142,15 @@ const std::vector<Field>& table() {
       model<&M::lora_r>("lora_r", at_least(0, 4096),
                         "train low-rank adapters of this rank instead of the weights; 0 = off"),
       model<&M::lora_alpha>("lora_alpha", more_than(0), "LoRA adapters are scaled by lora_alpha / lora_r"),
+      model<&M::use_rslora>("use_rslora", anything(),
+                            "scale LoRA adapters by lora_alpha / sqrt(lora_r) instead (rank-stabilized)"),
       model<&M::lora_dropout>("lora_dropout", from_to_below(0, 1), "dropout before the LoRA adapters"),
       model<&M::lora_target_modules>(
           "lora_target_modules", anything("NAME,..."),
           "modules that get adapters (ends of their names), or all-linear; unset: q_proj,v_proj "
           "(Llama family), c_attn (GPT-2)"),
+      model<&M::lora_modules_to_save>("lora_modules_to_save", anything("NAME,..."),
+                                      "beside LoRA: modules that are trained whole (ends of their names: lm_head)"),
       model<&M::lora_merge>("lora_merge", anything(), "at the end also write the merged model to OUT/merged"),
       model<&M::load_in_4bit>("load_in_4bit", anything(),
                               "beside LoRA: keep the frozen weights of the blocks' linear maps in four bits (QLoRA)"),
@@ -295,6 +299,9 @@ const std::vector<Field>& table() {
       optimization<&O::decoupled_lr>("decoupled_lr", at_least(0),
                                      "peak learning rate of the embeddings of words and of the head; unset: "
                                      "learning_rate"),
+      optimization<&O::mm_projector_lr>("mm_projector_lr", at_least(0),
+                                        "of a model that sees images: peak learning rate of its projector; unset: "
+                                        "learning_rate"),
       optimization<&O::decoupled_min_lr>("decoupled_min_lr", at_least(0),
                                          "with decoupled_lr: the least rate of those, as min_lr or lr_end of "
                                          "lr_scheduler_kwargs is of all others; unset: the same"),

@@ -144,8 +144,8 @@ class Rules : RuleChecks {
     if ((m.freeze_backbone || m.freeze_mm_mlp_adapter || m.tune_mm_mlp_adapter) && m.lora_r > 0)
       problem(
           {"lora_r", "tune_mm_mlp_adapter", "freeze_backbone", "freeze_mm_mlp_adapter"},
-          "--lora_r freezes all weights and trains adapters of the language model: leave out --tune_mm_mlp_adapter, "
-          "--freeze_backbone, --freeze_mm_mlp_adapter");
+          "--lora_r freezes all weights and trains adapters of the language model and, whole, the projector of "
+          "--vision_tower: leave out --tune_mm_mlp_adapter, --freeze_backbone, --freeze_mm_mlp_adapter");
     if (m.vision_tower.empty()) return;
     if (m.freeze_backbone && m.freeze_mm_mlp_adapter)
       problem({"freeze_backbone", "freeze_mm_mlp_adapter"},
@@ -157,11 +157,6 @@ class Rules : RuleChecks {
     if (type != "linear" && !(maps && *maps >= 1 && *maps <= 16))
       problem({"mm_projector_type"}, said("mm_projector_type"), " ", type,
               ": it is not built; give linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)");
-    if (m.lora_r > 0)
-      problem(
-          {"vision_tower", "lora_r"}, said("vision_tower"), " beside ", said("lora_r"),
-          ": adapters beside a projector that is trained are not built: train the projector first "
-          "(--tune_mm_mlp_adapter), then adapters from the model that it wrote, whose projector they leave as it is");
     const ParallelConfig& p = c_.parallel;
     for (const auto& [name, size] : {std::pair{"pp_size", p.pp_size}, {"tp_size", p.tp_size}, {"cp_size", p.cp_size}})
       if (size > 1)
@@ -428,7 +423,7 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
     for (const char* name : {"momentum", "nesterov"}) unused(name, concat("--optim is ", optim));
   const bool has_adapters = path_exists(path_join(c.model.model_name_or_path, "adapter_config.json"));
   if (c.model.lora_r == 0)
-    for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules"})
+    for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save", "use_rslora"})
       unused(name,
              has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
   if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");

@@ -190,6 +190,13 @@ class TrainingRules : RuleChecks {
     using Type = ScheduleType;
     constexpr std::array own_rates = {Type::warmup_lr, Type::warmup_decay_lr, Type::warmup_cosine_lr, Type::one_cycle,
                                       Type::lr_range_test};
+    if (o.mm_projector_lr >= 0 && o.learning_rate == 0)
+      problem({"mm_projector_lr", "learning_rate"}, said("mm_projector_lr"), " beside ", said("learning_rate"),
+              " 0, whose schedule it follows: to train the projector alone give --tune_mm_mlp_adapter");
+    if (o.mm_projector_lr >= 0 &&
+        std::find(own_rates.begin(), own_rates.end(), o.lr_scheduler_type) != own_rates.end())
+      problem({"mm_projector_lr", "lr_scheduler_type"}, said("mm_projector_lr"), " has no place in --lr_scheduler_type ",
+              o.lr_scheduler_type, ", which has one learning rate of its own for all: leave it out, or take cosine");
     if (o.decoupled_lr < 0 && o.decoupled_min_lr >= 0)
       problem({"decoupled_min_lr", "decoupled_lr"}, said("decoupled_min_lr"),
               " needs --decoupled_lr, the peak of the same parameters");
@@ -355,9 +362,9 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
   unused_quantized(resolved, unused);
   unused_fill_in_middle(resolved, unused);
   unused_mup(resolved, unused);
-  if (resolved.values.model.lora_r > 0)
+  if (resolved.values.model.lora_r > 0 && resolved.values.model.lora_modules_to_save.empty())
     for (const char* name : {"decoupled_lr", "decoupled_min_lr"})
-      unused(name, "--lora_r trains adapters, not embeddings and the head");
+      unused(name, "--lora_r trains adapters, not embeddings and the head (--lora_modules_to_save)");
   if (o.tokens_per_batch > 0) unused("per_device_train_batch_size", "--tokens_per_batch counts tokens");
   if (o.balance_batches && resolved.values.parallel.num_processes == 1 && !resolved.is_default("num_processes"))
     unused("balance_batches", "there is one process");

@@ -318,16 +318,17 @@ constexpr Row table[] = {
     acts("data_efficiency", anything, "data_efficiency",
          "data_routing.random_ltd and seed; data_sampling must be disabled"),
     acts("progressive_layer_drop", anything, "progressive_layer_drop"),
-    refused("sparse_attention", section, "sparse attention is not built; leave it out"),
+    // The engine keeps it for code of models that asks for it, as bing_bert's does beside a flag of its own.
+    ignored("sparse_attention", section,
+            "no sparse attention is built; under DeepSpeed, too, only models whose own code asks for the section have it, "
+            "and all others attend to everything"),
     acts("compression_training", anything, "compression_training",
          "weight_quantization, activation_quantization and layer_reduction; pruning must be disabled"),
-    // DeepSpeed reads compression_training alone to decide whether weights are rounded. A file that has only the older
-    // section would train there without rounding, so that neither taking it over nor passing over it is what was meant.
-    refused(
-        "quantize_training", section,
-        "this older section is not built, and DeepSpeed itself no longer rounds weights by it; give its bits, period, "
-        "offset and groups in compression_training.weight_quantization, which acts here, or leave it out",
-        "enabled*"),
+    // DeepSpeed reads compression_training alone to decide whether weights are rounded.
+    ignored("quantize_training", section,
+            "no weight is rounded by it: DeepSpeed, too, has not read this older section since 0.7; give its bits, "
+            "period, offset and groups in compression_training.weight_quantization, which acts",
+            "enabled*"),
     refused(
         "weight_quantization", section,
         "weights that are quantized when a model is made (quantized_initialization, post_init_quant) are not built; "

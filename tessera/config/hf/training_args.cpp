@@ -300,7 +300,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
          "states stay where they are made; --cpu_offload optimizer keeps those of any optimizer on the host"});
   if (argument.shape == Shape::object) return object_of(argument, text);
   if (argument.shape == Shape::boolean) return of_boolean(argument, text);
-  if (row.key == "lora_target_modules") {  // a list, or words
+  if (row.key == "lora_target_modules" || row.key == "lora_modules_to_save") {  // a list, or words
     std::string names = trim(text);
     std::erase_if(names, [](char c) { return std::string_view("[]'\"").find(c) != std::string_view::npos; });
     for (std::size_t at; (at = names.find(", ")) != std::string::npos;) names.erase(at + 1, 1);

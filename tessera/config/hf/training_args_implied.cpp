@@ -34,6 +34,7 @@ constexpr ProgramDefault program_defaults[] = {
     {"LLaVA", "lora_enable", "lora_r", "64"},
     {"LLaVA", "lora_enable", "lora_alpha", "16"},
     {"LLaVA", "lora_enable", "lora_dropout", "0.05"},
+    {"LLaVA", "lora_enable", "lora_target_modules", "all-linear"},
 };
 
 /// A boolean that is true, or weights of four bits.

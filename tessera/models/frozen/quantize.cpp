@@ -76,10 +76,9 @@ std::optional<nn::QuantizedForm> quantized_form(const ModelConfig& config) {
 void quantize(LanguageModel& model, const nn::QuantizedForm& form, const WeightSource* weights) {
   std::int64_t quantized = 0;
   for (const auto& [name, map] : maps_of(model)) {
-    if (stays_whole(name, *map)) continue;
+    if (stays_whole(name, *map) || !model.may_be_adapted(name) || map->weight.requires_grad()) continue;
     ++quantized;
     if (map->quantized) continue;
-    TESSERA_CHECK(!map->weight.requires_grad(), name, ".weight is to be trained, so it cannot be quantized");
     fill_parameter(name + ".weight", map->weight, weights);
     // Neighbours in memory are the inputs of one output, whichever way the weight is stored.
     const at::Tensor out_in = map->layout == nn::WeightLayout::out_in ? map->weight : map->weight.t();

@@ -6,6 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/model/config_value.h>
@@ -91,17 +92,24 @@ std::string same_name(const std::string& name) { return name; }
 
 constexpr std::string_view theirs = "mm_projector.", huggings = "multi_modal_projector.";
 
+constexpr const char *tower_key = "mm_vision_tower", *type_key = "mm_projector_type",
+                     *layer_key = "mm_vision_select_layer", *feature_key = "mm_vision_select_feature";
+
+bool sees_images(const Value& hf_config) {
+  const Value* const type = hf_config.find("model_type");
+  return type != nullptr && type->is_string() && type->as_string() == "llava";
+}
+
 bool is_projector_tensor(const std::string& name) {
   return name.find(theirs) != std::string::npos || name.find(huggings) != std::string::npos;
 }
 /// As torch.nn.Linear is made, and LLaVA's projectors so: U(-1/sqrt(in), 1/sqrt(in)), weights and biases.
 void initialise(LlavaProjector& projector, std::uint64_t seed) {
   const at::NoGradGuard no_grad;
-  for (auto& item : projector.named_parameters()) {
-    const auto& map =
-        projector.maps.at(static_cast<std::size_t>(*parse_int(item.key().substr(7, item.key().find('.') - 7)) - 1));
-    const double bound = 1 / std::sqrt(static_cast<double>(map->in_features()));
-    item.value().uniform_(-bound, bound, generator_by_name(seed, concat(huggings, item.key())));
+  for (const auto& map : projector.named_children()) {
+    const double bound = 1 / std::sqrt(static_cast<double>(dynamic_cast<Linear&>(*map.value()).in_features()));
+    for (auto& item : map.value()->named_parameters(/*recurse=*/false))
+      item.value().uniform_(-bound, bound, generator_by_name(seed, concat(huggings, map.key(), ".", item.key())));
   }
 }
 
@@ -154,23 +162,60 @@ std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t se
     throw InputError(concat("--vision_tower ", tower,
                             ": no such folder with a config.json; nothing is downloaded: "
                             "`hf download openai/clip-vit-large-patch14-336 --local-dir FOLDER`"));
+  if (!folder.empty() && checkpoint::is_adapter_folder(folder)) {
+    const bool composed = !checkpoint::read_adapter_config(folder).composition.is_null();
+    throw InputError(concat("--vision_tower: ", folder, " holds adapters",
+                            composed ? ", whose config.json says which tower their base has: leave --vision_tower out"
+                                     : " of a model that sees no images: merge them first (--lora_merge)"));
+  }
   Value language = folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json"));
   if (edit) language = edit(std::move(language));
-  const Value* const type = language.find("model_type");
-  if (type && type->is_string() && type->as_string() == "llava")
-    throw InputError(concat("--vision_tower: ", folder.empty() ? config.config_name : folder,
-                            " has a vision tower already: leave --vision_tower out"));
-  const auto model =
-      std::make_shared<Llava>(compose_llava_config(language, read_json(path_join(tower, "config.json")), config), seed);
-  if (!folder.empty()) load_weights(*model->language_model, model->language_model->hf_config(), folder);
+  const bool whole = sees_images(language);
+  const auto model = std::make_shared<Llava>(
+      whole ? language : compose_llava_config(language, read_json(path_join(tower, "config.json")), config), seed);
+  if (whole && !folder.empty())
+    load_weights(*model, folder);
+  else if (!folder.empty())
+    load_weights(*model->language_model, model->language_model->hf_config(), folder);
   overwrite(*model->vision_tower, tensors_of(tower, is_tower_tensor), same_name, tower);
   if (const std::string file = path_join(tower, "preprocessor_config.json"); path_exists(file))
     model->read_preprocessor(read_json(file));
-  if (config.pretrain_mm_mlp_adapter.empty())
-    initialise(*model->multi_modal_projector, seed);
-  else
+  if (!config.pretrain_mm_mlp_adapter.empty())
     load_projector(*model->multi_modal_projector, config.pretrain_mm_mlp_adapter);
+  else if (!whole)
+    initialise(*model->multi_modal_projector, seed);
   return model;
+}
+
+Value describe_composition(const Value& hf_config, const ModelConfig& config) {
+  if (config.vision_tower.empty()) return {};
+  Value json = hf_config;
+  json.set(tower_key, Value::of(absolute_path(config.vision_tower)));
+  json.set(type_key, Value::of(config.mm_projector_type));
+  json.set(layer_key, Value::of(config.mm_vision_select_layer));
+  json.set(feature_key, Value::of(config.mm_vision_select_feature));
+  return json;
+}
+
+ModelConfig base_of_adapters(const std::string& language_folder, const Value& composition) {
+  ModelConfig base;
+  base.model_name_or_path = language_folder;
+  if (composition.is_null()) return base;
+  base.vision_tower = composition.at(tower_key).as_string();
+  if (const Value* type = config::given(composition, type_key)) base.mm_projector_type = type->as_string();
+  if (const Value* layer = config::given(composition, layer_key)) base.mm_vision_select_layer = layer->as_int();
+  if (const Value* feature = config::given(composition, feature_key))
+    base.mm_vision_select_feature = feature->as_string();
+  return base;
+}
+
+bool is_of_projector(const std::string& parameter) { return parameter.starts_with(huggings); }
+
+bool is_composed(const ModelConfig& config) {
+  if (!config.vision_tower.empty()) return true;
+  const std::string& folder = config.model_name_or_path;
+  return !folder.empty() && checkpoint::is_adapter_folder(folder) &&
+         !checkpoint::read_adapter_config(folder).composition.is_null();
 }
 
 void choose_trained_parts(LanguageModel& model, const ModelConfig& config) {

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 namespace tessera::models {
@@ -149,8 +148,6 @@ Llava::Llava(const Value& hf_config, std::optional<std::uint64_t> seed)
             .side = config_.vision.image_size,
             .mean = {0.48145466F, 0.4578275F, 0.40821073F},
             .deviation = {0.26862954F, 0.26130258F, 0.27577711F}};
-  input_.mean = three(hf_config, "image_mean", input_.mean);
-  input_.deviation = three(hf_config, "image_std", input_.deviation);
 }
 
 void Llava::initialise(std::uint64_t seed) {
@@ -237,14 +234,29 @@ void Llava::read_preprocessor(const Value& json) {
       throw InputError(concat(side->where().str(), ": crop_size ", side->as_int(), ", but the vision tower sees ",
                               read.side, " pixels of a side: set it to ", read.side));
   }
-  // What is saved has no preprocessor_config.json, so its config.json keeps numbers that are not CLIP's.
-  for (const auto& [key, numbers, before] :
-       {std::tuple{"image_mean", read.mean, input_.mean}, std::tuple{"image_std", read.deviation, input_.deviation}})
-    if (numbers != before)
-      hf_config_.set(key, Value::make_array({Value::of(static_cast<double>(numbers[0])),
-                                             Value::of(static_cast<double>(numbers[1])),
-                                             Value::of(static_cast<double>(numbers[2]))}));
   input_ = read;
+}
+
+Value Llava::preprocessor() const {
+  const auto numbers = [](const std::array<float, 3>& values) {
+    std::vector<Value> all;
+    // as many digits as tell a float from its neighbours
+    for (const float value : values) all.push_back(Value::of(parse_real(format_real(value, 9)).value_or(value)));
+    return Value::make_array(std::move(all));
+  };
+  const Value side = Value::of(input_.side), yes = Value::of(true);
+  return Value::make_object({{"image_processor_type", Value::of("CLIPImageProcessor")},
+                             {"do_convert_rgb", yes},
+                             {"do_resize", yes},
+                             {"size", Value::make_object({{"shortest_edge", side}})},
+                             {"resample", Value::of(std::int64_t{3})},  // bicubic
+                             {"do_center_crop", yes},
+                             {"crop_size", Value::make_object({{"height", side}, {"width", side}})},
+                             {"do_rescale", yes},
+                             {"rescale_factor", Value::of(1.0 / 255)},
+                             {"do_normalize", yes},
+                             {"image_mean", numbers(input_.mean)},
+                             {"image_std", numbers(input_.deviation)}});
 }
 
 std::string llava_tensor_name(const std::string& name, const Value& hf_config) {

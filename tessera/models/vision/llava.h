@@ -76,6 +76,9 @@ class Llava : public CausalLm {
   /// another length than 3, deviations that are not above 0, and sides other than the tower's.
   void read_preprocessor(const Value& json);
 
+  /// The same to be written, for transformers' CLIPImageProcessor.
+  Value preprocessor() const;
+
   std::shared_ptr<ClipVisionModel> vision_tower;
   std::shared_ptr<LlavaProjector> multi_modal_projector;
   std::shared_ptr<Llama> language_model;

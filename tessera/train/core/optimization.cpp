@@ -29,7 +29,7 @@ double batch_factor(BatchRule rule, std::int64_t rows, std::int64_t from) {
 
 OptimizationConfig with_learning_rate_rule(OptimizationConfig config, std::int64_t rows) {
   if (config.learning_rate_rule != BatchRule::none)
-    for (double* rate : {&config.learning_rate, &config.decoupled_lr})
+    for (double* rate : {&config.learning_rate, &config.decoupled_lr, &config.mm_projector_lr})
       if (*rate >= 0) *rate *= batch_factor(config.learning_rate_rule, rows, config.learning_rate_batch_size);
   return config;
 }

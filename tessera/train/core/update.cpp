@@ -157,6 +157,9 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
       groups.push_back(decoupled && embeddings.of_words(name) ? 1 : 0);
       if (width != 1)
         scale_by_width(slots[i], config.optim, width, embeddings.any(name), groups.back() == 1, shape.size());
+      // A multiple of the others', so that it follows their schedule, as torch's LambdaLR has it for every group.
+      if (config.mm_projector_lr >= 0 && embeddings.projector && embeddings.projector(name))
+        slots[i].learning_rate_scale *= config.mm_projector_lr / config.learning_rate;
       scales.push_back(slots[i].learning_rate_scale);
     }
     auto optimizer = optim::make_optimizer(optimizer_choice(config), std::move(slots),

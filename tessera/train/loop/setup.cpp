@@ -75,6 +75,7 @@ std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, 
   } else {
     lora = models::lora_config(config.model);
     lora.base_model = absolute_path(folder);
+    lora.composition = models::describe_composition(model.hf_config(), config.model);
     lora = models::apply_lora(model, std::move(lora), static_cast<std::uint64_t>(config.optimization.seed));
     if (rank == 0) warn_of_large_rank(model);
   }
@@ -82,6 +83,16 @@ std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, 
     throw InputError(concat("--output_dir ", config.output.output_dir, " holds the base model (", lora.base_model,
                             "), which the adapters go on needing: choose another folder"));
   return lora;
+}
+
+/// Throws InputError where --mm_projector_lr would act on nothing.
+void check_projector_rate(const models::LanguageModel& model, const OptimizationConfig& config) {
+  if (config.mm_projector_lr < 0) return;
+  for (const auto& item : model.named_parameters())
+    if (models::is_of_projector(item.key()) && item.value().requires_grad()) return;
+  throw InputError(
+      "--mm_projector_lr: this run trains no projector: leave it out, or train one (--vision_tower; of a model that "
+      "has one, beside adapters: --lora_modules_to_save multi_modal_projector)");
 }
 
 /// Whether each rank shall hold, and read, only its part of the weights. (On other devices than the CPU the model is
@@ -218,7 +229,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
   std::string weights_folder;
   // A model that is put together of several folders is read whole by every rank.
-  const bool composed = !config.model.vision_tower.empty();
+  const bool composed = models::is_composed(config.model);
   const bool parts_only = !composed && keeps_parts_only(config, world, groups);
   const models::ConfigEdit edit = task_edit(config.data);
   const bool pipelined = groups.pipeline_ranks() > 1;
@@ -234,6 +245,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   models::choose_trained_parts(*setup.model, config.model);
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
+  check_projector_rate(*setup.model, config.optimization);
   setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());
   setup.compression = apply_compression(*setup.model, config.optimization, world.device());
   if ((setup.compression || choice != nullptr) && setup.lora)
@@ -319,9 +331,14 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
                    ": the order of the data changes at step ", from.step);
   }
   if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
-  if (!weights_folder.empty())
-    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter,
-                                                           setup.resume_sums, setup.resume ? nullptr : choice);
+  if (!weights_folder.empty()) {
+    std::set<std::string> read;  // with the adapters
+    if (!adapters.empty())
+      for (const auto& [name, tensor] : models::adapter_state(*setup.model)) read.insert(name);
+    const auto skip = [&](const std::string& name) { return is_adapter_parameter(name) || read.contains(name); };
+    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, skip, setup.resume_sums,
+                                                           setup.resume ? nullptr : choice);
+  }
   if (quantized) models::quantize(*setup.model, *quantized, setup.weights.get());
   start_stream(setup);
   setup.plan =

@@ -14,6 +14,7 @@
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/decoders/mup.h>
 #include <tessera/models/tensor_plans.h>
+#include <tessera/models/vision/compose.h>
 #include <tessera/parallel/context/attention.h>
 #include <tessera/parallel/expert/experts.h>
 #include <tessera/train/inference/unigram.h>
@@ -68,6 +69,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
     const auto* const model = setup_.model.get();
     const Embeddings embeddings = {[model](const std::string& name) { return model->is_embedding(name); },
                                    [model](const std::string& name) { return model->is_embedding(name, true); },
+                                   models::is_of_projector,
                                    setup_.lora ? 1 : models::width_over_base(model->hf_config())};
     core_.set_update(configured_update(config, decay, embeddings)(*setup_.model, *sharded_));
     core_.set_schedule(make_schedule(config, plan_), make_schedule_of_embeddings(config, plan_));

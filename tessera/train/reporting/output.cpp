@@ -12,6 +12,7 @@
 #include <tessera/config/core/mesh.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
+#include <tessera/models/vision/llava.h>
 #include <tessera/plan/automatic.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/reporting/mlflow_log.h>
@@ -55,6 +56,12 @@ checkpoint::NamedTensors weights_of(const models::LanguageModel& model) {
   return weights;
 }
 
+/// How the model's images are prepared; null: it sees none.
+Value preprocessor_of(const models::LanguageModel& model) {
+  const auto* const llava = dynamic_cast<const models::Llava*>(&model);
+  return llava == nullptr ? Value() : llava->preprocessor();
+}
+
 std::shared_ptr<const text::Tokenizer> tokenizer_of(const Setup& setup) {
   return setup.tokenizer_fits_data ? setup.tokenizer : nullptr;
 }
@@ -69,9 +76,10 @@ std::string OutputFolder::path(const std::string& name) const { return path_join
 std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolder::small_files(
     const Setup& setup, checkpoint::RunState state) {
   return [config = setup.model->hf_config(), lora = setup.lora, tokenizer = tokenizer_of(setup),
-          state = std::move(state)](const std::string& folder) {
-    checkpoint::WrittenFiles written = lora ? checkpoint::write_adapter_settings(folder, *lora, tokenizer.get())
-                                            : checkpoint::write_hf_settings(folder, config, tokenizer.get());
+          preprocessor = preprocessor_of(*setup.model), state = std::move(state)](const std::string& folder) {
+    checkpoint::WrittenFiles written =
+        lora ? checkpoint::write_adapter_settings(folder, *lora, tokenizer.get())
+             : checkpoint::write_hf_settings(folder, config, tokenizer.get(), preprocessor);
     checkpoint::WrittenFiles resuming = checkpoint::write_run_state(folder, state);
     std::move(resuming.begin(), resuming.end(), std::back_inserter(written));
     return written;
@@ -85,7 +93,8 @@ void OutputFolder::save_merged(const Setup& setup) {
   if (const auto form = models::quantized_form(setup.config.model)) models::quantize(*merged, *form, nullptr);
   models::merge_lora(*merged);
   checkpoint::publish_folder(path(kMerged), [&](const std::string& folder) {
-    checkpoint::write_hf_folder(folder, weights_of(*merged), merged->hf_config(), tokenizer_of(setup).get());
+    checkpoint::write_hf_folder(folder, weights_of(*merged), merged->hf_config(), tokenizer_of(setup).get(),
+                                preprocessor_of(*merged));
   });
 }
 
