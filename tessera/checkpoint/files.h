@@ -19,7 +19,7 @@ inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 inline constexpr const char* kAdapterWeightsStem = "adapter_model";
-inline constexpr const char* kAdapterPrefix = "base_model.model.";  // its tensors' names begin with it
+inline constexpr const char* kAdapterPrefix = "base_model.model.";            // its tensors' names begin with it
 inline constexpr const char* kPreprocessorFile = "preprocessor_config.json";  // how images are prepared
 inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 // Ours. transformers refuses unknown keys in trainer_state.json, so what resumes a run has its own file.

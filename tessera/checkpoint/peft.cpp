@@ -43,9 +43,9 @@ format::SafetensorsFile open_adapter_weights(const std::string& folder) {
   }
   if (!problems.empty())
     throw InputError(concat(path, ": only ", kPrefix, "MODULE.lora_A.weight and .lora_B.weight are supported",
-                            config.modules_to_save.empty()
-                                ? ""
-                                : concat(", and the parameters of modules_to_save (", join(config.modules_to_save), ")"),
+                            config.modules_to_save.empty() ? ""
+                                                           : concat(", and the parameters of modules_to_save (",
+                                                                    join(config.modules_to_save), ")"),
                             ":\n  ", join(problems, "\n  ")));
   if (file.tensors().empty()) throw InputError(concat(path, ": holds no adapters"));
   return file;
@@ -87,8 +87,8 @@ double LoraConfig::scale() const {
 }
 
 bool is_meant(std::string_view module, std::string_view target) {
-  return module == target ||
-         (module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.');
+  return module == target || (module.size() > target.size() && module.ends_with(target) &&
+                              module[module.size() - target.size() - 1] == '.');
 }
 
 bool is_saved_whole(std::string_view parameter, const LoraConfig& config) {

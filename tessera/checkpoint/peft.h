@@ -65,7 +65,8 @@ std::vector<std::string> adapter_names(const std::string& folder);
 std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config);
 
 /// Writes adapter_config.json (targets: config.target_modules), config.composition if there is one,
-/// adapter_model.safetensors and the tokenizer's files (may be nullptr) into an existing folder. `adapters`: names without "base_model.model.".
+/// adapter_model.safetensors and the tokenizer's files (may be nullptr) into an existing folder. `adapters`: names
+/// without "base_model.model.".
 void write_adapter_folder(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
                           const text::Tokenizer* tokenizer);
 /// The same without the tensors, and with the digests of what was written.

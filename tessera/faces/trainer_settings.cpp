@@ -42,10 +42,10 @@ std::span<const std::string_view> trainer_settings() {
 }
 
 std::span<const std::string_view> refused_by_trainer() {
-  static constexpr auto names =
-      std::to_array<std::string_view>({"tokens_per_batch", "batch_size_schedule", "decoupled_lr", "decoupled_min_lr", "mm_projector_lr",
-                                       "fp8_format", "compression_training", "progressive_layer_drop",
-                                       "data_efficiency", "pp_size", "cp_size", "ep_size", "etp_size"});
+  static constexpr auto names = std::to_array<std::string_view>(
+      {"tokens_per_batch", "batch_size_schedule", "decoupled_lr", "decoupled_min_lr", "mm_projector_lr", "fp8_format",
+       "compression_training", "progressive_layer_drop", "data_efficiency", "pp_size", "cp_size", "ep_size",
+       "etp_size"});
   return names;
 }
 
@@ -58,11 +58,11 @@ void check_trainer_settings(const RunConfig& config) {
                              eight = "its models say which linear maps compute in eight bits",
                              few = "its models say which of their modules are rounded",
                              blocks = "its models say what their blocks are";
-  for (const auto& [name, why] : {std::pair("tokens_per_batch", rows), std::pair("batch_size_schedule", rows),
-                                  std::pair("decoupled_lr", embeddings), std::pair("decoupled_min_lr", embeddings),
-                                  std::pair("mm_projector_lr", projector),
-                                  std::pair("fp8_format", eight), std::pair("compression_training", few),
-                                  std::pair("progressive_layer_drop", blocks), std::pair("data_efficiency", blocks)}) {
+  for (const auto& [name, why] :
+       {std::pair("tokens_per_batch", rows), std::pair("batch_size_schedule", rows),
+        std::pair("decoupled_lr", embeddings), std::pair("decoupled_min_lr", embeddings),
+        std::pair("mm_projector_lr", projector), std::pair("fp8_format", eight), std::pair("compression_training", few),
+        std::pair("progressive_layer_drop", blocks), std::pair("data_efficiency", blocks)}) {
     const config::Field& field = *config::find_field(name);
     if (dump_json(field.get(config)) != dump_json(field.get(defaults)))
       throw InputError(concat("Trainer: --", name, " is for `tessera train`: ", why, "; leave it out"));

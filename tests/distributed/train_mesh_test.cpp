@@ -93,9 +93,9 @@ TEST_F(TrainMesh, latent_and_linear_attention_of_megatron) {
 // them; what is merged is the same model.
 TEST_F(TrainMesh, adapters) {
   train_on("base", one, {"--save_strategy", "no"});
-  const Words lora = {"--model_name_or_path", path("base"), "--lora_r",       "4",
-                      "--lora_target_modules", "all-linear", "--lora_dropout", "0.1",
-                      "--lora_modules_to_save", "lm_head",   "--lora_merge"};
+  const Words lora = {"--model_name_or_path",   path("base"), "--lora_r",       "4",
+                      "--lora_target_modules",  "all-linear", "--lora_dropout", "0.1",
+                      "--lora_modules_to_save", "lm_head",    "--lora_merge"};
   train_on("one", one, lora + Words{"--save_strategy", "no"});
   const std::vector<Mesh> meshes = {
       {"tp2", 2, 1, {"--tp_size", "2"}},

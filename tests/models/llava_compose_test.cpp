@@ -149,6 +149,7 @@ TEST_F(ComposeLlava, WhatIsTrained) {
 
 // A folder of adapters says what its base is put together of, and has the projector that was trained beside them.
 TEST_F(ComposeLlava, AdaptersKeepTheProjector) {
+  config_.lora_r = 4;
   config_.lora_target_modules = "q_proj,down_proj";
   config_.pretrain_mm_mlp_adapter.clear();
   const auto model = compose();

@@ -121,8 +121,8 @@ TEST_P(AgainstPeft, TheFolderSavedAgainIsTheSame) {
   EXPECT_EQ(read_file(out.path() + "/adapter_model.safetensors"), read_file(folder + "/adapter_model.safetensors"));
   const Value ours = read_json(out.path() + "/adapter_config.json"),
               theirs = read_json(folder + "/adapter_config.json");
-  for (const char* member : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "bias", "fan_in_fan_out",
-                             "modules_to_save"})
+  for (const char* member :
+       {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "bias", "fan_in_fan_out", "modules_to_save"})
     EXPECT_EQ(dump_json(ours.at(member)), dump_json(theirs.at(member))) << member;
   const auto again = models::load_model(from(out.path()), 0);
   EXPECT_EQ(adapted(*again), adapted(*model));

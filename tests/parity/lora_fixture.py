@@ -1,5 +1,5 @@
-"""Makes tests/fixtures/lora/{gpt2,llama,whole}/: adapter folders as peft saves them for the tiny models beside, and what peft
-computes.
+"""Makes tests/fixtures/lora/{gpt2,llama,whole}/: adapter folders as peft saves them for the tiny models beside, and
+what peft computes.
 
     python lora_fixture.py            (torch 2.11, transformers, peft 0.21.2; not needed by `make test`)
 

@@ -46,10 +46,10 @@ class SeeImages : public ToolTest {
   /// The folders language/ and tower/, from a model that has both.
   void take_apart(const std::string& whole) const {
     const Value config = read_json(at(whole) + "/config.json");
-    const Value clip = Value::make_object(
-        {{"model_type", Value::of("clip")}, {"vision_config", config.at("vision_config")}});
-    for (const auto& [part, prefix, json] : {std::tuple{"language", "language_model.", config.at("text_config")},
-                                             {"tower", "vision_tower.", clip}}) {
+    const Value clip =
+        Value::make_object({{"model_type", Value::of("clip")}, {"vision_config", config.at("vision_config")}});
+    for (const auto& [part, prefix, json] :
+         {std::tuple{"language", "language_model.", config.at("text_config")}, {"tower", "vision_tower.", clip}}) {
       make_folders(at(part));
       write_file_atomically(at(part) + "/config.json", dump_json(json));
       format::write_safetensors(at(part) + "/model.safetensors", tensors(whole + "/model.safetensors", prefix));
@@ -61,16 +61,14 @@ class SeeImages : public ToolTest {
     std::vector<format::TensorSource> found;
     for (const format::TensorInfo& info : file->tensors())
       if (info.name.starts_with(prefix))
-        found.push_back({info.name.substr(prefix.size()), info.dtype, info.shape, [file, &info] {
-                           return file->bytes(info);
-                         }});
+        found.push_back(
+            {info.name.substr(prefix.size()), info.dtype, info.shape, [file, &info] { return file->bytes(info); }});
     return found;
   }
   /// The bytes of the projector in a folder of adapters.
   std::string projector(const std::string& folder) const {
     std::string all;
-    for (const auto& tensor :
-         tensors(folder + "/adapter_model.safetensors", "base_model.model.multi_modal_projector."))
+    for (const auto& tensor : tensors(folder + "/adapter_model.safetensors", "base_model.model.multi_modal_projector."))
       for (const std::byte byte : tensor.bytes()) all.push_back(static_cast<char>(byte));
     EXPECT_FALSE(all.empty()) << folder;
     return all;
@@ -118,9 +116,9 @@ TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
   EXPECT_LT(seen, 0.5 * blind);
   EXPECT_EQ(read_json(at("seen/preprocessor_config.json")).at("crop_size").at("height").as_int(), 8);
   // On two processes, and after a resumption, it is the same run.
-  const double both = trained("both", "data.json",
-                              anew + Strings{"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp",
-                                             "full_shard"});
+  const double both =
+      trained("both", "data.json",
+              anew + Strings{"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp", "full_shard"});
   EXPECT_NEAR(both, seen, 1e-3 * seen + 1e-5);
   EXPECT_EQ(trained("resumed", "data.json", alone + Strings{"--resume_from_checkpoint", at("seen/checkpoint-30")}),
             seen);
@@ -130,16 +128,31 @@ TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
 TEST_F(SeeImages, AdaptersLearnBesideAProjector) {
   trained("seen", "data.json", {"--config_name", at("llava.json"), "--per_device_train_batch_size", "16"});
   take_apart("seen");
-  const Strings words = {"--model_name_or_path", at("language"), "--vision_tower", at("tower"), "--mm_projector_type",
-                         "mlp2x_gelu", "--mm_vision_select_layer", "-2", "--lora_enable", "True", "--lora_r", "8",
-                         "--lora_dropout", "0", "--mm_projector_lr", "1e-2", "--tokenizer_name", "byte"};
+  const Strings words = {"--model_name_or_path",
+                         at("language"),
+                         "--vision_tower",
+                         at("tower"),
+                         "--mm_projector_type",
+                         "mlp2x_gelu",
+                         "--mm_vision_select_layer",
+                         "-2",
+                         "--lora_enable",
+                         "True",
+                         "--lora_r",
+                         "8",
+                         "--lora_dropout",
+                         "0",
+                         "--mm_projector_lr",
+                         "1e-2",
+                         "--tokenizer_name",
+                         "byte"};
   const Strings alone = words + Strings{"--per_device_train_batch_size", "16", "--lora_merge"};
   const double seen = trained("adapters", "data.json", alone);
   EXPECT_LT(seen, 0.1);
-  EXPECT_NEAR(trained("both", "data.json",
-                      words + Strings{"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp",
-                                      "full_shard"}),
-              seen, 1e-2 * seen + 1e-4);
+  EXPECT_NEAR(
+      trained("both", "data.json",
+              words + Strings{"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp", "full_shard"}),
+      seen, 1e-2 * seen + 1e-4);
   EXPECT_EQ(trained("resumed", "data.json", alone + Strings{"--resume_from_checkpoint", at("adapters/checkpoint-30")}),
             seen);
   EXPECT_EQ(projector("resumed"), projector("adapters"));
@@ -148,8 +161,8 @@ TEST_F(SeeImages, AdaptersLearnBesideAProjector) {
   const Strings once = {"--per_device_train_batch_size", "16", "--max_steps", "1", "--tokenizer_name", "byte"};
   const double going_on = trained("on", "data.json", once + Strings{"--model_name_or_path", at("adapters")});
   EXPECT_LT(going_on, 0.1);
-  EXPECT_NEAR(trained("merged_on", "data.json", once + Strings{"--model_name_or_path", at("adapters/merged")}), going_on,
-              1e-3 * going_on + 1e-5);
+  EXPECT_NEAR(trained("merged_on", "data.json", once + Strings{"--model_name_or_path", at("adapters/merged")}),
+              going_on, 1e-3 * going_on + 1e-5);
 
   // Beside four bits (finetune_qlora.sh), which neither the projector nor the tower has.
   EXPECT_LT(trained("few", "data.json", alone + Strings{"--bits", "4"}), 0.3);

@@ -26,12 +26,12 @@ struct ModelConfig {
   double lora_alpha = 16;      ///< adapters are scaled by lora_alpha / lora_r
   double lora_dropout = 0;     ///< share of the adapters' inputs that is dropped in training
   std::string
-      lora_target_modules;    ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
-  bool use_rslora = false;           ///< or by lora_alpha / sqrt(lora_r) (Kalajdzievski 2023)
+      lora_target_modules;  ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
+  bool use_rslora = false;  ///< or by lora_alpha / sqrt(lora_r) (Kalajdzievski 2023)
   std::string lora_modules_to_save;  ///< "lm_head": ends of names of modules that are trained whole beside them
-  bool lora_merge = false;    ///< at the end, also the merged model in OUT/merged
-  bool load_in_4bit = false;  ///< the frozen weights of the blocks' linear maps take four bits each
-  bool load_in_8bit = false;  ///< or eight
+  bool lora_merge = false;           ///< at the end, also the merged model in OUT/merged
+  bool load_in_4bit = false;         ///< the frozen weights of the blocks' linear maps take four bits each
+  bool load_in_8bit = false;         ///< or eight
   QuantType bnb_4bit_quant_type = QuantType::nf4;  ///< four bits: which numbers they stand for
   bool bnb_4bit_use_double_quant = false;          ///< four bits: the scales of their blocks take eight bits each
   ComputeType bnb_4bit_compute_dtype = ComputeType::automatic;  ///< what products with them compute in

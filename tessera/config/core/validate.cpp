@@ -142,10 +142,9 @@ class Rules : RuleChecks {
       problem({"tune_mm_mlp_adapter", "freeze_mm_mlp_adapter"},
               "--tune_mm_mlp_adapter trains the projector alone, --freeze_mm_mlp_adapter does not train it: give one");
     if ((m.freeze_backbone || m.freeze_mm_mlp_adapter || m.tune_mm_mlp_adapter) && m.lora_r > 0)
-      problem(
-          {"lora_r", "tune_mm_mlp_adapter", "freeze_backbone", "freeze_mm_mlp_adapter"},
-          "--lora_r freezes all weights and trains adapters of the language model and, whole, the projector of "
-          "--vision_tower: leave out --tune_mm_mlp_adapter, --freeze_backbone, --freeze_mm_mlp_adapter");
+      problem({"lora_r", "tune_mm_mlp_adapter", "freeze_backbone", "freeze_mm_mlp_adapter"},
+              "--lora_r freezes all weights and trains adapters of the language model and, whole, the projector of "
+              "--vision_tower: leave out --tune_mm_mlp_adapter, --freeze_backbone, --freeze_mm_mlp_adapter");
     if (m.vision_tower.empty()) return;
     if (m.freeze_backbone && m.freeze_mm_mlp_adapter)
       problem({"freeze_backbone", "freeze_mm_mlp_adapter"},

@@ -193,10 +193,10 @@ class TrainingRules : RuleChecks {
     if (o.mm_projector_lr >= 0 && o.learning_rate == 0)
       problem({"mm_projector_lr", "learning_rate"}, said("mm_projector_lr"), " beside ", said("learning_rate"),
               " 0, whose schedule it follows: to train the projector alone give --tune_mm_mlp_adapter");
-    if (o.mm_projector_lr >= 0 &&
-        std::find(own_rates.begin(), own_rates.end(), o.lr_scheduler_type) != own_rates.end())
-      problem({"mm_projector_lr", "lr_scheduler_type"}, said("mm_projector_lr"), " has no place in --lr_scheduler_type ",
-              o.lr_scheduler_type, ", which has one learning rate of its own for all: leave it out, or take cosine");
+    if (o.mm_projector_lr >= 0 && std::find(own_rates.begin(), own_rates.end(), o.lr_scheduler_type) != own_rates.end())
+      problem({"mm_projector_lr", "lr_scheduler_type"}, said("mm_projector_lr"),
+              " has no place in --lr_scheduler_type ", o.lr_scheduler_type,
+              ", which has one learning rate of its own for all: leave it out, or take cosine");
     if (o.decoupled_lr < 0 && o.decoupled_min_lr >= 0)
       problem({"decoupled_min_lr", "decoupled_lr"}, said("decoupled_min_lr"),
               " needs --decoupled_lr, the peak of the same parameters");

@@ -319,9 +319,10 @@ constexpr Row table[] = {
          "data_routing.random_ltd and seed; data_sampling must be disabled"),
     acts("progressive_layer_drop", anything, "progressive_layer_drop"),
     // The engine keeps it for code of models that asks for it, as bing_bert's does beside a flag of its own.
-    ignored("sparse_attention", section,
-            "no sparse attention is built; under DeepSpeed, too, only models whose own code asks for the section have it, "
-            "and all others attend to everything"),
+    ignored(
+        "sparse_attention", section,
+        "no sparse attention is built; under DeepSpeed, too, only models whose own code asks for the section have it, "
+        "and all others attend to everything"),
     acts("compression_training", anything, "compression_training",
          "weight_quantization, activation_quantization and layer_reduction; pruning must be disabled"),
     // DeepSpeed reads compression_training alone to decide whether weights are rounded.
