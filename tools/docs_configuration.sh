@@ -155,14 +155,13 @@ alignment-handbook, FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 
 So 97.2 % of what the originals accept runs, not all of it. No accepted file of DeepSpeed, accelerate and Megatron-LM
 differed in what is compared. 15 of DeepSpeed's name OneBitAdam, OneBitLamb or ZeroOneAdam: a warning says how what is
-trained then differs (gradients are compressed, not momenta; the second moment is not frozen). In three a
-section says nothing to DeepSpeed's engine either, and a warning says that: `quantize_training`, which it has not read
-since 0.7, and `sparse_attention`, which is for models whose own code asks for it. Not built are distillation and T5 (2
-each), channel pruning, ZenFlow, weights in bf16 alone, sparse attention by an indexer (DSA), gpt-oss, XPUs and SageMaker
-(1 each). The two others are command lines: an excerpt, and one that Megatron-LM refuses,
-too (it has both `--global-batch-size` and `--step-batch-size-schedule`). Of tests in shell scripts the first branch is
-taken, and what commands print is left out. The other programs generate, learn by reinforcement, or train T5, BERT,
-Mamba and models that see.
+trained then differs (gradients are compressed, not momenta; the second moment is not frozen). In three a section says
+nothing to DeepSpeed's engine either, and a warning says that: `quantize_training`, which it has not read since 0.7, and
+`sparse_attention`, which is for models whose own code asks for it. Not built are distillation and T5 (2 each), channel
+pruning, ZenFlow, weights in bf16 alone, sparse attention by an indexer (DSA), gpt-oss, XPUs and SageMaker (1 each). The
+two others are command lines: an excerpt, and one that Megatron-LM refuses, too (it has both `--global-batch-size` and
+`--step-batch-size-schedule`). Of tests in shell scripts the first branch is taken, and what commands print is left out.
+The other programs generate, learn by reinforcement, or train T5, BERT, Mamba and models that see.
 
 ## tessera train
 ```text

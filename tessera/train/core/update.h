@@ -57,9 +57,9 @@ WeightDecay decay_matrices(double weight_decay);
 struct Embeddings {
   std::function<bool(const std::string& name)> any;       ///< tables of words, positions, kinds of tokens; the head
   std::function<bool(const std::string& name)> of_words;  ///< tables of words; the head
-  /// What mm_projector_lr is for: the projector of a model that sees images.
-  std::function<bool(const std::string& name)> projector;
   double width = 1;  ///< maximal update parameterization: the model's width over the base's (models/decoders/mup.h)
+  /// What mm_projector_lr is for: the projector of a model that sees images. Empty: it has none.
+  std::function<bool(const std::string& name)> projector = {};
 };
 
 /// An optimizer of this library, as the configuration chooses it (--optim, --learning_rate and so on), over this rank's

@@ -69,8 +69,8 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
     const auto* const model = setup_.model.get();
     const Embeddings embeddings = {[model](const std::string& name) { return model->is_embedding(name); },
                                    [model](const std::string& name) { return model->is_embedding(name, true); },
-                                   models::is_of_projector,
-                                   setup_.lora ? 1 : models::width_over_base(model->hf_config())};
+                                   setup_.lora ? 1 : models::width_over_base(model->hf_config()),
+                                   models::is_of_projector};
     core_.set_update(configured_update(config, decay, embeddings)(*setup_.model, *sharded_));
     core_.set_schedule(make_schedule(config, plan_), make_schedule_of_embeddings(config, plan_));
     if (config.learning_rate_rule != BatchRule::none && !plan_.segments.empty())
