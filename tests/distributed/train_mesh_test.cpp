@@ -92,7 +92,10 @@ TEST_F(TrainMesh, latent_and_linear_attention_of_megatron) {
 // Adapters are cut with the maps that they stand beside, and leave as whole ones, as does the head that is trained with
 // them; what is merged is the same model.
 TEST_F(TrainMesh, adapters) {
-  train_on("base", one, {"--save_strategy", "no"});
+  train_on("base", one,
+           {"--save_strategy", "no", "--config_overrides",
+            "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
+            "intermediate_size=48,vocab_size=257,max_position_embeddings=16,tie_word_embeddings=false"});
   const Words lora = {"--model_name_or_path",   path("base"), "--lora_r",       "4",
                       "--lora_target_modules",  "all-linear", "--lora_dropout", "0.1",
                       "--lora_modules_to_save", "lm_head",    "--lora_merge"};

@@ -19,13 +19,16 @@ class TrainPreferences : public TrainMesh {
     write_file_atomically(path("pairs.jsonl"), pairs);
   }
 
+  // Where a gradient is 0 but for rounding (the biases of keys), AdamW would make a step of whatever rounding leaves:
+  // its epsilon is above that.
   RunConfig pairs(const std::string& output, int pairs_of_a_step, int ranks, const Words& more) const {
     const bool named = !more.empty() && more[0] == "--model_name_or_path";
-    return config(output, last_step,
-                  (named ? Words{more[0], more[1]} : Words{}) +
-                      Words{"--train_file", path("pairs.jsonl"), "--preference_loss", "sigmoid", "--preference_beta",
-                            "0.5", "--per_device_train_batch_size", concat(pairs_of_a_step / ranks)} +
-                      more);
+    return config(
+        output, last_step,
+        (named ? Words{more[0], more[1]} : Words{}) +
+            Words{"--train_file", path("pairs.jsonl"), "--preference_loss", "sigmoid", "--preference_beta", "0.5",
+                  "--per_device_train_batch_size", concat(pairs_of_a_step / ranks), "--adam_epsilon", "1e-5"} +
+            more);
   }
   void train(const std::string& output, int ranks, const Words& more) const {
     train_run(pairs(output, 4, ranks, more), ranks);
