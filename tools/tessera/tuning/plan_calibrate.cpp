@@ -130,7 +130,7 @@ std::shared_ptr<const Speeds> speeds_of(const Value& file) {
   Cluster machine = plan::parse_cluster("CPU");
   machine.device.measured = speeds;
   const auto between = [&](plan::Precision precision, double measured) {
-    if (measured == 0) return 1.0;  // of bf16, where there are no instructions for it
+    if (measured == 0) return 1.0;  // bf16 without instructions for it
     const plan::ReferenceSeconds parts = reference_seconds(machine, precision, speeds->processes);
     // A burst of other programs' work during the steps should not spoil every plan.
     return std::clamp((measured - parts.rest) / parts.computing, 0.8, 1.5);
