@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::string_view kPrefix = kAdapterPrefix;
 
-bool is_adapter_name(std::string_view name) {
-  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
-}
-
 /// adapter_model.safetensors, which holds adapters, what is trained beside them, and nothing else.
 format::SafetensorsFile open_adapter_weights(const std::string& folder) {
   const LoraConfig config = read_adapter_config(folder);
@@ -84,6 +80,10 @@ Value adapter_config(const LoraConfig& config) {
 double LoraConfig::scale() const {
   const double rank = static_cast<double>(r);
   return alpha / (rank_stabilized ? std::sqrt(rank) : rank);
+}
+
+bool is_adapter_name(std::string_view name) {
+  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
 }
 
 bool is_meant(std::string_view module, std::string_view target) {

@@ -34,11 +34,14 @@ std::vector<NamedLinear> linears_of(const LanguageModel& model) {
   return found;
 }
 
-bool is_head(const std::string& name) { return name == "lm_head"; }
-
 using checkpoint::is_meant;
 
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+bool is_head(const std::string& module) {
+  const std::string last = last_part(module);
+  return last == "lm_head" || last == "embed_out";
+}
 
 /// What a target that matched no linear map may have meant.
 [[noreturn]] void throw_no_match(const LanguageModel& model, const std::vector<NamedLinear>& linears,
@@ -78,9 +81,9 @@ std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<st
   return chosen;
 }
 
-/// Whether PEFT, which knows nothing of may_be_adapted(), would adapt more than `chosen` by these targets.
-bool mean_more(const LanguageModel& model, const std::vector<NamedLinear>& chosen,
-               const std::vector<std::string>& targets) {
+/// Whether these targets mean others than `chosen` to PEFT, which knows nothing of may_be_adapted().
+bool mean_others(const LanguageModel& model, const std::vector<NamedLinear>& chosen,
+                 const std::vector<std::string>& targets) {
   std::set<std::string> names;
   for (const auto& [name, linear] : chosen) names.insert(name);
   for (const auto& item : model.named_modules("", /*include_self=*/false))
@@ -239,7 +242,9 @@ LoraConfig lora_config(const ModelConfig& config) {
   };
   lora.target_modules = names_of("lora_target_modules", config.lora_target_modules, concat(", or ", all_linear));
   lora.modules_to_save = names_of("lora_modules_to_save", config.lora_modules_to_save, "");
-  if (!config.vision_tower.empty()) lora.modules_to_save.emplace_back(projector_module);
+  std::vector<std::string>& whole = lora.modules_to_save;
+  if (!config.vision_tower.empty() && std::find(whole.begin(), whole.end(), projector_module) == whole.end())
+    whole.emplace_back(projector_module);
   return lora;
 }
 
@@ -259,7 +264,8 @@ LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t see
     if (!a.is_cpu()) a.copy_(values);
     linear->lora_B->weight.zero_();
   }
-  if (config.target_modules == std::vector<std::string>{all_linear} || mean_more(model, chosen, config.target_modules))
+  if (config.target_modules == std::vector<std::string>{all_linear} ||
+      mean_others(model, chosen, config.target_modules))
     config.target_modules = spelled_out(model, chosen);
   config.fan_in_fan_out = is_conv1d(chosen);
   return config;
@@ -329,7 +335,7 @@ LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& fol
   for (const NamedLinear& linear : linears_of(model))
     if (linear.second->lora_A) adapted.push_back(linear);
   if (config.targets_from_weights || config.target_modules == std::vector<std::string>{all_linear} ||
-      mean_more(model, adapted, config.target_modules))
+      mean_others(model, adapted, config.target_modules))
     config.target_modules = spelled_out(model, adapted);
   config.targets_from_weights = false;
   config.fan_in_fan_out = is_conv1d(adapted);
@@ -360,8 +366,8 @@ double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size)
   for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(nn::whole_numel(tensor));
   for (const auto& [name, tensor] : adapter_state(model)) {  // matrices that flops_per_token counts have gradients
     const std::string module = name.substr(0, name.rfind('.')), kind = last_part(module);
-    const bool adapter = kind == "lora_A" || kind == "lora_B", head = kind == "lm_head" || kind == "embed_out";
-    if (tensor.dim() == 2 && !adapter && model.may_be_adapted(module) && (head || !model.is_embedding(name)))
+    const bool adapter = kind == "lora_A" || kind == "lora_B";
+    if (tensor.dim() == 2 && !adapter && model.may_be_adapted(module) && (is_head(module) || !model.is_embedding(name)))
       whole += static_cast<double>(nn::whole_numel(tensor));
   }
   return model.flops_per_token(block_size) - 2 * (frozen - whole) + 6 * adapters;

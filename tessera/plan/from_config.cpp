@@ -48,13 +48,14 @@ Model model_named(const ModelConfig& m) {
   if (!m.model_name_or_path.empty()) return find_model(m.model_name_or_path);
   if (m.config_name.empty())
     throw InputError("which model? --model_name_or_path names a folder, --config_name a config.json or a preset");
-  if (!path_exists(m.config_name))
-    if (const auto preset = config::model_preset(m.config_name)) {
-      Model model = read_model(*preset);
-      model.name = m.config_name;
-      return model;
-    }
-  return find_model(m.config_name);
+  // A recorded step is what it is; a config.json is changed by --config_overrides, as `tessera train` changes it.
+  const std::string& name = m.config_name;
+  const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
+  std::optional<Value> config = path_exists(path) ? read_json(path) : config::model_preset(name);
+  if (config && is_recorded(*config)) return find_model(name);
+  Model model = read_model(config::with_settings(config ? *config : preset_config(name), m));
+  model.name = name;
+  return model;
 }
 
 }  // namespace

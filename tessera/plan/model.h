@@ -8,6 +8,7 @@
 ///   recorded.h    a user's module by what one step of it was seen to do
 ///   plan.h        the settings that memory and time depend on
 ///   memory.h      bytes of every pipeline stage, by kind
+///   megatron.h    the same of Megatron-LM, which keeps other tensors
 ///   hardware.h    devices and links
 ///   costs.h       seconds of products, passes over memory, collectives
 ///   time.h        seconds of a step

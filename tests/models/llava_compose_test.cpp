@@ -201,6 +201,36 @@ TEST_F(ComposeLlava, AFolderThatSeesImagesKeepsItsProjector) {
   EXPECT_TRUE(at::equal(loss(*compose()), loss(*whole_)));
 }
 
+// Flags and the tower's files are for a model that is put together; one that has been trained has its own.
+TEST_F(ComposeLlava, AFolderThatSeesImagesSaysHow) {
+  const auto write_mean = [&](const char* folder, double mean) {
+    write_file_atomically(at(folder) + "/preprocessor_config.json", concat("{\"image_mean\": [", mean, ", 0.5, 0.5]}"));
+  };
+  const auto mean = [&] { return compose()->image_input()->mean[0]; };
+  const auto described = [&](const char* key) { return describe_composition(compose()->hf_config(), config_).at(key); };
+  write_part("saved", "", "", whole_->hf_config());
+  config_.pretrain_mm_mlp_adapter.clear();
+  config_.mm_projector_type = "linear";
+  config_.mm_vision_select_layer = -1;
+  config_.mm_vision_select_feature = "cls_patch";
+
+  config_.model_name_or_path = at("saved");
+  write_mean("tower", 0.25);
+  EXPECT_FLOAT_EQ(mean(), 0.25F);
+  write_mean("saved", 0.75);
+  EXPECT_FLOAT_EQ(mean(), 0.75F);
+  EXPECT_EQ(described("mm_projector_type").as_string(), "mlp2x_gelu");
+  EXPECT_EQ(described("mm_vision_select_layer").as_int(), -2);
+  EXPECT_EQ(described("mm_vision_select_feature").as_string(), "patch");
+
+  config_.model_name_or_path = at("language");
+  write_mean("language", 0.75);
+  EXPECT_FLOAT_EQ(mean(), 0.25F);
+  EXPECT_EQ(described("mm_projector_type").as_string(), "linear");
+  EXPECT_EQ(described("mm_vision_select_layer").as_int(), -1);
+  EXPECT_EQ(described("mm_vision_select_feature").as_string(), "cls_patch");
+}
+
 TEST_F(ComposeLlava, WhatDoesNotFitIsNamed) {
   config_.vision_tower = at("nowhere");
   EXPECT_NE(error_of<InputError>([&] { compose(); }).find("no such folder"), std::string::npos);

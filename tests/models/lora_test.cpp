@@ -205,6 +205,9 @@ TEST(ApplyLora, AllLinearLeavesTheHeadAloneAndIsSpelledOut) {
             (std::vector<std::string>{"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
   EXPECT_FALSE(config.fan_in_fan_out);
   EXPECT_EQ(adapted(*model).size(), 14u);
+  const auto neox = models::load_model(from(fixtures + "/llama/gpt_neox"), 0);
+  models::apply_lora(*neox, targets({"all-linear"}), 0);
+  for (const std::string& name : adapted(*neox)) EXPECT_EQ(name.rfind("gpt_neox.layers.", 0), 0u) << name;
 }
 
 TEST(ApplyLora, WholeModulesAreTrainedInPlace) {
@@ -290,6 +293,12 @@ TEST(ApplyLora, TheCommandLinesWords) {
   EXPECT_EQ(models::lora_config(words).scale(), config.alpha / std::sqrt(static_cast<double>(config.r)));
   words.lora_modules_to_save = "lm_head, embed_tokens";
   EXPECT_EQ(models::lora_config(words).modules_to_save, (std::vector<std::string>{"lm_head", "embed_tokens"}));
+  words.vision_tower = "clip";  // whose projector is trained whole, and named once
+  for (const char* named : {"lm_head", "lm_head, multi_modal_projector"}) {
+    words.lora_modules_to_save = named;
+    EXPECT_EQ(models::lora_config(words).modules_to_save,
+              (std::vector<std::string>{"lm_head", "multi_modal_projector"}));
+  }
   words.lora_target_modules = "q_proj,,v_proj";
   EXPECT_NE(error_of([&] { models::lora_config(words); }).find("empty name"), std::string::npos);
 }

@@ -112,6 +112,23 @@ TEST_F(Operations, ProductsAccumulateAndTakeTransposedViews) {
   }
 }
 
+// The same on processors with instructions for bf16 and without: one rounding, of a sum in fp32.
+TEST_F(Operations, ProductsOfBf16AreRoundedOnce) {
+  for (const std::int64_t n : {1, 5, 64}) {
+    const at::Tensor a = at::randn({n, 170}).to(at::kBFloat16), b = at::randn({23, 170}).to(at::kBFloat16);
+    const at::Tensor exact = at::mm(a.to(at::kDouble), b.t().to(at::kDouble)), out = at::empty({n, 23});
+    nn::multiply_half(out, a, b.t());
+    EXPECT_TRUE(at::equal(out, out.to(at::kBFloat16).to(at::kFloat)));
+    EXPECT_LT(compare::error(out, exact), 1.2 * compare::error(exact.to(at::kBFloat16), exact));
+    const at::Tensor first = at::randn({n, 23}), sum = first.clone();
+    nn::multiply_half(sum, a, b.t(), /*accumulate=*/true);
+    EXPECT_TRUE(at::equal(sum, first + out));
+    const at::Tensor transposed = at::empty({23, n});
+    nn::multiply_half(transposed, b, a.t());
+    EXPECT_LT(compare::error(transposed.t(), exact), 1.2 * compare::error(exact.to(at::kBFloat16), exact));
+  }
+}
+
 TEST_F(Operations, AddBias) {
   expect_same({at::randn({4, 6, 10}), at::randn({4, 6, 10}), at::randn({10})},
               [](const Tensors& a) { return Tensors{nn::add_bias(a[0], a[1], a[2])}; });

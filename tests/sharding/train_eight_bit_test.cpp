@@ -104,12 +104,12 @@ struct Net : torch::nn::Module {
 
 // As transformers' Trainer has bitsandbytes keep each nn.Embedding, but not the head.
 TEST(EightBitUpdate, TablesOfEmbeddingsStayWide) {
-  const auto narrow = [](comm::World& world, const train::Embeddings& embeddings) {
+  const auto narrow = [](comm::World& world, const train::ParameterKinds& kinds) {
     Net net;
     const Sharded sharded(net, {.strategy = "ddp", .group = world.group()});
     OptimizationConfig config;
     config.optim = OptimizerKind::lion_8bit;
-    const auto update = train::configured_update(config, train::decay_everything(0), embeddings)(net, sharded);
+    const auto update = train::configured_update(config, train::decay_everything(0), kinds)(net, sharded);
     std::string names;
     for (const train::HeldState& state : update->states(sharded))
       if (state.encoded) names += state.name + " ";

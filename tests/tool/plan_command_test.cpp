@@ -51,6 +51,11 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "8", "--strategy", "zero4"},
        "--strategy"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--tp_size", "16"}, "tp_size"},
+      {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine", "nemo"}, "tessera or megatron"},
+      {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--fused_loss"}, "--engine megatron"},
+      {{"plan", "check", "--config_name", "llama-3-8b", "--engine", "megatron"}, "needs GPUs"},
+      {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine=megatron", "--strategy=zero3"},
+       "is not counted; zero1 is its distributed optimizer"},
   };
   for (const auto& [arguments, words] : table) {
     const auto run = tessera(arguments);
@@ -110,6 +115,61 @@ TEST(PlanCommand, check_says_whether_a_run_fits) {
   const auto fits = tessera(run + Strings{"--gradient_checkpointing"});
   EXPECT_EQ(fits.exit_code, 0) << fits.out << fits.err;
   EXPECT_NE(fits.out.find("fits: "), std::string::npos) << fits.out;
+}
+
+TEST(PlanCommand, check_answers_for_megatron_too) {
+  const Strings llama_2_7b = {"--num-layers",
+                              "32",
+                              "--hidden-size",
+                              "4096",
+                              "--num-attention-heads",
+                              "32",
+                              "--ffn-hidden-size",
+                              "11008",
+                              "--vocab-size",
+                              "32000",
+                              "--tokenizer-type",
+                              "NullTokenizer",
+                              "--swiglu",
+                              "--normalization",
+                              "RMSNorm",
+                              "--disable-bias-linear",
+                              "--position-embedding-type",
+                              "rope",
+                              "--untie-embeddings-and-output-weights",
+                              "--max-position-embeddings",
+                              "4096",
+                              "--hidden-dropout",
+                              "0",
+                              "--attention-dropout",
+                              "0"};
+  const Strings run = {"--seq-length",
+                       "4096",
+                       "--mock-data",
+                       "--train-iters",
+                       "9",
+                       "--lr",
+                       "1e-4",
+                       "--bf16",
+                       "--micro-batch-size",
+                       "1",
+                       "--global-batch-size",
+                       "32",
+                       "--use-distributed-optimizer",
+                       "--tensor-model-parallel-size",
+                       "2",
+                       "--sequence-parallel"};
+  const Strings command = Strings{"plan", "check"} + llama_2_7b + run + Strings{"--gpus", "8xH100"};
+  const auto ours = tessera(command), theirs = tessera(command + Strings{"--engine", "megatron"}),
+             fused = tessera(command + Strings{"--engine=megatron", "--fused_loss"});
+  for (const auto& [answer, words] : {std::pair(ours, "\nfits: "), std::pair(theirs, "\nfits in Megatron-LM: ")}) {
+    EXPECT_EQ(answer.exit_code, 0) << answer.out << answer.err;
+    EXPECT_NE(answer.out.find(words), std::string::npos) << answer.out << answer.err;
+  }
+  // 6.74 billion parameters over two ranks, at 2, 4 and 12 / 4 bytes.
+  for (const char* line : {"parameters       6.74 GB", "gradients        13.5 GB", "optimizer        10.1 GB"})
+    EXPECT_NE(theirs.out.find(line), std::string::npos) << line << "\n" << theirs.out;
+  EXPECT_NE(theirs.out, fused.out);
 }
 
 }  // namespace

@@ -140,10 +140,10 @@ struct Run {
     model = models::load_language_model(config, 1);
     sharded = std::make_unique<Sharded>(*model, sharding_options(run, *model, one_rank()));
     const auto* const of = model.get();
-    const Embeddings embeddings = {[of](const std::string& name) { return of->is_embedding(name); },
-                                   [of](const std::string& name) { return of->is_embedding(name, true); },
-                                   models::width_over_base(of->hf_config())};
-    update = configured_update(optimization, decay_everything(0), embeddings)(*model, *sharded);
+    const ParameterKinds kinds = {[of](const std::string& name) { return of->is_embedding(name); },
+                                  [of](const std::string& name) { return of->is_embedding(name, true); },
+                                  models::width_over_base(of->hf_config())};
+    update = configured_update(optimization, decay_everything(0), kinds)(*model, *sharded);
   }
 };
 

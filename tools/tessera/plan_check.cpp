@@ -4,6 +4,7 @@
 #include <tessera/base/error.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/plan/from_config.h>
+#include <tessera/plan/megatron.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/config_command.h>
 #include <tools/tessera/plan_output.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 
 namespace tessera::tool {
 namespace {
@@ -25,6 +27,9 @@ constexpr const char* check_help =
     "accelerate's, DeepSpeed's JSON, TrainingArguments). Exit code 1: it does not fit.\n\n"
     "  --gpus CLUSTER    the devices [num_processes x CPU]\n"
     "  --memory GB       that a device may need [94 % of what it has]\n"
+    "  --engine ENGINE   whose tensors: tessera, or megatron (Megatron-LM with\n"
+    "                    Transformer Engine in bf16, started with the same settings)\n"
+    "  --fused_loss      with --engine megatron: --cross-entropy-fusion-impl te\n"
     "  --json            the same as JSON\n";
 
 /// Takes `--name value` or `--name=value` out of the arguments.
@@ -44,6 +49,22 @@ std::optional<std::string> taken(Arguments& arguments, const std::string& name) 
   return std::nullopt;
 }
 
+/// Takes a switch out of them.
+bool taken_switch(Arguments& arguments, const std::string& name) { return std::erase(arguments, "--" + name) > 0; }
+
+/// The candidate with the memory that Megatron-LM would need.
+Candidate of_megatron(const Question& q, plan::Plan plan, bool fused_loss) {
+  if (q.cluster.on_cpu) throw InputError("--engine megatron: Megatron-LM needs GPUs; --gpus 8xH100 names some");
+  plan.numerics = plan::megatron_numerics();
+  std::vector<plan::Memory> ranks = megatron_memory(q.model, plan, {.fused_loss = fused_loss});
+  const std::vector<plan::Memory> ours = memory_of_ranks(q, plan);
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    ranks[r][plan::MemoryKind::process] += ours[r][plan::MemoryKind::process];
+  Candidate c = evaluate(q, std::move(plan));
+  std::tie(c.memory, c.rank) = largest(ranks);
+  return c;
+}
+
 }  // namespace
 
 int plan_check_command(const Arguments& given) {
@@ -52,10 +73,12 @@ int plan_check_command(const Arguments& given) {
     std::fputs(check_help, arguments.empty() ? stderr : stdout);
     return arguments.empty() ? 2 : 0;
   }
-  const auto gpus = taken(arguments, "gpus"), memory = taken(arguments, "memory");
-  const auto switches = std::remove(arguments.begin(), arguments.end(), "--json");
-  const bool json = switches != arguments.end();
-  arguments.erase(switches, arguments.end());
+  const auto gpus = taken(arguments, "gpus"), memory = taken(arguments, "memory"), engine = taken(arguments, "engine");
+  const bool json = taken_switch(arguments, "json"), fused_loss = taken_switch(arguments, "fused_loss");
+  const bool megatron = engine == "megatron";
+  if (engine && !megatron && engine != "tessera")
+    throw InputError(concat("--engine ", *engine, ": tessera or megatron"));
+  if (fused_loss && !megatron) throw InputError("--fused_loss is a setting of --engine megatron");
   config::Problems problems;
   const config::Resolved resolved = resolve_arguments(arguments, /*environment=*/false, problems);
   throw_if_any(problems);
@@ -77,7 +100,7 @@ int plan_check_command(const Arguments& given) {
     if (!gb || !(*gb > 0 && *gb <= 1e6)) throw InputError(concat("--memory ", *memory, ": gigabytes, above 0"));
     q.memory_limit = *gb * 1e9;
   }
-  const Candidate c = evaluate(q, std::move(plan));
+  const Candidate c = megatron ? of_megatron(q, std::move(plan), fused_loss) : evaluate(q, std::move(plan));
   const bool fits = c.memory.total() <= q.memory_limit;
   if (json) {
     Value value = value_of(c, q);
@@ -95,10 +118,15 @@ int plan_check_command(const Arguments& given) {
   std::printf("  %s tokens/s, %.1f %% of the peak (MFU); %s\n\n", format_count(c.tokens_per_second).c_str(),
               100 * c.utilization, limit_of(q, c).c_str());
   if (fits) {
-    std::printf("fits: %s of %s\n", gigabytes(c.memory.total()).c_str(), gigabytes(q.memory_limit).c_str());
+    std::printf("fits%s: %s of %s\n", megatron ? " in Megatron-LM" : "", gigabytes(c.memory.total()).c_str(),
+                gigabytes(q.memory_limit).c_str());
     return 0;
   }
-  std::printf("%s\n", does_not_fit(q, c).c_str());
+  if (megatron)  // what would help is not searched among another engine's settings
+    std::printf("does not fit in Megatron-LM: %s of %s\n", gigabytes(c.memory.total()).c_str(),
+                gigabytes(q.memory_limit).c_str());
+  else
+    std::printf("%s\n", does_not_fit(q, c).c_str());
   return 1;
 }
 

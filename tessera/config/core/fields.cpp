@@ -299,12 +299,12 @@ const std::vector<Field>& table() {
       optimization<&O::decoupled_lr>("decoupled_lr", at_least(0),
                                      "peak learning rate of the embeddings of words and of the head; unset: "
                                      "learning_rate"),
-      optimization<&O::mm_projector_lr>("mm_projector_lr", at_least(0),
-                                        "of a model that sees images: peak learning rate of its projector; unset: "
-                                        "learning_rate"),
       optimization<&O::decoupled_min_lr>("decoupled_min_lr", at_least(0),
                                          "with decoupled_lr: the least rate of those, as min_lr or lr_end of "
                                          "lr_scheduler_kwargs is of all others; unset: the same"),
+      optimization<&O::mm_projector_lr>("mm_projector_lr", at_least(0),
+                                        "of a model that sees images: peak learning rate of its projector; unset: "
+                                        "learning_rate"),
       optimization<&O::lr_scheduler_type>("lr_scheduler_type", words<ScheduleType>(),
                                           "how the learning rate moves over the run"),
       optimization<&O::lr_scheduler_kwargs>("lr_scheduler_kwargs", anything("JSON|K=V,..."),

@@ -271,13 +271,16 @@ Value with_mup(Value model, const ModelConfig& config) {
 
 }  // namespace
 
+Value with_settings(const Value& model, const ModelConfig& config) {
+  return with_mup(with_overrides(model, config.config_overrides), config);
+}
+
 Value model_from_scratch(const ModelConfig& config) {
   const std::string& name = config.config_name;
   if (name.empty())
     throw InputError("no model: give model_name_or_path (a folder) or config_name (config.json or a preset)");
   const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
-  return with_mup(with_overrides(path_exists(path) ? read_json(path) : known_preset(name), config.config_overrides),
-                  config);
+  return with_settings(path_exists(path) ? read_json(path) : known_preset(name), config);
 }
 
 }  // namespace tessera::config

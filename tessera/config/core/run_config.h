@@ -24,10 +24,10 @@ struct ModelConfig {
   std::string tokenizer_name;  ///< folder or tokenizer.json; "byte" needs no file; empty: model folder's, else byte
   std::int64_t lora_r = 0;     ///< rank of the LoRA adapters (Hu et al. 2021); 0: train all weights
   double lora_alpha = 16;      ///< adapters are scaled by lora_alpha / lora_r
+  bool use_rslora = false;     ///< or by lora_alpha / sqrt(lora_r) (Kalajdzievski 2023)
   double lora_dropout = 0;     ///< share of the adapters' inputs that is dropped in training
   std::string
       lora_target_modules;  ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
-  bool use_rslora = false;  ///< or by lora_alpha / sqrt(lora_r) (Kalajdzievski 2023)
   std::string lora_modules_to_save;  ///< "lm_head": ends of names of modules that are trained whole beside them
   bool lora_merge = false;           ///< at the end, also the merged model in OUT/merged
   bool load_in_4bit = false;         ///< the frozen weights of the blocks' linear maps take four bits each
@@ -104,8 +104,8 @@ struct OptimizationConfig {
   std::string optim_args;        ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
   double learning_rate = 5e-5;   ///< the peak of the schedule
   double decoupled_lr = -1;      ///< the peak for embeddings of words and the head; -1: learning_rate
-  double mm_projector_lr = -1;   ///< the peak for the projector of a model that sees images; -1: learning_rate
   double decoupled_min_lr = -1;  ///< where that ends, of schedules with a least rate; -1: as all others
+  double mm_projector_lr = -1;   ///< the peak for the projector of a model that sees images; -1: learning_rate
   double weight_decay = 0.0;     ///< in `tessera train` biases and norms have none
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;  ///< AdamW, Adam; Lion and LAMB take the betas
   double momentum = 0.0;                                             ///< sgd

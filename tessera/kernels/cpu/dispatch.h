@@ -43,7 +43,7 @@ const char* isa_name(Isa isa);
 /// Those that this machine can run, the slowest first; `baseline` always.
 std::vector<Isa> supported_isas();
 /// True when matrix products in bf16 have instructions of their own (AVX512-BF16, AMX; FEAT_BF16 of ARM). Without them
-/// they are about five times slower than in fp32.
+/// nn/gemm.h makes them in fp32, of operands that are widened.
 bool has_bf16_instructions();
 bool made_by_intel();
 

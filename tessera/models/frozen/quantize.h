@@ -21,9 +21,11 @@ std::optional<nn::QuantizedForm> quantized_form(const ModelConfig& config);
 /// The weights of all linear maps in the model's blocks are kept in few bits from now on. A weight without memory
 /// (load_model_deferred) is read from `weights` first, one after the other, so that one at most is ever whole; what was
 /// whole gives its memory back. They are no parameters any more. Whole stay tables, heads and whatever lies outside of
-/// the blocks, norms, biases, routers, gates of one output, experts (which are computed together) and adapters. All
-/// parameters but those of adapters must be frozen; after keep_stages() and keep_experts(). Throws InputError where a
-/// weight is not finite, or where there is no linear map.
+/// the blocks, norms, biases, routers, gates of one output, experts (which are computed together), what is never
+/// adapted (a vision tower, a projector), and what is trained: adapters, and modules that are trained whole beside them
+/// (modules_to_save). All parameters but those of adapters and of what is trained whole beside them must be frozen;
+/// after keep_stages() and keep_experts(). Throws InputError where a weight is not finite, or where there is no linear
+/// map.
 void quantize(LanguageModel& model, const nn::QuantizedForm& form, const WeightSource* weights);
 
 /// Sizes of what is quantized in a model.

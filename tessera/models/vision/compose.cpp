@@ -6,6 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/config/core/model_presets.h>
@@ -178,7 +179,10 @@ std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t se
   else if (!folder.empty())
     load_weights(*model->language_model, model->language_model->hf_config(), folder);
   overwrite(*model->vision_tower, tensors_of(tower, is_tower_tensor), same_name, tower);
-  if (const std::string file = path_join(tower, "preprocessor_config.json"); path_exists(file))
+  // A model that sees images already was trained on what its own folder says, whichever tower it gets.
+  const std::string own = path_join(folder, checkpoint::kPreprocessorFile);
+  const bool keeps_own = whole && !folder.empty() && path_exists(own);
+  if (const std::string file = keeps_own ? own : path_join(tower, checkpoint::kPreprocessorFile); path_exists(file))
     model->read_preprocessor(read_json(file));
   if (!config.pretrain_mm_mlp_adapter.empty())
     load_projector(*model->multi_modal_projector, config.pretrain_mm_mlp_adapter);
@@ -191,9 +195,14 @@ Value describe_composition(const Value& hf_config, const ModelConfig& config) {
   if (config.vision_tower.empty()) return {};
   Value json = hf_config;
   json.set(tower_key, Value::of(absolute_path(config.vision_tower)));
-  json.set(type_key, Value::of(config.mm_projector_type));
-  json.set(layer_key, Value::of(config.mm_vision_select_layer));
-  json.set(feature_key, Value::of(config.mm_vision_select_feature));
+  // As the model has them: where its folder sees images already, flags do not act. Defaults are transformers'.
+  const Value *const type = config::given(hf_config, type_key),
+                     *const layer = config::given(hf_config, "vision_feature_layer"),
+                     *const strategy = config::given(hf_config, "vision_feature_select_strategy");
+  const bool full = strategy != nullptr && strategy->as_string() == "full";
+  json.set(type_key, type ? *type : Value::of("mlp2x_gelu"));
+  json.set(layer_key, layer ? *layer : Value::of(-2));
+  json.set(feature_key, Value::of(full ? "cls_patch" : "patch"));
   return json;
 }
 

@@ -15,9 +15,9 @@ namespace tessera::models {
 
 /// The model of --model_name_or_path (or --config_name) and --vision_tower, with the weights of
 /// --pretrain_mm_mlp_adapter where it is given, else a projector from `seed`. A folder that sees images already gets
-/// the tower's weights, and keeps its projector unless there is --pretrain_mm_mlp_adapter. The tower's folder may hold
-/// a CLIPModel, of which the vision part is taken, in safetensors or as torch.save wrote it. Throws InputError where
-/// they do not fit each other.
+/// the tower's weights, and keeps its preprocessor_config.json, and its projector unless there is
+/// --pretrain_mm_mlp_adapter. The tower's folder may hold a CLIPModel, of which the vision part is taken, in
+/// safetensors or as torch.save wrote it. Throws InputError where they do not fit each other.
 std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit);
 
 /// The name of a projector among a Llava's modules.

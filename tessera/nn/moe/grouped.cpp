@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
+#include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/kernels/cpu/swiglu.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
@@ -55,7 +56,7 @@ at::Tensor padded(const at::Tensor& x, std::int64_t rows) {
 ///
 /// For rounded numbers oneDNN makes a kernel of its own for every number of rows, and keeps about a thousand of them:
 /// routers would have it make hundreds in each step, a third of a gigabyte. So there groups are padded to few numbers
-/// of rows; zeros change no sum.
+/// of rows; zeros change no sum. Where bf16 has no instructions multiply_half() widens, and no kernels are made.
 class Groups {
  public:
   Groups(std::vector<std::int64_t> starts, Half half) : starts_(std::move(starts)), half_(half) {}
@@ -88,8 +89,12 @@ class Groups {
       if (starts_[e] == starts_[e + 1]) continue;
       const at::Tensor& weight = weights[e % weights.size()];
       if (half_) {
-        const at::Tensor w = weight.to(*half_), here = of(out, e), in = padded(of(x, e), few(e));
-        const at::Tensor rounded = at::mm(in, out_in ? w.t() : w).narrow(0, 0, here.size(0));
+        const at::Tensor narrow = weight.to(*half_), w = out_in ? narrow.t() : narrow, here = of(out, e);
+        if (widens()) {
+          multiply_half(here, of(x, e), w, accumulate);
+          continue;
+        }
+        const at::Tensor rounded = at::mm(padded(of(x, e), few(e)), w).narrow(0, 0, here.size(0));
         accumulate ? here.add_(rounded) : here.copy_(rounded);
         continue;
       }
@@ -136,6 +141,7 @@ class Groups {
 
  private:
   bool all_at_once(const at::Tensor& x) const { return !half_ && fusable({x}); }
+  bool widens() const { return half_ == at::kBFloat16 && !kernels::has_bf16_instructions(); }
   at::Tensor of(const at::Tensor& x, std::size_t e) const { return x.slice(0, starts_[e], starts_[e + 1]); }
   std::int64_t few(std::size_t e) const { return padded_rows(starts_[e + 1] - starts_[e]); }
 

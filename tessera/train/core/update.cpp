@@ -97,13 +97,13 @@ class OwnUpdate final : public Update {
 
 /// Parameters whose states stay in 32 bits with an 8-bit optimizer: tables of embeddings (transformers' Trainer
 /// registers each nn.Embedding with bitsandbytes so), not the head.
-std::function<bool(const std::string&)> tables_of(const torch::nn::Module& module, const Embeddings& embeddings) {
+std::function<bool(const std::string&)> tables_of(const torch::nn::Module& module, const ParameterKinds& kinds) {
   std::set<std::string> found;
   for (const auto& item : module.named_modules("", false))
     if (dynamic_cast<const torch::nn::EmbeddingImpl*>(item.value().get()) != nullptr)
       found.insert(item.key() + ".weight");
-  return [found = std::move(found), any = embeddings.any](const std::string& name) {
-    return found.contains(name) || (any && any(name) && !is_head(name));
+  return [found = std::move(found), embedding = kinds.embedding](const std::string& name) {
+    return found.contains(name) || (embedding && embedding(name) && !is_head(name));
   };
 }
 
@@ -131,34 +131,34 @@ WeightDecay decay_matrices(double weight_decay) {
       [=](const std::string&, const std::vector<std::int64_t>& shape) { return shape.size() > 1 ? weight_decay : 0.0; };
 }
 
-MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, Embeddings embeddings) {
-  return [config, decay = std::move(decay), embeddings = std::move(embeddings)](const torch::nn::Module& module,
-                                                                                const Sharded& sharded) {
+MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, ParameterKinds kinds) {
+  return [config, decay = std::move(decay), kinds = std::move(kinds)](const torch::nn::Module& module,
+                                                                      const Sharded& sharded) {
     const bool muon = config.optim == OptimizerKind::muon, decoupled = config.decoupled_lr >= 0;
-    if (!embeddings.any && (muon || decoupled))
+    if (!kinds.embedding && (muon || decoupled))
       throw InputError(
           concat(muon ? "--optim muon" : "--decoupled_lr",
                  " is for `tessera train`, whose models say which parameters are embeddings; leave it out"));
-    const double width = embeddings.width;
+    const double width = kinds.width;
     // A model's folder says use_mup without a flag, which the rules of settings do not see.
     if (const std::string why = config::no_mup_beside(config.optim); width != 1 && !why.empty())
       throw InputError(concat("--optim ", config.optim, " beside use_mup: ", why));
     std::vector<optim::Slot> slots = sharded.slots();
     const auto& parameters = sharded.named_parameters();
     TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
-    const auto is_table = tables_of(module, embeddings);
+    const auto is_table = tables_of(module, kinds);
     std::vector<std::size_t> groups;
     std::vector<double> scales;
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const auto& [name, shape] = std::tie(parameters[i].name, parameters[i].shape);
       slots[i].weight_decay = decay(name, shape);
-      slots[i].orthogonal = muon && shape.size() == 2 && !embeddings.any(name);
+      slots[i].orthogonal = muon && shape.size() == 2 && !kinds.embedding(name);
       slots[i].wide_states = is_table(name);
-      groups.push_back(decoupled && embeddings.of_words(name) ? 1 : 0);
+      groups.push_back(decoupled && kinds.embedding_of_words(name) ? 1 : 0);
       if (width != 1)
-        scale_by_width(slots[i], config.optim, width, embeddings.any(name), groups.back() == 1, shape.size());
+        scale_by_width(slots[i], config.optim, width, kinds.embedding(name), groups.back() == 1, shape.size());
       // A multiple of the others', so that it follows their schedule, as torch's LambdaLR has it for every group.
-      if (config.mm_projector_lr >= 0 && embeddings.projector && embeddings.projector(name))
+      if (config.mm_projector_lr >= 0 && kinds.projector && kinds.projector(name))
         slots[i].learning_rate_scale *= config.mm_projector_lr / config.learning_rate;
       scales.push_back(slots[i].learning_rate_scale);
     }

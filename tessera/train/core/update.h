@@ -53,23 +53,23 @@ using WeightDecay = std::function<double(const std::string& name, const std::vec
 WeightDecay decay_everything(double weight_decay);
 WeightDecay decay_matrices(double weight_decay);
 
-/// Which parameters are embeddings or the head, by their names. Empty: nobody knows.
-struct Embeddings {
-  std::function<bool(const std::string& name)> any;       ///< tables of words, positions, kinds of tokens; the head
-  std::function<bool(const std::string& name)> of_words;  ///< tables of words; the head
-  double width = 1;  ///< maximal update parameterization: the model's width over the base's (models/decoders/mup.h)
-  /// What mm_projector_lr is for: the projector of a model that sees images. Empty: it has none.
-  std::function<bool(const std::string& name)> projector = {};
+/// What a model says of its parameters, by their names, where that changes how they are updated.
+struct ParameterKinds {
+  using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter is one
+  Has embedding = {};           ///< tables of words, positions, kinds of tokens; the head. Empty: nobody knows.
+  Has embedding_of_words = {};  ///< tables of words; the head. Empty: nobody knows.
+  double width = 1;    ///< maximal update parameterization: the model's width over the base's (models/decoders/mup.h)
+  Has projector = {};  ///< what mm_projector_lr is for: the projector of a model that sees images. Empty: it has none.
 };
 
 /// An optimizer of this library, as the configuration chooses it (--optim, --learning_rate and so on), over this rank's
 /// parts of the parameters that are trained. decoupled_lr acts on embeddings of words and the head; Muon leaves all
-/// embeddings and the head to AdamW; without `embeddings` both are refused (InputError while making).
-/// With embeddings.width m other than 1 rates follow Megatron-LM's get_mup_config_overrides(): matrices that are
+/// embeddings and the head to AdamW; without `kinds` both are refused (InputError while making).
+/// With kinds.width m other than 1 rates follow Megatron-LM's get_mup_config_overrides(): matrices that are
 /// neither embeddings nor head have rate / m, with AdamW and Adam epsilon / m, too; with SGD all others have rate * m
 /// instead, and Muon's own matrices stay as they are. Rates of decoupled_lr are those that it gives. Optimizers that
 /// scale rates by the norms of weights (Adafactor, LAMB, LARS) are refused.
-MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, Embeddings embeddings = {});
+MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, ParameterKinds kinds = {});
 
 /// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts of them, so that it
 /// updates those; parameters that are not trained leave it. It must outlive the Update. Elementwise ones only (Adam,

@@ -58,10 +58,11 @@ std::shared_ptr<models::LanguageModel> read_reference(const Setup& setup, const 
     throw InputError(concat("--ref_model_name_or_path ", folder, ": its vocabulary has ", model->vocab_size(),
                             " entries, that of the trained model ", setup.model->vocab_size(),
                             ": the reference must be a causal model with the same tokenizer"));
-  // The model as it was at the start is the quantized one.
+  // The model as it was at the start is the quantized one, but for what is trained whole beside adapters.
   if (const auto form = models::quantized_form(setup.config.model);
       form && setup.config.model.ref_model_name_or_path.empty()) {
-    for (at::Tensor& parameter : model->parameters()) parameter.set_requires_grad(false);
+    for (auto& item : model->named_parameters())
+      item.value().set_requires_grad(setup.lora && checkpoint::is_saved_whole(item.key(), *setup.lora));
     models::quantize(*model, *form, nullptr);
   }
   return model;

@@ -12,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/checkpoint/peft.h>
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/corpus/data_list.h>
@@ -100,10 +101,6 @@ void check_projector_rate(const models::LanguageModel& model, const Optimization
 bool keeps_parts_only(const RunConfig& config, const comm::World& world, const RunGroups& groups) {
   return groups.tensor_ranks() == 1 && world.size() > 1 && world.device().is_cpu() &&
          row_of(config.sharding.strategy).shard_parameters && config.sharding.cpu_ram_efficient_loading;
-}
-
-bool is_adapter_parameter(const std::string& name) {
-  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
 }
 
 void check_checkpoint_kind(const Setup& setup) {
@@ -302,8 +299,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
 
   if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
     log::warning(
-        "--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so bf16 products are several times "
-        "slower than fp32 ones; leave the flag out");
+        "--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so products round their operands "
+        "to bf16 and multiply in fp32, which costs time and saves none; leave the flag out");
 
   if (setup.fp8 && world.device().is_cpu() && world.rank() == 0)
     log::warning(
@@ -335,7 +332,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     std::set<std::string> read;  // with the adapters
     if (!adapters.empty())
       for (const auto& [name, tensor] : models::adapter_state(*setup.model)) read.insert(name);
-    const auto skip = [&](const std::string& name) { return is_adapter_parameter(name) || read.contains(name); };
+    const auto skip = [&](const std::string& name) { return checkpoint::is_adapter_name(name) || read.contains(name); };
     setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, skip, setup.resume_sums,
                                                            setup.resume ? nullptr : choice);
   }

@@ -67,11 +67,11 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       return setup_.model->is_norm_or_bias(name) ? 0.0 : config.weight_decay;
     };
     const auto* const model = setup_.model.get();
-    const Embeddings embeddings = {[model](const std::string& name) { return model->is_embedding(name); },
-                                   [model](const std::string& name) { return model->is_embedding(name, true); },
-                                   setup_.lora ? 1 : models::width_over_base(model->hf_config()),
-                                   models::is_of_projector};
-    core_.set_update(configured_update(config, decay, embeddings)(*setup_.model, *sharded_));
+    const ParameterKinds kinds = {[model](const std::string& name) { return model->is_embedding(name); },
+                                  [model](const std::string& name) { return model->is_embedding(name, true); },
+                                  setup_.lora ? 1 : models::width_over_base(model->hf_config()),
+                                  models::is_of_projector};
+    core_.set_update(configured_update(config, decay, kinds)(*setup_.model, *sharded_));
     core_.set_schedule(make_schedule(config, plan_), make_schedule_of_embeddings(config, plan_));
     if (config.learning_rate_rule != BatchRule::none && !plan_.segments.empty())
       core_.scale_rates([this](std::int64_t step) {

@@ -19,7 +19,6 @@
 #include <tessera/base/log.h>
 #include <tessera/base/value.h>
 #include <tessera/comm/world.h>
-#include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/attention.h>
 #include <tessera/nn/autocast.h>
@@ -120,10 +119,7 @@ void add_products(std::vector<Probe>& probes, bool bf16) {
   static constexpr std::int64_t shapes[][3] = {{64, 128, 128},    {256, 128, 128},  {256, 256, 256},
                                                {512, 384, 192},   {1024, 192, 384}, {512, 512, 512},
                                                {1024, 384, 1024}, {1024, 768, 768}, {256, 512, 4096}};
-  // Without instructions for bf16 a product takes a hundred times as long, in one loop for every size.
-  const std::int64_t most = bf16 && !kernels::has_bf16_instructions() ? 1 << 25 : std::int64_t{1} << 40;
   for (const auto& [tokens, in, out] : shapes) {
-    if (tokens * in * out > most) continue;
     auto chain = std::make_shared<Chain>(Shapes{{tokens, in}}, Shapes{{out, in}});
     const std::string name = bf16 ? "product_bf16" : "product_fp32";
     probes.push_back({name, name + "_backward", 0, 2.0 * static_cast<double>(tokens * in * out), [=] {
@@ -303,12 +299,9 @@ int calibrate(const Arguments& given) {
     add_attention(probes, bf16);
   }
   auto reference = std::make_shared<ReferenceRun>();
-  for (const bool bf16 : {false, true}) {
-    // Without instructions for bf16 such a step takes minutes, next to which nothing between operations counts.
-    if (bf16 && !kernels::has_bf16_instructions()) continue;
+  for (const bool bf16 : {false, true})
     probes.push_back(
         {bf16 ? "step_bf16" : "step_fp32", "", 0, 1, [reference, bf16] { return Turn{reference->step(bf16), 0}; }});
-  }
   add_passes(probes);
   add_exchanges(probes, groups);
 

@@ -130,7 +130,6 @@ std::shared_ptr<const Speeds> speeds_of(const Value& file) {
   Cluster machine = plan::parse_cluster("CPU");
   machine.device.measured = speeds;
   const auto between = [&](plan::Precision precision, double measured) {
-    if (measured == 0) return 1.0;  // bf16 without instructions for it
     const plan::ReferenceSeconds parts = reference_seconds(machine, precision, speeds->processes);
     // A burst of other programs' work during the steps should not spoil every plan.
     return std::clamp((measured - parts.rest) / parts.computing, 0.8, 1.5);
@@ -211,8 +210,8 @@ void print_speeds(const Speeds& speeds) {
     const std::string name(name_of(static_cast<Work>(i)));
     if (!speeds.curves[i].empty()) row(name, speeds.curves[i], is_arithmetic(name) ? "GFLOP/s" : "GB/s", 1e9);
   }
-  const std::string bf16 = speeds.between_bf16 == 1 ? "not measured" : format_real(speeds.between_bf16, 4);
-  std::printf("  %-26s %8.3f in fp32, %s in bf16\n", "a step over its operations", speeds.between_fp32, bf16.c_str());
+  std::printf("  %-26s %8.3f in fp32, %.3f in bf16\n", "a step over its operations", speeds.between_fp32,
+              speeds.between_bf16);
   for (const Speeds::Exchange& e : speeds.exchanges) row(concat(e.op, " x", e.ranks), e.curve, "GB/s", 1e9);
 }
 
