@@ -103,8 +103,8 @@ class Counting {
   void keep_experts(Block& b) const {
     const Experts& e = *m_.experts;
     const double routed = real(e.top_k), ways = m_.gated ? 2 : 1, inner = real(e.inner) / t_, h = real(m_.hidden);
-    keep(b, 3 * real(e.count), fp32);                  // logits, their softmax, what is left of it
-    keep(b, routed * (h + (ways + 1) * inner));        // tokens by expert, what the activation sees and gives
+    keep(b, 3 * real(e.count), fp32);            // logits, their softmax, what is left of it
+    keep(b, routed * (h + (ways + 1) * inner));  // tokens by expert, what the activation sees and gives
     b.weights.emplace(ways * inner, h);
     b.weights.emplace(h, inner);
     if (e.shared_inner > 0) keep_mlp(b, real(e.shared_inner) / t_, false);
@@ -118,9 +118,7 @@ class Counting {
 };
 
 void check(const Model& model, const Plan& plan) {
-  const auto no = [](const std::string& what) {
-    throw InputError(concat("Megatron-LM's memory: ", what));
-  };
+  const auto no = [](const std::string& what) { throw InputError(concat("Megatron-LM's memory: ", what)); };
   if (model.recorded || model.family == Family::bert || model.linear)
     no(concat("a model of type \"", model.type, "\" is not counted; GPT-2, the Llama family and mixtures are"));
   if (plan.strategy != Strategy::ddp && plan.strategy != Strategy::zero1)
@@ -175,8 +173,8 @@ std::vector<Memory> megatron_memory(const Model& given, const Plan& plan, const 
   }
 
   const schedule::Schedule actions =
-      schedule::make_schedule(pipelined ? plan.schedule : "1f1b", {plan.pp(), static_cast<int>(plan.stages_per_rank),
-                                                                   representative_micro_batches(plan)});
+      schedule::make_schedule(pipelined ? plan.schedule : "1f1b",
+                              {plan.pp(), static_cast<int>(plan.stages_per_rank), representative_micro_batches(plan)});
   std::vector<Memory> ranks;
   for (int rank = 0; rank < plan.pp(); ++rank) {
     Memory memory;

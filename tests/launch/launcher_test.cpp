@@ -315,7 +315,8 @@ TEST(Launcher, StandardInputIsEmpty) { EXPECT_EQ(run_agent(shell("wc -c"), ranks
 
 TEST(Launcher, SignalSettingsOfTheCallerDoNotReachTheRanks) {
   ::signal(SIGINT, SIG_IGN);  // as in a shell's background job
-  AgentUnderTest agent(shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo ready; sleep 60"), ranks(1));
+  // A shell that is about to start a command when the signal comes waits for that command, hence exec.
+  AgentUnderTest agent(shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo ready; exec sleep 60"), ranks(1));
   ::signal(SIGINT, SIG_DFL);
   ASSERT_TRUE(agent.wait_for("ready", 1));
   EXPECT_TRUE(contains(agent.out(), "SigBlk:\t0000000000000000")) << agent.out();
