@@ -15,6 +15,8 @@ of next to no size is trained.
 2/8 takes the second eighth of the configurations."""
 import argparse, json, os, random, re, subprocess, sys, tempfile
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
 LLAMA = {"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
          "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 4096, "max_position_embeddings": 2048}
 GPT2 = {"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6, "n_positions": 1024, "vocab_size": 4096,
@@ -22,6 +24,9 @@ GPT2 = {"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6, "n_posit
 QWEN = dict(LLAMA, model_type="qwen3", head_dim=64)
 MIXTRAL = dict(LLAMA, model_type="mixtral", num_local_experts=8, num_experts_per_tok=2, intermediate_size=512)
 GEMMA2 = dict(LLAMA, model_type="gemma2", head_dim=64, sliding_window=128)
+CLIP = {"model_type": "clip_vision_model", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 6,
+        "num_attention_heads": 4, "image_size": 224, "patch_size": 14}
+LLAVA = {"model_type": "llava", "text_config": LLAMA, "vision_config": CLIP, "image_token_index": 4096}
 FAMILIES = {
     "llama": LLAMA, "gpt2": GPT2, "qwen3": QWEN, "mixtral": MIXTRAL, "gemma2": GEMMA2,
     "llama-tied": dict(LLAMA, vocab_size=16000, tie_word_embeddings=True),
@@ -37,8 +42,13 @@ FAMILIES = {
     "bert": {"model_type": "bert", "hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6,
              "num_attention_heads": 6, "vocab_size": 4096, "max_position_embeddings": 512, "type_vocab_size": 2,
              "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    "llava": LLAVA,
+    "llava-tower": dict(LLAVA, text_config=dict(LLAMA, num_hidden_layers=2, vocab_size=512), image_token_index=512,
+                        vision_config=dict(CLIP, hidden_size=512, intermediate_size=2048, num_hidden_layers=10,
+                                           num_attention_heads=8)),
 }
 BASE = "--block_size 256 --per_device_train_batch_size 4"
+IMAGES = "--block_size 512 --per_device_train_batch_size 4"
 # family: settings besides BASE; "=" in front: instead of it.
 CONFIGURATIONS = {
     "llama": """
@@ -114,6 +124,28 @@ CONFIGURATIONS = {
     "bert": """
 
         --num_processes 2 --strategy zero2""",
+    "llava": """
+
+        --tune_mm_mlp_adapter
+        --freeze_mm_mlp_adapter
+        --bf16
+        --bf16 --tune_mm_mlp_adapter
+        --gradient_checkpointing
+        --gradient_checkpointing --tune_mm_mlp_adapter
+        --gradient_accumulation_steps 2
+        =--block_size 1024 --per_device_train_batch_size 1
+        --num_processes 2 --strategy ddp
+        --num_processes 2 --strategy zero1
+        --num_processes 2 --strategy zero2
+        --num_processes 2 --strategy full_shard
+        --num_processes 2 --strategy full_shard --gradient_checkpointing
+        --num_processes 2 --strategy shard_grad_op
+        --num_processes 2 --strategy full_shard --tune_mm_mlp_adapter
+        --num_processes 2 --strategy zero1 --tune_mm_mlp_adapter""",
+    "llava-tower": """
+        =--block_size 300 --per_device_train_batch_size 4
+        =--block_size 300 --per_device_train_batch_size 4 --gradient_checkpointing --tune_mm_mlp_adapter
+        =--block_size 300 --per_device_train_batch_size 4 --num_processes 2 --strategy full_shard""",
 }
 STATES = ("parameters", "gradients", "optimizer", "buffers")
 KINDS = (*STATES, "activations")
@@ -123,7 +155,8 @@ def configurations():
     for family, lines in CONFIGURATIONS.items():
         for line in lines.split("\n")[1:]:
             line = line.strip()
-            yield family, line[1:] if line.startswith("=") else f"{BASE} {line}".strip()
+            base = IMAGES if family == "llava" else BASE
+            yield family, line[1:] if line.startswith("=") else f"{base} {line}".strip()
 
 
 def by_kind(memory):
@@ -134,8 +167,11 @@ def by_kind(memory):
 
 
 def training(build, folder, config, settings):
-    bert = '"bert"' in open(config).read()
-    return [f"{build}/tessera", "train", "--config_name", config, "--train_file", f"{folder}/text.txt",
+    kind = open(config).read()
+    bert, sees = '"bert"' in kind, '"llava"' in kind
+    pictures = ["--image_folder", f"{ROOT}/tests/fixtures/llava", "--version", "plain"]
+    return [f"{build}/tessera", "train", "--config_name", config,
+            "--train_file", f"{folder}/{'images.json' if sees else 'text.txt'}", *(pictures if sees else []),
             "--output_dir", f"{folder}/out", "--overwrite_output_dir", "--max_steps", "2", "--logging_steps", "1",
             "--save_strategy", "no", "--report_to", "none", "--disable_tqdm", "--memory_check", "off",
             "--threads_per_process", "1", *(["--tokenizer_name", f"{folder}/words"] if bert else []), *settings.split()]
@@ -251,6 +287,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/text.txt", "w") as text:
             text.write("".join(random_text.choice("abcdefgh ijklmnop\n") for _ in range(120000)))
+        with open(f"{folder}/images.json", "w") as records:  # captions longer than any row
+            json.dump([{"image": name, "conversations": [{"from": "human", "value": "<image>"},
+                                                         {"from": "gpt", "value": "a square " * 300}]}
+                       for name in ["red.png", "green.png", "blue.png", "white.png"] * 8], records)
         os.mkdir(f"{folder}/words")
         with open(f"{folder}/words/vocab.txt", "w") as words:
             words.write("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop",

@@ -276,6 +276,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   at::Tensor x = std::move(made->input);  // [B, T, C]
   if (made->begins()) {
     x = embedded(ids, positions, *made);
+    made->features = at::Tensor();  // parts that are computed again would keep it
     if (is_training() && dropout > 0) {
       made->first_token = nn::first_own_token(embed_tokens->weight, t);
       x = nn::dropout(x, dropout, made->between_layers(ForwardContext::Draw::embedding));

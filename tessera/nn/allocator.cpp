@@ -65,6 +65,11 @@ class KeepingAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 
+  void release() {
+    const std::lock_guard lock(mutex_);
+    release_unused();
+  }
+
   KeptMemory kept() {
     const std::lock_guard lock(mutex_);
     return {static_cast<std::int64_t>(in_use_), static_cast<std::int64_t>(unused_)};
@@ -84,7 +89,7 @@ class KeepingAllocator final : public c10::Allocator {
     auto& list = unused_blocks_[size];
     if (list.empty()) {
       if (unused_ > in_use_ && unused_ > unused_allowance) release_unused();
-      list.push_back(map_block(size));
+      list.push_back(new_block(size));
       unused_ += size;
     }
     Block block = list.back();
@@ -94,6 +99,17 @@ class KeepingAllocator final : public c10::Allocator {
     unused_ -= size;
     in_use_ += size;
     return block.data;
+  }
+
+  /// Where the system has no more, what is unused makes room.
+  Block new_block(std::size_t size) {
+    try {
+      return map_block(size);
+    } catch (const OutOfMemory&) {
+      if (unused_ == 0) throw;
+    }
+    release_unused();
+    return map_block(size);
   }
 
   static void give_back(void* data) {
@@ -141,6 +157,8 @@ void keep_memory() {
   }();
   static_cast<void>(once);
 }
+
+void release_unused_memory() { KeepingAllocator::instance().release(); }
 
 KeptMemory kept_memory() { return KeepingAllocator::instance().kept(); }
 

@@ -16,9 +16,12 @@ namespace tessera::nn {
 ///
 /// Blocks are whole pages in size classes an eighth apart; from 2 MB on they are aligned and offered to the kernel as
 /// huge pages. A request that finds no block gives the unused ones back first when they exceed what is in use (and 256
-/// MB). What tensors ask for is counted (base/allocated.h), small ones as the heap rounds them. Call once at start-up;
-/// later calls do nothing. Tensors made before keep their memory. Thread-safe.
+/// MB), or when the system has no more. What tensors ask for is counted (base/allocated.h), small ones as the heap
+/// rounds them. Call once at start-up; later calls do nothing. Tensors made before keep their memory. Thread-safe.
 void keep_memory();
+
+/// Gives the unused blocks back, for whoever needs memory that is not a tensor's. Thread-safe.
+void release_unused_memory();
 
 /// The system has no memory for a tensor.
 class OutOfMemory : public Error {

@@ -22,8 +22,8 @@ double held(double bytes, bool on_cpu) {
 /// Adds up tensors that a block keeps.
 class Kept {
  public:
-  Kept(const Plan& run, double tokens, bool rounded)
-      : run_(run), n_(run.numerics), tokens_(tokens), rounded_(rounded) {}
+  Kept(const Model& model, const Plan& run, double tokens, bool rounded)
+      : run_(run), n_(run.numerics), tokens_(tokens), rounded_(rounded), trained_(model.trained) {}
 
   void add(double per_token, double element) {
     const double bytes = per_token * tokens_ * element;
@@ -32,8 +32,9 @@ class Kept {
   void residual(double per_token) { add(per_token, n_.residual); }
   void inside(double per_token) { add(per_token, n_.inside); }
   /// The input of `products` products, which is also kept by another operation (`shared`) or made for them only. Copies
-  /// in another type are made by each product for itself.
+  /// in another type are made by each product for itself. Products with weights that are frozen keep none.
   void product(double per_token, int products, bool shared) {
+    if (!trained_) return;
     if (n_.copies)
       for (int i = 0; i < products; ++i) add(per_token, n_.product);
     else if (!shared)
@@ -45,7 +46,7 @@ class Kept {
   const Plan& run_;
   const Numerics& n_;
   double tokens_, bytes_ = 0;
-  bool rounded_;
+  bool rounded_, trained_;
 };
 
 struct Widths {
@@ -108,7 +109,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   const Widths w{c, heads * real(m.head_size), keys * real(m.head_size), heads, real(m.inner) / t};
   // Between the products of tensor parallelism a rank has all tokens, or with sequence parallelism its part.
   const double part = run.sequence_parallel ? tokens / t : tokens;
-  Kept between(run, part, rounded), all(run, tokens, rounded);
+  Kept between(m, run, part, rounded), all(m, run, tokens, rounded);
 
   BlockActivations block;
   block.input = c * part * run.numerics.residual;
@@ -130,7 +131,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   const double before_mlp = all.bytes();
   block.attention += before_mlp;
   const double b = run.numerics.inside;
-  const auto matrix = [&](double inner) { return 4 * c * inner; };  // a weight's gradient before it is added
+  // A weight's gradient before it is added.
+  const auto matrix = [&](double inner) { return m.trained ? 4 * c * inner : 0; };
   // Attention's backward: keys and values for each query head, gradients as the kernel gives them and in order.
   const double attention =
       (m.family == Family::gpt2 ? 6 * w.q : 8 * w.q) * tokens * b + 4 * c * part * run.numerics.residual +
@@ -139,7 +141,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   if (sparse) {
     const Experts& e = *m.experts;
     const double rows = real(e.top_k), inner = real(e.inner), ways = m.gated ? 2 : 1;
-    Kept routed(run, rows * tokens, rounded);  // balanced: every rank of ep gets as many rows as it sends
+    Kept routed(m, run, rows * tokens, rounded);  // balanced: every rank of ep gets as many rows as it sends
     all.add(4 * real(e.count) + 6 * rows, 4);
     all.product(c, 1 + (e.shared_inner > 0 ? ways : 0), false);
     routed.product(c, 1, false);
@@ -158,6 +160,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
     moment = tokens * wide * w.inner * b + matrix(w.inner);
     block.matrices = matrix(w.inner);
     if (m.gelu_gate) moment += tokens * w.inner * b;
+    // The gradient of what the last product takes lies where that was kept, unless its weight is frozen.
+    if (!m.trained) moment += tokens * w.inner * run.numerics.product;
     if (m.packing == Packing::blocks) {
       later = 2 * tokens * wide * w.inner * b + matrix(w.inner);  // gradients of parts
       moment += later;

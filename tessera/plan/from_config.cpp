@@ -6,6 +6,7 @@
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/core/run_schedule.h>
+#include <tessera/config/model/vision_config.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/plan/presets.h>
@@ -44,7 +45,22 @@ schedule::ChainTimes flops_of(const Model& model, bool halves) {
                                   halves);
 }
 
+/// A language model's folder or configuration beside --vision_tower, as models/vision/compose.h puts them together.
+Model composed_model(const ModelConfig& m) {
+  const std::string &folder = m.model_name_or_path, tower = path_join(m.vision_tower, "config.json");
+  if (!path_exists(tower))
+    throw InputError(concat("--vision_tower ", m.vision_tower, ": no folder with a config.json"));
+  const Value language = folder.empty() ? config::model_from_scratch(m) : read_json(path_join(folder, "config.json"));
+  Model model = read_model(config::sees_images(language) ? language
+                                                         : config::compose_llava_config(language, read_json(tower), m));
+  model.name = folder.empty() ? m.config_name : folder;
+  return model;
+}
+
 Model model_named(const ModelConfig& m) {
+  if (!m.model_name_or_path.empty() && path_exists(path_join(m.model_name_or_path, "adapter_config.json")))
+    throw InputError(concat(m.model_name_or_path, ": it holds LoRA adapters, which are not planned for"));
+  if (!m.vision_tower.empty()) return composed_model(m);
   if (!m.model_name_or_path.empty()) return find_model(m.model_name_or_path);
   if (m.config_name.empty())
     throw InputError("which model? --model_name_or_path names a folder, --config_name a config.json or a preset");
@@ -63,7 +79,14 @@ Model model_named(const ModelConfig& m) {
 Model model_of(const RunConfig& config) {
   Model model = model_named(config.model);
   model.predicts = config.optimization.mtp_loss_scaling_factor > 0;
+  choose_trained_parts(model, config.model);
   return model;
+}
+
+void choose_trained_parts(Model& model, const ModelConfig& config) {
+  if (!model.vision) return;
+  model.trained = !config.tune_mm_mlp_adapter && !config.freeze_backbone;
+  model.vision->projector_trained = !config.freeze_mm_mlp_adapter;
 }
 
 Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& mesh, bool on_cpu) {
@@ -84,6 +107,7 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
     plan.sequence = model.recorded->row_tokens;
   else
     plan.sequence = config.data.block_size > 0 ? config.data.block_size : std::min<std::int64_t>(1024, model.positions);
+  if (model.vision && config.data.max_seq_length > 0) plan.sequence = config.data.max_seq_length;  // rows are examples
   plan.rows = o.per_device_train_batch_size;
   plan.micro_batches = o.gradient_accumulation_steps;
   plan.recompute = o.gradient_checkpointing ? every_of(o.gradient_checkpointing_kwargs) : 0;

@@ -8,11 +8,14 @@
 
 namespace tessera::plan {
 
-/// The model that the settings name (model_name_or_path, config_name). Throws InputError when neither is given or the
-/// file is wrong.
+/// The model that the settings name (model_name_or_path, config_name; with vision_tower both). Throws InputError
+/// when neither is given, the file is wrong, or the folder holds adapters.
 Model model_of(const RunConfig& config);
+/// Which parts of a model that sees images the settings train (tune_mm_mlp_adapter and those beside it).
+void choose_trained_parts(Model& model, const ModelConfig& config);
 
 /// The plan of these settings on a mesh, as they are: nothing is checked. A schedule that is a file counts as 1F1B.
+/// Rows of a model that sees images are examples: max_seq_length, where it is given, says how long they may be.
 Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& mesh, bool on_cpu);
 
 /// The plan of these settings on the cluster's devices. A block size of 0 is min(1024, positions), as in training.

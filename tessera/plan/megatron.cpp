@@ -119,6 +119,7 @@ class Counting {
 
 void check(const Model& model, const Plan& plan) {
   const auto no = [](const std::string& what) { throw InputError(concat("Megatron-LM's memory: ", what)); };
+  if (model.vision) no("a tower of images is not counted; a file of the decoder's text_config alone is");
   if (model.recorded || model.family == Family::bert || model.linear)
     no(concat("a model of type \"", model.type, "\" is not counted; GPT-2, the Llama family and mixtures are"));
   if (plan.strategy != Strategy::ddp && plan.strategy != Strategy::zero1)
@@ -182,9 +183,7 @@ std::vector<Memory> megatron_memory(const Model& given, const Plan& plan, const 
     Shapes weights;
     for (const int s : schedule::stages_of(actions, rank)) {
       const layout::StagePart& part = plan.parts[static_cast<std::size_t>(s)];
-      const Elements::Piece piece = stage_elements(model, elements, part);
-      own.shared += piece.shared;
-      own.experts += piece.experts;
+      own.add(stage_elements(model, elements, part));
       for (std::int64_t layer = part.first_block; layer < part.past_block(); ++layer)
         weights.insert(kind_of(layer).weights.begin(), kind_of(layer).weights.end());
       if (part.end) weights.emplace(words, real(model.hidden));

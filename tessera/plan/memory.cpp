@@ -5,6 +5,7 @@
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/plan/recorded.h>
 #include <tessera/plan/reserve.h>
+#include <tessera/plan/vision.h>
 
 #include <algorithm>
 #include <cmath>
@@ -37,6 +38,12 @@ double bytes_on_host(const std::vector<Memory>& by_rank, int processes) {
 
 MemoryKind Memory::largest() const {
   return static_cast<MemoryKind>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+}
+
+void Elements::Piece::add(const Piece& other, double times) {
+  shared += times * other.shared;
+  experts += times * other.experts;
+  frozen += times * other.frozen;
 }
 
 Elements elements_of(const Model& model, int tp, int ep) {
@@ -88,28 +95,28 @@ Elements elements_of(const Model& model, int tp, int ep) {
     const std::size_t sparse = in_block && kind->sparse ? 1 : 0;
     Elements::Piece& piece = in_block ? e.block[sparse] : tensor.block < 0 ? e.embeddings : e.end;
     const double n = elements_on_rank(tensor, tp) * (in_block ? kind->count / all[sparse] : 1);
-    if (tensor.expert >= 0)
-      piece.experts += n / ep;
-    else
-      piece.shared += n;
+    const auto sort = [&tensor](Elements::Piece& into) -> double& {
+      return !tensor.trained ? into.frozen : tensor.expert >= 0 ? into.experts : into.shared;
+    };
+    sort(piece) += tensor.expert >= 0 ? n / ep : n;
     if (!in_block) continue;
     // Norms belong to either half: of a block cut in two each has the same number, within a width.
     const double share = tensor.part == Part::attention ? 1 : tensor.part == Part::norm ? 0.5 : 0;
-    e.attention[sparse].shared += share * n;
+    if (share > 0) sort(e.attention[sparse]) += share * n;
   }
   e.head =
       std::ceil(static_cast<double>(model.labels > 0 ? 0 : model.vocabulary) / tp) * static_cast<double>(model.hidden);
+  if (model.vision) {
+    e.tower_layer = tower_layer_elements(*model.vision);
+    e.tower_layers = real(model.vision->layers);
+  }
   return e;
 }
 
 Elements::Piece stage_elements(const Model& model, const Elements& elements, const layout::StagePart& part) {
   Elements::Piece sum;
-  const auto add = [&](const Elements::Piece& piece, double times = 1) {
-    sum.shared += times * piece.shared;
-    sum.experts += times * piece.experts;
-  };
-  if (part.embeddings) add(elements.embeddings);
-  if (part.end) add(elements.end);
+  if (part.embeddings) sum.add(elements.embeddings);
+  if (part.end) sum.add(elements.end);
   if (model.recorded) {
     if (part.end && !part.embeddings) sum.shared += model.recorded->shared;
     for (std::int64_t i = part.first_block; i < part.past_block(); ++i)
@@ -119,8 +126,8 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
   if (part.end && !part.embeddings && model.table_at_end()) sum.shared += elements.head;  // its copy of the table
   const Halves halves = halves_of(model, part);
   for (const int kind : {0, 1}) {
-    add(elements.block[kind], halves.mlp[kind]);
-    add(elements.attention[kind], halves.attention[kind] - halves.mlp[kind]);
+    sum.add(elements.block[kind], halves.mlp[kind]);
+    sum.add(elements.attention[kind], halves.attention[kind] - halves.mlp[kind]);
   }
   return sum;
 }
@@ -134,24 +141,40 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   if (words == 0) return 0;
   const double depths = real(model.computed_depths());
   const double ends = 2 * tokens * c * 4;  // the last norm's output and its gradient
-  if (!run.on_cpu) return ends + (1 + depths) * tokens * words * run.numerics.logits + 4 * elements.head;
+  const double gradient = model.trained ? 4 * elements.head : 0;
+  if (!run.on_cpu) return ends + (1 + depths) * tokens * words * run.numerics.logits + gradient;
   const double chunk = std::min(tokens, std::max(c, 256.0));
   const double narrow = run.numerics.copies ? 2 * (tokens * c + elements.head + chunk * words) : 0;
   // Each loss forms its gradients in the forward pass and keeps them until its backward.
-  return ends + 4 * chunk * words + (1 + depths) * 4 * elements.head + depths * 4 * tokens * c + narrow;
+  return ends + 4 * chunk * words + (1 + depths) * gradient + depths * 4 * tokens * c + narrow;
 }
 
+/// Elements of something, and those of them that are trained.
+struct Sizes {
+  double all = 0, trained = 0;
+  void subtract(const Elements::Piece& piece, double times) {
+    all -= times * piece.all();
+    trained -= times * piece.trained();
+  }
+  void grow(const Elements::Piece& piece) {
+    all = std::max(all, piece.all());
+    trained = std::max(trained, piece.trained());
+  }
+};
+
 /// States of a rank that holds so many elements, `tables` of them in tables of embeddings, and the buffers that come
-/// and go (layout/state_bytes.cpp, without its padding).
-void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double tables, double root, double unit) {
+/// and go (layout/state_bytes.cpp, without its padding). What is frozen is divided where parameters are, else it stays
+/// as it is on every rank.
+void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double tables, Sizes root, Sizes unit) {
   const StrategyRow& row = row_of(run.strategy);
   const Numerics& n = run.numerics;
   const double s = run.shard_ranks(), se = run.expert_shard_ranks();
   const bool divides = s > 1, narrow = n.whole != n.shard;
-  const double own = divides ? all.shared / s + all.experts / se : all.all();
-  const double parameters = !divides               ? all.all() * n.shard
-                            : row.shard_parameters ? own * n.shard
-                                                   : all.all() * n.whole + (narrow ? own * n.shard : 0);
+  const double own = divides ? all.shared / s + all.experts / se : all.trained();
+  const double frozen = all.frozen / (divides && row.shard_parameters ? s : 1) * n.shard;
+  const double parameters =
+      frozen +
+      (!divides || row.shard_parameters ? own * n.shard : all.trained() * n.whole + (narrow ? own * n.shard : 0));
   const double gradients = own * n.gradient, states = own * n.states + tables / s * n.of_tables;
   memory[MemoryKind::parameters] += offloads_parameters(run.offload) ? 0 : parameters;
   memory[MemoryKind::gradients] += offloads_parameters(run.offload) ? 0 : gradients;
@@ -159,12 +182,13 @@ void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, dou
   if (!divides) return;
   const bool accumulates = run.micro_batches > 1, keeps = !row.shard_gradients && accumulates;
   if (row.shard_parameters) {
-    const double units = all.all() - root;
-    memory[buffers] += root * n.whole + (row.reshard_after_forward ? std::min(3 * unit, units) : units) * n.whole;
-    memory[buffers] += root * n.wire + std::min(2 * unit, units) * n.wire;
-    if (accumulates) memory[buffers] += std::max(root, unit) * n.wire / s;
+    const Sizes units = {all.all() - root.all, all.trained() - root.trained};
+    memory[buffers] +=
+        (root.all + (row.reshard_after_forward ? std::min(3 * unit.all, units.all) : units.all)) * n.whole;
+    memory[buffers] += (root.trained + std::min(2 * unit.trained, units.trained)) * n.wire;
+    if (accumulates) memory[buffers] += std::max(root.trained, unit.trained) * n.wire / s;
   } else {
-    const double flat = all.all() * n.wire, bucket = std::max(run.bucket_bytes, root * n.wire);
+    const double flat = all.trained() * n.wire, bucket = std::max(run.bucket_bytes, root.trained * n.wire);
     memory[buffers] += keeps ? flat : std::min(flat, 2 * bucket);
   }
 }
@@ -192,6 +216,7 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
     const double kept = halves.attention[kind] * block.attention + halves.mlp[kind] * (block.kept - block.attention);
     bytes += (1 - checkpointed / count) * kept + checkpointed * block.input;
   }
+  if (part.embeddings && model.vision) bytes += vision_kept(model, run);
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   if (!part.end) return bytes;
   const double one = tokens * static_cast<double>(model.hidden);
@@ -244,30 +269,33 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
                     std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double process_bytes) {
   Memory memory;
   Elements::Piece all;
-  double root = 0, unit = 0, moment = 0, again = 0, trained = 0, tables = 0;
+  Sizes root, unit;
+  double moment = 0, again = 0, trained = 0, tables = 0;
   for (const layout::StagePart& part : parts) {
     if (model.recorded) trained += recorded_trained(*model.recorded, part);
-    const Elements::Piece piece = stage_elements(model, elements, part);
-    all.shared += piece.shared;
-    all.experts += piece.experts;
-    if (part.embeddings) tables += elements.embeddings.all();
+    all.add(stage_elements(model, elements, part));
+    if (part.embeddings) tables += elements.embeddings.trained();
+    if (part.embeddings && elements.tower_layers > 0) {
+      root.all -= elements.tower_layers * elements.tower_layer;
+      unit.all = std::max(unit.all, elements.tower_layer);
+    }
     const Halves halves = halves_of(model, part);
     for (const int kind : {0, 1}) {
       if (halves.blocks(kind) == 0) continue;
-      root -= halves.mlp[kind] * elements.block[kind].all() +
-              (halves.attention[kind] - halves.mlp[kind]) * elements.attention[kind].all();
-      unit = std::max(unit, elements.block[kind].all());
+      root.subtract(elements.block[kind], halves.mlp[kind]);
+      root.subtract(elements.attention[kind], halves.attention[kind] - halves.mlp[kind]);
+      unit.grow(elements.block[kind]);
       moment = std::max(moment, kinds[kind].moment);
       // On the CPU what the second forward lets go of does not serve the backward, half a block about.
       if (run.recompute > 0) again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].kept - kinds[kind].input);
     }
     if (!part.end) continue;
     // The gradient of a table that the end reads, too, waits for that of the embedding, formed whole beside it.
-    if (model.table_at_end())
+    if (model.table_at_end() && model.trained)
       moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));
   }
-  root = std::max(0.0, root + all.all());
+  root = {std::max(0.0, root.all + all.all()), std::max(0.0, root.trained + all.trained())};
   add_states(memory, run, all, tables, root, unit);
   if (model.recorded && all.all() > 0)  // what is frozen has neither
     for (const MemoryKind kind : {gradients, optimizer}) memory[kind] *= std::min(1.0, trained / all.all());
@@ -281,9 +309,12 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
   if (run.cp() > 1)                                        // the block that is used and the one that arrives
     memory[communication] += 4 * run.tokens() * static_cast<double>(model.key_width()) / run.tp() * run.numerics.inside;
   if (run.on_cpu) {
-    const Reserve reserved = reserve_of(memory, run, model.experts.has_value(), std::max(0.0, all.shared - root));
+    const Reserve reserved =
+        reserve_of(memory, run, model.experts.has_value(), std::max(0.0, all.shared - root.trained));
     memory[communication] += reserved.bytes;
     memory.peers = reserved.peers;
+    // Measured: what reads images, and the tower's freed blocks, which are of other sizes than the decoder's.
+    if (model.vision) memory[communication] += 17e6 + 1.4 * tower_moment(model, run);
   }
   memory[process] = process_bytes;
   return memory;
@@ -294,6 +325,9 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
 void add_kept(Memory& memory, const Model& model, const Plan& run, const Elements& elements,
               std::span<const layout::StagePart> parts, const BlockActivations kinds[2], const Kept& kept) {
   memory[activations] += kept.most;
+  const bool sees = model.vision && parts.front().embeddings;
+  if (sees)  // the tower's forward, when nothing else is there yet
+    memory[head] += std::max(0.0, tower_moment(model, run) - memory[activations] - memory[head]);
   if (!run.on_cpu || model.recorded) return;
   BlockActivations asked[2] = {block_activations(model, run, false, /*rounded=*/false), {}};
   if (model.experts) asked[1] = block_activations(model, run, true, /*rounded=*/false);
@@ -305,10 +339,10 @@ void add_kept(Memory& memory, const Model& model, const Plan& run, const Element
     ends = ends || part.end;
   }
   const double asks = rounded > 0 ? own / rounded : 0;
-  split_reserve(memory, model, run, elements, parts, asked,
-                {kept.most * asks, kept.at_loss * asks, kept.at_backward * asks},
-                // Products in bf16 give the head's gradient in bf16, of which an fp32 copy is added.
-                ends ? head_bytes(model, run, elements) + (run.numerics.copies ? 6 * elements.head : 0) : 0);
+  split_reserve(
+      memory, model, run, elements, parts, asked, {kept.most * asks, kept.at_loss * asks, kept.at_backward * asks},
+      // Products in bf16 give the head's gradient in bf16, of which an fp32 copy is added.
+      ends ? head_bytes(model, run, elements) + (run.numerics.copies && model.trained ? 6 * elements.head : 0) : 0);
 }
 
 /// What a rank keeps while it goes through its actions.

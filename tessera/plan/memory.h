@@ -49,12 +49,16 @@ double bytes_on_host(const std::vector<Memory>& by_rank, int processes);
 struct Elements {
   struct Piece {
     double shared = 0, experts = 0;  ///< outside of experts, and in them
-    double all() const { return shared + experts; }
+    double frozen = 0;               ///< that have neither gradients nor states
+    double trained() const { return shared + experts; }
+    double all() const { return trained() + frozen; }
+    void add(const Piece& other, double times = 1);
   };
   Piece embeddings, end;  ///< a tied head counts with the embeddings, computed depths as blocks, others with the end
   Piece block[2];         ///< dense, sparse
   Piece attention[2];     ///< that half of a block which ends with the sum after attention, its norms included
   double head = 0;        ///< the matrix of logits, tied or not
+  double tower_layer = 0, tower_layers = 0;  ///< one of a vision tower, all of which lies with the embeddings; how many
 };
 Elements elements_of(const Model& model, int tp, int ep);
 

@@ -186,6 +186,38 @@ void add_llama(List& list, const Model& m) {
   if (m.head_bias) list.all.back().cut = -1;  // every rank has it whole
 }
 
+/// The tower and the projector; nothing of them is cut.
+void add_vision(List& list, const Model& m) {
+  const Vision& v = *m.vision;
+  const std::string tower = "vision_tower.vision_model.";
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    list.add(tower + name, std::move(shape), Part::tower, -1, 0, /*trained=*/false);
+  };
+  const auto pair = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    add(name + ".bias", {shape.front()});
+    add(name + ".weight", std::move(shape));
+  };
+  add("embeddings.class_embedding", {v.hidden});
+  add("embeddings.patch_embedding.weight", {v.hidden, 3, v.patch, v.patch});
+  add("embeddings.position_embedding.weight", {1 + v.patches(), v.hidden});
+  pair("pre_layrnorm", {v.hidden});
+  for (std::int64_t i = 0; i < v.layers; ++i) {
+    const std::string layer = concat("encoder.layers.", i);
+    for (const char* map : {".self_attn.k_proj", ".self_attn.v_proj", ".self_attn.q_proj", ".self_attn.out_proj"})
+      pair(layer + map, {v.hidden, v.hidden});
+    pair(layer + ".layer_norm1", {v.hidden});
+    pair(layer + ".mlp.fc1", {v.inner, v.hidden});
+    pair(layer + ".mlp.fc2", {v.hidden, v.inner});
+    pair(layer + ".layer_norm2", {v.hidden});
+  }
+  pair("post_layernorm", {v.hidden});
+  for (std::int64_t i = 0; i < v.projections; ++i) {
+    const std::string map = concat("multi_modal_projector.linear_", i + 1);
+    list.add(map + ".weight", {m.hidden, i == 0 ? v.hidden : m.hidden}, Part::projector, -1, 0, v.projector_trained);
+    if (v.projector_bias) list.add(map + ".bias", {m.hidden}, Part::projector, -1, 0, v.projector_trained);
+  }
+}
+
 void add_bert(List& list, const Model& m) {
   const std::int64_t c = m.hidden;
   list.add("bert.embeddings.word_embeddings.weight", {m.vocabulary, c}, Part::embedding, 0);
@@ -216,8 +248,8 @@ void add_bert(List& list, const Model& m) {
 }  // namespace
 
 std::string_view part_name(Part part) {
-  static constexpr std::string_view names[part_count] = {"embedding", "norm",   "attention", "mlp",
-                                                         "router",    "expert", "head"};
+  static constexpr std::string_view names[part_count] = {"embedding", "norm", "attention", "mlp",      "router",
+                                                         "expert",    "head", "tower",     "projector"};
   return names[static_cast<std::size_t>(part)];
 }
 
@@ -253,7 +285,15 @@ std::vector<Tensor> tensors(const Model& model) {
     add_bert(list, model);
   else
     add_llama(list, model);
-  return std::move(list.all);
+  if (!model.vision) return std::move(list.all);
+  List seeing(model);
+  add_vision(seeing, model);
+  for (Tensor& tensor : list.all) {
+    tensor.name = concat("language_model.", tensor.name);
+    tensor.trained = tensor.trained && model.trained;
+    seeing.all.push_back(std::move(tensor));
+  }
+  return std::move(seeing.all);
 }
 
 double elements_on_rank(const Tensor& tensor, int tp) {

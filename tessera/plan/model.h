@@ -4,6 +4,7 @@
 /// 100,000 devices.
 ///
 ///   model.h       what a model is here: sizes, and every parameter by name (this header)
+///   vision.h      what a tower and a projector before the decoder need
 ///   presets.h     well-known models, and where a model may come from
 ///   recorded.h    a user's module by what one step of it was seen to do
 ///   plan.h        the settings that memory and time depend on
@@ -35,8 +36,8 @@ namespace tessera::plan {
 inline double real(std::int64_t n) { return static_cast<double>(n); }
 
 /// What a parameter belongs to.
-enum class Part : unsigned char { embedding, norm, attention, mlp, router, expert, head };
-inline constexpr std::size_t part_count = 7;
+enum class Part : unsigned char { embedding, norm, attention, mlp, router, expert, head, tower, projector };
+inline constexpr std::size_t part_count = 9;
 std::string_view part_name(Part part);
 
 /// Experts in the place of MLPs (transformers' mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v3; megatron_gpt), with
@@ -66,6 +67,19 @@ struct Linear {
   std::int64_t in_features() const { return convolved() + values() + 2 * value_heads; }
 };
 
+/// What a model that sees images has before its decoder (models/vision/llava.h): CLIP's tower, which is frozen, and a
+/// projector to the decoder's width.
+struct Vision {
+  std::int64_t layers = 0, hidden = 0, heads = 0, inner = 0;  ///< the tower's
+  std::int64_t blocks = 0;                                    ///< so many of its layers are computed
+  std::int64_t side = 0, patch = 0;                           ///< pixels of an image's side, and of a patch's
+  bool quick_gelu = true;                                     ///< x sigmoid(1.702 x)
+  std::int64_t tokens = 0;                                    ///< that an image takes in a row
+  std::int64_t projections = 2;                               ///< maps of the projector
+  bool projector_bias = true, projector_trained = true;
+  std::int64_t patches() const { return (side / patch) * (side / patch); }
+};
+
 /// Where a block of the Llama family has norms, and of what parameters.
 struct Norms {
   bool before = true, after = false;  ///< attention and the MLP; on what they give
@@ -87,7 +101,7 @@ struct RecordedStep;
 /// A transformer: embeddings, blocks, end (last norm, head, loss). Sizes in elements.
 struct Model {
   std::string name;  ///< for people: "llama-3-8b", or the file
-  std::string type;  ///< config.json's model_type
+  std::string type;  ///< config.json's model_type; of a model that sees images its decoder's
   Family family = Family::llama;
   std::int64_t depths = 0;  ///< blocks of multi-token prediction behind the last one; what is per layer has them, too
   bool predicts = true;     ///< depths are computed and trained (--mtp_loss_scaling_factor above 0)
@@ -114,11 +128,15 @@ struct Model {
   std::optional<Experts> experts;
   std::optional<Latent> latent;
   std::optional<Linear> linear;
+  std::optional<Vision> vision;
+  bool trained = true;        ///< false: the decoder is frozen, and trains the projector before it
   bool output_gate = false;   ///< q_proj gives a gate of what each head reads, too
   std::int64_t labels = 0;    ///< BERT: classes of a classification head; 0: masked tokens are guessed
   std::int64_t segments = 2;  ///< BERT: rows of token_type_embeddings
   std::shared_ptr<const RecordedStep> recorded;  ///< a user's module (recorded.h): what it does instead of formulas
 
+  /// Neither tensor nor context parallelism cut it: nobody has said what they would cut, or it sees images.
+  bool has_no_cuts() const { return recorded || vision; }
   std::int64_t computed_depths() const { return predicts ? depths : 0; }
   /// The end of the model reads the table of embeddings, too, as its head or for its depths.
   bool table_at_end() const { return tied || computed_depths() > 0; }

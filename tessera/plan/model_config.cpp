@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/prediction_depths.h>
+#include <tessera/config/model/vision_config.h>
 
 #include <algorithm>
 
@@ -146,6 +147,23 @@ void read_llama(const Value& json, Model& m) {
   read_windows(json, m);
 }
 
+/// The decoder's sizes, and a tower before it.
+void read_llava(const Value& json, Model& m) {
+  const config::LlavaParts parts = config::parse_llava_parts(json);
+  m = read_model(parts.text);
+  m.vision = {.layers = parts.vision.layers,
+              .hidden = parts.vision.hidden,
+              .heads = parts.vision.heads,
+              .inner = parts.vision.intermediate,
+              .blocks = parts.feature_blocks,
+              .side = parts.vision.image_size,
+              .patch = parts.vision.patch_size,
+              .quick_gelu = parts.vision.quick_gelu,
+              .tokens = parts.tokens(),
+              .projections = parts.projections,
+              .projector_bias = parts.projector_bias};
+}
+
 struct FamilyRow {
   const char *type, *architecture;
   void (*read)(const Value&, Model&);
@@ -179,6 +197,7 @@ constexpr FamilyRow families[] = {{"gpt2", "GPT2LMHeadModel", read_gpt2},
                                   {"phi", "PhiForCausalLM", read_phi},
                                   {"opt", "OPTForCausalLM", read_opt},
                                   {"megatron_gpt", "MegatronGptForCausalLM", read_megatron_gpt},
+                                  {"llava", "LlavaForConditionalGeneration", read_llava},
                                   {"bert", "BertForMaskedLM", read_bert}};
 
 const FamilyRow& family_of(const Value& json) {
@@ -186,10 +205,6 @@ const FamilyRow& family_of(const Value& json) {
   if (!type && (!classes || classes->items().empty()))
     throw InputError(concat(json.where().str(), ": neither model_type nor architectures says which model this is"));
   const Value& said = type ? *type : classes->items().front();
-  if (said.as_string() == "llava" || said.as_string() == "LlavaForConditionalGeneration")
-    throw InputError(concat(said.where().str(),
-                            ": models that see images cannot be planned for: the tower's memory and time are not "
-                            "known; a file of its text_config alone can be planned"));
   std::vector<std::string> known;
   for (const FamilyRow& row : families) {
     if (said.as_string() == (type ? row.type : row.architecture)) return row;
@@ -214,8 +229,9 @@ Model read_model(const Value& config) {
   if (!config.is_object()) throw InputError(concat(config.where().str(), ": a model's configuration is an object"));
   const FamilyRow& row = family_of(config);
   Model model;
-  model.name = model.type = row.type;
+  model.type = row.type;
   row.read(config, model);
+  model.name = row.type;
   constexpr std::int64_t most_layers = 65536, most_experts = 1 << 20;
   if (model.layers > most_layers)
     throw InputError(

@@ -97,6 +97,11 @@ std::string plan_problem(const Model& m, const Plan& run) {
       if (size > 1)
         return concat(axis, " ", size, ": of ", m.name, " only a recorded step is known, not what ", axis,
                       " would cut; the nearest is ", axis, " 1 (a config.json of a known family says more)");
+  if (m.vision)
+    for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"pp", run.pp()}})
+      if (size > 1)
+        return concat(axis, " ", size, ": ", m.name, " sees images, and such a model is not cut; the nearest is ", axis,
+                      " 1 (--strategy full_shard divides it)");
   const std::int64_t stages = run.pp() * run.stages_per_rank;
   if (stages > m.layers)
     return concat(stages, " pipeline stages (pp ", run.pp(), " x ", run.stages_per_rank, ") of ", m.layers,

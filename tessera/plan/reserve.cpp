@@ -1,6 +1,7 @@
 #include <tessera/plan/reserve.h>
 
 #include <tessera/layout/flat.h>
+#include <tessera/plan/vision.h>
 
 #include <algorithm>
 #include <vector>
@@ -11,14 +12,18 @@ namespace {
 using enum MemoryKind;
 
 /// What the pool (parallel/sharding/pool.h) holds of a strategy that divides parameters: whole units, their gradients.
-double unit_buffers(const Plan& run, const Elements::Piece kinds[2], const double counts[2], double root) {
+/// `root`: what lies in no unit, the table, the last norm, the head.
+double unit_buffers(const Plan& run, const Elements& elements, const double counts[2], const Elements::Piece& root) {
   const StrategyRow& row = row_of(run.strategy);
   const Numerics& n = run.numerics;
-  double unit = 0, units = 0, all = 0;
+  const Elements::Piece* const kinds = elements.block;
+  // The tower's layers are units, too, without gradients.
+  double unit = elements.tower_layer, gradient = 0, units = elements.tower_layers, all = units * unit;
   bool experts = false;
   for (const int kind : {0, 1}) {
     if (counts[kind] <= 0) continue;
     unit = std::max(unit, kinds[kind].all());
+    gradient = std::max(gradient, kinds[kind].trained());
     experts = experts || kinds[kind].experts > 0;
     units += counts[kind];
     all += counts[kind] * kinds[kind].all();
@@ -26,14 +31,15 @@ double unit_buffers(const Plan& run, const Elements::Piece kinds[2], const doubl
   double bytes = 0;
   if (experts) {
     // Every expert is a unit, and all of a block are there at once: no unit but the root is large.
-    bytes = root * (n.whole + n.wire) + (row.reshard_after_forward ? unit : all) * n.whole + unit * n.wire;
+    bytes = root.all() * n.whole + root.trained() * n.wire + (row.reshard_after_forward ? unit : all) * n.whole +
+            gradient * n.wire;
   } else {
     // The root, the unit in use and the next one; without resharding all of them.
-    bytes = root * (n.whole + n.wire);
+    bytes = root.all() * n.whole + root.trained() * n.wire;
     bytes += row.reshard_after_forward ? unit * std::min(2.0, units) * n.whole : all * n.whole;
-    bytes += unit * std::min(2.0, units) * n.wire;  // one that fills, one that is reduced
+    bytes += gradient * std::min(2.0, units) * n.wire;  // one that fills, one that is reduced
     // Results of reductions until they are added to the sum.
-    if (run.micro_batches > 1) bytes += 2 * std::max(root, unit) * n.wire / run.shard_ranks();
+    if (run.micro_batches > 1) bytes += 2 * std::max(root.trained(), gradient) * n.wire / run.shard_ranks();
   }
   return bytes;
 }
@@ -87,7 +93,8 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
                    double head_bytes) {
   const double resident = memory.total();
   const double divide = row_of(run.strategy).shard_optimizer ? run.shard_ranks() : 1;
-  double counts[2] = {0, 0}, root = 0, first = 0, last = 0;
+  double counts[2] = {0, 0}, first = 0, last = 0;
+  Elements::Piece root;
   bool begins = false, ends = false;
   for (const layout::StagePart& part : parts) {
     const Halves halves = halves_of(model, part);
@@ -96,10 +103,19 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
     ends = ends || part.end;
   }
   const double experts = counts[0] * elements.block[0].experts + counts[1] * elements.block[1].experts;
-  if (begins) root += first = elements.embeddings.all();
-  if (ends) root += last = elements.end.all() + (model.table_at_end() && !begins ? elements.head : 0);
+  if (begins) {
+    root.add(elements.embeddings);
+    root.frozen -= elements.tower_layers * elements.tower_layer;
+    first = elements.embeddings.trained();
+  }
+  if (ends) {
+    Elements::Piece end = elements.end;
+    if (model.table_at_end() && !begins) end.shared += elements.head;
+    root.add(end);
+    last = end.trained();
+  }
   if (run.shard_ranks() > 1 && row_of(run.strategy).shard_parameters)
-    memory[buffers] = unit_buffers(run, elements.block, counts, root);
+    memory[buffers] = unit_buffers(run, elements, counts, root);
   else if (run.shard_ranks() > 1 && row_of(run.strategy).shard_optimizer)
     memory[buffers] = bucket_buffers(model, run, parts);
 
@@ -115,12 +131,15 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   // Whole flat buffers take gradients of weights from the products themselves.
   const bool written = reduced && !row_of(run.strategy).shard_parameters;
   // The gradient of a table that the end reads, too, waits for that of the embedding.
-  const double waits = ends && model.table_at_end() ? 4 * elements.head : 0;
+  const double waits = ends && model.table_at_end() && model.trained ? 4 * elements.head : 0;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
 
   // The update; the end of a forward; the loss.
   double most = std::max({all, before + asked_kept.most, before + asked_kept.at_loss + head_bytes});
+  const bool sees = model.vision && begins;
+  if (sees) most = std::max(most, before + tower_moment(model, run));
+  const double of_images = sees ? vision_kept(model, run) : 0;
   for (const int kind : {0, 1}) {
     if (counts[kind] <= 0) continue;
     const BlockActivations& block = asked[kind];
@@ -128,8 +147,8 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
     const double again = run.recompute > 0 ? block.kept - block.input : 0;
     // The last block's backward, and the first one's.
     most = std::max(most, asked_kept.at_backward - input + again + net + std::max(before, last * wide) + waits);
-    const double formed = all - first * wide - elements.block[kind].all() * wide;
-    if (run.pp() == 1) most = std::max(most, block.kept + net + std::max(before, formed) + waits);
+    const double formed = all - first * wide - elements.block[kind].trained() * wide;
+    if (run.pp() == 1) most = std::max(most, block.kept + of_images + net + std::max(before, formed) + waits);
   }
   const double rest = std::max(0.0, most - all);
   memory[activations] = std::min(asked_kept.most, rest);

@@ -125,7 +125,7 @@ class Searcher {
     for (const int ep : expert_sizes(tp)) {
       const Elements elements = elements_of(m_, tp, ep);
       for (const int pp : divisors(ranks)) {
-        if (pp > m_.layers || (q_.pp > 0 && pp != q_.pp)) continue;
+        if (pp > m_.layers || (q_.pp > 0 && pp != q_.pp) || (m_.vision && pp > 1)) continue;
         const std::int64_t dp = ranks / pp;
         if (q_.global_batch % dp != 0 || (dp * cp) % ep != 0) continue;
         Found mesh;
@@ -310,7 +310,7 @@ std::vector<int> tensor_sizes(const Question& q) {
   const bool together = m.latent || m.wide_head_norm;
   const std::int64_t inner = m.experts ? m.experts->inner : m.inner;
   for (const int tp : divisors(q.cluster.devices)) {
-    if (tp > q.cluster.per_node || (q.tp > 0 && tp != q.tp) || (q.model.recorded && tp > 1)) continue;
+    if (tp > q.cluster.per_node || (q.tp > 0 && tp != q.tp) || (q.model.has_no_cuts() && tp > 1)) continue;
     if (!together && (m.heads % tp != 0 || (m.key_heads % tp != 0 && tp % m.key_heads != 0))) continue;
     if (inner % tp != 0 || m.inner % tp != 0 || q.sequence % tp != 0) continue;
     all.push_back(tp);
@@ -321,7 +321,7 @@ std::vector<int> tensor_sizes(const Question& q) {
 std::vector<int> context_sizes(const Question& q) {
   std::vector<int> all;
   for (const int cp : divisors(q.cluster.devices)) {
-    if ((q.cp > 0 && cp != q.cp) || (q.model.recorded && cp > 1)) continue;
+    if ((q.cp > 0 && cp != q.cp) || (q.model.has_no_cuts() && cp > 1)) continue;
     if (cp > 1 && (q.sequence % (2 * cp) != 0 || q.sequence / cp < 1024) && q.cp == 0) continue;
     if (cp > 1 && q.sequence % (2 * cp) != 0) continue;
     all.push_back(cp);
@@ -346,6 +346,11 @@ Question completed(Question q) {
                               ", so what it keeps in the other is not known; ",
                               step.product_bytes < 4 ? "plan it with bf16" : "plan it with fp32, or record it under ",
                               step.product_bytes < 4 ? "" : "autocast"));
+  }
+  if (q.model.vision) {
+    Plan wanted;
+    wanted.mesh.sizes = {std::max(1, q.pp), 1, 1, std::max(1, q.cp), std::max(1, q.tp)};
+    if (const std::string problem = plan_problem(q.model, wanted); !problem.empty()) throw InputError(problem);
   }
   if (q.sequence == 0) q.sequence = std::min<std::int64_t>(4096, q.model.positions);
   if (q.sequence < 1 || q.sequence > q.model.positions)

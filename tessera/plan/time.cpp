@@ -3,6 +3,7 @@
 #include <tessera/layout/schedule/table.h>
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/plan/recorded.h>
+#include <tessera/plan/vision.h>
 
 #include <algorithm>
 #include <cmath>
@@ -155,6 +156,12 @@ void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, cons
 
 namespace {
 
+/// A product's backward: gradients of what it takes and of its weight, if that is trained.
+double backward_seconds(const Model& m, const Device& d, double tokens, double out, double in, double element) {
+  return m.trained ? product_backward_seconds(d, tokens, out, in, element)
+                   : product_seconds(d, tokens, in, out, element);
+}
+
 /// A recorded layer's arithmetic for the micro-batch of `run`.
 void add_recorded(StepTime& time, const RecordedWork& work, const Model& m, const Plan& run, const Cluster& cluster,
                   double times = 1) {
@@ -205,7 +212,7 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
     const double seconds = p.times * product_seconds(d, p.tokens, p.out, p.in, element);
     f[TimeKind::products] += seconds;
     if (p.mlp) block.mlp_share += seconds;
-    b[TimeKind::products] += p.times * product_backward_seconds(d, p.tokens, p.out, p.in, element);
+    b[TimeKind::products] += p.times * backward_seconds(m, d, p.tokens, p.out, p.in, element);
   }
   block.mlp_share /= f[TimeKind::products];
   const double width = score_width(m, run.tp());
@@ -275,12 +282,13 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
     stage.forward[TimeKind::passes] += pass_seconds(d, bytes);
     // On the CPU the gradient is a whole table of zeros to which the rows that were read are added.
     const double table = run.on_cpu ? std::ceil(real(m.vocabulary) / run.tp()) * c * run.numerics.gradient : 0;
-    stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes + table);
+    if (m.trained) stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes + table);
+    if (m.vision) add_vision_seconds(stage.forward, stage.backward, m, run, d);
   }
   if (!part.end || words == 0) return;
   const double element = product_element(run), depths = real(m.computed_depths()), heads = 1 + depths;
   stage.forward[TimeKind::products] += heads * product_seconds(d, tokens, words, c, element);
-  stage.backward[TimeKind::products] += heads * product_backward_seconds(d, tokens, words, c, element);
+  stage.backward[TimeKind::products] += heads * backward_seconds(m, d, tokens, words, c, element);
   if (d.measured) {  // the loss turns logits into their gradients in one pass (nn/linear_cross_entropy.h)
     stage.forward[TimeKind::passes] += heads * (*d.measured)[Work::gate].at(2 * tokens * words * 4);
   } else {
@@ -320,7 +328,7 @@ double head_seconds(const Model& m, const Plan& run, const Elements& elements, c
 
 double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Cluster& cluster) {
   const bool divides = row_of(run.strategy).shard_optimizer && run.shard_ranks() > 1;
-  const double own = divides ? all.shared / run.shard_ranks() + all.experts / run.expert_shard_ranks() : all.all();
+  const double own = divides ? all.shared / run.shard_ranks() + all.experts / run.expert_shard_ranks() : all.trained();
   const Numerics& n = run.numerics;
   // The norm reads gradients, the update reads them again, reads and writes parameters and states.
   const double bytes = own * (2 * n.gradient + 2 * n.shard + 2 * n.states);
@@ -360,7 +368,13 @@ double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double 
   const double shared = exchange(all.shared, shard_axis, copies, stride);
   const int expert_shard = std::max(1, shard_axis / ep), expert_copies = std::max(1, replicas / ep / expert_shard);
   const double experts = all.experts > 0 ? exchange(all.experts, expert_shard, expert_copies, stride * ep) : 0;
-  const double total = shared + experts;
+  // What is frozen is gathered, too.
+  const double frozen = row.shard_parameters && shard_axis > 1 && all.frozen > 0
+                            ? m * (row.reshard_after_forward ? 2 : 1) *
+                                  collective_seconds(cluster, place(shard_axis, stride, cluster.per_node),
+                                                     Collective::all_gather, all.frozen * n.whole, /*buffers=*/true)
+                            : 0;
+  const double total = shared + experts + frozen;
   const bool all_step = row.shard_parameters || row.shard_gradients;
   const double hides = hidden * (all_step ? step_compute : last_backward);
   // The first unit's gather and the last one's reduction have nothing to hide behind.
@@ -493,8 +507,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
     for (const StepTime* part : {&times[s].forward, &times[s].backward, &times[s].again})
       add(ranks[rank], *part, micro_batches);
     const Elements::Piece piece = stage_elements(m, elements, run.parts[s]);
-    pieces[rank].shared += piece.shared;
-    pieces[rank].experts += piece.experts;
+    pieces[rank].add(piece);
     roots[rank] = std::max(roots[rank], piece.all() / std::max(1.0, real(run.parts[s].blocks)));
   }
   for (std::size_t r = 1; r < ranks.size(); ++r)

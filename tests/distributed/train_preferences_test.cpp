@@ -148,6 +148,24 @@ TEST_F(TrainPreferences, EvaluationsHaveLossAndRewards) {
   EXPECT_NE(evaluations("one", "eval_loss").back(), evaluations("one", "eval_loss").front());
 }
 
+// As TRL's DPOTrainer does by default: the same bits as without any, and others than with it.
+TEST_F(TrainPreferences, DropoutIsSwitchedOff) {
+  const auto losses = [&](const std::string& output, const char* model, const char* adapters, const Words& more) {
+    RunConfig run = pairs(output, 9, 1, Words{"--lora_r", "2", "--lora_dropout", adapters, "--max_steps", "4"} + more);
+    run.model.config_overrides =
+        concat("n_layer=1,n_embd=20,n_head=2,vocab_size=257,n_positions=16,resid_pdrop=", model, ",embd_pdrop=", model,
+               ",attn_pdrop=", model);
+    train_run(run, 1);
+    return all(output, "loss");
+  };
+  const auto without = losses("without", "0", "0", {}), off = losses("off", "0.3", "0.3", {"--disable_dropout"}),
+             of_model = losses("of_model", "0.3", "0", {}), of_adapters = losses("of_adapters", "0", "0.3", {});
+  ASSERT_EQ(without.size(), 4u);
+  EXPECT_EQ(off, without);
+  EXPECT_NE(of_model, without);
+  EXPECT_NE(of_adapters, without);
+}
+
 TEST_F(TrainPreferences, LearnsWhatIsPreferred) {
   RunConfig run = pairs("out", 9, 1, {"--warmup_steps", "0", "--learning_rate", "1e-2", "--max_steps", "25"});
   run.model.config_overrides =

@@ -3,9 +3,12 @@
 
 #include <tessera/base/file.h>
 #include <tessera/config/model/validate_model.h>
+#include <tessera/config/model/vision_config.h>
 #include <tessera/layout/stages.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/vision/compose.h>
+#include <tessera/plan/from_config.h>
 #include <tessera/plan/memory.h>
 #include <tessera/plan/model.h>
 
@@ -82,6 +85,23 @@ const std::map<std::string, std::string>& configurations() {
   return all;
 }
 
+/// A small model that sees images, with other projectors than that of the fixture.
+std::map<std::string, Value> seeing() {
+  Value json = read_json(tessera::testing::source_path("tests/fixtures/llava_tiny/config.json"));
+  std::map<std::string, Value> all = {{"llava", json}};
+  json.set("mm_projector_type", Value::of("mlp3x_gelu"));
+  json.set("multimodal_projector_bias", Value::of(false));
+  json.set("vision_feature_select_strategy", Value::of("full"));
+  all.emplace("llava with three maps", json);
+  json.set("mm_projector_type", Value::of("linear"));
+  Value text = json.at("text_config");
+  text.set("model_type", Value::of("qwen3"));
+  text.set("tie_word_embeddings", Value::of(true));
+  json.set("text_config", text);
+  all.emplace("llava with one map before a tied qwen3", json);
+  return all;
+}
+
 /// Those, and what transformers wrote of each family of decoders.
 std::map<std::string, Value> all_configurations() {
   std::map<std::string, Value> all;
@@ -90,6 +110,7 @@ std::map<std::string, Value> all_configurations() {
   for (const std::string& name : list_folder(folder))
     all.emplace("fixture " + name, read_json(path_join(path_join(folder, name), "config.json")));
   EXPECT_GT(all.size(), configurations().size() + 30);
+  all.merge(seeing());
   return all;
 }
 
@@ -115,9 +136,36 @@ TEST(PlanModel, ListsTheParametersThatTheModelsHave) {
   }
 }
 
+TEST(PlanModel, KnowsWhichPartsAModelThatSeesImagesTrains) {
+  for (const auto& [what, config] : seeing())
+    for (bool ModelConfig::* const flag :
+         {&ModelConfig::tune_mm_mlp_adapter, &ModelConfig::freeze_backbone, &ModelConfig::freeze_mm_mlp_adapter}) {
+      SCOPED_TRACE(what);
+      ModelConfig settings;
+      settings.*flag = true;
+      const auto model = architecture_of(config).make(config, std::nullopt);
+      choose_trained_parts(*model, settings);
+      plan::Model planned = plan::read_model(config);
+      plan::choose_trained_parts(planned, settings);
+      const auto real = model->named_parameters();
+      double frozen = 0, trained = 0;
+      for (const plan::Tensor& tensor : plan::tensors(planned)) {
+        ASSERT_TRUE(real.contains(tensor.name)) << tensor.name;
+        EXPECT_EQ(real[tensor.name].requires_grad(), tensor.trained) << tensor.name;
+        (tensor.trained ? trained : frozen) += tensor.numel();
+      }
+      const plan::Elements elements = plan::elements_of(planned, 1, 1);
+      const plan::Elements::Piece all = plan::stage_elements(
+          planned, elements, {.embeddings = true, .end = true, .first_block = 0, .blocks = planned.layers});
+      EXPECT_EQ(all.frozen, frozen);
+      EXPECT_EQ(all.trained(), trained);
+    }
+}
+
 TEST(PlanModel, CutsParametersAsTensorParallelismDoes) {
   for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);
+    if (config::sees_images(config)) continue;  // such a model is not cut
     const layout::TensorPlan rules = architecture_of(config).make(config, std::nullopt)->tensor_plan();
     for (const plan::Tensor& tensor : plan::tensors(plan::read_model(config))) {
       const auto rule = std::find_if(rules.begin(), rules.end(), [&](const layout::TensorRule& candidate) {

@@ -55,6 +55,26 @@ TEST(KeepMemory, CountsWhatTensorsAskedForNotWhatTheyWereGiven) {
   EXPECT_EQ(allocated_memory().now, before);
 }
 
+TEST(KeepMemory, UnusedBlocksMakeRoomWhereTheSystemHasNoMore) {
+  nn::keep_memory();
+  const auto bytes = [](std::int64_t mebibytes) { return at::empty({mebibytes << 20}, at::kByte); };
+  const at::Tensor used = bytes(640);
+  (void)bytes(512);  // is kept, since more than that is in use
+  ASSERT_GE(nn::kept_memory().unused, std::int64_t{512} << 20);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
+  rlimit low = before;
+  const auto kept = nn::kept_memory();
+  low.rlim_cur = static_cast<rlim_t>(kept.in_use + kept.unused) + (std::uint64_t{256} << 20);
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &low), 0);
+  EXPECT_NO_THROW(bytes(448));
+  EXPECT_THROW(bytes(2048), nn::OutOfMemory);
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
+  EXPECT_LT(nn::kept_memory().unused, std::int64_t{512} << 20);
+  nn::release_unused_memory();
+  EXPECT_EQ(nn::kept_memory().unused, 0);
+}
+
 TEST(KeepMemory, UnusedBlocksOfOtherSizesAreGivenBackInTheEnd) {
   nn::keep_memory();
   for (std::int64_t size = 64; size <= 160; size += 8)

@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/plan/from_config.h>
 #include <tessera/plan/presets.h>
+#include <tessera/plan/search.h>
 
 #include <gtest/gtest.h>
 
@@ -30,6 +31,61 @@ TEST(PlanFromConfig, OverridesChangeWhatStartsFromScratch) {
   EXPECT_EQ(model_of(config).layers, 5);
   config.model.config_overrides = "n_layers=5";
   EXPECT_NE(testing::error_of<InputError>([&] { model_of(config); }).find("n_layers"), std::string::npos);
+}
+
+/// The sizes of LLaVA-1.5's decoder and tower, each in a folder.
+void write_parts(const std::string& folder) {
+  for (const char* part : {"/language", "/tower"}) make_folders(folder + part);
+  write_file_atomically(folder + "/language/config.json", dump_json(preset_config("llama-2-7b"), 2, 9));
+  write_file_atomically(folder + "/tower/config.json",
+                        R"({"model_type": "clip", "vision_config": {"hidden_size": 1024, "intermediate_size": 4096,
+                           "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": 336, "patch_size": 14}})");
+}
+
+TEST(PlanFromConfig, ATowerMakesAModelThatSeesImages) {
+  const TemporaryFolder folder;
+  write_parts(folder.path());
+  RunConfig config;
+  config.model.model_name_or_path = folder.path() + "/language";
+  config.model.vision_tower = folder.path() + "/tower";
+  config.model.mm_projector_type = "mlp2x_gelu";
+  config.model.mm_vision_select_layer = -2;
+  const Model model = model_of(config);
+  ASSERT_TRUE(model.vision);
+  EXPECT_EQ(model.layers, 32);
+  EXPECT_EQ(model.vision->tokens, 576);
+  EXPECT_EQ(model.vision->blocks, 23);
+  // llava-hf/llava-1.5-7b-hf has 7,063,427,072 with 64 more rows in table and head.
+  EXPECT_EQ(parameter_count(model), 7063427072. - 2 * 64 * 4096);
+  EXPECT_TRUE(model.trained && model.vision->projector_trained);
+
+  config.model.tune_mm_mlp_adapter = true;
+  EXPECT_FALSE(model_of(config).trained);
+  config.data.block_size = 1024;
+  config.data.max_seq_length = 2048;
+  EXPECT_EQ(plan_on(config, model, layout::Mesh{}, true).sequence, 2048) << "rows are examples";
+
+  // What the settings put together may lie in one folder already.
+  write_file_atomically(folder.path() + "/language/config.json", R"({"model_type": "llava"})");
+  EXPECT_EQ(model_of(config).vision->tokens, 576);
+  write_file_atomically(folder.path() + "/language/adapter_config.json", "{}");
+  EXPECT_NE(testing::error_of<InputError>([&] { model_of(config); }).find("LoRA adapters"), std::string::npos);
+}
+
+TEST(PlanFromConfig, AModelThatSeesImagesIsNotCut) {
+  const TemporaryFolder folder;
+  write_parts(folder.path());
+  RunConfig config;
+  config.model.model_name_or_path = folder.path() + "/language";
+  config.model.vision_tower = folder.path() + "/tower";
+  Question q;
+  q.model = model_of(config);
+  q.cluster = parse_cluster("16xH100");
+  q.global_batch = 64;
+  q.sequence = 2048;
+  for (const Candidate& c : search(q).best) EXPECT_EQ(c.plan.tp() * c.plan.cp() * c.plan.pp(), 1);
+  q.tp = 2;
+  EXPECT_NE(testing::error_of<InputError>([&] { search(q); }).find("sees images"), std::string::npos);
 }
 
 }  // namespace

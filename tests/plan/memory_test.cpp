@@ -4,6 +4,7 @@
 #include <tessera/plan/memory.h>
 #include <tessera/plan/presets.h>
 #include <tessera/plan/time.h>
+#include <tessera/plan/vision.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -78,6 +79,63 @@ TEST(PlanMemory, StatesAreThoseOfTheEnginesLayouts) {
       }
     }
   }
+}
+
+// Peaks of two steps of a small LLaVA, 4 rows of 512 tokens with an image each, counted in the same way by
+// bench/plan_memory.py; where the tower is far larger than the decoder, its forward is the fullest moment.
+TEST(PlanMemory, ATowerAndWhatIsFrozenNeedWhatARunCounts) {
+  const auto model_of = [](int layers, int words, int width, int blocks) {
+    return read_model(
+        parse_json(concat(R"({"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": 384,
+                   "intermediate_size": 1024, "num_attention_heads": 6, "num_key_value_heads": 2,
+                   "max_position_embeddings": 2048, "num_hidden_layers": )",
+                          layers, R"(, "vocab_size": )", words, R"(}, "vision_config": {"hidden_size": )", width,
+                          R"(, "intermediate_size": )", 4 * width, R"(, "num_hidden_layers": )", blocks,
+                          R"(, "num_attention_heads": 4, "image_size": 224, "patch_size": 14}})"),
+                   "llava"));
+  };
+  const Model small = model_of(6, 4096, 256, 6), wide = model_of(2, 512, 512, 10);
+  struct Case {
+    const Model& model;
+    const char* mesh;
+    Strategy strategy;
+    bool decoder, projector;
+    int recompute, micro_batches;
+    double megabytes;
+  };
+  using enum Strategy;
+  for (const Case& c : {Case{small, "dp_replicate=1", ddp, true, true, 0, 1, 485.6},
+                        {small, "dp_replicate=1", ddp, false, true, 0, 1, 297.4},
+                        {small, "dp_replicate=1", ddp, true, false, 0, 1, 479.5},
+                        {small, "dp_replicate=1", ddp, true, true, 1, 1, 286.1},
+                        {small, "dp_replicate=1", ddp, false, true, 1, 1, 155.5},
+                        {small, "dp_replicate=1", ddp, true, true, 0, 2, 534.1},
+                        {small, "dp_shard=2", zero1, true, true, 0, 1, 506.0},
+                        {small, "dp_shard=2", full_shard, true, true, 0, 1, 472.3},
+                        {small, "dp_shard=2", full_shard, false, true, 0, 1, 289.3},
+                        {wide, "dp_replicate=1", ddp, true, true, 0, 1, 250.4},
+                        {wide, "dp_replicate=1", ddp, false, true, 1, 1, 194.9}}) {
+    Model model = c.model;
+    model.trained = c.decoder;
+    model.vision->projector_trained = c.projector;
+    Plan run = run_on(model, c.mesh, c.strategy);
+    run.sequence = model.layers == 2 ? 300 : 512;
+    run.rows = 4;
+    run.recompute = c.recompute;
+    run.micro_batches = c.micro_batches;
+    EXPECT_NEAR(memory_by_rank(model, run, 0)[0].allocated() / 1e6, c.megabytes, 0.005 * c.megabytes)
+        << c.mesh << " " << c.strategy << " decoder " << c.decoder << " recompute " << c.recompute;
+  }
+}
+
+TEST(PlanMemory, RowsWithoutRoomForAnImageHaveNone) {
+  Model model = read_model(parse_json(R"({"model_type": "llava"})", "llava"));
+  Plan run = run_on(model, "dp_replicate=1", Strategy::ddp);
+  run.rows = 8;
+  run.sequence = 576;
+  EXPECT_EQ(images_of(*model.vision, run), 8);
+  run.sequence = 575;
+  EXPECT_EQ(images_of(*model.vision, run), 1) << "a black one";
 }
 
 // The peaks of two steps of a small Llama and GPT-2, 4 rows of 256 tokens, as metrics.jsonl of `tessera train` has them

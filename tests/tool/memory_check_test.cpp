@@ -43,6 +43,20 @@ TEST_F(MemoryCheckTest, RefusesWhatCannotFit) {
   }
 }
 
+// A tower is frozen, but there; of a model that is put together its folder says how large it is.
+TEST_F(MemoryCheckTest, CountsATowerOfImages) {
+  make_folders(at("tower"));
+  write_file_atomically(at("tower/config.json"),
+                        R"({"model_type": "clip_vision_model", "hidden_size": 8192, "intermediate_size": 28672,
+                            "num_attention_heads": 64, "num_hidden_layers": 500})");
+  const auto run = tessera({"train", "--config_name", "llama-tiny", "--vision_tower", at("tower"), "--tokenizer_name",
+                            "byte", "--train_file", at("text.txt"), "--max_steps", "2", "--output_dir", at("seen")});
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_TRUE(contains(run.err, "does not fit: every rank needs ")) << run.err;
+  EXPECT_TRUE(contains(run.err, ", parameters ")) << run.err;
+  EXPECT_FALSE(path_exists(at("seen")));
+}
+
 TEST_F(MemoryCheckTest, WarnsOrIsSilentWhenAsked) {
   make_folders(at("nowhere"));  // a checkpoint that is none ends the run before the model is made
   const Strings nowhere = {"--resume_from_checkpoint", at("nowhere")};

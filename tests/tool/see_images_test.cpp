@@ -30,9 +30,9 @@ class SeeImages : public ToolTest {
     write_data("blind.json", [](std::size_t) { return "red"; });
   }
   /// Whose caption is a colour's name, and whose image is a square of the one that `shown` says.
-  void write_data(const std::string& name, const char* (*shown)(std::size_t i)) const {
+  void write_data(const std::string& name, const char* (*shown)(std::size_t i), std::size_t count = 16) const {
     std::vector<Value> records;
-    for (std::size_t i = 0; i < 16; ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       const auto turn = [](const char* from, const char* value) {
         return Value::make_object({{"from", Value::of(from)}, {"value", Value::of(value)}});
       };
@@ -122,6 +122,56 @@ TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
   EXPECT_NEAR(both, seen, 1e-3 * seen + 1e-5);
   EXPECT_EQ(trained("resumed", "data.json", alone + Strings{"--resume_from_checkpoint", at("seen/checkpoint-30")}),
             seen);
+}
+
+// A tower needs more memory than the tiny decoder: what is tried without images would fit, and the step would not. How
+// often the batch is halved depends on the machine.
+TEST_F(SeeImages, ABatchIsTriedWithImages) {
+  Value json = read_json(at("llava.json")), tower = json.at("vision_config");
+  for (const auto& [key, number] : {std::pair{"hidden_size", 512},
+                                    {"intermediate_size", 2048},
+                                    {"num_hidden_layers", 1},
+                                    {"num_attention_heads", 8},
+                                    {"image_size", 32},
+                                    {"patch_size", 16}})
+    tower.set(key, Value::of(number));
+  json.set("vision_config", tower);
+  json.set("vision_feature_layer", Value::of(-1));
+  write_file_atomically(at("wide.json"), dump_json(json));
+  write_data("many.json", [](std::size_t) { return "red"; }, 4096);
+  const auto run = launch::run_and_capture({"sh",
+                                            "-c",
+                                            "ulimit -d 850000; exec \"$@\"",
+                                            "sh",
+                                            program,
+                                            "train",
+                                            "--config_name",
+                                            at("wide.json"),
+                                            "--tokenizer_name",
+                                            "byte",
+                                            "--data_path",
+                                            at("many.json"),
+                                            "--image_folder",
+                                            source_path("tests/fixtures/llava"),
+                                            "--version",
+                                            "plain",
+                                            "--output_dir",
+                                            at("out"),
+                                            "--block_size",
+                                            "16",
+                                            "--max_steps",
+                                            "1",
+                                            "--per_device_train_batch_size",
+                                            "4096",
+                                            "--auto_find_batch_size",
+                                            "--save_strategy",
+                                            "no",
+                                            "--report_to",
+                                            "none"},
+                                           {{"OMP_NUM_THREADS", "1"}}, 120);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.err, "4096 rows per process do not fit into memory; trying 2048 in 2 micro-batches"))
+      << run.err;
 }
 
 // LLaVA's finetune_lora.sh: a language model, a tower, and a projector that is trained whole beside the adapters.

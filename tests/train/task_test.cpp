@@ -42,5 +42,16 @@ TEST(Task, FillInMiddleNeedsTheTokensOfIt) {
       << error;
 }
 
+TEST(Task, WithoutDropoutEveryFamilyHasNone) {
+  const Value gpt2 = without_dropout(parse_json(R"({"model_type": "gpt2", "resid_pdrop": 0.3})", "gpt2"));
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) EXPECT_EQ(gpt2.at(key).as_real(), 0) << key;
+  const Value opt = without_dropout(parse_json(R"({"model_type": "opt"})", "opt"));
+  EXPECT_EQ(opt.at("dropout").as_real(), 0) << "whose own is 0.1";
+  const Value llava = without_dropout(parse_json(
+      R"({"model_type": "llava", "text_config": {"model_type": "llama", "attention_dropout": 0.2}})", "llava"));
+  EXPECT_EQ(llava.at("text_config").at("attention_dropout").as_real(), 0);
+  EXPECT_EQ(llava.find("attention_dropout"), nullptr);
+}
+
 }  // namespace
 }  // namespace tessera::train

@@ -341,6 +341,9 @@ const std::vector<Field>& table() {
           "preference losses: weight of the chosen answer's cross-entropy beside them"),
       optimization<&O::preference_gamma>("preference_gamma", at_least(0),
                                          "simpo: margin by which the chosen answer is to be better"),
+      optimization<&O::disable_dropout>("disable_dropout", anything(),
+                                        "train without dropout, whatever the model's config.json and --lora_dropout "
+                                        "say"),
       optimization<&O::router_aux_loss_coef>(
           "router_aux_loss_coef", at_least(-1),
           "mixture of experts: factor of the loss that keeps the load of experts even; 0 = none; -1 = what config.json "

@@ -119,6 +119,7 @@ struct OptimizationConfig {
   double preference_label_smoothing = 0;  ///< share of the pairs whose labels are taken to be the wrong way round
   double preference_sft_weight = 0;       ///< weight of the chosen answers' cross-entropy beside the preference loss
   double preference_gamma = 0.5;          ///< simpo: margin by which the chosen answer is to be better
+  bool disable_dropout = false;           ///< whatever the model's config.json and lora_dropout say
   double router_aux_loss_coef = -1;       ///< factor of the balancing loss of experts; -1: as config.json says
   RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;  ///< whose load it keeps even
   double router_z_loss_coef = 0;                                          ///< factor of the routers' z-loss

@@ -18,6 +18,7 @@ constexpr ProgramDefault program_defaults[] = {
     {"DPOTrainer", "", "bf16", "true"},
     {"DPOTrainer", "", "gradient_checkpointing", "true"},
     {"DPOTrainer", "", "max_seq_length", "1024"},
+    {"DPOTrainer", "", "disable_dropout", "true"},
     {"TRL", "", "learning_rate", "2e-05"},
     {"TRL", "", "bf16", "true"},
     {"TRL", "", "gradient_checkpointing", "true"},

@@ -241,7 +241,7 @@ bool blocks_can_be_cut(const Value& model) {
   };
   if (type == "gpt_neox") return !parallel(true);
   if (type == "stablelm") return !parallel(false);
-  return type != "bert" && type != "cohere" && type != "cohere2" && type != "phi";
+  return type != "bert" && type != "cohere" && type != "cohere2" && type != "phi" && type != "llava";
 }
 
 void validate_model(const Resolved& resolved, Problems& problems) { ModelRules(resolved, problems).check(); }

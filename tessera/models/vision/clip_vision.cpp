@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
-#include <tessera/config/model/config_value.h>
 #include <tessera/nn/attention/two_way_attention.h>
 #include <tessera/nn/nn.h>
 
@@ -11,45 +10,6 @@
 #include <string>
 
 namespace tessera::models {
-using config::given, config::positive_or, config::positive_real, config::probability, config::require_object;
-
-ClipVisionConfig parse_clip_vision_config(const Value& json) {
-  require_object(json);
-  if (const Value* type = given(json, "model_type"); type && type->as_string() != "clip_vision_model")
-    throw InputError(concat(type->where().str(), ": vision tower \"", type->as_string(),
-                            "\" is not supported; supported: clip_vision_model"));
-  ClipVisionConfig c;
-  c.hidden = positive_or(json, "hidden_size", c.hidden);
-  c.intermediate = positive_or(json, "intermediate_size", c.intermediate);
-  c.layers = positive_or(json, "num_hidden_layers", c.layers);
-  c.heads = positive_or(json, "num_attention_heads", c.heads);
-  c.image_size = positive_or(json, "image_size", c.image_size);
-  c.patch_size = positive_or(json, "patch_size", c.patch_size);
-  c.eps = positive_real(json, "layer_norm_eps", c.eps);
-  c.initializer_range = positive_real(json, "initializer_range", c.initializer_range);
-  const std::string at = json.where().str();
-  if (c.hidden % c.heads != 0)
-    throw InputError(concat(at, ": the vision tower's hidden_size ", c.hidden,
-                            " is not a multiple of num_attention_heads ", c.heads));
-  constexpr std::int64_t most = 16384;  // an image of more would not fit into memory
-  if (c.image_size > most || c.patch_size > c.image_size)
-    throw InputError(concat(at, ": image_size ", c.image_size, " with patch_size ", c.patch_size,
-                            ": a patch must fit into the image, and at most ", most, " pixels are read of a side"));
-  if (const Value* act = given(json, "hidden_act")) {
-    const std::string& name = act->as_string();
-    if (name != "quick_gelu" && name != "gelu")
-      throw InputError(concat(act->where().str(), ": hidden_act \"", name,
-                              "\" of a vision tower is not supported; supported: quick_gelu, gelu"));
-    c.quick_gelu = name == "quick_gelu";
-  }
-  if (const Value* channels = given(json, "num_channels"); channels && channels->as_int() != 3)
-    throw InputError(concat(channels->where().str(), ": num_channels ", channels->as_int(),
-                            "; images here have 3 (red, green, blue)"));
-  if (probability(json, "attention_dropout", 0) != 0)
-    throw InputError(concat(json.at("attention_dropout").where().str(),
-                            ": attention_dropout of a vision tower is not supported: set it to 0"));
-  return c;
-}
 
 ClipVisionEmbeddings::ClipVisionEmbeddings(const ClipVisionConfig& c) : patch(c.patch_size) {
   class_embedding = register_parameter("class_embedding", at::empty({c.hidden}));

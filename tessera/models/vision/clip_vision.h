@@ -5,7 +5,7 @@
 /// The vision tower of CLIP (Radford et al. 2021), as transformers/models/clip/modeling_clip.py (CLIPVisionModel)
 /// computes it. N images, C hidden_size, S image_size, P patch_size, L = (S / P)^2 patches.
 
-#include <tessera/base/value.h>
+#include <tessera/config/model/vision_config.h>
 #include <tessera/models/layers.h>
 
 #include <cstdint>
@@ -14,16 +14,7 @@
 
 namespace tessera::models {
 
-struct ClipVisionConfig {
-  std::int64_t hidden = 768, intermediate = 3072, layers = 12, heads = 12, image_size = 224, patch_size = 32;
-  bool quick_gelu = true;  ///< x sigmoid(1.702 x); false: gelu, exact
-  double eps = 1e-5, initializer_range = 0.02;
-  std::int64_t patches() const { return (image_size / patch_size) * (image_size / patch_size); }
-};
-
-/// A CLIPVisionConfig; what it leaves out is as in transformers. Throws InputError "file:line:column: ..." for another
-/// model_type, sizes that do not fit one another, and what would change the computation (dropout, other activations).
-ClipVisionConfig parse_clip_vision_config(const Value& json);
+using config::ClipVisionConfig;
 
 struct ClipVisionEmbeddings : torch::nn::Module {
   explicit ClipVisionEmbeddings(const ClipVisionConfig& config);

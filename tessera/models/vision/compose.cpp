@@ -11,6 +11,7 @@
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/model/config_value.h>
+#include <tessera/config/model/vision_config.h>
 #include <tessera/format/safetensors/safetensors.h>
 #include <tessera/format/torch/torch_to_hf.h>
 
@@ -96,11 +97,6 @@ constexpr std::string_view theirs = "mm_projector.", huggings = "multi_modal_pro
 constexpr const char *tower_key = "mm_vision_tower", *type_key = "mm_projector_type",
                      *layer_key = "mm_vision_select_layer", *feature_key = "mm_vision_select_feature";
 
-bool sees_images(const Value& hf_config) {
-  const Value* const type = hf_config.find("model_type");
-  return type != nullptr && type->is_string() && type->as_string() == "llava";
-}
-
 bool is_projector_tensor(const std::string& name) {
   return name.find(theirs) != std::string::npos || name.find(huggings) != std::string::npos;
 }
@@ -137,26 +133,6 @@ void load_projector(LlavaProjector& projector, const std::string& given) {
   overwrite(projector, tensors, projector_name, path);
 }
 
-Value compose_llava_config(const Value& language, const Value& tower, const ModelConfig& config) {
-  Value vision = config::given(tower, "vision_config") ? *config::given(tower, "vision_config") : tower;
-  if (!config::given(vision, "model_type")) vision.set("model_type", Value::of("clip_vision_model"));
-  const std::string& type = config.mm_projector_type;
-  projections_of(type);
-  const bool full = config.mm_vision_select_feature == "cls_patch";
-  Value json = Value::make_object({{"architectures", Value::make_array({Value::of("LlavaForConditionalGeneration")})},
-                                   {"model_type", Value::of("llava")},
-                                   {"text_config", language},
-                                   {"vision_config", std::move(vision)},
-                                   {"image_token_index", Value::of(config::positive(language, "vocab_size"))},
-                                   {"projector_hidden_act", Value::of("gelu")},
-                                   {"multimodal_projector_bias", Value::of(true)},
-                                   {"vision_feature_layer", Value::of(config.mm_vision_select_layer)},
-                                   {"vision_feature_select_strategy", Value::of(full ? "full" : "default")},
-                                   {"tie_word_embeddings", Value::of(false)}});
-  if (type != "mlp2x_gelu") json.set("mm_projector_type", Value::of(type));
-  return json;
-}
-
 std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit) {
   const std::string &folder = config.model_name_or_path, &tower = config.vision_tower;
   if (!is_directory(tower) || !path_exists(path_join(tower, "config.json")))
@@ -171,9 +147,10 @@ std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t se
   }
   Value language = folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json"));
   if (edit) language = edit(std::move(language));
-  const bool whole = sees_images(language);
+  const bool whole = config::sees_images(language);
   const auto model = std::make_shared<Llava>(
-      whole ? language : compose_llava_config(language, read_json(path_join(tower, "config.json")), config), seed);
+      whole ? language : config::compose_llava_config(language, read_json(path_join(tower, "config.json")), config),
+      seed);
   if (whole && !folder.empty())
     load_weights(*model, folder);
   else if (!folder.empty())

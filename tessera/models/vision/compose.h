@@ -44,8 +44,4 @@ void load_projector(LlavaProjector& projector, const std::string& path);
 /// --freeze_mm_mlp_adapter: not the projector. Throws InputError for a model that sees no images.
 void choose_trained_parts(LanguageModel& model, const ModelConfig& config);
 
-/// The config.json of such a model, of a language model's and a CLIP folder's. A projector that transformers does not
-/// have (another one than mlp2x_gelu) is kept as "mm_projector_type".
-Value compose_llava_config(const Value& language, const Value& tower, const ModelConfig& config);
-
 }  // namespace tessera::models

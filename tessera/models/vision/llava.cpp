@@ -11,69 +11,10 @@
 #include <utility>
 
 namespace tessera::models {
-using config::flag, config::given, config::positive_real, config::require_object;
+using config::given, config::positive_real, config::require_object;
 namespace {
 
 constexpr std::string_view decoder = "language_model.";
-
-struct Default {
-  const char* key;
-  std::int64_t value;
-};
-
-/// text_config with what its type's configuration in transformers has where the file says nothing: those that were
-/// saved by transformers hold differences only.
-Value complete_text(const Value& json) {
-  const Value* const own = given(json, "text_config");
-  Value text = own ? *own : Value::make_object();
-  require_object(text);
-  if (!own) text.set_where(json.where());
-  if (!given(text, "model_type")) text.set("model_type", Value::of("llama"));
-  const std::string type = text.at("model_type").as_string();
-  if (type != "llama" && type != "mistral" && type != "qwen2" && type != "qwen3")
-    throw InputError(concat(text.where().str(), ": a decoder of type \"", type,
-                            "\" is not supported beside a vision tower; supported: llama, mistral, qwen2, qwen3"));
-  const bool mistral = type == "mistral";
-  const std::array<Default, 6> defaults = {{{"vocab_size", 32000},
-                                            {"hidden_size", 4096},
-                                            {"intermediate_size", mistral ? 14336 : 11008},
-                                            {"num_hidden_layers", 32},
-                                            {"num_attention_heads", 32},
-                                            {"max_position_embeddings", mistral ? 131072 : 2048}}};
-  if (type == "llama" || mistral)
-    for (const Default& d : defaults)
-      if (!given(text, d.key)) text.set(d.key, Value::of(d.value));
-  if (mistral && !given(text, "num_key_value_heads")) text.set("num_key_value_heads", Value::of(8));
-  if (given(text, "mtp_num_layers"))
-    throw InputError(concat(text.at("mtp_num_layers").where().str(),
-                            ": multi-token prediction is not supported beside a vision tower: leave it out"));
-  return text;
-}
-
-/// CLIP ViT-L/14 for 336 pixels, which LlavaConfig means where no tower is described.
-ClipVisionConfig usual_tower() {
-  ClipVisionConfig c;
-  c.hidden = 1024;
-  c.intermediate = 4096;
-  c.layers = 24;
-  c.heads = 16;
-  c.image_size = 336;
-  c.patch_size = 14;
-  return c;
-}
-
-std::int64_t feature_blocks_of(const Value& json, std::int64_t layers) {
-  const Value* const layer = given(json, "vision_feature_layer");
-  if (layer && layer->kind() != Value::Kind::integer)
-    throw InputError(concat(layer->where().str(),
-                            ": vision_feature_layer must be one number: features of several layers are not supported"));
-  const std::int64_t said = layer ? layer->as_int() : -2;
-  const std::int64_t blocks = said < 0 ? layers + 1 + said : said;
-  if (blocks < 0 || blocks > layers)
-    throw InputError(concat((layer ? *layer : json).where().str(), ": vision_feature_layer ", said, " of a tower of ",
-                            layers, " layers, which has hidden states ", -(layers + 1), " to ", layers));
-  return blocks;
-}
 
 std::array<float, 3> three(const Value& json, const char* key, const std::array<float, 3>& otherwise) {
   const Value* const list = given(json, key);
@@ -88,36 +29,10 @@ std::array<float, 3> three(const Value& json, const char* key, const std::array<
 }  // namespace
 
 LlavaConfig parse_llava_config(const Value& json) {
-  require_object(json);
-  LlavaConfig c;
-  c.text = complete_text(json);
-  const Value* const vision = given(json, "vision_config");
-  c.vision = vision ? parse_clip_vision_config(*vision) : usual_tower();
-  for (const char* key : {"image_token_index", "image_token_id"})
-    if (const Value* token = given(json, key)) {
-      c.image_token = token->as_int();
-      if (c.image_token < 0)
-        throw InputError(concat(token->where().str(), ": ", key, " ", c.image_token, "; ids are 0 and more"));
-    }
-  c.feature_blocks = feature_blocks_of(json, c.vision.layers);
-  if (const Value* strategy = given(json, "vision_feature_select_strategy")) {
-    config::refuse_other(json, "vision_feature_select_strategy", {"default", "full"});
-    c.with_class = strategy->as_string() == "full";
-  }
-  c.projector_bias = flag(json, "multimodal_projector_bias", true);
+  LlavaConfig c{config::parse_llava_parts(json)};
   c.activation = read_activation(json, "projector_hidden_act", Activation::gelu_erf);
-  if (const Value* projector = given(json, "mm_projector_type")) c.projections = projections_of(projector->as_string());
   c.initializer_range = positive_real(json, "initializer_range", 0.02);
   return c;
-}
-
-std::int64_t projections_of(std::string_view type) {
-  if (type == "linear") return 1;
-  if (type.starts_with("mlp") && type.ends_with("x_gelu") && type.size() > 9) {
-    const auto count = parse_int(type.substr(3, type.size() - 9));
-    if (count && *count >= 1 && *count <= 16) return *count;
-  }
-  throw InputError(concat("mm_projector_type ", type, ": linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
 }
 
 LlavaProjector::LlavaProjector(const LlavaConfig& c, std::int64_t width) : activation(c.activation) {

@@ -16,27 +16,14 @@
 
 namespace tessera::models {
 
-struct LlavaConfig {
-  ClipVisionConfig vision;
-  Value text;                        ///< config.json of the decoder, complete
-  std::int64_t image_token = 32000;  ///< may be at least the vocabulary's size: it is never looked up
-  std::int64_t feature_blocks = 0;   ///< features are the hidden states after so many of the tower's blocks
-  bool with_class = false;           ///< the class's row is a feature, too (vision_feature_select_strategy "full")
-  std::int64_t projections = 2;  ///< maps of the projector; another number than 2 is "mm_projector_type" in config.json
-  bool projector_bias = true;
+struct LlavaConfig : config::LlavaParts {
   Activation activation = Activation::gelu_erf;  ///< between the projector's maps
   double initializer_range = 0.02;               ///< the projector begins with N(0, this)
-
-  std::int64_t tokens() const { return vision.patches() + (with_class ? 1 : 0); }
 };
 
-/// config.json of LlavaForConditionalGeneration, in the spelling of transformers 4 or 5. What vision_config and a
-/// text_config of type llama or mistral leave out is as in transformers. Throws InputError "file:line:column: ..." for
-/// decoders other than llama, mistral, qwen2 and qwen3, several feature layers, and numbers out of range.
+/// config.json of LlavaForConditionalGeneration (config/model/vision_config.h). Throws InputError
+/// "file:line:column: ..." for what is not supported, and numbers out of range.
 LlavaConfig parse_llava_config(const Value& json);
-
-/// How many linear maps a projector of LLaVA's word "linear" or "mlpNx_gelu" has. Throws InputError for other words.
-std::int64_t projections_of(std::string_view mm_projector_type);
 
 /// Maps linear_1, linear_2, ... with activations between them; two are transformers' LlavaMultiModalProjector.
 struct LlavaProjector : torch::nn::Module {

@@ -6,6 +6,8 @@
 #include <tessera/base/text.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 namespace tessera {
 
@@ -43,8 +45,12 @@ ShardingMemory Sharded::Impl::memory() const {
     result.shards += group->stays_whole() ? static_cast<std::int64_t>(group->whole().nbytes())
                                           : static_cast<std::int64_t>(group->shard().nbytes());
   const auto add_plain = [&](const NamedTensor& p) { result.shards += static_cast<std::int64_t>(p.tensor.nbytes()); };
-  if (plain())
-    for (const NamedTensor& p : parameters_.parameters) add_plain(p);
+  // What lies in no group, as what is frozen where only gradients are divided, is whole on every rank.
+  std::set<std::string> grouped;
+  for (const auto& group : groups_)
+    for (const FlatGroup::Member& m : group->members()) grouped.insert(m.name);
+  for (const NamedTensor& p : parameters_.parameters)
+    if (plain() || !grouped.contains(p.name)) add_plain(p);
   if (gradients_) result.gradients = gradients_->shard_bytes();
   if (plain())
     for (const ShardedParameter& p : local_)

@@ -228,7 +228,11 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   // A model that is put together of several folders is read whole by every rank.
   const bool composed = models::is_composed(config.model);
   const bool parts_only = !composed && keeps_parts_only(config, world, groups);
-  const models::ConfigEdit edit = task_edit(config.data);
+  const bool drops = !config.optimization.disable_dropout;
+  const models::ConfigEdit edit = [drops, task = task_edit(config.data)](Value json) {
+    json = task(std::move(json));
+    return drops ? json : without_dropout(std::move(json));
+  };
   const bool pipelined = groups.pipeline_ranks() > 1;
   // Parameters that are cut get their memory one by one, in TensorParallel.
   const bool cut_later = groups.tensor_ranks() > 1 && world.device().is_cpu();
@@ -242,6 +246,9 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   models::choose_trained_parts(*setup.model, config.model);
   setup.lora =
       set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
+  if (!drops)
+    for (const auto& module : setup.model->modules())
+      if (auto* linear = dynamic_cast<models::Linear*>(module.get())) linear->lora_dropout = 0;
   check_projector_rate(*setup.model, config.optimization);
   setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());
   setup.compression = apply_compression(*setup.model, config.optimization, world.device());

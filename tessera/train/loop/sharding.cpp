@@ -98,12 +98,12 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
 }
 
 /// What a micro-batch of so many tokens of this rank needs besides states: activations, the head, messages; of the
-/// fullest rank of a pipeline. Of a model that sees images: its decoder's, since a frozen tower keeps none.
+/// fullest rank of a pipeline. Each row of a model that sees images is taken to have one.
 std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    std::int64_t tokens) {
-  const Value* const decoder = model.image_input() ? model.hf_config().find("text_config") : nullptr;
-  plan::Model planned = plan::read_model(decoder ? *decoder : model.hf_config());
+  plan::Model planned = plan::read_model(model.hf_config());
   planned.predicts = model.predicts();
+  plan::choose_trained_parts(planned, config.model);
   const ParallelConfig& p = config.parallel;
   layout::Mesh mesh;
   const auto data = static_cast<int>(p.num_processes / (p.pp_size * p.cp_size * p.tp_size));
@@ -112,8 +112,8 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Langua
                 static_cast<int>(p.tp_size)};
   mesh.ep = static_cast<int>(p.ep_size);
   plan::Plan run = plan::plan_on(config, planned, mesh, config.device == Device::cpu);
-  run.rows = 1;
-  run.sequence = tokens * p.cp_size;
+  run.rows = planned.vision ? config.optimization.per_device_train_batch_size : 1;
+  run.sequence = tokens * p.cp_size / run.rows;
   const plan::Memory memory = plan::largest(plan::memory_by_rank(planned, run, 0)).first;
   return static_cast<std::int64_t>(memory[plan::MemoryKind::activations] + memory[plan::MemoryKind::head] +
                                    memory[plan::MemoryKind::communication]);

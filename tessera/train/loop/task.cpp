@@ -69,6 +69,23 @@ models::ConfigEdit task_edit(const DataConfig& data) {
   };
 }
 
+Value without_dropout(Value config) {
+  const Value* const type = config::given(config, "model_type");
+  // Whose dropout is above 0 unless it is said.
+  static const std::map<std::string, std::vector<const char*>> unsaid = {
+      {"gpt2", {"resid_pdrop", "embd_pdrop", "attn_pdrop"}},
+      {"opt", {"dropout"}},
+      {"megatron_gpt", {"hidden_dropout", "attention_dropout"}},
+      {"bert", {"hidden_dropout_prob", "attention_probs_dropout_prob"}}};
+  if (const auto own = unsaid.find(type ? type->as_string() : ""); own != unsaid.end())
+    for (const char* key : own->second) config.set(key, Value::of(0.0));
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "hidden_dropout", "attention_dropout",
+                          "residual_dropout", "embedding_dropout", "classifier_dropout"})
+    if (config::given(config, key)) config.set(key, Value::of(0.0));
+  if (const Value* text = config::given(config, "text_config")) config.set("text_config", without_dropout(*text));
+  return config;
+}
+
 data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model,
                                   const std::shared_ptr<const text::Tokenizer>& shared_tokenizer,
                                   std::int64_t block_size, bool want_validation, const data::ReadProgress& progress) {

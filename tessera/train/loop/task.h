@@ -15,6 +15,9 @@ namespace tessera::train {
 /// modelling. Reads the labels of the file.
 models::ConfigEdit task_edit(const DataConfig& config);
 
+/// A model's config.json with all probabilities of dropout 0, those that it leaves to its family among them.
+Value without_dropout(Value config);
+
 /// The data as the model wants them, which make_batch() turns into batches of its objective. `block_size`: see
 /// open_datasets. Throws InputError when tokenizer or file do not fit the task.
 data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model,

@@ -9,6 +9,7 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/data/pairs.h>
 #include <tessera/nn/accumulate.h>
+#include <tessera/nn/allocator.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/context/batch.h>
 #include <tessera/train/core/precision.h>
@@ -266,7 +267,7 @@ bool TrainingLoop::check_norm() {
 }
 
 bool TrainingLoop::fits() {
-  return fits_everywhere(world_.group(), [&] {
+  const bool fit = fits_everywhere(world_.group(), [&] {
     const Sharded::NoSync only_here(*sharded_);
     const std::int64_t length = row_tokens();
     data::Batch batch;
@@ -275,6 +276,11 @@ bool TrainingLoop::fits() {
     const bool classes = setup_.model->objective() == data::Objective::Kind::row_class;
     batch.labels = at::full({rows, length}, classes ? -100 : 0, at::kLong);
     batch.labels.select(1, 0).fill_(0);
+    if (const auto image = setup_.model->image_input(); image && length >= image->tokens) {  // one in each row
+      batch.ids.narrow(1, 0, image->tokens).fill_(image->token);
+      // Those of all micro-batches lie in memory, as in a step.
+      batch.images = at::zeros({rows * plan_.accumulation, 3, image->side, image->side}).narrow(0, 0, rows);
+    }
     sharded_->zero_grad();
     setup_.model->train();
     if (pipeline_) {
@@ -291,6 +297,8 @@ bool TrainingLoop::fits() {
     loss.backward();
     sharded_->zero_grad();
   });
+  nn::release_unused_memory();  // the run begins as one of this batch size would
+  return fit;
 }
 
 }  // namespace tessera::train
