@@ -129,9 +129,10 @@ same schedule; 0 freezes them. The log shows the rate of all others.
 - A name that only TRL has (`use_peft`, `dataset_text_field`, `dataset_mixture`, `packing_strategy`, ...) brings TRL's
   defaults where nothing else is said: learning rate 2e-5, bf16, gradient checkpointing, every message scored, 1024
   tokens; a warning lists them. `beta`, `loss_type`, `rpo_alpha` and `simpo_gamma` bring those of its
-  DPOTrainer: `--preference_loss sigmoid`, learning rate 1e-6. So do `use_lora` of Qwen and `lora_enable` of LLaVA for
-  the rank of their adapters. `q_lora` (FastChat's) and `bits 4` (LLaVA's) mean `--load_in_4bit` with double
-  quantization, as in those programs; `--bnb_4bit_quant_type` is nf4 unless it is said, TRL's default.
+  DPOTrainer: `--preference_loss sigmoid`, learning rate 1e-6, `--disable_dropout`. So do `use_lora` of Qwen and
+  `lora_enable` of LLaVA for the rank of their adapters. `q_lora` (FastChat's) and `bits 4` (LLaVA's) mean
+  `--load_in_4bit` with double quantization, as in those programs; `--bnb_4bit_quant_type` is nf4 unless it is said,
+  TRL's default.
 - Epochs are one continuous stream of samples; a step may straddle two of them.
 - `--tokenizer_name byte` needs no file: ids 0-255 are bytes, 256 is `<|endoftext|>`.
 

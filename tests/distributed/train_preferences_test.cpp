@@ -150,20 +150,28 @@ TEST_F(TrainPreferences, EvaluationsHaveLossAndRewards) {
 
 // As TRL's DPOTrainer does by default: the same bits as without any, and others than with it.
 TEST_F(TrainPreferences, DropoutIsSwitchedOff) {
-  const auto losses = [&](const std::string& output, const char* model, const char* adapters, const Words& more) {
-    RunConfig run = pairs(output, 9, 1, Words{"--lora_r", "2", "--lora_dropout", adapters, "--max_steps", "4"} + more);
-    run.model.config_overrides =
-        concat("n_layer=1,n_embd=20,n_head=2,vocab_size=257,n_positions=16,resid_pdrop=", model, ",embd_pdrop=", model,
-               ",attn_pdrop=", model);
+  const auto of_model = [&](const std::string& output, const char* p, const Words& more) {
+    RunConfig run = pairs(output, 4, 1, more);
+    run.model.config_overrides = concat("n_layer=1,n_embd=20,n_head=2,vocab_size=257,n_positions=16,resid_pdrop=", p,
+                                        ",embd_pdrop=", p, ",attn_pdrop=", p);
     train_run(run, 1);
     return all(output, "loss");
   };
-  const auto without = losses("without", "0", "0", {}), off = losses("off", "0.3", "0.3", {"--disable_dropout"}),
-             of_model = losses("of_model", "0.3", "0", {}), of_adapters = losses("of_adapters", "0", "0.3", {});
-  ASSERT_EQ(without.size(), 4u);
-  EXPECT_EQ(off, without);
-  EXPECT_NE(of_model, without);
-  EXPECT_NE(of_adapters, without);
+  const auto none = of_model("none", "0", {});
+  ASSERT_EQ(none.size(), static_cast<std::size_t>(last_step));
+  EXPECT_EQ(of_model("off", "0.3", {"--disable_dropout"}), none);
+  EXPECT_NE(of_model("on", "0.3", {}), none);
+
+  make_model();
+  const auto of_adapters = [&](const std::string& output, const char* p, const Words& more) {
+    train(output, 1,
+          Words{"--model_name_or_path", path("base"), "--lora_r", "4", "--learning_rate", "3e-2", "--lora_dropout", p} +
+              more);
+    return all(output, "loss");
+  };
+  const auto whole = of_adapters("whole", "0", {"--disable_dropout"});
+  EXPECT_EQ(of_adapters("adapters_off", "0.3", {"--disable_dropout"}), whole);
+  EXPECT_NE(of_adapters("adapters_on", "0.3", {}), whole);
 }
 
 TEST_F(TrainPreferences, LearnsWhatIsPreferred) {
