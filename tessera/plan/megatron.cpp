@@ -27,13 +27,13 @@ struct Block {
   Shapes weights;
 };
 
+/// Adds up what a block keeps.
 class Counting {
  public:
   Counting(const Model& model, const Plan& plan)
       : m_(model),
         t_(plan.tp()),
         cp_(plan.cp()),
-        ep_(plan.mesh.ep),
         tokens_(plan.tokens()),
         part_(plan.sequence_parallel ? tokens_ / t_ : tokens_) {}
 
@@ -50,7 +50,7 @@ class Counting {
     if (sparse)
       keep_experts(b);
     else
-      keep_mlp(b, real(m_.inner) / t_, true);
+      keep_mlp(b, real(m_.inner) / t_, /*beside_experts=*/false);
     if (m_.dropout > 0) b.kept += 2 * part_ * real(m_.hidden);  // masks
     return b;
   }
@@ -87,12 +87,12 @@ class Counting {
   }
 
   /// What the activation sees and gives.
-  void keep_mlp(Block& b, double inner, bool fullest) const {
+  void keep_mlp(Block& b, double inner, bool beside_experts) const {
     const double ways = m_.gated ? 2 : 1;
     keep(b, (ways + 1) * inner);
     b.weights.emplace(ways * inner, real(m_.hidden));
     b.weights.emplace(real(m_.hidden), inner);
-    if (!fullest) return;
+    if (beside_experts) return;  // whose moment is fuller
     // The gradient of what the activation gave has taken that tensor's place when the gradient of what it saw is
     // formed; before that the second product has gathered its gradient.
     const double activation = ways * inner * tokens_ * bf16;
@@ -107,14 +107,14 @@ class Counting {
     keep(b, routed * (h + (ways + 1) * inner));  // tokens by expert, what the activation sees and gives
     b.weights.emplace(ways * inner, h);
     b.weights.emplace(h, inner);
-    if (e.shared_inner > 0) keep_mlp(b, real(e.shared_inner) / t_, false);
+    if (e.shared_inner > 0) keep_mlp(b, real(e.shared_inner) / t_, /*beside_experts=*/true);
     // At the end of the forward the function still holds what the first exchange brought; what experts give, the same
     // by rank and what the second exchange brings are beside it. Then tokens come back into their places.
     b.moment = 4 * routed * whole() + 3 * hidden();
   }
 
   const Model& m_;
-  double t_, cp_, ep_, tokens_, part_;
+  double t_, cp_, tokens_, part_;
 };
 
 void check(const Model& model, const Plan& plan) {

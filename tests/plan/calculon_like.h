@@ -70,12 +70,13 @@ class CalculonLike {
     if (m_.latent) {
       const Latent& l = *m_.latent;
       const double heads = real(m_.heads) / t;
-      products += product(n, real(l.query_rank), h) + product(n, heads * real(l.plain + l.rotated), real(l.query_rank)) +
+      products += product(n, real(l.query_rank), h) +
+                  product(n, heads * real(l.plain + l.rotated), real(l.query_rank)) +
                   product(n, real(l.key_rank + l.rotated), h) +
                   product(n, heads * real(l.plain + l.value), real(l.key_rank)) + product(n, h, heads * real(l.value));
     } else {
-      products += product(n, real(m_.query_width() + 2 * m_.key_width()) / t, h) +
-                  product(n, h, real(m_.query_width()) / t);
+      products +=
+          product(n, real(m_.query_width() + 2 * m_.key_width()) / t, h) + product(n, h, real(m_.query_width()) / t);
     }
     double messages = 4 * (t - 1) / t * n * h * 2;  // two sums
     if (sparse) {
