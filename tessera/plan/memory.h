@@ -50,6 +50,7 @@ struct Elements {
   struct Piece {
     double shared = 0, experts = 0;  ///< outside of experts, and in them
     double frozen = 0;               ///< that have neither gradients nor states
+    double packed_bytes = 0;         ///< what frozen weights in few bits take, whole on every rank
     double trained() const { return shared + experts; }
     double all() const { return trained() + frozen; }
     void add(const Piece& other, double times = 1);

@@ -131,7 +131,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   // Whole flat buffers take gradients of weights from the products themselves.
   const bool written = reduced && !row_of(run.strategy).shard_parameters;
   // The gradient of a table that the end reads, too, waits for that of the embedding.
-  const double waits = ends && model.table_at_end() && model.trained ? 4 * elements.head : 0;
+  const double waits = ends && model.table_at_end() && model.head_trained() ? 4 * elements.head : 0;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
 
