@@ -143,6 +143,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   keep_attention(all, m, w, maps);
 
   double moment = 0, later = 0;  // the MLP's; what of it comes when all else of the MLP is gone
+  double unlike = 0;             // a gradient is wider than the copy that was kept in its place
   const double before_mlp = all.bytes();
   block.attention += before_mlp;
   const double b = run.numerics.inside;
@@ -181,7 +182,18 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
       const double wide_input = tokens * w.inner * b, given = maps.down > 0 ? wide_input : 0;
       moment = std::max(moment, given + widened(m, run, c * w.inner)) + wide_input;
       if (maps.down > 0) moment -= tokens * w.inner * run.numerics.product;
+    } else {
+      unlike = tokens * w.inner * (b - run.numerics.product);
     }
+    // A forward that is made again ends with the last product: what its activation gave, as far as that is not kept,
+    // the result, and that of an adapter; what attention gave and, unless maps keep them, what the norms gave are still
+    // there, and so is the gradient of what the block gives.
+    const bool copies = run.numerics.copies, gave = maps.down == 0 || copies || (m.adapters && m.adapters->dropout);
+    const double row = c * part * run.numerics.residual, narrow = copies ? tokens * 2 : 0;
+    const double base = widened(m, run, c * w.inner) + (maps.down == 0 ? narrow * w.inner : 0) + narrow * c;
+    block.forward = (gave ? tokens * w.inner * b : 0) + 3 * row + (maps.attention == 0 || copies ? row : 0) +
+                    (maps.mlp == 0 || copies ? row : 0) +
+                    std::max(base, maps.down > 0 && m.adapters ? row + narrow * c : 0);
     if (m.packing == Packing::blocks) {
       later = 2 * tokens * wide * w.inner * b + matrix(w.inner);  // gradients of parts
       moment += later;
@@ -192,7 +204,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   // The residual's gradient is beside the MLP's. When attention's backward comes, what the MLP kept is gone.
   // Keys and values are only repeated where heads share them.
   const double repeated = w.k < w.q || m.family == Family::gpt2 ? 0 : 2 * w.q * tokens * b;
-  block.net = std::max(moment - later + c * part * run.numerics.residual, attention - repeated - mlp_kept);
+  block.net = std::max(moment - later + unlike + c * part * run.numerics.residual, attention - repeated - mlp_kept);
   moment += 2 * c * part * run.numerics.residual;
   // The CPU's allocator keeps freed blocks for tensors of the same size, so what the two need adds up; a device's
   // allocator divides and joins them.

@@ -143,10 +143,12 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   for (const int kind : {0, 1}) {
     if (counts[kind] <= 0) continue;
     const BlockActivations& block = asked[kind];
+    const double made_again = run.recompute > 0 ? block.forward : 0;
     const double net = block.net - (written && copies > 1 ? block.matrices : 0);
     const double again = run.recompute > 0 ? block.kept - block.input : 0;
     // The last block's backward, and the first one's.
-    most = std::max(most, asked_kept.at_backward - input + again + net + std::max(before, last * wide) + waits);
+    most = std::max(most, asked_kept.at_backward - input + again + std::max(net, made_again) +
+                              std::max(before, last * wide) + waits);
     const double formed = all - first * wide - elements.block[kind].trained() * wide;
     if (run.pp() == 1) most = std::max(most, block.kept + of_images + net + std::max(before, formed) + waits);
   }

@@ -152,6 +152,7 @@ TEST(PlanMemory, AdaptersNeedWhatARunCounts) {
                         {llama, "dp_replicate=1", ddp, true, false, 0, 0, 1, fp32, 209.1},
                         {llama, "dp_replicate=1", ddp, true, false, 0, 0, 1, bf16, 212.1},
                         {llama, "dp_replicate=1", ddp, true, false, 0, 1, 1, fp32, 99.7},
+                        {llama, "dp_replicate=1", ddp, true, false, 0, 1, 1, bf16, 103.6},
                         {llama, "dp_replicate=1", ddp, true, false, 0, 0, 2, fp32, 211.8},
                         {llama, "dp_replicate=1", ddp, true, false, 4, 0, 1, fp32, 176.7},
                         {llama, "dp_replicate=1", ddp, true, false, 8, 0, 1, fp32, 180.9},
