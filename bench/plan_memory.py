@@ -48,8 +48,10 @@ FAMILIES = {
                                            num_attention_heads=8)),
 }
 BASE = "--block_size 256 --per_device_train_batch_size 4"
+# Adapters are put on a base model, which is trained for a step first.
+LORA = BASE + " --lora_r 16"
 IMAGES = "--block_size 512 --per_device_train_batch_size 4"
-# family: settings besides BASE; "=" in front: instead of it.
+# family: settings besides BASE (IMAGES, LORA); "=" in front: instead of it. "FAMILY lora": of that family's base model.
 CONFIGURATIONS = {
     "llama": """
 
@@ -124,6 +126,26 @@ CONFIGURATIONS = {
     "bert": """
 
         --num_processes 2 --strategy zero2""",
+    "llama lora": """
+
+        --lora_target_modules all-linear
+        --lora_target_modules all-linear --lora_dropout 0.1
+        --lora_target_modules all-linear --bf16
+        --lora_target_modules all-linear --gradient_checkpointing
+        --lora_target_modules all-linear --gradient_accumulation_steps 2
+        --lora_target_modules all-linear --load_in_4bit
+        --lora_target_modules all-linear --load_in_4bit --bnb_4bit_use_double_quant --bf16 --gradient_checkpointing
+        --lora_target_modules all-linear --load_in_8bit
+        --lora_modules_to_save lm_head
+        --num_processes 2 --strategy ddp --lora_target_modules all-linear
+        --num_processes 2 --strategy zero1 --lora_target_modules all-linear
+        --num_processes 2 --strategy full_shard --lora_target_modules all-linear
+        --num_processes 2 --strategy full_shard --lora_target_modules all-linear --load_in_4bit --bf16""",
+    "gpt2 lora": """
+
+        --lora_target_modules all-linear
+        --lora_target_modules all-linear --load_in_8bit --gradient_checkpointing
+        --num_processes 2 --strategy full_shard""",
     "llava": """
 
         --tune_mm_mlp_adapter
@@ -155,7 +177,7 @@ def configurations():
     for family, lines in CONFIGURATIONS.items():
         for line in lines.split("\n")[1:]:
             line = line.strip()
-            base = IMAGES if family == "llava" else BASE
+            base = IMAGES if family == "llava" else LORA if family.endswith(" lora") else BASE
             yield family, line[1:] if line.startswith("=") else f"{base} {line}".strip()
 
 
@@ -166,11 +188,16 @@ def by_kind(memory):
     return kinds
 
 
+def model_of(config, settings):
+    """The setting that names the model: a config.json, or the base model of adapters beside it."""
+    return ["--model_name_or_path", config[:-len(".json")]] if "--lora_r" in settings else ["--config_name", config]
+
+
 def training(build, folder, config, settings):
     kind = open(config).read()
     bert, sees = '"bert"' in kind, '"llava"' in kind
     pictures = ["--image_folder", f"{ROOT}/tests/fixtures/llava", "--version", "plain"]
-    return [f"{build}/tessera", "train", "--config_name", config,
+    return [f"{build}/tessera", "train", *model_of(config, settings),
             "--train_file", f"{folder}/{'images.json' if sees else 'text.txt'}", *(pictures if sees else []),
             "--output_dir", f"{folder}/out", "--overwrite_output_dir", "--max_steps", "2", "--logging_steps", "1",
             "--save_strategy", "no", "--report_to", "none", "--disable_tqdm", "--memory_check", "off",
@@ -190,11 +217,22 @@ def measured(build, folder, config, settings):
 
 
 def predicted(program, config, settings):
-    command = [program, "plan", "check", "--json", "--config_name", config, *settings.split()]
+    command = [program, "plan", "check", "--json", *model_of(config, settings), *settings.split()]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1) or not done.stdout:
         return None, done.stderr[-300:]
     return json.loads(done.stdout), ""
+
+
+def make_base(build, folder, config):
+    """The folder that adapters are put on, if there is none yet."""
+    base = config[:-len(".json")]
+    if os.path.isdir(base):
+        return
+    command = training(build, folder, config, f"{BASE} --output_dir {base} --max_steps 1")
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    if done.returncode:
+        sys.exit(f"{config}: the base of adapters could not be trained: {done.stderr[-300:]}")
 
 
 def ends_within(limit, build, folder, config, settings):
@@ -298,9 +336,11 @@ def main():
         chosen = [(f, s) for f, s in configurations() if options.only in f"{f} {s}"]
         chosen = chosen[(part - 1) * len(chosen) // parts:part * len(chosen) // parts]
         for i, (family, settings) in enumerate(chosen):
-            config = f"{folder}/{family}.json"
+            config = f"{folder}/{family.replace(' ', '-')}.json"
             with open(config, "w") as file:
-                json.dump(FAMILIES[family], file)
+                json.dump(FAMILIES[family.removesuffix(" lora")], file)
+            if family.endswith(" lora"):
+                make_base(options.build, folder, config)
             chosen[i] = (family, settings, config)
         if options.fits:
             return check_fits(options, folder, chosen)
@@ -320,7 +360,8 @@ def main():
                          process=real["process"]), "predicted": b, "error": error(sum_a, sum_b)})
             wrong = " ".join(f"{k[:3]} {a[k] / 1e6:.1f} {b[k] / 1e6:.1f}" for k in KINDS
                              if abs(a[k] - b[k]) > 0.005 * sum_a)
-            print(f"{family:11} {settings.replace(BASE, '')[:70]:70} {sum_a / 1e6:7.1f} {sum_b / 1e6:7.1f} MB "
+            shown = settings.replace(LORA, "").replace(BASE, "")[:70]
+            print(f"{family:11} {shown:70} {sum_a / 1e6:7.1f} {sum_b / 1e6:7.1f} MB "
                   f"{100 * error(sum_a, sum_b):+6.1f} %  {wrong}", flush=True)
             if options.json:  # a run may be stopped
                 with open(options.json, "w") as file:

@@ -1,5 +1,6 @@
 #include <tessera/plan/memory.h>
 
+#include <tessera/plan/adapters.h>
 #include <tessera/plan/recorded.h>
 
 #include <algorithm>
@@ -23,7 +24,12 @@ double held(double bytes, bool on_cpu) {
 class Kept {
  public:
   Kept(const Model& model, const Plan& run, double tokens, bool rounded)
-      : run_(run), n_(run.numerics), tokens_(tokens), rounded_(rounded), trained_(model.trained) {}
+      : run_(run),
+        n_(run.numerics),
+        tokens_(tokens),
+        rank_(model.adapters ? real(model.adapters->rank) : 0),
+        rounded_(rounded),
+        dropped_(model.adapters && model.adapters->dropout) {}
 
   void add(double per_token, double element) {
     const double bytes = per_token * tokens_ * element;
@@ -31,13 +37,14 @@ class Kept {
   }
   void residual(double per_token) { add(per_token, n_.residual); }
   void inside(double per_token) { add(per_token, n_.inside); }
-  /// The input of `products` products, which is also kept by another operation (`shared`) or made for them only. Copies
-  /// in another type are made by each product for itself. Products with weights that are frozen keep none.
+  /// The input of `products` products that keep it (KeepingMaps), which is also kept by another operation (`shared`) or
+  /// made for them only. Copies in another type are made by each product for itself, and so is what dropout leaves for
+  /// an adapter. Adapters keep what their first matrix gives, too (models/layers.cpp: adapted()).
   void product(double per_token, int products, bool shared) {
-    if (!trained_) return;
-    if (n_.copies)
+    for (int i = 0; i < products && rank_ > 0; ++i) add(rank_, n_.product);
+    if (n_.copies || dropped_)
       for (int i = 0; i < products; ++i) add(per_token, n_.product);
-    else if (!shared)
+    else if (!shared && products > 0)
       add(per_token, n_.product);
   }
   double bytes() const { return bytes_; }
@@ -45,26 +52,26 @@ class Kept {
  private:
   const Plan& run_;
   const Numerics& n_;
-  double tokens_, bytes_ = 0;
-  bool rounded_, trained_;
+  double tokens_, bytes_ = 0, rank_;
+  bool rounded_, dropped_;
 };
 
 struct Widths {
   double c, q, k, heads, inner;  ///< what a rank of tp computes
 };
 
-void keep_attention(Kept& kept, const Model& m, const Widths& w) {
+void keep_attention(Kept& kept, const Model& m, const Widths& w, const KeepingMaps& maps) {
   if (m.latent) {
     const Latent& l = *m.latent;
     const double all = w.heads * static_cast<double>(l.widest());
     if (l.query_rank > 0) {
       if (l.normed) kept.inside(static_cast<double>(l.query_rank));
-      kept.product(static_cast<double>(l.query_rank), 1, false);
+      kept.product(static_cast<double>(l.query_rank), maps.query_latent, false);
     }
     if (l.normed) kept.inside(static_cast<double>(l.key_rank));
-    kept.product(static_cast<double>(l.key_rank), 1, false);
+    kept.product(static_cast<double>(l.key_rank), maps.key_latent, false);
     for (int i = 0; i < 4; ++i) kept.inside(all);  // q, k, v, out
-    kept.product(w.heads * static_cast<double>(l.value), 1, l.widest() == l.value);
+    kept.product(w.heads * static_cast<double>(l.value), maps.output, l.widest() == l.value);
     kept.add(w.heads, 4);
     return;
   }
@@ -76,17 +83,25 @@ void keep_attention(Kept& kept, const Model& m, const Widths& w) {
     // Values are a view of what their product gives, and keep all of it where one product gives all three.
     kept.inside(m.packing == Packing::none ? w.k : w.q + 2 * w.k);
   }
-  kept.inside(w.q);            // what attention gives
-  kept.add(w.heads, 4);        // log-sums
-  kept.product(w.q, 1, true);  // which is what the output's product takes
+  kept.inside(w.q);                      // what attention gives
+  kept.add(w.heads, 4);                  // log-sums
+  kept.product(w.q, maps.output, true);  // which is what the output's product takes
+}
+
+/// What a product with a frozen weight of so many elements needs of it for a moment: fp32 of one in few bits
+/// (nn/linear_maps/quantized.cpp), and the half of either where products are narrow (nn/linear.cpp).
+double widened(const Model& m, const Plan& run, double elements) {
+  const bool packed = m.adapters && m.adapters->bits > 0;
+  const bool half = run.numerics.copies || (m.adapters && m.adapters->half_products);
+  return elements * ((packed ? 4 : 0) + (half ? 2 : 0));
 }
 
 /// A gated MLP, or one of two matrices: what its activation sees and gives.
-void keep_mlp(Kept& kept, const Model& m, double inner) {
+void keep_mlp(Kept& kept, const Model& m, double inner, const KeepingMaps& maps) {
   kept.inside(inner);
   if (m.gated) kept.inside(inner);
   if (m.gelu_gate) kept.inside(inner);  // what the GELU gives is a factor of a product
-  kept.product(inner, 1, false);
+  kept.product(inner, maps.down, false);
 }
 
 }  // namespace
@@ -111,6 +126,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   const double part = run.sequence_parallel ? tokens / t : tokens;
   Kept between(m, run, part, rounded), all(m, run, tokens, rounded);
 
+  const KeepingMaps maps = keeping_maps(m, sparse);
   BlockActivations block;
   block.input = c * part * run.numerics.residual;
   if (rounded) block.input = held(block.input, run.on_cpu);
@@ -120,19 +136,19 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   if (m.norms.after) between.residual(c), between.residual(c);  // what the norms behind attention and the MLP see
   const bool itself = !m.norms.before;                          // what products take is what was kept above
   if (run.numerics.copies || !run.sequence_parallel) {
-    const bool one = m.family == Family::gpt2 || m.packing != Packing::none;
-    all.product(c, one ? 1 : m.latent ? 2 : 3, itself);
+    all.product(c, maps.attention, itself);
   } else {
-    all.product(c, 1, false);  // gathered once
+    all.product(c, maps.attention > 0 ? 1 : 0, false);  // gathered once
   }
-  keep_attention(all, m, w);
+  keep_attention(all, m, w, maps);
 
   double moment = 0, later = 0;  // the MLP's; what of it comes when all else of the MLP is gone
+  double unlike = 0;             // a gradient is wider than the copy that was kept in its place
   const double before_mlp = all.bytes();
   block.attention += before_mlp;
   const double b = run.numerics.inside;
   // A weight's gradient before it is added.
-  const auto matrix = [&](double inner) { return m.trained ? 4 * c * inner : 0; };
+  const auto matrix = [&](double inner) { return m.maps_trained() ? 4 * c * inner : 0; };
   // Attention's backward: keys and values for each query head, gradients as the kernel gives them and in order.
   const double attention =
       (m.family == Family::gpt2 ? 6 * w.q : 8 * w.q) * tokens * b + 4 * c * part * run.numerics.residual +
@@ -143,25 +159,41 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
     const double rows = real(e.top_k), inner = real(e.inner), ways = m.gated ? 2 : 1;
     Kept routed(m, run, rows * tokens, rounded);  // balanced: every rank of ep gets as many rows as it sends
     all.add(4 * real(e.count) + 6 * rows, 4);
-    all.product(c, 1 + (e.shared_inner > 0 ? ways : 0), false);
-    routed.product(c, 1, false);
+    all.product(c, maps.other + maps.mlp, false);
+    routed.product(c, maps.other, false);
     routed.inside(inner), routed.inside(inner);  // gate and up, or what the activation sees and gives
     routed.inside(c);                            // what experts give, until it is weighted
-    if (e.shared_inner > 0) keep_mlp(all, m, real(e.shared_inner) / t);
+    if (e.shared_inner > 0) keep_mlp(all, m, real(e.shared_inner) / t, maps);
     if (e.shared_gate) all.inside(c);
     // All experts' gradients are formed before the first is handed on.
     block.matrices = (1 + ways) * matrix(inner) / t * real(e.count) / run.mesh.ep;
     moment = rows * tokens * ((1 + ways) * inner + c) * b + block.matrices;
     block.kept = routed.bytes();
   } else {
-    all.product(c, m.gated && m.packing == Packing::none ? 2 : 1, itself || m.norms.shared);
-    keep_mlp(all, m, w.inner);
+    all.product(c, maps.mlp, itself || m.norms.shared);
+    keep_mlp(all, m, w.inner, maps);
     const double wide = m.gated ? 2 : 1;
     moment = tokens * wide * w.inner * b + matrix(w.inner);
     block.matrices = matrix(w.inner);
     if (m.gelu_gate) moment += tokens * w.inner * b;
-    // The gradient of what the last product takes lies where that was kept, unless its weight is frozen.
-    if (!m.trained) moment += tokens * w.inner * run.numerics.product;
+    // The gradient of what the last product takes lies where that was kept, as far as it was. An adapter gives another
+    // one, which is there while the weight is widened, before the gradients of what the activation took are.
+    if (!m.maps_trained()) {
+      const double wide_input = tokens * w.inner * b, given = maps.down > 0 ? wide_input : 0;
+      moment = std::max(moment, given + widened(m, run, c * w.inner)) + wide_input;
+      if (maps.down > 0) moment -= tokens * w.inner * run.numerics.product;
+    } else {
+      unlike = tokens * w.inner * (b - run.numerics.product);
+    }
+    // A forward that is made again ends with the last product: what its activation gave, as far as that is not kept,
+    // the result, and that of an adapter; what attention gave and, unless maps keep them, what the norms gave are still
+    // there, and so is the gradient of what the block gives.
+    const bool copies = run.numerics.copies, gave = maps.down == 0 || copies || (m.adapters && m.adapters->dropout);
+    const double row = c * part * run.numerics.residual, narrow = copies ? tokens * 2 : 0;
+    const double base = widened(m, run, c * w.inner) + (maps.down == 0 ? narrow * w.inner : 0) + narrow * c;
+    block.forward = (gave ? tokens * w.inner * b : 0) + 3 * row + (maps.attention == 0 || copies ? row : 0) +
+                    (maps.mlp == 0 || copies ? row : 0) +
+                    std::max(base, maps.down > 0 && m.adapters ? row + narrow * c : 0);
     if (m.packing == Packing::blocks) {
       later = 2 * tokens * wide * w.inner * b + matrix(w.inner);  // gradients of parts
       moment += later;
@@ -172,7 +204,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   // The residual's gradient is beside the MLP's. When attention's backward comes, what the MLP kept is gone.
   // Keys and values are only repeated where heads share them.
   const double repeated = w.k < w.q || m.family == Family::gpt2 ? 0 : 2 * w.q * tokens * b;
-  block.net = std::max(moment - later + c * part * run.numerics.residual, attention - repeated - mlp_kept);
+  block.net = std::max(moment - later + unlike + c * part * run.numerics.residual, attention - repeated - mlp_kept);
   moment += 2 * c * part * run.numerics.residual;
   // The CPU's allocator keeps freed blocks for tensors of the same size, so what the two need adds up; a device's
   // allocator divides and joins them.

@@ -48,7 +48,7 @@ std::vector<Change> changes(const Question& q, const Plan& best) {
   std::vector<Change> all;
   const auto mesh = [&](const std::string& text, int tp, int pp, int cp) {
     Plan plan = best;
-    if ((q.model.has_no_cuts() && tp * cp > 1) || (q.model.vision && pp > 1)) return;
+    if ((q.model.has_no_cuts() && tp * cp > 1) || (q.model.adapters && tp > 1) || (q.model.vision && pp > 1)) return;
     if (resize(q, plan, tp, pp, cp)) all.push_back({text, plan});
   };
   for (const int tp : {best.tp() * 2, best.tp() / 2})

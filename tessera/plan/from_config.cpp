@@ -9,6 +9,7 @@
 #include <tessera/config/model/vision_config.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/layout/schedule/table.h>
+#include <tessera/plan/adapters.h>
 #include <tessera/plan/presets.h>
 #include <tessera/plan/recorded.h>
 
@@ -59,7 +60,9 @@ Model composed_model(const ModelConfig& m) {
 
 Model model_named(const ModelConfig& m) {
   if (!m.model_name_or_path.empty() && path_exists(path_join(m.model_name_or_path, "adapter_config.json")))
-    throw InputError(concat(m.model_name_or_path, ": it holds LoRA adapters, which are not planned for"));
+    throw InputError(
+        concat(m.model_name_or_path,
+               ": it holds LoRA adapters, of which no plan is made; plan for the base model with --lora_r"));
   if (!m.vision_tower.empty()) return composed_model(m);
   if (!m.model_name_or_path.empty()) return find_model(m.model_name_or_path);
   if (m.config_name.empty())
@@ -80,10 +83,29 @@ Model model_of(const RunConfig& config) {
   Model model = model_named(config.model);
   model.predicts = config.optimization.mtp_loss_scaling_factor > 0;
   choose_trained_parts(model, config.model);
+  if (model.adapters && config.optimization.disable_dropout) model.adapters->dropout = false;
+  if (const std::string problem = adapters_problem(model); !problem.empty()) throw InputError(problem);
   return model;
 }
 
 void choose_trained_parts(Model& model, const ModelConfig& config) {
+  if (config.lora_r > 0) {
+    const auto names_of = [](const std::string& text) {
+      std::vector<std::string> names;
+      for (const std::string& name : split(text, ',')) names.push_back(trim(name));
+      std::erase(names, "");
+      return names;
+    };
+    Adapters a{.rank = config.lora_r,
+               .targets = names_of(config.lora_target_modules),
+               .whole = names_of(config.lora_modules_to_save),
+               .dropout = config.lora_dropout > 0};
+    a.bits = config.load_in_4bit ? 4 : config.load_in_8bit ? 8 : 0;
+    a.double_quant = config.bnb_4bit_use_double_quant;
+    const ComputeType compute = config.bnb_4bit_compute_dtype;
+    a.half_products = a.bits == 4 && (compute == ComputeType::bf16 || compute == ComputeType::fp16);
+    model.adapters = std::move(a);
+  }
   if (!model.vision) return;
   model.trained = !config.tune_mm_mlp_adapter && !config.freeze_backbone;
   model.vision->projector_trained = !config.freeze_mm_mlp_adapter;

@@ -9,9 +9,10 @@
 namespace tessera::plan {
 
 /// The model that the settings name (model_name_or_path, config_name; with vision_tower both). Throws InputError
-/// when neither is given, the file is wrong, or the folder holds adapters.
+/// when neither is given, the file is wrong, the folder holds adapters, or these would be where the planner knows none.
 Model model_of(const RunConfig& config);
-/// Which parts of a model that sees images the settings train (tune_mm_mlp_adapter and those beside it).
+/// Which parts of a model the settings train: adapters (lora_r), of one that sees images tune_mm_mlp_adapter and those
+/// beside it.
 void choose_trained_parts(Model& model, const ModelConfig& config);
 
 /// The plan of these settings on a mesh, as they are: nothing is checked. A schedule that is a file counts as 1F1B.

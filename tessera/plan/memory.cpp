@@ -44,6 +44,7 @@ void Elements::Piece::add(const Piece& other, double times) {
   shared += times * other.shared;
   experts += times * other.experts;
   frozen += times * other.frozen;
+  packed_bytes += times * other.packed_bytes;
 }
 
 Elements elements_of(const Model& model, int tp, int ep) {
@@ -94,7 +95,13 @@ Elements elements_of(const Model& model, int tp, int ep) {
     const Kind* const kind = in_block ? &kinds[static_cast<std::size_t>(tensor.block)] : nullptr;
     const std::size_t sparse = in_block && kind->sparse ? 1 : 0;
     Elements::Piece& piece = in_block ? e.block[sparse] : tensor.block < 0 ? e.embeddings : e.end;
-    const double n = elements_on_rank(tensor, tp) * (in_block ? kind->count / all[sparse] : 1);
+    const double share_of_blocks = in_block ? kind->count / all[sparse] : 1;
+    const double n = elements_on_rank(tensor, tp) * share_of_blocks;
+    if (tensor.packed_bytes > 0) {
+      piece.packed_bytes += tensor.packed_bytes * share_of_blocks;
+      if (tensor.part == Part::attention) e.attention[sparse].packed_bytes += tensor.packed_bytes * share_of_blocks;
+      continue;
+    }
     const auto sort = [&tensor](Elements::Piece& into) -> double& {
       return !tensor.trained ? into.frozen : tensor.expert >= 0 ? into.experts : into.shared;
     };
@@ -141,7 +148,7 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   if (words == 0) return 0;
   const double depths = real(model.computed_depths());
   const double ends = 2 * tokens * c * 4;  // the last norm's output and its gradient
-  const double gradient = model.trained ? 4 * elements.head : 0;
+  const double gradient = model.head_trained() ? 4 * elements.head : 0;
   if (!run.on_cpu) return ends + (1 + depths) * tokens * words * run.numerics.logits + gradient;
   const double chunk = std::min(tokens, std::max(c, 256.0));
   const double narrow = run.numerics.copies ? 2 * (tokens * c + elements.head + chunk * words) : 0;
@@ -176,7 +183,7 @@ void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, dou
       frozen +
       (!divides || row.shard_parameters ? own * n.shard : all.trained() * n.whole + (narrow ? own * n.shard : 0));
   const double gradients = own * n.gradient, states = own * n.states + tables / s * n.of_tables;
-  memory[MemoryKind::parameters] += offloads_parameters(run.offload) ? 0 : parameters;
+  memory[MemoryKind::parameters] += (offloads_parameters(run.offload) ? 0 : parameters) + all.packed_bytes;
   memory[MemoryKind::gradients] += offloads_parameters(run.offload) ? 0 : gradients;
   memory[optimizer] += offloads_optimizer(run.offload) || offloads_parameters(run.offload) ? 0 : states;
   if (!divides) return;
@@ -217,6 +224,11 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
     bytes += (1 - checkpointed / count) * kept + checkpointed * block.input;
   }
   if (part.embeddings && model.vision) bytes += vision_kept(model, run);
+  // Nobody asks for the gradient of what a frozen table gives, so the first norm does not keep it. A block that is
+  // computed again keeps it all the same.
+  if (part.embeddings && model.adapters && !model.vision && !model.table_trained() && run.recompute == 0 &&
+      part.blocks > 0)
+    bytes -= kinds[model.is_sparse(0) ? 1 : 0].input;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   if (!part.end) return bytes;
   const double one = tokens * static_cast<double>(model.hidden);
@@ -291,7 +303,7 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
     }
     if (!part.end) continue;
     // The gradient of a table that the end reads, too, waits for that of the embedding, formed whole beside it.
-    if (model.table_at_end() && model.trained)
+    if (model.table_at_end() && model.head_trained())
       moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));
   }
@@ -342,7 +354,8 @@ void add_kept(Memory& memory, const Model& model, const Plan& run, const Element
   split_reserve(
       memory, model, run, elements, parts, asked, {kept.most * asks, kept.at_loss * asks, kept.at_backward * asks},
       // Products in bf16 give the head's gradient in bf16, of which an fp32 copy is added.
-      ends ? head_bytes(model, run, elements) + (run.numerics.copies && model.trained ? 6 * elements.head : 0) : 0);
+      ends ? head_bytes(model, run, elements) + (run.numerics.copies && model.head_trained() ? 6 * elements.head : 0)
+           : 0);
 }
 
 /// What a rank keeps while it goes through its actions.

@@ -50,6 +50,7 @@ struct Elements {
   struct Piece {
     double shared = 0, experts = 0;  ///< outside of experts, and in them
     double frozen = 0;               ///< that have neither gradients nor states
+    double packed_bytes = 0;         ///< what frozen weights in few bits take, whole on every rank
     double trained() const { return shared + experts; }
     double all() const { return trained() + frozen; }
     void add(const Piece& other, double times = 1);
@@ -69,7 +70,8 @@ struct BlockActivations {
   double net = 0;        ///< what the fullest moment of its backward needs beyond `kept`, of which some is gone by then
   double matrices =
       0;  ///< that part of `net` which is gradients of weights, where they are not written to where they stay
-  double input = 0;  ///< the block's input, which is all that a recomputed block keeps
+  double forward = 0;  ///< what the end of its forward, made again, needs beyond `kept`; 0: not known
+  double input = 0;    ///< the block's input, which is all that a recomputed block keeps
 };
 /// `rounded`: as allocators round tensors' sizes, else what tensors ask for.
 BlockActivations block_activations(const Model& model, const Plan& run, bool sparse, bool rounded = true);

@@ -1,6 +1,7 @@
 #include <tessera/plan/model.h>
 
 #include <tessera/base/text.h>
+#include <tessera/plan/adapters.h>
 #include <tessera/plan/recorded.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class List {
   }
   void add(std::string name, std::vector<std::int64_t> shape, Part part, int cut, std::int64_t heads = 0,
            bool trained = true) {
-    all.push_back({std::move(name), std::move(shape), part, block, expert, cut, heads, trained, {}});
+    all.push_back({std::move(name), std::move(shape), part, block, expert, cut, heads, trained, 0, {}});
   }
 
   std::vector<Tensor> all;
@@ -285,7 +286,10 @@ std::vector<Tensor> tensors(const Model& model) {
     add_bert(list, model);
   else
     add_llama(list, model);
-  if (!model.vision) return std::move(list.all);
+  if (!model.vision) {
+    add_adapters(model, list.all);
+    return std::move(list.all);
+  }
   List seeing(model);
   add_vision(seeing, model);
   for (Tensor& tensor : list.all) {
@@ -293,6 +297,7 @@ std::vector<Tensor> tensors(const Model& model) {
     tensor.trained = tensor.trained && model.trained;
     seeing.all.push_back(std::move(tensor));
   }
+  add_adapters(model, seeing.all);
   return std::move(seeing.all);
 }
 

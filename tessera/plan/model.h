@@ -4,6 +4,7 @@
 /// 100,000 devices.
 ///
 ///   model.h       what a model is here: sizes, and every parameter by name (this header)
+///   adapters.h    LoRA adapters, and frozen weights in few bits
 ///   vision.h      what a tower and a projector before the decoder need
 ///   presets.h     well-known models, and where a model may come from
 ///   recorded.h    a user's module by what one step of it was seen to do
@@ -80,6 +81,17 @@ struct Vision {
   std::int64_t patches() const { return (side / patch) * (side / patch); }
 };
 
+/// LoRA adapters beside weights that are frozen (adapters.h).
+struct Adapters {
+  std::int64_t rank = 0;
+  std::vector<std::string> targets;  ///< ends of maps' names, or "all-linear"; none: the family's
+  std::vector<std::string> whole;    ///< ends of names of modules that are trained whole beside them
+  bool dropout = false;              ///< before adapters
+  int bits = 0;                      ///< that frozen weights of the blocks' maps take, 4 or 8; 0: they are whole
+  bool double_quant = false;         ///< four bits: the scales of blocks take eight bits each
+  bool half_products = false;        ///< products with those weights are in bf16 or fp16, whatever the run's are in
+};
+
 /// Where a block of the Llama family has norms, and of what parameters.
 struct Norms {
   bool before = true, after = false;  ///< attention and the MLP; on what they give
@@ -129,6 +141,7 @@ struct Model {
   std::optional<Latent> latent;
   std::optional<Linear> linear;
   std::optional<Vision> vision;
+  std::optional<Adapters> adapters;
   bool trained = true;        ///< false: the decoder is frozen, and trains the projector before it
   bool output_gate = false;   ///< q_proj gives a gate of what each head reads, too
   std::int64_t labels = 0;    ///< BERT: classes of a classification head; 0: masked tokens are guessed
@@ -137,6 +150,11 @@ struct Model {
 
   /// Neither tensor nor context parallelism cut it: nobody has said what they would cut, or it sees images.
   bool has_no_cuts() const { return recorded || vision; }
+  /// The weights of the blocks' maps have gradients.
+  bool maps_trained() const { return trained && !adapters; }
+  /// The matrix of logits has one.
+  bool head_trained() const;
+  bool table_trained() const;  ///< that of embeddings
   std::int64_t computed_depths() const { return predicts ? depths : 0; }
   /// The end of the model reads the table of embeddings, too, as its head or for its depths.
   bool table_at_end() const { return tied || computed_depths() > 0; }
@@ -160,6 +178,7 @@ struct Tensor {
   int cut = -1;              ///< the dimension that tensor parallelism divides; -1: every rank has all of it
   std::int64_t heads = 0;    ///< > 0: divided between so many heads, which ranks share when there are fewer
   bool trained = true;
+  double packed_bytes = 0;  ///< > 0: frozen and kept in so many bytes, whole on every rank; no parameter of the module
   std::vector<std::int64_t> block_heads = {};  ///< several such matrices on one another, heads of the same size
 
   double numel() const;

@@ -102,6 +102,9 @@ std::string plan_problem(const Model& m, const Plan& run) {
       if (size > 1)
         return concat(axis, " ", size, ": ", m.name, " sees images, and such a model is not cut; the nearest is ", axis,
                       " 1 (--strategy full_shard divides it)");
+  if (m.adapters && run.tp() > 1)
+    return concat("tp ", run.tp(),
+                  ": LoRA adapters beside tensor parallelism are not planned for; the nearest is tp 1");
   const std::int64_t stages = run.pp() * run.stages_per_rank;
   if (stages > m.layers)
     return concat(stages, " pipeline stages (pp ", run.pp(), " x ", run.stages_per_rank, ") of ", m.layers,

@@ -131,7 +131,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   // Whole flat buffers take gradients of weights from the products themselves.
   const bool written = reduced && !row_of(run.strategy).shard_parameters;
   // The gradient of a table that the end reads, too, waits for that of the embedding.
-  const double waits = ends && model.table_at_end() && model.trained ? 4 * elements.head : 0;
+  const double waits = ends && model.table_at_end() && model.head_trained() ? 4 * elements.head : 0;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
 
@@ -143,10 +143,12 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   for (const int kind : {0, 1}) {
     if (counts[kind] <= 0) continue;
     const BlockActivations& block = asked[kind];
+    const double made_again = run.recompute > 0 ? block.forward : 0;
     const double net = block.net - (written && copies > 1 ? block.matrices : 0);
     const double again = run.recompute > 0 ? block.kept - block.input : 0;
     // The last block's backward, and the first one's.
-    most = std::max(most, asked_kept.at_backward - input + again + net + std::max(before, last * wide) + waits);
+    most = std::max(most, asked_kept.at_backward - input + again + std::max(net, made_again) +
+                              std::max(before, last * wide) + waits);
     const double formed = all - first * wide - elements.block[kind].trained() * wide;
     if (run.pp() == 1) most = std::max(most, block.kept + of_images + net + std::max(before, formed) + waits);
   }

@@ -310,7 +310,8 @@ std::vector<int> tensor_sizes(const Question& q) {
   const bool together = m.latent || m.wide_head_norm;
   const std::int64_t inner = m.experts ? m.experts->inner : m.inner;
   for (const int tp : divisors(q.cluster.devices)) {
-    if (tp > q.cluster.per_node || (q.tp > 0 && tp != q.tp) || (q.model.has_no_cuts() && tp > 1)) continue;
+    if (tp > q.cluster.per_node || (q.tp > 0 && tp != q.tp) || ((q.model.has_no_cuts() || q.model.adapters) && tp > 1))
+      continue;
     if (!together && (m.heads % tp != 0 || (m.key_heads % tp != 0 && tp % m.key_heads != 0))) continue;
     if (inner % tp != 0 || m.inner % tp != 0 || q.sequence % tp != 0) continue;
     all.push_back(tp);

@@ -158,8 +158,8 @@ namespace {
 
 /// A product's backward: gradients of what it takes and of its weight, if that is trained.
 double backward_seconds(const Model& m, const Device& d, double tokens, double out, double in, double element) {
-  return m.trained ? product_backward_seconds(d, tokens, out, in, element)
-                   : product_seconds(d, tokens, in, out, element);
+  return m.maps_trained() ? product_backward_seconds(d, tokens, out, in, element)
+                          : product_seconds(d, tokens, in, out, element);
 }
 
 /// A recorded layer's arithmetic for the micro-batch of `run`.
@@ -282,7 +282,7 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
     stage.forward[TimeKind::passes] += pass_seconds(d, bytes);
     // On the CPU the gradient is a whole table of zeros to which the rows that were read are added.
     const double table = run.on_cpu ? std::ceil(real(m.vocabulary) / run.tp()) * c * run.numerics.gradient : 0;
-    if (m.trained) stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes + table);
+    if (m.maps_trained()) stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes + table);
     if (m.vision) add_vision_seconds(stage.forward, stage.backward, m, run, d);
   }
   if (!part.end || words == 0) return;

@@ -6,8 +6,11 @@
 #include <tessera/config/model/vision_config.h>
 #include <tessera/layout/stages.h>
 #include <tessera/layout/tensor_plan.h>
+#include <tessera/models/frozen/quantize.h>
+#include <tessera/models/lora.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/vision/compose.h>
+#include <tessera/plan/adapters.h>
 #include <tessera/plan/from_config.h>
 #include <tessera/plan/memory.h>
 #include <tessera/plan/model.h>
@@ -17,6 +20,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace tessera::models {
 namespace {
@@ -159,6 +163,55 @@ TEST(PlanModel, KnowsWhichPartsAModelThatSeesImagesTrains) {
           planned, elements, {.embeddings = true, .end = true, .first_block = 0, .blocks = planned.layers});
       EXPECT_EQ(all.frozen, frozen);
       EXPECT_EQ(all.trained(), trained);
+    }
+}
+
+// Beside adapters: which maps get one, what stays trained, and what is kept in few bits.
+TEST(PlanModel, PutsAdaptersWhereTheModelsHaveThem) {
+  for (const auto& [what, config] : all_configurations())
+    for (const auto& [targets, whole, bits] :
+         {std::tuple{"", false, 0}, {"all-linear", false, 0}, {"all-linear", true, 4}, {"all-linear", false, 8}}) {
+      SCOPED_TRACE(concat(what, " ", targets, " ", whole, " ", bits));
+      if (config::sees_images(config)) continue;  // refused (tests/plan/from_config_test.cpp)
+      plan::Model planned = plan::read_model(config);
+      ModelConfig settings;
+      settings.lora_r = 3;
+      settings.lora_target_modules = targets;
+      if (whole && planned.norms.weight)
+        settings.lora_modules_to_save = planned.family == plan::Family::gpt2   ? "ln_f"
+                                        : planned.family == plan::Family::bert ? "LayerNorm"
+                                                                               : planned.names.norm;
+      settings.load_in_4bit = bits == 4;
+      settings.load_in_8bit = bits == 8;
+      settings.bnb_4bit_use_double_quant = what.size() % 2 == 0;
+      const auto model = architecture_of(config).make(config, 1);
+      apply_lora(*model, lora_config(settings), 1);
+      if (bits > 0) quantize(*model, *quantized_form(settings), nullptr);
+      plan::choose_trained_parts(planned, settings);
+      const auto real = model->named_parameters();
+      double trained = 0, packed = 0;
+      std::size_t listed = 0;
+      for (const plan::Tensor& tensor : plan::tensors(planned)) {
+        if (tensor.packed_bytes > 0) {
+          EXPECT_FALSE(real.contains(tensor.name)) << tensor.name;
+          packed += tensor.packed_bytes;
+          continue;
+        }
+        ASSERT_TRUE(real.contains(tensor.name)) << tensor.name;
+        EXPECT_EQ(real[tensor.name].sizes().vec(), tensor.shape) << tensor.name;
+        EXPECT_EQ(real[tensor.name].requires_grad(), tensor.trained) << tensor.name;
+        if (tensor.trained) trained += tensor.numel();
+        ++listed;
+      }
+      EXPECT_EQ(listed, real.size());
+      EXPECT_EQ(packed, static_cast<double>(quantized_sizes(*model).bytes));
+      EXPECT_EQ(plan::adapters_problem(planned).empty(), planned.depths == 0);
+      if (planned.depths > 0) continue;  // refused
+      const plan::Elements elements = plan::elements_of(planned, 1, 1);
+      const plan::Elements::Piece all = plan::stage_elements(
+          planned, elements, {.embeddings = true, .end = true, .first_block = 0, .blocks = planned.layers});
+      EXPECT_NEAR(all.trained(), trained, 1e-9 * trained);
+      EXPECT_NEAR(all.packed_bytes, packed, 1e-9 * packed);
     }
 }
 

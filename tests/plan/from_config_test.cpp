@@ -72,6 +72,57 @@ TEST(PlanFromConfig, ATowerMakesAModelThatSeesImages) {
   EXPECT_NE(testing::error_of<InputError>([&] { model_of(config); }).find("LoRA adapters"), std::string::npos);
 }
 
+TEST(PlanFromConfig, AdaptersAreWhatTheSettingsSay) {
+  RunConfig config;
+  config.model.config_name = "llama-2-7b";
+  EXPECT_FALSE(model_of(config).adapters);
+  config.model.lora_r = 16;
+  const auto trained = [&] {
+    double sum = 0;
+    for (const Tensor& tensor : tensors(model_of(config))) sum += tensor.trained ? tensor.numel() : 0;
+    return sum;
+  };
+  EXPECT_EQ(trained(), 32. * 2 * 16 * 8192) << "q_proj and v_proj";
+  config.model.lora_target_modules = "q_proj, mlp.down_proj";
+  EXPECT_EQ(trained(), 32. * 16 * (8192 + 11008 + 4096));
+  config.model.lora_target_modules = "all-linear";
+  const double all = trained();
+  EXPECT_EQ(all, 39976960.) << "as PEFT prints it of Llama 2 7B";
+  config.model.lora_modules_to_save = "lm_head";
+  EXPECT_EQ(trained(), all + 32000. * 4096);
+  EXPECT_TRUE(model_of(config).head_trained());
+  config.model.lora_modules_to_save = "model.norm";
+  EXPECT_EQ(trained(), all + 4096);
+  EXPECT_FALSE(model_of(config).head_trained());
+
+  const Model model = model_of(config);
+  layout::Mesh mesh;
+  EXPECT_EQ(plan_problem(model, plan_on(config, model, mesh, true)), "");
+  mesh.sizes = {1, 1, 1, 1, 2};
+  EXPECT_NE(plan_problem(model, plan_on(config, model, mesh, true)).find("tensor parallelism"), std::string::npos);
+}
+
+TEST(PlanFromConfig, AdaptersThatNobodyKnowsAreRefused) {
+  const TemporaryFolder folder;
+  write_parts(folder.path());
+  RunConfig config;
+  config.model.lora_r = 16;
+  const auto said = [&](const std::string& words) {
+    return testing::error_of<InputError>([&] { model_of(config); }).find(words) != std::string::npos;
+  };
+  config.model.config_name = "llama-2-7b";
+  config.model.lora_target_modules = "q_proj,c_attn";
+  EXPECT_TRUE(said("'c_attn' matches no linear map"));
+  config.model.lora_target_modules = "lm_head";
+  EXPECT_TRUE(said("'lm_head' matches no linear map"));
+  config.model.lora_target_modules = "layers.3.self_attn.q_proj";
+  EXPECT_TRUE(said("names a single block"));
+  config.model.lora_target_modules.clear();
+  config.model.model_name_or_path = folder.path() + "/language";
+  config.model.vision_tower = folder.path() + "/tower";
+  EXPECT_TRUE(said("sees images"));
+}
+
 TEST(PlanFromConfig, AModelThatSeesImagesIsNotCut) {
   const TemporaryFolder folder;
   write_parts(folder.path());

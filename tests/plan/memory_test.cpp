@@ -128,6 +128,57 @@ TEST(PlanMemory, ATowerAndWhatIsFrozenNeedWhatARunCounts) {
   }
 }
 
+// The same beside LoRA adapters of rank 16, on weights that are whole or in few bits, 4 rows of 256 tokens.
+TEST(PlanMemory, AdaptersNeedWhatARunCounts) {
+  const Model llama = read_model(parse_json(
+      R"({"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
+          "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 4096, "max_position_embeddings": 2048})",
+      "llama"));
+  const Model gpt2 = read_model(parse_json(R"({"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6,
+          "n_positions": 1024, "vocab_size": 4096, "resid_pdrop": 0, "attn_pdrop": 0, "embd_pdrop": 0})",
+                                           "gpt2"));
+  struct Case {
+    const Model& model;
+    const char* mesh;
+    Strategy strategy;
+    bool everywhere, head;
+    int bits, recompute, micro_batches;
+    Precision precision;
+    double megabytes;
+  };
+  using enum Strategy;
+  using enum Precision;
+  for (const Case& c : {Case{llama, "dp_replicate=1", ddp, false, false, 0, 0, 1, fp32, 169.3},
+                        {llama, "dp_replicate=1", ddp, true, false, 0, 0, 1, fp32, 209.1},
+                        {llama, "dp_replicate=1", ddp, true, false, 0, 0, 1, bf16, 212.1},
+                        {llama, "dp_replicate=1", ddp, true, false, 0, 1, 1, fp32, 99.7},
+                        {llama, "dp_replicate=1", ddp, true, false, 0, 1, 1, bf16, 103.6},
+                        {llama, "dp_replicate=1", ddp, true, false, 0, 0, 2, fp32, 211.8},
+                        {llama, "dp_replicate=1", ddp, true, false, 4, 0, 1, fp32, 176.7},
+                        {llama, "dp_replicate=1", ddp, true, false, 8, 0, 1, fp32, 180.9},
+                        {llama, "dp_replicate=1", ddp, false, true, 0, 0, 1, fp32, 188.2},
+                        {llama, "dp_shard=2", zero1, true, false, 0, 0, 1, fp32, 211.0},
+                        {llama, "dp_shard=2", full_shard, true, false, 0, 0, 1, fp32, 208.3},
+                        {llama, "dp_shard=2", full_shard, true, false, 4, 0, 1, bf16, 185.1},
+                        {gpt2, "dp_replicate=1", ddp, false, false, 0, 0, 1, fp32, 169.3},
+                        {gpt2, "dp_replicate=1", ddp, true, false, 0, 0, 1, fp32, 219.9},
+                        {gpt2, "dp_replicate=1", ddp, true, false, 8, 1, 1, fp32, 69.4},
+                        {gpt2, "dp_shard=2", full_shard, false, false, 0, 0, 1, fp32, 165.9}}) {
+    Model model = c.model;
+    model.adapters.emplace();
+    model.adapters->rank = 16;
+    model.adapters->bits = c.bits;
+    if (c.everywhere) model.adapters->targets = {"all-linear"};
+    if (c.head) model.adapters->whole = {"lm_head"};
+    Plan run = run_on(model, c.mesh, c.strategy, c.precision);
+    run.rows = 4;
+    run.recompute = c.recompute;
+    run.micro_batches = c.micro_batches;
+    EXPECT_NEAR(memory_by_rank(model, run, 0)[0].allocated() / 1e6, c.megabytes, 0.005 * c.megabytes)
+        << model.type << " " << c.mesh << " " << c.strategy << " all " << c.everywhere << " bits " << c.bits;
+  }
+}
+
 TEST(PlanMemory, RowsWithoutRoomForAnImageHaveNone) {
   Model model = read_model(parse_json(R"({"model_type": "llava"})", "llava"));
   Plan run = run_on(model, "dp_replicate=1", Strategy::ddp);

@@ -1,5 +1,6 @@
 // Seconds of published runs, printed beside what one constant per device would say (the median of the others' TFLOP/s)
-// and what Calculon's shares of the peak would (calculon_like.h), since a planner that is no better than those is none. What is asserted is about runs that no constant was chosen by.
+// and what Calculon's shares of the peak would (calculon_like.h), since a planner that is no better than those is none.
+// What is asserted is about runs that no constant was chosen by.
 
 #include <tessera/plan/presets.h>
 #include <tessera/plan/time.h>

@@ -57,6 +57,28 @@ TEST_F(MemoryCheckTest, CountsATowerOfImages) {
   EXPECT_FALSE(path_exists(at("seen")));
 }
 
+// Frozen weights have neither gradients nor states, and in four bits hardly an eighth of their bytes.
+TEST_F(MemoryCheckTest, CountsWhatAdaptersNeed) {
+  make_folders(at("base"));
+  for (const int layers : {12, 500}) {
+    huge(layers, {});
+    write_file_atomically(at("base/config.json"), read_file(at("huge.json")));
+    const Strings check = {"plan",     "check",        "--model_name_or_path",
+                           at("base"), "--block_size", "64",
+                           "--gpus",   "1xCPU/1",      "--lora_r",
+                           "16",       "--memory",     "60"};
+    const auto whole = tessera(check), few = tessera(check + Strings{"--load_in_4bit"});
+    EXPECT_EQ(whole.exit_code, layers == 12 ? 0 : 1) << whole.out << whole.err;
+    EXPECT_EQ(few.exit_code, layers == 12 ? 0 : 1) << few.out << few.err;
+  }
+  const auto run =
+      tessera({"train", "--model_name_or_path", at("base"), "--lora_r", "16", "--load_in_4bit", "--tokenizer_name",
+               "byte", "--train_file", at("text.txt"), "--max_steps", "2", "--output_dir", at("adapters")});
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_TRUE(contains(run.err, "does not fit: every rank needs ")) << run.err;
+  EXPECT_FALSE(path_exists(at("adapters")));
+}
+
 TEST_F(MemoryCheckTest, WarnsOrIsSilentWhenAsked) {
   make_folders(at("nowhere"));  // a checkpoint that is none ends the run before the model is made
   const Strings nowhere = {"--resume_from_checkpoint", at("nowhere")};

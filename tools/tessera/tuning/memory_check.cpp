@@ -82,8 +82,7 @@ std::string does_not_fit(const Question& q, const Candidate& c) {
 }
 
 std::optional<MemoryVerdict> judge_memory(const RunConfig& config, int world, int local_ranks, std::int64_t available) {
-  if (config.device != tessera::Device::cpu || config.model.lora_r > 0 ||
-      config.sharding.cpu_offload != Offload::none || world % local_ranks != 0)
+  if (config.device != tessera::Device::cpu || config.sharding.cpu_offload != Offload::none || world % local_ranks != 0)
     return std::nullopt;
   std::optional<std::pair<Question, plan::Plan>> asked;
   try {

@@ -1,0 +1,187 @@
+#include <tessera/plan/adapters.h>
+
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+namespace tessera::plan {
+namespace {
+
+constexpr std::string_view all_linear = "all-linear", weight = ".weight";
+
+/// PEFT's rule, as checkpoint/peft.h has it, which is above this layer.
+bool is_meant(std::string_view module, std::string_view target) {
+  return module == target || (module.size() > target.size() && module.ends_with(target) &&
+                              module[module.size() - target.size() - 1] == '.');
+}
+
+bool is_any(std::string_view module, const std::vector<std::string>& targets) {
+  return std::any_of(targets.begin(), targets.end(),
+                     [&](const std::string& target) { return is_meant(module, target); });
+}
+
+/// The parameter's module, or one that it lies in, is meant.
+bool is_whole(const Adapters& adapters, std::string_view parameter) {
+  for (auto dot = parameter.find('.'); dot != std::string_view::npos; dot = parameter.find('.', dot + 1))
+    if (is_any(parameter.substr(0, dot), adapters.whole)) return true;
+  return false;
+}
+
+/// The linear map whose weight the tensor is; empty: of none. Tables, heads of logits, routers and experts are others
+/// (models/layers.h: Linear). BERT's classifier, and the maps before its head, are linear maps outside of blocks.
+std::string_view map_of(const Model& m, const Tensor& tensor) {
+  const std::string_view name = tensor.name;
+  if (tensor.shape.size() != 2 || tensor.expert >= 0 || !name.ends_with(weight)) return {};
+  const bool in_half = tensor.part == Part::attention || tensor.part == Part::mlp;
+  const bool gate = tensor.part == Part::router && tensor.shape[0] == 1;
+  const bool of_bert = m.family == Family::bert && tensor.part == Part::head && !name.ends_with("decoder.weight");
+  return in_half || gate || of_bert ? name.substr(0, name.size() - weight.size()) : std::string_view();
+}
+
+/// A map's sides; GPT-2 stores its weights [in, out].
+std::pair<std::int64_t, std::int64_t> out_in(const Model& m, const Tensor& tensor) {
+  const bool out_first = m.family != Family::gpt2;
+  return {tensor.shape[out_first ? 0 : 1], tensor.shape[out_first ? 1 : 0]};
+}
+
+bool is_adapted(const std::vector<std::string>& targets, std::string_view map) {
+  return !map.empty() && (targets == std::vector<std::string>{std::string(all_linear)} || is_any(map, targets));
+}
+
+/// What models/frozen/quantize.cpp keeps in few bits: maps of blocks, but no gates of one output.
+bool is_packed(const Model& m, const Tensor& tensor, std::string_view map) {
+  return m.adapters->bits > 0 && !map.empty() && !tensor.trained && tensor.block >= 0 && tensor.part != Part::router &&
+         tensor.part != Part::head;
+}
+
+}  // namespace
+
+std::vector<std::string> adapter_targets(const Model& m) {
+  if (!m.adapters->targets.empty()) return m.adapters->targets;
+  if (m.family == Family::gpt2) return {"c_attn"};
+  if (m.family == Family::bert) return {"query", "value"};
+  if (m.packing == Packing::blocks) return {"qkv_proj"};
+  if (m.packing == Packing::heads) return {"query_key_value"};
+  if (!m.latent) return {"q_proj", "v_proj"};
+  return {m.latent->query_rank == 0 ? "q_proj" : "q_b_proj", "kv_b_proj"};
+}
+
+std::string adapters_problem(const Model& m) {
+  if (!m.adapters) return "";
+  if (m.recorded) return concat("of ", m.name, " only a recorded step is known, not where adapters would be");
+  if (m.vision) return concat(m.name, " sees images, and LoRA adapters beside a tower are not planned for");
+  if (m.computed_depths() > 0)
+    return concat(m.name, " predicts further tokens, and LoRA adapters beside that are not planned for: ",
+                  "--mtp_loss_scaling_factor 0 leaves it out");
+  Model bare = m;
+  bare.adapters.reset();
+  const std::vector<Tensor> all = tensors(bare);
+  for (const std::string& target : adapter_targets(m)) {
+    for (const std::string& part : split(target, '.'))
+      if (parse_int(part))
+        return concat("LoRA target '", target, "' names a single block; the planner knows targets of all blocks only");
+    if (target == all_linear && m.adapters->targets.size() == 1) continue;
+    if (std::none_of(all.begin(), all.end(), [&](const Tensor& t) { return is_adapted({target}, map_of(m, t)); }))
+      return concat("LoRA target '", target, "' matches no linear map of ", m.name);
+  }
+  return "";
+}
+
+bool Model::head_trained() const {
+  if (!trained || !adapters) return trained;
+  // A head of its own may be trained whole; a tied one is refused (models/lora.cpp).
+  return !tied && is_whole(*adapters, concat(family == Family::gpt2 ? "lm_head" : names.head, weight));
+}
+
+bool Model::table_trained() const {
+  if (!trained || !adapters) return trained;
+  Model bare = *this;
+  bare.adapters.reset();
+  bare.layers = bare.depths = 0;
+  const std::vector<Tensor> ends = tensors(bare);
+  return std::any_of(ends.begin(), ends.end(), [&](const Tensor& tensor) {
+    return tensor.part == Part::embedding && is_whole(*adapters, tensor.name);
+  });
+}
+
+void add_adapters(const Model& m, std::vector<Tensor>& list) {
+  if (!m.adapters) return;
+  const Adapters& a = *m.adapters;
+  const std::vector<std::string> targets = adapter_targets(m);
+  std::vector<Tensor> all;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    Tensor tensor = std::move(list[i]);
+    tensor.trained = tensor.trained && is_whole(a, tensor.name);
+    const std::string map(map_of(m, tensor));
+    const auto [out, in] = map.empty() ? std::pair<std::int64_t, std::int64_t>() : out_in(m, tensor);
+    if (is_packed(m, tensor, map)) tensor.packed_bytes = packed_bytes(a, real(out), real(in));
+    const Tensor like = tensor;
+    all.push_back(std::move(tensor));
+    if (!is_adapted(targets, map)) continue;
+    // A module's own parameters come before those of the adapters in it.
+    if (i + 1 < list.size() && list[i + 1].name == map + ".bias") {
+      all.push_back(std::move(list[++i]));
+      all.back().trained = is_whole(a, all.back().name);
+    }
+    const auto add = [&](const char* name, std::vector<std::int64_t> shape) {
+      all.push_back({.name = map + name, .shape = std::move(shape), .part = like.part, .block = like.block});
+    };
+    add(".lora_A.weight", {a.rank, in});
+    add(".lora_B.weight", {out, a.rank});
+  }
+  list = std::move(all);
+}
+
+double packed_bytes(const Adapters& a, double out, double in) {
+  const double n = out * in;
+  if (a.bits == 8) return n + 4 * out;  // codes, and an absmax of each row
+  const double blocks = std::ceil(n / 64);
+  return std::ceil(n / 2) + (a.double_quant ? blocks + 4 * std::ceil(blocks / 256) : 4 * blocks);
+}
+
+KeepingMaps keeping_maps(const Model& m, bool sparse) {
+  KeepingMaps maps;
+  if (!m.trained) return maps;
+  if (m.maps_trained()) {
+    const bool one = m.family == Family::gpt2 || m.packing != Packing::none;
+    maps.attention = one ? 1 : m.latent ? 2 : 3;
+    maps.query_latent = m.latent && m.latent->query_rank > 0 ? 1 : 0;
+    maps.key_latent = maps.output = maps.down = maps.other = 1;
+    maps.mlp = m.gated && m.packing == Packing::none ? 2 : 1;
+    if (sparse) maps.mlp = m.experts->shared_inner > 0 ? (m.gated ? 2 : 1) : 0;
+    return maps;
+  }
+  // One block of the kind. Where linear attention and another alternate, the other one counts.
+  Model small = m;
+  small.adapters.reset();
+  small.layers = 1;
+  small.depths = 0;
+  small.windows.clear();
+  small.linear.reset();
+  small.sparse.clear();
+  if (m.experts) {
+    small.sparse.push_back(sparse);
+    small.experts->count = 2;  // a router of one output would be taken for a gate
+  }
+  const std::vector<std::string> targets = adapter_targets(m);
+  for (const Tensor& tensor : tensors(small)) {
+    const std::string_view map = map_of(m, tensor);
+    if (tensor.block != 0 || !is_adapted(targets, map)) continue;
+    // A half of a block ends with the map whose inputs tensor parallelism divides.
+    const bool ends = tensor.cut == (m.family == Family::gpt2 ? 0 : 1);
+    if (tensor.part != Part::attention)
+      ++(ends ? maps.down : maps.mlp);
+    else if (map.ends_with(".q_b_proj"))
+      ++maps.query_latent;
+    else if (map.ends_with(".kv_b_proj"))
+      ++maps.key_latent;
+    else
+      ++(ends ? maps.output : maps.attention);
+  }
+  return maps;
+}
+
+}  // namespace tessera::plan
