@@ -390,7 +390,16 @@ double model_flops_per_token(const Model& m, double sequence, bool half) {
     const double reach = reach_of(m, i, sequence);
     seen += half && m.causal ? reach - reach * reach / (2 * sequence) : reach;
   }
-  return 6 * active_parameters(m) + 12 * score_width(m) * seen;
+  const double all = 6 * active_parameters(m) + 12 * score_width(m) * seen;
+  if (!m.adapters) return all;
+  // As a run counts (models/lora.h): nobody forms the gradients of weights that are frozen.
+  double adapters = 0, whole = 0;
+  for (const Tensor& tensor : tensors(m)) {
+    if (!tensor.trained || tensor.shape.size() != 2) continue;
+    const bool adapter = tensor.name.find(".lora_") != std::string::npos;
+    if (adapter || tensor.part != Part::embedding) (adapter ? adapters : whole) += tensor.numel();
+  }
+  return all - 2 * (active_parameters(m) - whole) + 6 * adapters;
 }
 
 }  // namespace tessera::plan

@@ -211,6 +211,7 @@ layout::schedule::BlockFlops block_flops(const Model& model, std::int64_t layer,
 /// The model's own arithmetic in FLOP for one token of a sequence of so many, forward and backward: 6 per matrix
 /// element that it meets, and 12 per number of q and token seen (Kaplan et al. 2020; PaLM, Chowdhery et al. 2022,
 /// appendix B). No recomputation. Causal attention counts in full, as the usual MFU does; `half`: as it is computed.
+/// Beside adapters 4 per element of a frozen matrix, and 6 per element of the adapters.
 double model_flops_per_token(const Model& model, double sequence, bool half = false);
 
 }  // namespace tessera::plan

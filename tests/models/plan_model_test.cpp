@@ -207,6 +207,8 @@ TEST(PlanModel, PutsAdaptersWhereTheModelsHaveThem) {
       EXPECT_EQ(packed, static_cast<double>(quantized_sizes(*model).bytes));
       EXPECT_EQ(plan::adapters_problem(planned).empty(), planned.depths == 0);
       if (planned.depths > 0) continue;  // refused
+      const double flops = lora_flops_per_token(*model, 8);
+      EXPECT_NEAR(plan::model_flops_per_token(planned, 8), flops, 1e-9 * flops);
       const plan::Elements elements = plan::elements_of(planned, 1, 1);
       const plan::Elements::Piece all = plan::stage_elements(
           planned, elements, {.embeddings = true, .end = true, .first_block = 0, .blocks = planned.layers});
