@@ -251,7 +251,7 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
 struct Reserve {
   double bytes = 0, peers = 0;  ///< peers: that part of it which lies in memory of other processes
 };
-Reserve reserve_of(const Memory& memory, const Plan& run, bool experts, double blocks) {
+Reserve reserve_of(const Memory& memory, const Plan& run, bool experts, double blocks, double frozen) {
   double bytes = run.numerics.copies ? 25e6 : 0;
   // oneDNN makes kernels for each number of rows that an expert may get, whatever the number of blocks; in fp32 for few
   // numbers, and on processors where MKL multiplies instead for none.
@@ -264,7 +264,9 @@ Reserve reserve_of(const Memory& memory, const Plan& run, bool experts, double b
   const double others = (ranks - 1) / ranks, gradients = memory[MemoryKind::gradients];
   const double peers = others * memory[buffers] +
                        (row.shard_parameters ? (ranks - 1) * memory[MemoryKind::parameters] : others * gradients);
-  return {bytes + peers + (row.shard_parameters ? 0 : 1.5 * gradients), peers};
+  // What is frozen came in copies, too: in pieces of 25 MiB (parallel/replicas.cpp), of which a few sizes stay.
+  constexpr double pieces = 64.0 * (1 << 20);
+  return {bytes + peers + (row.shard_parameters ? 0 : 1.5 * gradients + 1.4 * std::min(frozen, pieces)), peers};
 }
 
 /// Elements of a stage of a recorded module that have gradients.
@@ -322,10 +324,12 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
     memory[communication] += 4 * run.tokens() * static_cast<double>(model.key_width()) / run.tp() * run.numerics.inside;
   if (run.on_cpu) {
     const Reserve reserved =
-        reserve_of(memory, run, model.experts.has_value(), std::max(0.0, all.shared - root.trained));
+        reserve_of(memory, run, model.experts.has_value(), std::max(0.0, all.shared - root.trained),
+                   model.vision ? 0 : all.frozen * run.numerics.shard);
     memory[communication] += reserved.bytes;
     memory.peers = reserved.peers;
-    // Measured: what reads images, and the tower's freed blocks, which are of other sizes than the decoder's.
+    // Measured: what reads images, and the tower's freed blocks, which are of other sizes than the decoder's, copies of
+    // what is frozen among them.
     if (model.vision) memory[communication] += 17e6 + 1.4 * tower_moment(model, run);
   }
   memory[process] = process_bytes;
