@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/module_names.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 
@@ -86,17 +87,8 @@ bool is_adapter_name(std::string_view name) {
   return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
 }
 
-bool is_meant(std::string_view module, std::string_view target) {
-  return module == target || (module.size() > target.size() && module.ends_with(target) &&
-                              module[module.size() - target.size() - 1] == '.');
-}
-
 bool is_saved_whole(std::string_view parameter, const LoraConfig& config) {
-  // The parameter's module may be inside of the one that is named.
-  for (auto dot = parameter.find('.'); dot != std::string_view::npos; dot = parameter.find('.', dot + 1))
-    for (const std::string& target : config.modules_to_save)
-      if (is_meant(parameter.substr(0, dot), target)) return true;
-  return false;
+  return is_in_named_module(parameter, config.modules_to_save);
 }
 
 bool is_adapter_folder(const std::string& folder) { return path_exists(path_join(folder, kAdapterConfigFile)); }

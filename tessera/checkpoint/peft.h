@@ -40,9 +40,6 @@ struct LoraConfig {
   double scale() const;
 };
 
-/// Whether a module's name is `target`, or ends in "." + target: PEFT's rule (check_target_module_exists in
-/// peft/tuners/tuners_utils.py).
-bool is_meant(std::string_view module, std::string_view target);
 /// Whether a tensor is a matrix of an adapter: MODULE.lora_A.weight or MODULE.lora_B.weight.
 bool is_adapter_name(std::string_view name);
 /// Whether a parameter belongs to one of config.modules_to_save.

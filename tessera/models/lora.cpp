@@ -12,6 +12,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/module_names.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/load.h>
@@ -34,8 +35,6 @@ std::vector<NamedLinear> linears_of(const LanguageModel& model) {
   return found;
 }
 
-using checkpoint::is_meant;
-
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
 bool is_head(const std::string& module) {
@@ -47,7 +46,7 @@ bool is_head(const std::string& module) {
 [[noreturn]] void throw_no_match(const LanguageModel& model, const std::vector<NamedLinear>& linears,
                                  const std::string& target) {
   for (const auto& item : model.named_modules("", /*include_self=*/false))
-    if (is_meant(item.key(), target))
+    if (is_named_module(item.key(), target))
       throw InputError(concat("LoRA target '", target, "' names ", item.key(),
                               ", which is no linear map; adapters are for linear maps only"));
   std::set<std::string> ends;
@@ -69,7 +68,7 @@ std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<st
   for (const NamedLinear& candidate : linears) {
     bool wanted = all && !is_head(candidate.first);
     for (const std::string& target : targets) {
-      if (!is_meant(candidate.first, target)) continue;
+      if (!is_named_module(candidate.first, target)) continue;
       wanted = true;
       matched.insert(target);
     }
@@ -88,7 +87,7 @@ bool mean_others(const LanguageModel& model, const std::vector<NamedLinear>& cho
   for (const auto& [name, linear] : chosen) names.insert(name);
   for (const auto& item : model.named_modules("", /*include_self=*/false))
     for (const std::string& target : targets)
-      if (is_meant(item.key(), target) && !names.contains(item.key())) return true;
+      if (is_named_module(item.key(), target) && !names.contains(item.key())) return true;
   return false;
 }
 
@@ -117,7 +116,7 @@ void train_whole(LanguageModel& model, const std::vector<NamedLinear>& adapted, 
     std::set<std::string> ends;
     for (const auto& item : modules) {
       ends.insert(last_part(item.key()));
-      if (!is_meant(item.key(), target)) continue;
+      if (!is_named_module(item.key(), target)) continue;
       for (at::Tensor& parameter : item.value()->parameters()) {
         found = true;
         parameter.set_requires_grad(true);
@@ -229,19 +228,9 @@ LoraConfig lora_config(const ModelConfig& config) {
   lora.alpha = config.lora_alpha;
   lora.dropout = config.lora_dropout;
   lora.rank_stabilized = config.use_rslora;
-  const auto names_of = [](const char* flag, const std::string& given, const std::string& or_else) {
-    std::vector<std::string> names;
-    if (given.empty()) return names;
-    for (const std::string& name : split(given, ',')) {
-      names.push_back(trim(name));
-      if (names.back().empty())
-        throw InputError(
-            concat("--", flag, " '", given, "' has an empty name: give names separated by commas", or_else));
-    }
-    return names;
-  };
-  lora.target_modules = names_of("lora_target_modules", config.lora_target_modules, concat(", or ", all_linear));
-  lora.modules_to_save = names_of("lora_modules_to_save", config.lora_modules_to_save, "");
+  lora.target_modules =
+      parse_module_names("lora_target_modules", config.lora_target_modules, concat(", or ", all_linear));
+  lora.modules_to_save = parse_module_names("lora_modules_to_save", config.lora_modules_to_save, "");
   std::vector<std::string>& whole = lora.modules_to_save;
   if (!config.vision_tower.empty() && std::find(whole.begin(), whole.end(), projector_module) == whole.end())
     whole.emplace_back(projector_module);

@@ -1,5 +1,6 @@
 #include <tessera/plan/adapters.h>
 
+#include <tessera/base/module_names.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
@@ -11,24 +12,6 @@ namespace tessera::plan {
 namespace {
 
 constexpr std::string_view all_linear = "all-linear", weight = ".weight";
-
-/// PEFT's rule, as checkpoint/peft.h has it, which is above this layer.
-bool is_meant(std::string_view module, std::string_view target) {
-  return module == target || (module.size() > target.size() && module.ends_with(target) &&
-                              module[module.size() - target.size() - 1] == '.');
-}
-
-bool is_any(std::string_view module, const std::vector<std::string>& targets) {
-  return std::any_of(targets.begin(), targets.end(),
-                     [&](const std::string& target) { return is_meant(module, target); });
-}
-
-/// The parameter's module, or one that it lies in, is meant.
-bool is_whole(const Adapters& adapters, std::string_view parameter) {
-  for (auto dot = parameter.find('.'); dot != std::string_view::npos; dot = parameter.find('.', dot + 1))
-    if (is_any(parameter.substr(0, dot), adapters.whole)) return true;
-  return false;
-}
 
 /// The linear map whose weight the tensor is; empty: of none. Tables, heads of logits, routers and experts are others
 /// (models/layers.h: Linear). BERT's classifier, and the maps before its head, are linear maps outside of blocks.
@@ -48,7 +31,9 @@ std::pair<std::int64_t, std::int64_t> out_in(const Model& m, const Tensor& tenso
 }
 
 bool is_adapted(const std::vector<std::string>& targets, std::string_view map) {
-  return !map.empty() && (targets == std::vector<std::string>{std::string(all_linear)} || is_any(map, targets));
+  return !map.empty() && (targets == std::vector<std::string>{std::string(all_linear)} ||
+                          std::any_of(targets.begin(), targets.end(),
+                                      [&](const std::string& target) { return is_named_module(map, target); }));
 }
 
 /// What models/frozen/quantize.cpp keeps in few bits: maps of blocks, but no gates of one output.
@@ -93,7 +78,7 @@ std::string adapters_problem(const Model& m) {
 bool Model::head_trained() const {
   if (!trained || !adapters) return trained;
   // A head of its own may be trained whole; a tied one is refused (models/lora.cpp).
-  return !tied && is_whole(*adapters, concat(family == Family::gpt2 ? "lm_head" : names.head, weight));
+  return !tied && is_in_named_module(concat(family == Family::gpt2 ? "lm_head" : names.head, weight), adapters->whole);
 }
 
 bool Model::table_trained() const {
@@ -103,7 +88,7 @@ bool Model::table_trained() const {
   bare.layers = bare.depths = 0;
   const std::vector<Tensor> ends = tensors(bare);
   return std::any_of(ends.begin(), ends.end(), [&](const Tensor& tensor) {
-    return tensor.part == Part::embedding && is_whole(*adapters, tensor.name);
+    return tensor.part == Part::embedding && is_in_named_module(tensor.name, adapters->whole);
   });
 }
 
@@ -114,7 +99,7 @@ void add_adapters(const Model& m, std::vector<Tensor>& list) {
   std::vector<Tensor> all;
   for (std::size_t i = 0; i < list.size(); ++i) {
     Tensor tensor = std::move(list[i]);
-    tensor.trained = tensor.trained && is_whole(a, tensor.name);
+    tensor.trained = tensor.trained && is_in_named_module(tensor.name, a.whole);
     const std::string map(map_of(m, tensor));
     const auto [out, in] = map.empty() ? std::pair<std::int64_t, std::int64_t>() : out_in(m, tensor);
     if (is_packed(m, tensor, map)) tensor.packed_bytes = packed_bytes(a, real(out), real(in));
@@ -124,7 +109,7 @@ void add_adapters(const Model& m, std::vector<Tensor>& list) {
     // A module's own parameters come before those of the adapters in it.
     if (i + 1 < list.size() && list[i + 1].name == map + ".bias") {
       all.push_back(std::move(list[++i]));
-      all.back().trained = is_whole(a, all.back().name);
+      all.back().trained = is_in_named_module(all.back().name, a.whole);
     }
     const auto add = [&](const char* name, std::vector<std::int64_t> shape) {
       all.push_back({.name = map + name, .shape = std::move(shape), .part = like.part, .block = like.block});

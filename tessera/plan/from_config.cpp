@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/module_names.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
@@ -82,24 +83,18 @@ Model model_named(const ModelConfig& m) {
 Model model_of(const RunConfig& config) {
   Model model = model_named(config.model);
   model.predicts = config.optimization.mtp_loss_scaling_factor > 0;
-  choose_trained_parts(model, config.model);
-  if (model.adapters && config.optimization.disable_dropout) model.adapters->dropout = false;
+  choose_trained_parts(model, config);
   if (const std::string problem = adapters_problem(model); !problem.empty()) throw InputError(problem);
   return model;
 }
 
-void choose_trained_parts(Model& model, const ModelConfig& config) {
+void choose_trained_parts(Model& model, const RunConfig& run) {
+  const ModelConfig& config = run.model;
   if (config.lora_r > 0) {
-    const auto names_of = [](const std::string& text) {
-      std::vector<std::string> names;
-      for (const std::string& name : split(text, ',')) names.push_back(trim(name));
-      std::erase(names, "");
-      return names;
-    };
     Adapters a{.rank = config.lora_r,
-               .targets = names_of(config.lora_target_modules),
-               .whole = names_of(config.lora_modules_to_save),
-               .dropout = config.lora_dropout > 0};
+               .targets = parse_module_names("lora_target_modules", config.lora_target_modules, ""),
+               .whole = parse_module_names("lora_modules_to_save", config.lora_modules_to_save, ""),
+               .dropout = config.lora_dropout > 0 && !run.optimization.disable_dropout};
     a.bits = config.load_in_4bit ? 4 : config.load_in_8bit ? 8 : 0;
     a.double_quant = config.bnb_4bit_use_double_quant;
     const ComputeType compute = config.bnb_4bit_compute_dtype;

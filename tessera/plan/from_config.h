@@ -13,7 +13,7 @@ namespace tessera::plan {
 Model model_of(const RunConfig& config);
 /// Which parts of a model the settings train: adapters (lora_r), of one that sees images tune_mm_mlp_adapter and those
 /// beside it.
-void choose_trained_parts(Model& model, const ModelConfig& config);
+void choose_trained_parts(Model& model, const RunConfig& config);
 
 /// The plan of these settings on a mesh, as they are: nothing is checked. A schedule that is a file counts as 1F1B.
 /// Rows of a model that sees images are examples: max_seq_length, where it is given, says how long they may be.

@@ -145,12 +145,13 @@ TEST(PlanModel, KnowsWhichPartsAModelThatSeesImagesTrains) {
     for (bool ModelConfig::* const flag :
          {&ModelConfig::tune_mm_mlp_adapter, &ModelConfig::freeze_backbone, &ModelConfig::freeze_mm_mlp_adapter}) {
       SCOPED_TRACE(what);
-      ModelConfig settings;
+      RunConfig run;
+      ModelConfig& settings = run.model;
       settings.*flag = true;
       const auto model = architecture_of(config).make(config, std::nullopt);
       choose_trained_parts(*model, settings);
       plan::Model planned = plan::read_model(config);
-      plan::choose_trained_parts(planned, settings);
+      plan::choose_trained_parts(planned, run);
       const auto real = model->named_parameters();
       double frozen = 0, trained = 0;
       for (const plan::Tensor& tensor : plan::tensors(planned)) {
@@ -174,7 +175,8 @@ TEST(PlanModel, PutsAdaptersWhereTheModelsHaveThem) {
       SCOPED_TRACE(concat(what, " ", targets, " ", whole, " ", bits));
       if (config::sees_images(config)) continue;  // refused (tests/plan/from_config_test.cpp)
       plan::Model planned = plan::read_model(config);
-      ModelConfig settings;
+      RunConfig run;
+      ModelConfig& settings = run.model;
       settings.lora_r = 3;
       settings.lora_target_modules = targets;
       if (whole && planned.norms.weight)
@@ -187,7 +189,7 @@ TEST(PlanModel, PutsAdaptersWhereTheModelsHaveThem) {
       const auto model = architecture_of(config).make(config, 1);
       apply_lora(*model, lora_config(settings), 1);
       if (bits > 0) quantize(*model, *quantized_form(settings), nullptr);
-      plan::choose_trained_parts(planned, settings);
+      plan::choose_trained_parts(planned, run);
       const auto real = model->named_parameters();
       double trained = 0, packed = 0;
       std::size_t listed = 0;

@@ -33,21 +33,23 @@ TEST(PlanFromConfig, OverridesChangeWhatStartsFromScratch) {
   EXPECT_NE(testing::error_of<InputError>([&] { model_of(config); }).find("n_layers"), std::string::npos);
 }
 
-/// The sizes of LLaVA-1.5's decoder and tower, each in a folder.
-void write_parts(const std::string& folder) {
+/// The sizes of LLaVA-1.5's decoder and tower, each in a folder, and the settings that put them together.
+ModelConfig composed(const std::string& folder) {
   for (const char* part : {"/language", "/tower"}) make_folders(folder + part);
   write_file_atomically(folder + "/language/config.json", dump_json(preset_config("llama-2-7b"), 2, 9));
   write_file_atomically(folder + "/tower/config.json",
                         R"({"model_type": "clip", "vision_config": {"hidden_size": 1024, "intermediate_size": 4096,
                            "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": 336, "patch_size": 14}})");
+  ModelConfig config;
+  config.model_name_or_path = folder + "/language";
+  config.vision_tower = folder + "/tower";
+  return config;
 }
 
 TEST(PlanFromConfig, ATowerMakesAModelThatSeesImages) {
   const TemporaryFolder folder;
-  write_parts(folder.path());
   RunConfig config;
-  config.model.model_name_or_path = folder.path() + "/language";
-  config.model.vision_tower = folder.path() + "/tower";
+  config.model = composed(folder.path());
   config.model.mm_projector_type = "mlp2x_gelu";
   config.model.mm_vision_select_layer = -2;
   const Model model = model_of(config);
@@ -104,7 +106,7 @@ TEST(PlanFromConfig, AdaptersAreWhatTheSettingsSay) {
 
 TEST(PlanFromConfig, AdaptersThatNobodyKnowsAreRefused) {
   const TemporaryFolder folder;
-  write_parts(folder.path());
+  const ModelConfig seeing = composed(folder.path());
   RunConfig config;
   config.model.lora_r = 16;
   const auto said = [&](const std::string& words) {
@@ -118,17 +120,15 @@ TEST(PlanFromConfig, AdaptersThatNobodyKnowsAreRefused) {
   config.model.lora_target_modules = "layers.3.self_attn.q_proj";
   EXPECT_TRUE(said("names a single block"));
   config.model.lora_target_modules.clear();
-  config.model.model_name_or_path = folder.path() + "/language";
-  config.model.vision_tower = folder.path() + "/tower";
+  config.model.model_name_or_path = seeing.model_name_or_path;
+  config.model.vision_tower = seeing.vision_tower;
   EXPECT_TRUE(said("sees images"));
 }
 
 TEST(PlanFromConfig, AModelThatSeesImagesIsNotCut) {
   const TemporaryFolder folder;
-  write_parts(folder.path());
   RunConfig config;
-  config.model.model_name_or_path = folder.path() + "/language";
-  config.model.vision_tower = folder.path() + "/tower";
+  config.model = composed(folder.path());
   Question q;
   q.model = model_of(config);
   q.cluster = parse_cluster("16xH100");

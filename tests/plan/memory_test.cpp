@@ -28,6 +28,19 @@ Plan run_on(const Model& model, const std::string& mesh, Strategy strategy, Prec
   return run;
 }
 
+/// The models that the measured peaks below are those of.
+Model small_llama() {
+  return read_model(parse_json(
+      R"({"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
+          "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 4096, "max_position_embeddings": 2048})",
+      "llama"));
+}
+Model small_gpt2() {
+  return read_model(parse_json(R"({"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6,
+          "n_positions": 1024, "vocab_size": 4096, "resid_pdrop": 0, "attn_pdrop": 0, "embd_pdrop": 0})",
+                               "gpt2"));
+}
+
 /// The model's modules as the engine sees them: one unit per block.
 layout::ModuleTree tree_of(const Model& model) {
   layout::ModuleTree tree;
@@ -130,13 +143,7 @@ TEST(PlanMemory, ATowerAndWhatIsFrozenNeedWhatARunCounts) {
 
 // The same beside LoRA adapters of rank 16, on weights that are whole or in few bits, 4 rows of 256 tokens.
 TEST(PlanMemory, AdaptersNeedWhatARunCounts) {
-  const Model llama = read_model(parse_json(
-      R"({"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
-          "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 4096, "max_position_embeddings": 2048})",
-      "llama"));
-  const Model gpt2 = read_model(parse_json(R"({"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6,
-          "n_positions": 1024, "vocab_size": 4096, "resid_pdrop": 0, "attn_pdrop": 0, "embd_pdrop": 0})",
-                                           "gpt2"));
+  const Model llama = small_llama(), gpt2 = small_gpt2();
   struct Case {
     const Model& model;
     const char* mesh;
@@ -192,13 +199,7 @@ TEST(PlanMemory, RowsWithoutRoomForAnImageHaveNone) {
 // The peaks of two steps of a small Llama and GPT-2, 4 rows of 256 tokens, as metrics.jsonl of `tessera train` has them
 // (`peak_allocated_bytes`): what tensors ask for is arithmetic, to a thousandth or two.
 TEST(PlanMemory, AllocatedOnTheCpuIsWhatARunCounts) {
-  const Model llama = read_model(parse_json(
-      R"({"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
-          "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 4096, "max_position_embeddings": 2048})",
-      "llama"));
-  const Model gpt2 = read_model(parse_json(R"({"model_type": "gpt2", "n_layer": 6, "n_embd": 384, "n_head": 6,
-          "n_positions": 1024, "vocab_size": 4096, "resid_pdrop": 0, "attn_pdrop": 0, "embd_pdrop": 0})",
-                                           "gpt2"));
+  const Model llama = small_llama(), gpt2 = small_gpt2();
   struct Case {
     const Model& model;
     const char* mesh;

@@ -103,8 +103,7 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Langua
                                    std::int64_t tokens) {
   plan::Model planned = plan::read_model(model.hf_config());
   planned.predicts = model.predicts();
-  plan::choose_trained_parts(planned, config.model);
-  if (planned.adapters && config.optimization.disable_dropout) planned.adapters->dropout = false;
+  plan::choose_trained_parts(planned, config);
   const ParallelConfig& p = config.parallel;
   layout::Mesh mesh;
   const auto data = static_cast<int>(p.num_processes / (p.pp_size * p.cp_size * p.tp_size));
