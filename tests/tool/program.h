@@ -15,6 +15,7 @@
 #include <tessera/base/value.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 namespace tessera::testing {
 
@@ -35,7 +36,7 @@ inline launch::Captured tessera(const Strings& arguments, launch::Environment en
   const auto is_home = [](const auto& variable) { return variable.first == "HF_HOME"; };
   if (std::none_of(environment.begin(), environment.end(), is_home))
     environment.emplace_back("HF_HOME", build_path("no_huggingface_home"));
-  return launch::run_and_capture(Strings{program} + arguments, environment, 60);
+  return launch::run_and_capture(Strings{program} + arguments, environment, patience(120));
 }
 
 /// A folder with text.txt: about 12 KB of sentences that a small model learns quickly.
