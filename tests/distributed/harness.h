@@ -22,6 +22,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/world.h>
+#include <tests/own_folder.h>
 #include <tests/stopwatch.h>
 
 #include <arpa/inet.h>

@@ -11,6 +11,7 @@
 #include <tessera/base/error.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/own_folder.h>
 #include <tests/stopwatch.h>
 #include <chrono>
 #include <cstdio>

@@ -8,6 +8,7 @@
 #include <tessera/format/indexed.h>
 #include <tessera/launch/agent/process.h>
 #include <tessera/text/tokenizer.h>
+#include <tests/own_folder.h>
 #include <tests/paths.h>
 #include <tests/stopwatch.h>
 

@@ -14,6 +14,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/own_folder.h>
 #include <tests/paths.h>
 #include <tests/stopwatch.h>
 
@@ -39,7 +40,8 @@ inline launch::Captured tessera(const Strings& arguments, launch::Environment en
   return launch::run_and_capture(Strings{program} + arguments, environment, patience(120));
 }
 
-/// A folder with text.txt: about 12 KB of sentences that a small model learns quickly.
+/// A folder with text.txt: about 12 KB of sentences that a small model learns quickly. The test itself runs in another
+/// one, which is empty.
 class ToolTest : public ::testing::Test {
  protected:
   ToolTest() {
@@ -116,6 +118,7 @@ class ToolTest : public ::testing::Test {
   }
 
  private:
+  InEmptyFolder inside_;
   TemporaryFolder folder_;
 };
 
