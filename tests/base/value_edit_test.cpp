@@ -6,6 +6,7 @@
 #include <tessera/base/value.h>
 
 #include <tests/error_of.h>
+#include <tests/growth.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -203,9 +204,16 @@ TEST(Yaml, KeysAndAliases) {
 }
 
 TEST(Yaml, ManyKeysAreFast) {
-  std::string text;
-  for (int i = 0; i < 20000; ++i) text += concat("key", i, ": ", i, "\n");
-  EXPECT_EQ(parse_yaml(text, "x.yaml").at("key19999").as_int(), 19999);
+  const auto with_keys = [](int keys) {
+    std::string text;
+    for (int i = 0; i < keys; ++i) text += concat("key", i, ": ", i, "\n");
+    return text;
+  };
+  const std::string small = with_keys(2500), large = with_keys(20'000);
+  EXPECT_EQ(parse_yaml(large, "x.yaml").at("key19999").as_int(), 19999);
+  EXPECT_LE(
+      tessera::testing::growth([&] { (void)parse_yaml(small, "x.yaml"); }, [&] { (void)parse_yaml(large, "x.yaml"); }),
+      tessera::testing::linear_growth);
 }
 
 TEST(Yaml, EmptyAndDeepDocuments) {

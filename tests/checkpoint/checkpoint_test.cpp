@@ -13,6 +13,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tests/checkpoint/saved.h>
+#include <tests/own_folder.h>
 
 namespace tessera::checkpoint {
 namespace {

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <tests/stopwatch.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -63,7 +64,8 @@ class Network {
   }
   void wait(const Handle& handle) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return handle->done || broken_; }))
+    if (!changed_.wait_for(lock, tessera::testing::patience(std::chrono::milliseconds(20'000)),
+                           [&] { return handle->done || broken_; }))
       throw Error("deadlock: a message never came");
     if (broken_) throw Error("the link broke");
     if (!handle->error.empty()) throw Error(handle->error);

@@ -4,8 +4,8 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tests/own_folder.h>
 #include <tests/paths.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <regex>
@@ -24,24 +24,13 @@ std::vector<std::string> case_files() {
   return paths;
 }
 
-/// Relative names in messages do not depend on where the test runs.
-class InFolder {
- public:
-  InFolder() : former_(absolute_path(".")) { EXPECT_EQ(::chdir(folder_.path().c_str()), 0); }
-  ~InFolder() { EXPECT_EQ(::chdir(former_.c_str()), 0); }
-
- private:
-  std::string former_;
-  TemporaryFolder folder_;
-};
-
 TEST(Cases, ComeOutWordForWord) {
   const bool writing = std::getenv("TESSERA_WRITE_CASES") != nullptr;
   std::size_t count = 0;
   for (const std::string& path : case_files()) {
     std::vector<Case> cases = read_cases(path);
     for (Case& c : cases) {
-      const InFolder inside;
+      const tessera::testing::InEmptyFolder inside;  // a case may write where it is
       const std::vector<std::string> came = outcome(c);
       if (writing) c.expected = came;
       EXPECT_EQ(join(came, "\n"), join(c.expected, "\n")) << path << ":" << c.line << ": " << c.name;

@@ -10,6 +10,7 @@
 #include <tessera/config/core/handed.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <fstream>
 #include <thread>
@@ -56,7 +57,7 @@ TEST(Handed, RanksDoNotReadTheConfigurationFileAgain) {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
                            "TESSERA_BACKEND", "TESSERA_LAUNCHER", "TESSERA_CONFIG_FD"})
     none.emplace_back(name, std::nullopt);
-  const auto run = launch::run_and_capture({alone, "train", "--config", pipe}, none, 30);
+  const auto run = launch::run_and_capture({alone, "train", "--config", pipe}, none, tessera::testing::patience(120));
   writer.join();
   EXPECT_NE(run.exit_code, 0);
   EXPECT_NE(run.err.find("rank"), std::string::npos) << run.err;

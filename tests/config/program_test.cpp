@@ -9,6 +9,7 @@
 #include <tessera/base/value.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 namespace tessera {
 namespace {
@@ -20,7 +21,7 @@ const launch::Environment no_job = {
 launch::Captured tessera(const std::vector<std::string>& arguments, launch::Environment environment = no_job) {
   std::vector<std::string> command = {tessera::testing::build_path("tessera")};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch::run_and_capture(command, environment, 30);
+  return launch::run_and_capture(command, environment, tessera::testing::patience(120));
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -156,7 +157,8 @@ TEST(Program, AMissingTensorPartIsNamed) {
   const std::string lonely = path_join(folder.path(), "tessera");
   write_file_atomically(lonely, read_file(tessera::testing::build_path("tessera")));
   ASSERT_EQ(::chmod(lonely.c_str(), 0755), 0);
-  const auto run = launch::run_and_capture({lonely, "env"}, {{"LD_LIBRARY_PATH", tessera::testing::build_path()}}, 30);
+  const auto run = launch::run_and_capture({lonely, "env"}, {{"LD_LIBRARY_PATH", tessera::testing::build_path()}},
+                                           tessera::testing::patience(120));
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_TRUE(contains(run.err, "libtessera_tool.so does not exist: build it with `make build`")) << run.err;
 }

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tests/config/training_args_read.h>
+#include <tests/growth.h>
 
-#include <ctime>
-#include <functional>
+#include <utility>
 
 namespace tessera::config {
 namespace {
@@ -119,29 +119,31 @@ TEST_F(TrainingArguments, WrongFiles) {
   EXPECT_EQ(read_file(file("a.yaml", "learning_rte: 1\nseed: x\npush_to_hub: true\n")).problems.lines.size(), 2u);
 }
 
-/// Seconds of this process on a CPU, which other processes do not lengthen.
-double seconds_of(const std::function<void()>& work) {
-  const std::clock_t start = std::clock();
-  work();
-  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-}
-
+// In time that grows no faster than the file.
 TEST_F(TrainingArguments, HostileFilesAreRefusedAtOnce) {
+  const auto grows = [](const auto& small, const auto& large) {
+    return tessera::testing::growth(small, large) > tessera::testing::linear_growth;
+  };
   std::string keys = "{";
   for (int i = 0; keys.size() < 1'000'000; ++i) keys += concat("\"learning_rat", i, "\": [],\n");
   keys += "\"x\": 1}";
-  const std::string large = file("large.json", keys), deep = file("deep.json", std::string(1'000'000, '[')),
-                    wide = file("wide.args", std::string(1'000'000, '"'));
-  const std::string small = file("small.json", keys.substr(0, keys.rfind(',', 200'000)) + "}");
+  const auto first_keys = [&](std::size_t size) { return keys.substr(0, keys.rfind(',', size)) + "}"; };
+  const std::string large = file("large.json", keys), large_eighth = file("large_eighth.json", first_keys(125'000)),
+                    deep = file("deep.json", std::string(1'000'000, '[')),
+                    deep_eighth = file("deep_eighth.json", std::string(125'000, '[')),
+                    wide = file("wide.args", std::string(1'000'000, '"')),
+                    wide_eighth = file("wide_eighth.args", std::string(125'000, '"'));
   Read read;
-  for (const std::string& path : {large, deep}) {
-    EXPECT_LT(seconds_of([&] { read = read_file(path); }), 0.1) << path;
+  for (const auto& [eighth, path] : {std::pair(large_eighth, large), {deep_eighth, deep}}) {
+    EXPECT_FALSE(grows([&] { (void)read_file(eighth); }, [&] { read = read_file(path); })) << path;
     EXPECT_TRUE(read.only_problem().find("262144") != std::string::npos) << read.only_problem();
   }
-  EXPECT_LT(seconds_of([&] { read = flags({wide}); }), 0.1);
+  EXPECT_FALSE(grows([&] { (void)flags({wide_eighth}); }, [&] { read = flags({wide}); }));
   EXPECT_EQ(read.problems.lines.size(), 1u);
-  EXPECT_LT(seconds_of([&] { read = read_file(small); }),
-            1);  // below the limit: parsed, and not every key is looked up
+  // below the limit: parsed, and not every key is looked up
+  const std::string small = file("small.json", first_keys(200'000)),
+                    small_eighth = file("small_eighth.json", first_keys(25'000));
+  EXPECT_FALSE(grows([&] { (void)read_file(small_eighth); }, [&] { read = read_file(small); }));
   EXPECT_EQ(read.problems.lines.size(), 21u);
   EXPECT_TRUE(read.problems.lines.back().ends_with(" more arguments were not looked at")) << read.problems.lines.back();
   std::string words;

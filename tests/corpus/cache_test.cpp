@@ -11,6 +11,7 @@
 #include <tessera/corpus/cache/manage.h>
 #include <tessera/corpus/sources.h>
 #include <tests/error_of.h>
+#include <tests/own_folder.h>
 
 #include <fcntl.h>
 #include <signal.h>

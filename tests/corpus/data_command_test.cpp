@@ -11,6 +11,7 @@
 #include <tessera/launch/agent/process.h>
 #include <tests/corpus/made_files.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 namespace tessera::corpus {
 namespace {
@@ -19,7 +20,7 @@ class DataCommand : public ::testing::Test {
  protected:
   static launch::Captured run(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), testing::build_path("tessera"));
-    return launch::run_and_capture(arguments, {}, 60);
+    return launch::run_and_capture(arguments, {}, tessera::testing::patience(120));
   }
   std::string good(const std::vector<std::string>& arguments) const {
     const launch::Captured result = run(arguments);

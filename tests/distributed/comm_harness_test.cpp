@@ -17,6 +17,7 @@ using tessera::testing::post;
 using tessera::testing::RankOptions;
 using tessera::testing::run_ranks;
 using tessera::testing::run_ranks_outcomes;
+using tessera::testing::Stopwatch;
 
 TEST(Harness, ranks_see_each_other) {
   for (const int n : {1, 2, 4}) {
@@ -65,7 +66,7 @@ TEST(Harness, a_crash_is_told_by_its_signal) {
 TEST(Harness, a_hanging_rank_is_killed_and_no_orphan_stays) {
   RankOptions options;
   options.timeout_s = 1.5;
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const auto outcomes = run_ranks_outcomes(
       2,
       [](comm::World& world) {
@@ -73,7 +74,7 @@ TEST(Harness, a_hanging_rank_is_killed_and_no_orphan_stays) {
         while (world.rank() == 1) pause();
       },
       options);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(watch.seconds(), watch.limit(10));
   EXPECT_TRUE(outcomes[1].killed_by_harness);
   for (const auto& outcome : outcomes) {
     ASSERT_EQ(outcome.posted.size(), 1u);

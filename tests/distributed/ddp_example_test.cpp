@@ -6,6 +6,7 @@
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <cstdlib>
 #include <string>
@@ -20,7 +21,7 @@ const std::string example = tessera::testing::build_path("examples/ddp_simple");
 
 launch::Captured start(const std::vector<std::string>& command, launch::Environment environment = {}) {
   environment.emplace_back("OMP_NUM_THREADS", "1");
-  return launch::run_and_capture(command, environment, 60);
+  return launch::run_and_capture(command, environment, tessera::testing::patience(120));
 }
 
 /// The losses of "epoch 3: loss 0.1234 (2 ranks)", one per line that says so.

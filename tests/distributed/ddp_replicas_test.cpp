@@ -208,9 +208,9 @@ TEST(DdpReplicas, a_group_of_some_ranks_is_enough) {
 
 TEST(DdpReplicas, a_dying_rank_is_an_error_and_no_hang) {
   RankOptions options;
-  options.timeout_s = 20;
+  options.timeout_s = 300;
   options.end_after_failure = false;
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const auto outcomes = run_ranks_outcomes(
       3,
       [](comm::World& world) {
@@ -224,7 +224,7 @@ TEST(DdpReplicas, a_dying_rank_is_an_error_and_no_hang) {
         }
       },
       options);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(18));
+  EXPECT_LT(watch.seconds(), watch.limit(15)) << "the time-out is 180 s";
   EXPECT_HAS(outcomes[1].error, "exit status 9");
   for (const std::size_t rank : {0u, 2u}) {
     EXPECT_FALSE(outcomes[rank].killed_by_harness) << "rank " << rank << " hung";

@@ -14,13 +14,16 @@
 /// header sets the parent's LibTorch to one thread before main(), and run_ranks refuses to fork when there are others.
 /// Ranks run with OMP_NUM_THREADS (1 when unset). A reference computed in one process may run in the parent, or in
 /// run_ranks(1, ...). The parent itself must not be inside tessera::init(). Nothing outlives the call: all ranks are
-/// killed at the time limit, and when the parent dies.
+/// killed at the time limit, and when the parent dies. Times are those of a quiet machine (patience(), stopwatch.h): a
+/// test that shows that ranks end before a time-out sets one of minutes, and asks for some seconds.
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/world.h>
+#include <tests/own_folder.h>
+#include <tests/stopwatch.h>
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -57,10 +60,12 @@ struct RankOutcome {
 };
 
 struct RankOptions {
-  double timeout_s = 30;  ///< for the whole run; then every rank is killed
-  InitOptions init = {};  ///< init.timeout_seconds is lowered to 0.6 x timeout_s, so that errors arrive before the kill
+  double timeout_s = 60;  ///< for the whole run, stretched; then every rank is killed
+  /// init.timeout_seconds, which is not stretched, is lowered to 0.6 x the time limit, so that errors arrive before the
+  /// kill.
+  InitOptions init = {};
   bool end_after_failure = true;  ///< kill the others some time after the first rank failed (false: at the time limit)
-  double grace_s = 3;             ///< that time
+  double grace_s = 3;             ///< that time, stretched
   /// Called in each rank before tessera::init, to set variables or spoil something.
   std::function<void(launch::RankEnvironment&, InitOptions&)> before_init;
 };
@@ -212,7 +217,8 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
   using std::chrono::duration;
   TESSERA_CHECK(detail::thread_count() == 1, "run_ranks: the test process already has ", detail::thread_count(),
                 " threads, so forked ranks could hang; run what starts threads inside run_ranks(1, ...).");
-  options.init.timeout_seconds = std::min(options.init.timeout_seconds, 0.6 * options.timeout_s);
+  const double longer = patience(1), time_limit_s = longer * options.timeout_s;
+  options.init.timeout_seconds = std::min(options.init.timeout_seconds, 0.6 * time_limit_s);
   launch::RankEnvironment environment;
   environment.world_size = environment.local_world_size = n;
   environment.launcher = "test";
@@ -245,7 +251,7 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
   if (store_fd >= 0) close(store_fd);
 
   Clock::time_point deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(duration<double>(options.timeout_s));
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(duration<double>(time_limit_s));
   bool failure_seen = false;
   while (true) {
     std::vector<pollfd> waiting;
@@ -260,8 +266,8 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
     const bool nothing_to_wait_for = any_failed && (options.end_after_failure || all_reported);
     if (nothing_to_wait_for && !failure_seen) {
       failure_seen = true;
-      const std::chrono::milliseconds grace(all_reported ? 200 : static_cast<int>(options.grace_s * 1000));
-      deadline = std::min<Clock::time_point>(deadline, Clock::now() + grace);
+      const duration<double> grace(longer * (all_reported ? 0.2 : options.grace_s));
+      deadline = std::min(deadline, Clock::now() + std::chrono::duration_cast<Clock::duration>(grace));
     }
     const double left = duration<double>(deadline - Clock::now()).count();
     if (left <= 0) {
@@ -304,12 +310,13 @@ inline std::vector<RankOutcome> run_ranks(int n, const std::function<void(comm::
   }
   for (std::size_t rank = 0; rank < outcomes.size() && !explained; ++rank) {
     if (!outcomes[rank].ok)
-      ADD_FAILURE() << "rank " << rank << " of " << n << " did not finish within " << options.timeout_s << " s";
+      ADD_FAILURE() << "rank " << rank << " of " << n << " did not finish within " << options.timeout_s
+                    << " s of a quiet machine";
   }
   return outcomes;
 }
 
-inline std::vector<RankOutcome> run_ranks(int n, const std::function<void(comm::World&)>& body, double timeout_s = 30) {
+inline std::vector<RankOutcome> run_ranks(int n, const std::function<void(comm::World&)>& body, double timeout_s = 60) {
   RankOptions options;
   options.timeout_s = timeout_s;
   return run_ranks(n, body, options);

@@ -27,7 +27,7 @@ TEST(Staged, conforms_whatever_the_device) {
   const TemporaryFolder folder;
   run_ranks(3, [&](comm::World& world) {
     const auto store = c10::make_intrusive<c10d::FileStore>(folder.path() + "/store", world.size());
-    const std::chrono::milliseconds timeout(20000);
+    const auto timeout = patience(std::chrono::milliseconds(60'000));
     comm::C10dOptions options;
     options.name = "staged";
     options.kind = "gloo";
@@ -69,7 +69,7 @@ TEST(Gpu, nccl_with_one_rank_per_device_or_local_alone) {
         request.name = "alone";
         request.device = world.device();
         request.store = c10::make_intrusive<c10d::FileStore>(folder.path() + "/store", 1);
-        request.connect_timeout = request.timeout = std::chrono::milliseconds(60000);
+        request.connect_timeout = request.timeout = patience(std::chrono::milliseconds(60'000));
         const Group group(comm::backend_plugin("cuda").make_backend(request));
         EXPECT_EQ(group.backend(), "nccl");
         conformance_all(group);

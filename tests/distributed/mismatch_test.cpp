@@ -30,7 +30,7 @@ TEST_P(Mismatch, is_named_within_a_second) {
   for (const MismatchKind& kind : mismatch_kinds()) {
     if (kind.by_transport && backend != "shm") continue;
     ++kinds;
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     std::string texts;
     const auto seen = run_mismatch(kind, backend, texts);
     bool all = true;
@@ -54,9 +54,8 @@ TEST_P(Mismatch, is_named_within_a_second) {
     named += good;
     worst = std::max(worst, slowest);
     char line[128];
-    const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::snprintf(line, sizeof line, "  %-42s %s  %.2f s (ended after %.1f s)\n", kind.name,
-                  good ? "named    " : "NOT NAMED", slowest, whole);
+                  good ? "named    " : "NOT NAMED", slowest, watch.seconds());
     table += line;
   }
   std::printf("%s  %s: %d/%d named, worst %.2f s\n", table.c_str(), backend.c_str(), named, kinds, worst);

@@ -22,7 +22,7 @@ using comm::ring::Algorithm;
 
 Group make_group(const std::string& store_path, int rank, int size, std::optional<comm::ring::Choice> choice) {
   const auto store = c10::make_intrusive<c10d::FileStore>(store_path, size);
-  const std::chrono::milliseconds timeout(20000);
+  const auto timeout = tessera::testing::patience(std::chrono::milliseconds(60'000));
   comm::C10dOptions options;
   options.name = "ring";
   options.kind = "gloo";

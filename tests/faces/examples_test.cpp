@@ -5,6 +5,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <cstdlib>
 #include <string>
@@ -19,7 +20,7 @@ launch::Captured start(int ranks, const std::string& example, const std::vector<
   if (ranks > 1) command = {tessera::testing::build_path("tessera"), "launch", "--nproc_per_node", concat(ranks)};
   command.push_back(tessera::testing::build_path("examples/") + example);
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 90);
+  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
 }
 
 std::vector<double> losses_of(const launch::Captured& run, const std::string& before) {

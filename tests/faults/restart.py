@@ -75,10 +75,10 @@ for trial in range(options.trials):
 work.process.terminate()
 work.finish(60)
 shutil.rmtree(folder, ignore_errors=True)
-good = len(times) == options.trials and resumed == options.trials and job.percentile(times, 0.95) <= 3
+good = len(times) == options.trials and resumed == options.trials and job.percentile(times, 0.95) <= job.limit(3)
 job.row(f"restart after kill -9, {options.ranks} ranks, {options.trials} times",
         f"first new step: {job.spread(times)}; from the newest checkpoint {resumed}/{options.trials}",
-        "p95 <= 3 s", good)
+        "p95 <= 3 s of a quiet machine", good)
 for text in wrong:
     print(text, file=sys.stderr)
 

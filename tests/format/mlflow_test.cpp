@@ -6,6 +6,7 @@
 #include <tessera/format/mlflow.h>
 
 #include <tests/error_of.h>
+#include <tests/own_folder.h>
 
 #include <limits>
 

@@ -24,6 +24,7 @@
 
 #include <tests/fuzz/readers.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 namespace tessera::testing {
 
@@ -31,8 +32,13 @@ static void PrintTo(const FuzzReader& reader, std::ostream* out) { *out << reade
 
 namespace {
 
-constexpr std::size_t mutations = 6;           // changed copies of each input
-constexpr unsigned seconds_for_a_reader = 60;  // milliseconds are usual
+constexpr std::size_t mutations = 6;  // changed copies of each input
+
+/// For the end of a reader that hangs; milliseconds are usual.
+unsigned seconds_for_a_reader() {
+  static const auto seconds = static_cast<unsigned>(patience(120));
+  return seconds;
+}
 
 struct Input {
   std::string file;
@@ -97,7 +103,7 @@ std::string bytes_at(const std::vector<Input>& inputs, const Place& place) {
 /// In the child: never returns, and GoogleTest is not to catch there what a reader should not have thrown.
 [[noreturn]] void read_all(const FuzzReader& reader, const std::vector<Input>& inputs, Place& place) noexcept {
   log::set_level(log::Level::error);
-  ::alarm(seconds_for_a_reader);
+  ::alarm(seconds_for_a_reader());
   for (place.input = 0; place.input < inputs.size(); ++place.input)
     for (place.mutation = 0; place.mutation <= mutations; ++place.mutation) {
       const std::string bytes = bytes_at(inputs, place);
@@ -110,7 +116,7 @@ std::string bytes_at(const std::vector<Input>& inputs, const Place& place) {
 
 std::string end_of(int status) {
   if (WIFEXITED(status)) return concat("exit status ", WEXITSTATUS(status));
-  if (WTERMSIG(status) == SIGALRM) return concat("no end within ", seconds_for_a_reader, " s");
+  if (WTERMSIG(status) == SIGALRM) return concat("no end within ", seconds_for_a_reader(), " s");
   return concat("signal ", WTERMSIG(status));
 }
 
@@ -137,7 +143,8 @@ TEST_P(Replay, TakesTheCorpusAndItsMutations) {
     ADD_FAILURE() << reader.name << ": " << end_of(status) << " after the last input (a leak?)";
     return;
   }
-  const std::string kept = (std::filesystem::temp_directory_path() / concat("tessera-fuzz-", reader.name)).string();
+  const std::string kept =
+      (std::filesystem::temp_directory_path() / concat("tessera-fuzz-", reader.name, "-", ::getpid())).string();
   std::ofstream(kept, std::ios::binary) << bytes_at(inputs, last);
   ADD_FAILURE() << reader.name << ": " << end_of(status) << " at tests/fuzz/corpus/" << reader.name << "/"
                 << inputs[last.input].file << ", mutation " << last.mutation << "; the bytes are in " << kept;

@@ -11,6 +11,8 @@
 #include <tessera/base/error.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/own_folder.h>
+#include <tests/stopwatch.h>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -22,14 +24,10 @@ namespace tessera::launch {
 
 using Strings = std::vector<std::string>;
 
-inline double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Waits until `condition` holds; false after `seconds`.
+/// Waits until `condition` holds; false after `seconds` of a quiet machine.
 template <class Condition>
-bool eventually(const Condition& condition, double seconds = 5) {
-  for (const double end = now() + seconds; now() < end;) {
+bool eventually(const Condition& condition, double seconds = 20) {
+  for (const testing::Stopwatch watch; watch.seconds() < watch.limit(seconds);) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -96,7 +94,7 @@ class AgentUnderTest {
   void signal(int number) const { ::kill(pid_, number); }
 
   /// Reads output until standard output holds `text` `count` times.
-  bool wait_for(const std::string& text, int count, double seconds = 10) {
+  bool wait_for(const std::string& text, int count, double seconds = 20) {
     return eventually(
         [&] {
           read_all();
@@ -105,6 +103,14 @@ class AgentUnderTest {
           return seen >= count;
         },
         seconds);
+  }
+
+  /// Reads output until the standard error holds `text`.
+  bool wait_for_error(const std::string& text) {
+    return eventually([&] {
+      read_all();
+      return contains(result_.err, text);
+    });
   }
 
   /// Reads to the end of both pipes (nobody holds them any more) and collects the agent.

@@ -105,7 +105,7 @@ TEST(Launcher, MuchOutputArrivesWhole) {
 TEST(Launcher, TheFirstFailureIsNamedAndTheOthersEnd) {
   const testing::Stopwatch watch;
   const Captured done =
-      run_agent(shell("if [ $RANK = 1 ]; then echo about to fail >&2; exit 7; fi; sleep 60"), ranks(3));
+      run_agent(shell("if [ $RANK = 1 ]; then echo about to fail >&2; exit 7; fi; sleep 600"), ranks(3));
   EXPECT_LT(watch.seconds(), watch.limit(2.5));
   EXPECT_EQ(done.exit_code, 7);
   EXPECT_TRUE(contains(done.err, "[rank 1] about to fail\n[agent] rank 1 (pid ")) << done.err;
@@ -120,12 +120,12 @@ TEST(Launcher, RanksThatIgnoreSigtermAreKilledInTime) {
   ASSERT_TRUE(agent.wait_for("ready", 3));
   const testing::Stopwatch watch;
   const Captured done = agent.finish();
-  EXPECT_LT(watch.seconds(), watch.limit(0.3 + 2.0 + 0.2));
+  EXPECT_LT(watch.seconds(), watch.limit(5));  // after a grace of two seconds
   EXPECT_EQ(done.exit_code, 5);
 }
 
 TEST(Launcher, AKilledRankIsNamedWithItsSignal) {
-  AgentUnderTest agent(shell("echo pid $$; sleep 60"), ranks(3));
+  AgentUnderTest agent(shell("echo pid $$; sleep 600"), ranks(3));
   ASSERT_TRUE(agent.wait_for("pid ", 3));
   const int victim = pids_after(agent.out(), "[rank 2] pid ").at(0);
   const testing::Stopwatch watch;
@@ -139,7 +139,7 @@ TEST(Launcher, AKilledRankIsNamedWithItsSignal) {
 
 TEST(Launcher, ASignalIsTheCauseWhenSeveralEndTogether) {
   AgentUnderTest agent(shell("trap 'exit 1' USR1; echo pid $$; while :; do sleep 0.02; done"), ranks(3));
-  ASSERT_TRUE(agent.wait_for("pid ", 3, 5));
+  ASSERT_TRUE(agent.wait_for("pid ", 3));
   const auto pids = pids_after(agent.out(), "pid ");
   const int victim = pids_after(agent.out(), "[rank 2] pid ").at(0);
   agent.signal(SIGSTOP);  // the agent looks away while one rank is killed and the others fail because of it
@@ -183,11 +183,12 @@ TEST(Launcher, ASecondSignalKills) {
   AgentUnderTest agent(shell("trap '' INT TERM; echo ready; while :; do sleep 0.05; done"), ranks(2));
   ASSERT_TRUE(agent.wait_for("ready", 2));
   agent.signal(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  ASSERT_TRUE(agent.wait_for_error("asking 2 ranks to stop")) << agent.err();
+  std::this_thread::sleep_for(std::chrono::duration<double>(testing::patience(0.6)));  // sooner, it is the same request
   const testing::Stopwatch watch;
   agent.signal(SIGINT);
   const Captured done = agent.finish();
-  EXPECT_LT(watch.seconds(), watch.limit(1));
+  EXPECT_LT(watch.seconds(), watch.limit(2));
   EXPECT_EQ(done.exit_code, 130);
   EXPECT_TRUE(contains(done.err, "received again; killing the ranks")) << done.err;
 }
@@ -209,7 +210,7 @@ std::vector<int> family(const std::string& out) {
   for (int pid : pids_after(out, "child ")) all.push_back(pid);
   return all;
 }
-const char* const parent_and_child = "sleep 60 & echo self $$ child $!; wait";
+const char* const parent_and_child = "sleep 600 & echo self $$ child $!; wait";
 
 TEST(Launcher, NothingSurvivesAKilledAgent) {
   AgentUnderTest agent(shell(parent_and_child), ranks(2));
@@ -218,13 +219,13 @@ TEST(Launcher, NothingSurvivesAKilledAgent) {
   ASSERT_EQ(pids.size(), 4u);
   for (int pid : pids) EXPECT_TRUE(is_running(pid));
   agent.signal(SIGKILL);
-  EXPECT_TRUE(eventually([&] { return std::none_of(pids.begin(), pids.end(), is_running); }, 2));
+  EXPECT_TRUE(eventually([&] { return std::none_of(pids.begin(), pids.end(), is_running); }));
   EXPECT_EQ(agent.finish().exit_code, 137);
 }
 
 TEST(Launcher, NothingSurvivesAFailure) {
-  AgentUnderTest agent(shell("trap '' TERM; sleep 60 & echo self $$ child $!; if [ $RANK = 1 ]; then exit 4; fi; wait"),
-                       ranks(2));
+  AgentUnderTest agent(
+      shell("trap '' TERM; sleep 600 & echo self $$ child $!; if [ $RANK = 1 ]; then exit 4; fi; wait"), ranks(2));
   ASSERT_TRUE(agent.wait_for("child ", 2));
   const Captured done = agent.finish();
   EXPECT_EQ(done.exit_code, 4);
@@ -232,7 +233,7 @@ TEST(Launcher, NothingSurvivesAFailure) {
 }
 
 TEST(Launcher, ARankTakesWhatItStartedWithIt) {
-  const Captured done = run_agent(shell("sleep 60 & echo self $$ child $!; exit 0"), ranks(2));
+  const Captured done = run_agent(shell("sleep 600 & echo self $$ child $!; exit 0"), ranks(2));
   EXPECT_EQ(done.exit_code, 0);
   const auto pids = family(done.out);
   ASSERT_EQ(pids.size(), 4u);
@@ -267,7 +268,7 @@ TEST(Launcher, TooFewOpenFilesIsAnInputErrorBeforeAnythingStarts) {
     ::setrlimit(RLIMIT_NOFILE, &limit);
     int code = 99;
     try {
-      code = run(shell("sleep 60"), ranks(3));
+      code = run(shell("sleep 600"), ranks(3));
     } catch (const InputError& error) {
       code = contains(error.what(), "3 processes need about 76 open files here, but the limit is 20") ? 2 : 98;
     }
@@ -284,11 +285,11 @@ TEST(Launcher, RanksThatStartedEndWhenALaterOneCannotStart) {
   // The first rank that runs removes the program; 100 ranks take longer to start than that. A rank whose program
   // vanished while it was starting fails by itself instead: the others must end then too.
   write_file_atomically(
-      program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 60\n"));
+      program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 600\n"));
   ASSERT_EQ(run_and_capture({"chmod", "+x", program}).exit_code, 0);
   const testing::Stopwatch watch;
   const Captured done = run_agent({program}, ranks(100));
-  EXPECT_LT(watch.seconds(), watch.limit(3));
+  EXPECT_LT(watch.seconds(), watch.limit(10));
   EXPECT_NE(done.exit_code, 0);
   EXPECT_TRUE(contains(done.err, " of 100: cannot start '" + program) || contains(done.err, "ending the other ranks"))
       << done.err;
@@ -316,7 +317,7 @@ TEST(Launcher, StandardInputIsEmpty) { EXPECT_EQ(run_agent(shell("wc -c"), ranks
 TEST(Launcher, SignalSettingsOfTheCallerDoNotReachTheRanks) {
   ::signal(SIGINT, SIG_IGN);  // as in a shell's background job
   // A shell that is about to start a command when the signal comes waits for that command, hence exec.
-  AgentUnderTest agent(shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo ready; exec sleep 60"), ranks(1));
+  AgentUnderTest agent(shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo ready; exec sleep 600"), ranks(1));
   ::signal(SIGINT, SIG_DFL);
   ASSERT_TRUE(agent.wait_for("ready", 1));
   EXPECT_TRUE(contains(agent.out(), "SigBlk:\t0000000000000000")) << agent.out();

@@ -49,7 +49,7 @@ TEST(Process, MoreOutputThanAPipeHolds) {
 
 TEST(Process, ATimeoutKillsTheWholeGroup) {
   const testing::Stopwatch watch;
-  const Captured done = run_and_capture({"sh", "-c", "sleep 60 & echo child $!; wait"}, {}, 0.3);
+  const Captured done = run_and_capture({"sh", "-c", "sleep 600 & echo child $!; wait"}, {}, 0.3);
   EXPECT_LT(watch.seconds(), watch.limit(2));
   EXPECT_TRUE(done.timed_out);
   EXPECT_EQ(done.exit_code, 137);
@@ -104,7 +104,7 @@ TEST(Process, TheDestructorEndsTheGroup) {
   int child = 0;
   {
     ProcessOptions options;
-    options.command = {"sh", "-c", "trap '' TERM; sleep 60 & echo child $!; wait"};
+    options.command = {"sh", "-c", "trap '' TERM; sleep 600 & echo child $!; wait"};
     options.capture_stdout = true;
     Process process(options);
     std::string text;
@@ -123,7 +123,7 @@ TEST(Process, TheDestructorEndsTheGroup) {
 
 TEST(Watchdog, KillsWhatWasNotForgotten) {
   ProcessOptions options;
-  options.command = {"sleep", "60"};
+  options.command = {"sleep", "600"};
   std::optional<Process> kept, forgotten;
   {
     const Watchdog watchdog;

@@ -180,7 +180,8 @@ TEST(StoreStranger, NewcomersGetInWhileACrowdKeepsKnocking) {
   });
   // They knock before the newcomers come, and all the time meanwhile.
   const testing::Stopwatch watch;
-  while (store.counters().refused <= 50 && watch.seconds() < 30) std::this_thread::sleep_for(milliseconds(1));
+  while (store.counters().refused <= 50 && watch.seconds() < watch.limit(30))
+    std::this_thread::sleep_for(milliseconds(1));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(store.client().add("count", 1), i + 1);
   stop = true;
   crowd.join();

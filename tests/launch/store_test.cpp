@@ -74,7 +74,7 @@ TEST(Store, AWaitEndsWithTheLastKey) {
   StoreClient waiter = store.client(), setter = store.client();
   setter.set("a", "1");
   auto waited = std::async(std::launch::async, [&] {
-    waiter.wait({"a", "b", "c"}, milliseconds(10000));
+    waiter.wait({"a", "b", "c"}, milliseconds(600'000));
     return waiter.multi_get({"a", "b", "c"}, milliseconds(0));
   });
   setter.set("c", "3");
@@ -102,7 +102,7 @@ TEST(Store, ATimeoutNamesTheMissingKeysAndLeavesTheStoreWell) {
 TEST(Store, AThreadThatWaitsDoesNotHoldUpTheOthers) {
   StoreUnderTest store;
   StoreClient client = store.client();
-  auto waited = std::async(std::launch::async, [&] { return client.get("late", milliseconds(20000)); });
+  auto waited = std::async(std::launch::async, [&] { return client.get("late", milliseconds(600'000)); });
   std::this_thread::sleep_for(milliseconds(50));
   client.set("late", "came");  // by the same client
   EXPECT_EQ(waited.get(), "came");
@@ -169,7 +169,7 @@ TEST(Store, ItsMemoryIsLimited) {
 TEST(Store, TheHostsOwnHand) {
   StoreUnderTest store;
   StoreClient client = store.client();
-  auto waited = std::async(std::launch::async, [&] { return client.get("from the agent", milliseconds(10000)); });
+  auto waited = std::async(std::launch::async, [&] { return client.get("from the agent", milliseconds(600'000)); });
   std::this_thread::sleep_for(milliseconds(20));
   store.with([](StoreServer& server) { server.set("from the agent", "hello"); });
   EXPECT_EQ(waited.get(), "hello");
@@ -187,7 +187,7 @@ TEST(Store, AnOldGenerationIsRefused) {
   rank.set("shared", "stays");
   StoreClient waiting = store.client(3);
   auto waited = std::async(std::launch::async,
-                           [&] { return error_of<StoreLost>([&] { waiting.get("never", milliseconds(20000)); }); });
+                           [&] { return error_of<StoreLost>([&] { waiting.get("never", milliseconds(600'000)); }); });
   std::this_thread::sleep_for(milliseconds(50));
   const testing::Stopwatch watch;
   store.with([](StoreServer& server) { server.set_generation(4); });
@@ -248,7 +248,7 @@ TEST(Store, ALostStoreStaysLost) {
   StoreUnderTest store;
   StoreClient client = store.client();
   auto waited = std::async(std::launch::async,
-                           [&] { return error_of<StoreLost>([&] { client.get("never", milliseconds(20000)); }); });
+                           [&] { return error_of<StoreLost>([&] { client.get("never", milliseconds(600'000)); }); });
   std::this_thread::sleep_for(milliseconds(50));
   store.stop();
   const std::string first = waited.get();
@@ -265,7 +265,7 @@ TEST(Store, AnInterruptionEndsAWait) {
   };
   StoreClient client(options);
   auto waited = std::async(std::launch::async,
-                           [&] { return error_of<StoreLost>([&] { client.get("never", milliseconds(20000)); }); });
+                           [&] { return error_of<StoreLost>([&] { client.get("never", milliseconds(600'000)); }); });
   std::this_thread::sleep_for(milliseconds(50));
   const testing::Stopwatch watch;
   stop = true;
@@ -297,7 +297,7 @@ TEST(Store, AnIpv6AddressIsNamedInBrackets) {
     StoreServer server(options);
     EXPECT_EQ(server.where(), concat("[::1]:", server.port()));
     std::string why;
-    EXPECT_TRUE(connect_to("[::1]", server.port(), Clock::now() + std::chrono::seconds(2), why)) << why;
+    EXPECT_TRUE(connect_to("[::1]", server.port(), Clock::now() + testing::patience(milliseconds(10'000)), why)) << why;
   } catch (const InputError& error) {
     GTEST_SKIP() << "no IPv6 here: " << error.what();
   }
@@ -306,7 +306,7 @@ TEST(Store, AnIpv6AddressIsNamedInBrackets) {
 TEST(Store, ListensOnItsInterfaceOnly) {
   StoreUnderTest store;
   std::string why;
-  EXPECT_FALSE(connect_to("127.0.0.2", store.port(), Clock::now() + std::chrono::seconds(2), why));
+  EXPECT_FALSE(connect_to("127.0.0.2", store.port(), Clock::now() + testing::patience(milliseconds(10'000)), why));
 }
 
 }  // namespace

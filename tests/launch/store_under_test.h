@@ -5,6 +5,7 @@
 #include <tessera/launch/store/store_client.h>
 #include <tessera/launch/store/store_server.h>
 #include <tessera/launch/store/store_socket.h>
+#include <tests/stopwatch.h>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -65,7 +66,7 @@ class StoreUnderTest {
     options.port = port_;
     options.secret = secret_;
     options.generation = generation;
-    options.connect_timeout = std::chrono::milliseconds(10000);
+    options.connect_timeout = testing::patience(std::chrono::milliseconds(10000));
     return options;
   }
   StoreClient client(int generation = -1) const { return StoreClient(client_options(generation)); }
@@ -116,9 +117,12 @@ class StoreUnderTest {
 /// A connection of somebody who need not keep to the protocol.
 class RawPeer {
  public:
+  /// How long what comes at once is waited for.
+  static std::chrono::milliseconds usual() { return testing::patience(std::chrono::milliseconds(20000)); }
+
   explicit RawPeer(int port) {
     std::string why;
-    fd_ = connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + std::chrono::seconds(5), why);
+    fd_ = connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + usual(), why);
     if (!fd_) throw Error(concat("RawPeer: ", why));
   }
   /// False when the other side has closed.
@@ -132,7 +136,7 @@ class RawPeer {
     return true;
   }
   /// What arrives, up to `count` bytes: fewer when the other side closes or is quiet for `quiet`.
-  std::string receive(std::size_t count, std::chrono::milliseconds quiet = std::chrono::milliseconds(5000)) {
+  std::string receive(std::size_t count, std::chrono::milliseconds quiet = usual()) {
     std::string bytes;
     while (bytes.size() < count && ready(POLLIN, quiet)) {
       char buffer[4096];
@@ -143,13 +147,13 @@ class RawPeer {
     return bytes;
   }
   /// True when the other side closes within `time` without having sent anything more.
-  bool closed_silently(std::chrono::milliseconds time = std::chrono::milliseconds(5000)) {
+  bool closed_silently(std::chrono::milliseconds time = usual()) {
     char byte;
     return ready(POLLIN, time) && recv(fd_.get(), &byte, 1, MSG_DONTWAIT) <= 0 && errno != EAGAIN;
   }
 
  private:
-  bool ready(short events, std::chrono::milliseconds time = std::chrono::milliseconds(5000)) {
+  bool ready(short events, std::chrono::milliseconds time = usual()) {
     pollfd fd{fd_.get(), events, 0};
     return poll(&fd, 1, static_cast<int>(time.count())) > 0;
   }

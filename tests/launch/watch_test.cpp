@@ -41,11 +41,11 @@ TEST(Watch, ADeathIsToldWithTheLastCollective) {
   const Captured done = run_agent(fake("--victim 2 --at 8 --do kill"), ranks(4));
   EXPECT_LT(watch.seconds(), watch.limit(3));
   EXPECT_EQ(done.exit_code, 137);
-  EXPECT_TRUE(contains(done.err, ") was killed by SIGKILL (seen 0.")) << done.err;
+  EXPECT_TRUE(contains(done.err, ") was killed by SIGKILL (seen ")) << done.err;
   EXPECT_TRUE(contains(done.err, "[agent] rank 2 (pid ")) << done.err;
   EXPECT_TRUE(contains(done.err,
                        "it was running: step 7; its last collective: all_reduce #6 of group 'world' (4 ranks, "
-                       "1024 x float32, sum, tag 'bucket 3'), ended 0"))
+                       "1024 x float32, sum, tag 'bucket 3'), ended "))
       << done.err;
   EXPECT_TRUE(contains(done.err, "its last lines:\n[agent]   | begin ")) << done.err;
   EXPECT_EQ(pids_after(done.err, "[agent] rank ").size(), 1u) << done.err;
@@ -103,7 +103,7 @@ TEST(Watch, AnOutOfMemoryKillIsRecognised) {
   const SmallMemory memory;
   if (memory.path.empty()) GTEST_SKIP() << "no memory cgroup can be made here";
   const Captured done = run_agent(shell(concat("if [ $RANK = 1 ]; then echo $$ > ", memory.path,
-                                               "/cgroup.procs; sleep 1.3; exec tail /dev/zero; fi; sleep 30")),
+                                               "/cgroup.procs; sleep 1.3; exec tail /dev/zero; fi; sleep 600")),
                                   ranks(2));
   EXPECT_EQ(done.exit_code, 137);
   EXPECT_TRUE(contains(done.err, "was killed by SIGKILL: the kernel ended it because its cgroup was out of memory ("))
@@ -111,13 +111,13 @@ TEST(Watch, AnOutOfMemoryKillIsRecognised) {
   EXPECT_TRUE(contains(done.err, "limit 24.0 MiB)")) << done.err;
 }
 
-TEST(Watch, AFrozenRankIsNamedWithinThreeSecondsAndTheJobEnds) {
+TEST(Watch, AFrozenRankIsNamedAndTheJobEnds) {
   AgentUnderTest agent(fake("--victim 1 --at 5 --do stop"), ranks(3));
   ASSERT_TRUE(agent.wait_for("victim ", 1));
   const testing::Stopwatch watch;
   const Captured done = agent.finish();
   EXPECT_GT(watch.seconds(), 2);
-  EXPECT_LT(watch.seconds(), watch.limit(3.3));  // named within 3 s, ended at once
+  EXPECT_LT(watch.seconds(), watch.limit(4));  // named within 3 s, ended at once
   EXPECT_EQ(done.exit_code, 1);
   EXPECT_TRUE(contains(done.err, "is frozen: no heartbeat for ")) << done.err;
   EXPECT_TRUE(contains(done.err, "process state T (stopped by a signal); ending the other ranks")) << done.err;
@@ -127,11 +127,11 @@ TEST(Watch, AFrozenRankIsNamedWithinThreeSecondsAndTheJobEnds) {
 TEST(Watch, AFreezeMayOnlyBeReported) {
   LaunchOptions options = ranks(2);
   options.only_report = true;
-  options.heartbeat_timeout = 0.6;
+  options.heartbeat_timeout = testing::patience(0.6);
   AgentUnderTest agent(fake("--victim 1 --at 5 --do stop --steps 30"), options);
   ASSERT_TRUE(agent.wait_for("victim ", 1));
   const int victim = pids_after(agent.out(), "victim ").at(0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_TRUE(agent.wait_for_error("is frozen")) << agent.err();
   EXPECT_TRUE(is_running(victim));
   ::kill(victim, SIGCONT);
   const Captured done = agent.finish();
@@ -141,19 +141,21 @@ TEST(Watch, AFreezeMayOnlyBeReported) {
 }
 
 TEST(Watch, APauseOfTwoSecondsIsTolerated) {
-  const Captured done = run_agent(fake("--victim 0 --at 5 --do stop2s --steps 30"), ranks(2));
+  LaunchOptions options = ranks(2);
+  options.heartbeat_timeout = testing::patience(options.heartbeat_timeout);
+  const Captured done = run_agent(fake("--victim 0 --at 5 --do stop2s --steps 30"), options);
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_TRUE(contains(done.err, "[agent] rank 0 (pid ")) << done.err;
-  EXPECT_TRUE(contains(done.err, "gave no heartbeat for 2")) << done.err;
+  EXPECT_TRUE(contains(done.err, "gave no heartbeat for ")) << done.err;
   EXPECT_TRUE(contains(done.err, "(process state T (stopped by a signal)) and goes on")) << done.err;
 }
 
 TEST(Watch, ARankThatComputesForEverIsNamedWithStacks) {
   LaunchOptions options = ranks(3);
-  options.hang_timeout = 1;
+  options.hang_timeout = testing::patience(1);
   const Captured done = run_agent(fake("--victim 1 --at 5 --do spin"), options);
   EXPECT_EQ(done.exit_code, 1);
-  EXPECT_TRUE(contains(done.err, "[agent] no progress for 1")) << done.err;
+  EXPECT_TRUE(contains(done.err, "[agent] no progress for ")) << done.err;
   EXPECT_TRUE(contains(done.err,
                        ") has not come to all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
                        "'bucket 3'), where ranks 0, 2 wait for it; it is outside of any collective, step 4, "
@@ -168,7 +170,7 @@ TEST(Watch, ARankThatComputesForEverIsNamedWithStacks) {
 TEST(Watch, ADeadlockIsToldInTheLogFolder) {
   const TemporaryFolder folder;
   LaunchOptions options = ranks(3);
-  options.hang_timeout = 1;
+  options.hang_timeout = testing::patience(1);
   options.log_dir = path_join(folder.path(), "logs");
   const Captured done = run_agent(fake("--victim 2 --at 5 --do skip"), options);
   EXPECT_EQ(done.exit_code, 1);
@@ -180,10 +182,10 @@ TEST(Watch, ADeadlockIsToldInTheLogFolder) {
 
 TEST(Watch, SavingIsNoHang) {
   LaunchOptions options = ranks(2);
-  options.hang_timeout = 0.5;
+  options.hang_timeout = testing::patience(0.5);
   AgentUnderTest agent(fake("--victim 0 --at 5 --do save10s"), options);
   ASSERT_TRUE(agent.wait_for("victim ", 1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+  std::this_thread::sleep_for(std::chrono::duration<double>(2 * options.hang_timeout));
   agent.signal(SIGTERM);
   agent.signal(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
@@ -193,9 +195,11 @@ TEST(Watch, SavingIsNoHang) {
 
 TEST(Watch, ThePeersAreToldThroughTheBoard) {
   // They ignore SIGTERM, as a trainer in the middle of a step does, and leave by themselves before SIGKILL.
+  LaunchOptions options = ranks(4);
+  options.grace_seconds = 600;
   const testing::Stopwatch watch;
-  const Captured done = run_agent(fake("--victim 0 --at 5 --do exit"), ranks(4));
-  EXPECT_LT(watch.seconds(), watch.limit(1.4));
+  const Captured done = run_agent(fake("--victim 0 --at 5 --do exit"), options);
+  EXPECT_LT(watch.seconds(), watch.limit(5));
   EXPECT_EQ(done.exit_code, 7);
   EXPECT_TRUE(contains(done.err, "] the launcher ends the job")) << done.err;
 }
@@ -225,7 +229,7 @@ TEST(Restart, BadInputAndStopsAreNotRepeated) {
   options.max_restarts = 3;
   for (const int code : {2, 130}) {
     const Captured done =
-        run_agent(shell(concat("echo begin; if [ $RANK = 1 ]; then exit ", code, "; fi; sleep 30")), options);
+        run_agent(shell(concat("echo begin; if [ $RANK = 1 ]; then exit ", code, "; fi; sleep 600")), options);
     EXPECT_EQ(done.exit_code, code);
     EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
   }
@@ -262,8 +266,8 @@ TEST(Restart, AnOldGenerationIsGoneBeforeTheNewOneBegins) {
   const Captured done = run_agent(
       shell(concat(
           "cd ", folder.path(),
-          "; if [ $TESSERA_GENERATION = 0 ]; then sh -c 'trap \"\" TERM; sleep 60 & echo $! > child.'$RANK'; wait' & "
-          "sleep 0.3; [ $RANK = 0 ] && kill -9 $$; sleep 60; fi; "
+          "; if [ $TESSERA_GENERATION = 0 ]; then sh -c 'trap \"\" TERM; sleep 600 & echo $! > child.'$RANK'; wait' & "
+          "sleep 0.3; [ $RANK = 0 ] && kill -9 $$; sleep 600; fi; "
           "for f in child.*; do grep -qs 'State:.[^ZX]' /proc/$(cat $f)/status && echo still there; done; exit 0")),
       options);
   EXPECT_EQ(done.exit_code, 0) << done.err;
@@ -288,7 +292,7 @@ TEST(TwoHosts, AFailureOnOneRestartsBoth) {
   const Strings command = shell(
       "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE group $GROUP_RANK generation "
       "$TESSERA_GENERATION; "
-      "[ $TESSERA_GENERATION = 1 ] && exit 0; [ $RANK = 3 ] && sleep 0.5 && kill -9 $$; sleep 60");
+      "[ $TESSERA_GENERATION = 1 ] && exit 0; [ $RANK = 3 ] && sleep 0.5 && kill -9 $$; sleep 600");
   AgentUnderTest one(command, machine(0, port)), two(command, machine(1, port));
   const Captured second = two.finish();
   const Captured first = one.finish();

@@ -12,7 +12,7 @@ run -n 4 "$build/tessera" test | tee test.txt
 grep -q "4 processes" test.txt
 
 # One agent per "host" under mpirun, which tells each which it is.
-port=$((20000 + RANDOM % 8000))
+port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
 run -n 2 "$build/tessera" launch --num_machines 2 --machine_rank auto --main_process_ip 127.0.0.1 \
   --main_process_port $port \
   --nproc_per_node 2 "$build/tessera" test | tee agents.txt

@@ -14,7 +14,7 @@ cd "$out"
 ssh-keygen -q -t ed25519 -N '' -f host_key
 ssh-keygen -q -t ed25519 -N '' -f key
 cp key.pub authorized
-port=$((20000 + RANDOM % 8000))
+port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
 cat > sshd_config <<CONF
 Port $port
 ListenAddress 127.0.0.1
@@ -34,7 +34,7 @@ export TESSERA_SSH="ssh -p $port -i $out/key -o StrictHostKeyChecking=no -o User
 TESSERA_SSH+=" -o LogLevel=ERROR"
 
 printf '127.0.0.1 slots=1 # this host\n127.0.0.2 slots=2\n' > hosts
-launch() { timeout 60 "$build/tessera" launch --hostfile hosts "$@"; }
+launch() { timeout 300 "$build/tessera" launch --hostfile hosts "$@"; }
 
 # Words arrive as they are, whatever the remote shell could make of them; output carries host and rank.
 launch --export "GREETING=it's \$HOME" sh -c 'echo "$GREETING|$1|$RANK/$WORLD_SIZE"' x 'a  b"\`*' > words.txt
@@ -46,11 +46,11 @@ launch "$build/tessera" test | tee test.txt
 grep -q "\[127.0.0.1 rank 0\] 3 processes" test.txt
 
 # tessera top looks at both hosts at once, and names one that does not answer.
-"$build/tessera" launch --hostfile hosts sleep 61 &
+"$build/tessera" launch --hostfile hosts sleep 600 &
 job=$!
-for _ in $(seq 100); do [[ $("$build/tessera" top --once) != *"sleep 61"* ]] || break; sleep 0.1; done
+for _ in $(seq 600); do [[ $("$build/tessera" top --once) != *"sleep 600"* ]] || break; sleep 0.1; done
 "$build/tessera" top --hostfile hosts > top.txt || { cat top.txt; exit 1; }
-[ "$(grep -c '^== 127.0.0.[12]$' top.txt)" = 2 ] && [ "$(grep -c 'sleep 61' top.txt)" -ge 2 ] ||
+[ "$(grep -c '^== 127.0.0.[12]$' top.txt)" = 2 ] && [ "$(grep -c 'sleep 600' top.txt)" -ge 2 ] ||
   { cat top.txt; exit 1; }
 printf '127.0.0.2 slots=1\n127.0.0.3 slots=1\n' > other_hosts
 code=0; "$build/tessera" top --hostfile other_hosts --json > top.json || code=$?
@@ -62,24 +62,24 @@ assert list(said["failed"]) == ["127.0.0.3"], said'
 kill -INT $job; wait $job || [ $? = 130 ]
 
 # A failure over there ends everything here, with its exit code; its name is told.
-code=0; launch sh -c 'if [ $RANK = 2 ]; then exit 9; fi; sleep 60' > failure.txt 2>&1 || code=$?
+code=0; launch sh -c 'if [ $RANK = 2 ]; then exit 9; fi; sleep 600' > failure.txt 2>&1 || code=$?
 [ $code = 9 ] || { cat failure.txt; echo "exit code $code"; exit 1; }
 grep -q "rank 2 .*exit code 9" failure.txt
 
 # Ctrl-C reaches the ranks everywhere; nothing stays, even when this end is killed.
-"$build/tessera" launch --hostfile hosts sh -c 'echo started; sleep 62' > stop.txt 2>&1 &
+"$build/tessera" launch --hostfile hosts sh -c "echo started; sleep 600.$$" > stop.txt 2>&1 &
 pid=$!
-for _ in $(seq 100); do [ "$(grep -c started stop.txt)" = 3 ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ "$(grep -c started stop.txt)" = 3 ] && break; sleep 0.1; done
 kill -INT $pid
 code=0; wait $pid || code=$?
 [ $code = 130 ] || { cat stop.txt; echo "exit code $code after SIGINT"; exit 1; }
-"$build/tessera" launch --hostfile hosts --stop_seconds 1 sh -c 'echo started; sleep 62' > killed.txt 2>&1 &
+"$build/tessera" launch --hostfile hosts --stop_seconds 1 sh -c "echo started; sleep 600.$$" > killed.txt 2>&1 &
 pid=$!
-for _ in $(seq 100); do [ "$(grep -c started killed.txt)" = 3 ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ "$(grep -c started killed.txt)" = 3 ] && break; sleep 0.1; done
 kill -9 $pid
 wait $pid 2> /dev/null || true
-for _ in $(seq 50); do pgrep -f "^sleep 62$" > /dev/null || break; sleep 0.1; done
-! pgrep -f "^sleep 62$" > /dev/null || { echo "ranks were left running"; exit 1; }
+for _ in $(seq 100); do pgrep -f "^sleep 600\.$$\$" > /dev/null || break; sleep 0.1; done
+! pgrep -f "^sleep 600\.$$\$" > /dev/null || { echo "ranks were left running"; exit 1; }
 
 # A host that is not there, and one that does not let us in, are named.
 printf '127.0.0.1 slots=1\n127.0.0.3 slots=1\n' > hosts

@@ -6,6 +6,7 @@
 #include <tessera/layout/units.h>
 #include <tessera/models/load.h>
 #include <tessera/models/registry.h>
+#include <tests/own_folder.h>
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ launch::Captured start(int ranks, const std::vector<std::string>& arguments = {}
   if (ranks > 1) command = {tessera::testing::build_path("tessera"), "launch", "--nproc_per_node", concat(ranks)};
   command.push_back(tessera::testing::build_path("examples/collectives_tour"));
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 60);
+  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
 }
 
 /// The lines after the one that begins with "NAME: ", up to the next empty one, runs of blanks made one.

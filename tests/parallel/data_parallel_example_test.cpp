@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <cstdlib>
 #include <string>
@@ -16,7 +17,7 @@ using namespace tessera;
 launch::Captured start(const std::vector<std::string>& arguments) {
   std::vector<std::string> command{tessera::testing::build_path("examples/data_parallel")};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 90);
+  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
 }
 
 std::vector<double> losses(const launch::Captured& run) {

@@ -5,6 +5,7 @@
 #include <tessera/base/value.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ using namespace tessera;
 
 launch::Captured start(std::vector<std::string> command) {
   command[0] = tessera::testing::build_path(command[0]);
-  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 60);
+  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
 }
 
 TEST(RecordStepExample, its_file_is_planned) {

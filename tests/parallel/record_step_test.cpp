@@ -13,6 +13,7 @@
 #include <tessera/parallel/recorder/record_step.h>
 
 #include <tests/error_of.h>
+#include <tests/own_folder.h>
 
 #include <filesystem>
 

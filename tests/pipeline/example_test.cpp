@@ -9,6 +9,7 @@
 #include <tessera/launch/agent/process.h>
 #include <tessera/models/load.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <cstdlib>
 #include <string>
@@ -44,7 +45,7 @@ TEST(Parallel3d, from_folder_to_folder_as_one_process) {
   for (int i = 0; i < 100; ++i) lines += concat("tile ", i * i % 13, " of the mosaic.\n");
   write_file_atomically(text, lines);
   const auto run = [](const Words& command) {
-    return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 90);
+    return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
   };
   for (const char* tied : {"false", "true"}) {
     const auto made =
@@ -76,7 +77,7 @@ TEST(Parallel3d, from_folder_to_folder_as_one_process) {
 
 TEST(PipelineExample, EqualsOneProcess) {
   const auto losses = [](const Words& command) {
-    const auto run = launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 60);
+    const auto run = launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
     EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
     std::vector<double> found;
     for (const std::string& line : split(run.out, '\n'))

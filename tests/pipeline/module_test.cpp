@@ -467,7 +467,6 @@ TORCH_MODULE(Join);
 TEST(ModuleErrors, SeveralTensorsBetweenStages) {
   RankOptions run;
   run.end_after_failure = false;
-  run.timeout_s = 15;
   const auto sequential = [] {
     at::manual_seed(2);
     torch::nn::Sequential net(torch::nn::Linear(width, width), Pair(), Join(), torch::nn::Linear(width, width));

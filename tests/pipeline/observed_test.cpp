@@ -315,7 +315,6 @@ TORCH_MODULE(Odd);
 TEST(ObservedErrors, ForwardsThatCannotBeCut) {
   RankOptions run;
   run.end_after_failure = false;
-  run.timeout_s = 15;
   const auto said = [&](const char* kind) {
     return run_ranks_outcomes(
         2,

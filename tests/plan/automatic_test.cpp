@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <tests/error_of.h>
+#include <tests/own_folder.h>
 
 #include <cstdlib>
 

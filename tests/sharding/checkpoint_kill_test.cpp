@@ -60,9 +60,9 @@ struct Shared {
 }
 
 bool wait_until(double seconds, const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  const Stopwatch watch;
   while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
+    if (watch.seconds() > watch.limit(seconds)) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return true;

@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <cstdlib>
 #include <string>
@@ -20,7 +21,7 @@ launch::Captured start(int ranks, const std::string& example, const std::vector<
   if (ranks > 1) command = {tessera::testing::build_path("tessera"), "launch", "--num_processes", concat(ranks)};
   command.push_back(examples + example);
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 90);
+  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
 }
 
 void expect_learning(const launch::Captured& run, int ranks, double less_than) {

@@ -1,4 +1,4 @@
-// What goes wrong on one rank, or in a user's code, is a named error on every rank within two seconds; nobody hangs.
+// What goes wrong on one rank, or in a user's code, is a named error on every rank at once; nobody hangs.
 #include <tests/sharding/job.h>
 
 #include <torch/optim/adamw.h>
@@ -8,7 +8,6 @@
 
 #include <signal.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
@@ -16,8 +15,6 @@ namespace {
 
 using namespace tessera;
 using namespace tessera::testing;
-
-constexpr double limit_s = 2;
 
 /// Three layers of which the middle one may be left out; a place to misbehave in forward.
 struct Steps : Model {
@@ -59,28 +56,28 @@ struct Fault {
 
 constexpr int when = 2;  // the step of the fault: the order of units is known by then
 
-std::string result_of(double seconds, const std::string& text) { return concat(seconds, "\n", text); }
+/// The time until now, its limit, and what was said.
+std::string result_of(const Stopwatch& watch, const std::string& text) {
+  return concat(watch.seconds(), " ", watch.limit(2), "\n", text);
+}
 
 /// Trains; of each rank the seconds from the fault's step to the error and its text; "" when there was none.
 void expect_named(const Fault& fault, const char* strategy, int ranks, const std::string& backend) {
   const std::string what = concat(fault.name, ", ", strategy, ", ", ranks, " ranks over ", backend);
   RankOptions over;
-  over.timeout_s = 20;
+  over.timeout_s = 300;
   over.init.backend = backend;
   const auto outcomes = run_ranks_outcomes(
       ranks,
       [&](comm::World& world) {
         const bool faulty = world.rank() == ranks - 1;
-        auto begin = std::chrono::steady_clock::now();
-        const auto seconds = [&] {
-          return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        };
+        Stopwatch watch;
         try {
           at::manual_seed(3);
           Steps model;
           if (fault.before_wrap) fault.before_wrap(model, faulty);
           world.group().barrier().wait();
-          begin = std::chrono::steady_clock::now();
+          watch = Stopwatch();
           ShardingOptions options{.strategy = strategy};
           // Where buckets are all that is gathered, one bucket: it is the gradients that differ.
           if (row_of(options.strategy).shard_parameters) options.wrap = by_class({"Linear"});
@@ -90,10 +87,10 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
           for (int step = 0; step < fault.steps; ++step) {
             if (step == when) {
               world.group().barrier().wait();
-              begin = std::chrono::steady_clock::now();
+              watch = Stopwatch();
             }
             if (fault.leaves && faulty && step == when) {
-              post(result_of(0, "left"));
+              post(result_of(watch, "left"));
               return;
             }
             Batch batch = part(global_batch(step, 12), world.rank(), world.size());
@@ -105,9 +102,9 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
             (void)sharded.clip_grad_norm(1);
             optimizer.step();
           }
-          post(result_of(seconds(), ""));
+          post(result_of(watch, ""));
         } catch (const std::exception& error) {
-          post(result_of(seconds(), error.what()));
+          post(result_of(watch, error.what()));
           throw;
         }
       },
@@ -132,10 +129,10 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
       continue;
     }
     const std::string& posted = outcome.posted.front();
-    const double took = std::stod(posted);
+    const double took = std::stod(posted), limit = std::stod(posted.substr(posted.find(' ')));
     slowest = std::max(slowest, took);
     const std::string text = posted.substr(posted.find('\n') + 1);
-    EXPECT_LE(took, limit_s) << what << ", rank " << rank << ": " << text;
+    EXPECT_LE(took, limit) << what << ", rank " << rank << ": " << text;
     EXPECT_FALSE(text.empty()) << what << ": nothing was noticed by rank " << rank;
     std::vector<std::string> words = fault.everywhere;
     if (faulty) words = fault.own.empty() ? fault.everywhere : fault.own;

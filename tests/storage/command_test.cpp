@@ -6,7 +6,6 @@
 #include <csignal>
 #include <optional>
 
-#include <tessera/base/clock.h>
 #include <tests/tool/program.h>
 
 namespace tessera::testing {
@@ -115,9 +114,9 @@ TEST_F(ObjectCommands, KilledInTheMiddleAndGoneOn) {
   options.environment = fake.environment(100);
   {
     const launch::Process process(options);
-    const std::int64_t begin = monotonic_ns();
+    const Stopwatch watch;
     const std::string refused = "PUT /bucket/runs/checkpoint-7/model.safetensors?partNumber=3";
-    while (fake.requests(refused).empty() && seconds_since(begin) < 60) ::usleep(20'000);
+    while (fake.requests(refused).empty() && watch.seconds() < watch.limit(60)) ::usleep(20'000);
     ASSERT_FALSE(fake.requests(refused).empty());
     process.signal_group(SIGKILL);
   }

@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <cstdlib>
 #include <string>
@@ -18,7 +19,7 @@ launch::Captured start(int ranks, const std::vector<std::string>& arguments = {}
   if (ranks > 1) command = {tessera::testing::build_path("tessera"), "launch", "--num_processes", concat(ranks)};
   command.push_back(tessera::testing::build_path("examples/tensor_parallel"));
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 90);
+  return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
 }
 
 std::vector<double> losses(const launch::Captured& run) {

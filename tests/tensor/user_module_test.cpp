@@ -5,7 +5,11 @@
 #include <torch/optim/adamw.h>
 #include <torch/serialize.h>
 
+#include <sys/mman.h>
+
+#include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 
 namespace {
@@ -93,19 +97,26 @@ struct Mlp : torch::nn::Module {
 // Rank 1 comes late to the sum of the input's gradients. Rank 0 has started it, and forms the gradient of its columns
 // before it waits.
 TEST(UserModule, gradients_of_columns_are_formed_while_the_sum_is_on_its_way) {
-  run_ranks(2, [](comm::World& world) {
-    const auto now = [] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-    };
+  void* page = ::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  auto* formed_by_rank_0 = new (page) std::atomic<bool>(false);
+  run_ranks(2, [formed_by_rank_0](comm::World& world) {
+    const auto now = [] { return seconds_on(CLOCK_MONOTONIC); };
     Mlp net;
     const TensorParallel parts(
         net, {.plan = {{"up", TensorStyle::colwise}, {"down", TensorStyle::rowwise}}, .check_values = false});
     double formed = 0;
-    net.up->weight.register_hook([&](const at::Tensor&) { formed = now(); });
+    bool comparing = true;  // the first backward compares gradients of what is whole
+    net.up->weight.register_hook([&](const at::Tensor&) {
+      formed = now();
+      if (!comparing && world.rank() == 0) *formed_by_rank_0 = true;
+    });
     const at::Tensor x = at::ones({2, 4, 8}).requires_grad_();
-    net.forward(x).sum().backward();  // the first backward compares gradients of what is whole
+    net.forward(x).sum().backward();
+    comparing = false;
     const at::Tensor y = net.forward(x).sum();
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    for (const Stopwatch watch; world.rank() == 1 && !*formed_by_rank_0 && watch.seconds() < watch.limit(5);)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     const double began = now();
     y.backward();
     const at::Tensor all = at::empty({2, 3}, at::kDouble);
@@ -115,6 +126,7 @@ TEST(UserModule, gradients_of_columns_are_formed_while_the_sum_is_on_its_way) {
     EXPECT_LT(all[0][1].item<double>(), late);  // the gradient is there before rank 1 has begun
     EXPECT_GT(all[0][2].item<double>(), late);  // the pass is not over before it has
   });
+  ::munmap(page, sizeof(std::atomic<bool>));
 }
 
 TEST(UserModule, two_ranks_in_fp64) {

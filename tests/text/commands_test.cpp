@@ -8,7 +8,9 @@
 #include <tessera/format/indexed.h>
 #include <tessera/launch/agent/process.h>
 #include <tessera/text/tokenizer.h>
+#include <tests/own_folder.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 #include <algorithm>
 
@@ -23,7 +25,7 @@ class TextCommands : public ::testing::Test {
 
   static launch::Captured run(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), tessera::testing::build_path("tessera"));
-    return launch::run_and_capture(arguments, {}, 60);
+    return launch::run_and_capture(arguments, {}, tessera::testing::patience(120));
   }
 
   /// Exit code 2, the message says `needle`, and the folder is as empty as before.

@@ -13,7 +13,8 @@ class BadInputTest : public ToolTest {
  protected:
   void expect_refused(const Strings& arguments, const Strings& parts, const Strings& launcher = {}) const {
     const Strings before = files();
-    const auto run = launch::run_and_capture(launcher + Strings{program} + arguments, {{"OMP_NUM_THREADS", "1"}}, 60);
+    const auto run = launch::run_and_capture(launcher + Strings{program} + arguments, {{"OMP_NUM_THREADS", "1"}},
+                                             tessera::testing::patience(120));
     EXPECT_EQ(run.exit_code, 2) << run.err;
     for (const std::string& part : parts) EXPECT_TRUE(contains(run.err, part)) << "'" << part << "' in: " << run.err;
     // One message, however many ranks there are.
@@ -183,8 +184,8 @@ TEST_F(BadInputTest, OutputFolderIsAFile) {
 }
 
 TEST_F(BadInputTest, HalfAnEnvironment) {
-  const auto run =
-      launch::run_and_capture(Strings{program} + training("out"), {{"RANK", "0"}, {"WORLD_SIZE", "2"}}, 60);
+  const auto run = launch::run_and_capture(Strings{program} + training("out"), {{"RANK", "0"}, {"WORLD_SIZE", "2"}},
+                                           tessera::testing::patience(120));
   EXPECT_EQ(run.exit_code, 2) << run.err;
   EXPECT_TRUE(contains(run.err, "MASTER_ADDR")) << run.err;
   EXPECT_FALSE(path_exists(at("out")));

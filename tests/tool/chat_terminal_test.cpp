@@ -8,8 +8,6 @@
 
 #include <csignal>
 
-#include <tessera/base/clock.h>
-
 #include "program.h"
 
 namespace tessera::testing {
@@ -44,13 +42,14 @@ class InTerminal {
   }
   void signal(int number) const { kill(pid_, number); }
 
-  /// Reads on until what was read since the last call holds `words`; false after ten seconds or at the end.
-  bool shows(const std::string& words) {
-    const std::int64_t begin_ns = monotonic_ns();
+  /// Reads on until what was read since the last call holds `words`; false at the end, or after `seconds` of a quiet
+  /// machine.
+  bool shows(const std::string& words, double seconds = 20) {
+    const Stopwatch watch;
     while (!contains(seen_, words)) {
       pollfd ready = {terminal_, POLLIN, 0};
       char bytes[4096];
-      if (seconds_since(begin_ns) > 10) return false;
+      if (watch.seconds() > watch.limit(seconds)) return false;
       if (poll(&ready, 1, 100) <= 0) continue;
       const ssize_t n = read(terminal_, bytes, sizeof bytes);
       if (n <= 0) return false;  // EIO: the program has ended
@@ -65,9 +64,9 @@ class InTerminal {
   int ends() {
     shows("these words are never written");
     int status = 0;
-    const std::int64_t begin_ns = monotonic_ns();
+    const Stopwatch watch;
     while (waitpid(pid_, &status, WNOHANG) == 0)
-      if (seconds_since(begin_ns) > 10) return -1;
+      if (watch.seconds() > watch.limit(20)) return -1;
     ended_ = true;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
@@ -108,7 +107,7 @@ TEST_F(ChatTerminalTest, ControlCEndsAnAnswerThenTheProgram) {
   ASSERT_TRUE(chat.shows("> ")) << chat.seen();
   chat.type("and?\n");
   ASSERT_TRUE(chat.shows("and?\r\n")) << chat.seen();
-  usleep(200'000);  // the answer is under way
+  usleep(static_cast<useconds_t>(1e6 * patience(0.2)));  // the answer is under way
   chat.type("\x03");
   ASSERT_TRUE(chat.shows(" tok/s")) << "the answer ended: " << chat.seen();
   ASSERT_TRUE(chat.shows("> ")) << "and the next question is asked for: " << chat.seen();
@@ -128,7 +127,7 @@ TEST_F(ChatTerminalTest, ControlDEndsItAndSigtermDoesInAnAnswer) {
   ASSERT_TRUE(stopped.shows("> ")) << stopped.seen();
   stopped.type("and?\n");
   ASSERT_TRUE(stopped.shows("and?\r\n")) << stopped.seen();
-  usleep(200'000);
+  usleep(static_cast<useconds_t>(1e6 * patience(0.2)));
   stopped.signal(SIGTERM);
   EXPECT_EQ(stopped.ends(), 3) << "stopped on request";
 }

@@ -29,7 +29,7 @@ class ChatTest : public ToolTest {
     return launch::run_and_capture({"/bin/sh", "-c",
                                     concat("OMP_NUM_THREADS=1 exec ", program, " chat --greedy --model_name_or_path ",
                                            at("model"), " ", more, " < ", at("said.txt"))},
-                                   {}, 60);
+                                   {}, tessera::testing::patience(120));
   }
 };
 

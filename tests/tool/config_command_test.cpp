@@ -20,7 +20,7 @@ class ConfigCommand : public ToolTest {
   launch::Captured answer(const std::string& answers, const std::string& arguments) const {
     return launch::run_and_capture(
         {"/bin/sh", "-c", concat("'", program, "' config ", arguments, " < '", file("answers", answers), "'")},
-        {{"HF_HOME", at("hf")}}, 30);
+        {{"HF_HOME", at("hf")}}, patience(120));
   }
 };
 

@@ -44,7 +44,7 @@ TEST_F(LaunchMesh, AKilledRankIsNamedWithItsPlace) {
   });
   std::int64_t pid = 0;
   std::string seen;
-  for (int look = 0; look < 300 && pid == 0; ++look) {
+  for (const Stopwatch watch; pid == 0 && watch.seconds() < watch.limit(60);) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     seen = tessera({"top", "--json"}).out;
     const Value snapshot = parse_json(seen, "top");

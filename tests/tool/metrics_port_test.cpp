@@ -7,7 +7,6 @@
 
 #include <future>
 
-#include <tessera/base/clock.h>
 #include <tessera/launch/agent/ports.h>
 
 #include "program.h"
@@ -40,9 +39,9 @@ TEST_F(MetricsPortTest, IsScrapedWhileTheRunGoesOn) {
     return tessera(
         training("out", batch(4, 1, 400) + Strings{"--num_processes", "2", "--metrics_port", std::to_string(port)}));
   });
-  const std::int64_t begin_ns = monotonic_ns();
+  const Stopwatch watch;
   std::string page;
-  while (!contains(page, "tessera_loss") && seconds_since(begin_ns) < 30) {
+  while (!contains(page, "tessera_loss") && watch.seconds() < watch.limit(60)) {
     page = scraped(port);
     usleep(20'000);
   }

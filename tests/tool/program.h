@@ -14,7 +14,9 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/own_folder.h>
 #include <tests/paths.h>
+#include <tests/stopwatch.h>
 
 namespace tessera::testing {
 
@@ -35,10 +37,11 @@ inline launch::Captured tessera(const Strings& arguments, launch::Environment en
   const auto is_home = [](const auto& variable) { return variable.first == "HF_HOME"; };
   if (std::none_of(environment.begin(), environment.end(), is_home))
     environment.emplace_back("HF_HOME", build_path("no_huggingface_home"));
-  return launch::run_and_capture(Strings{program} + arguments, environment, 60);
+  return launch::run_and_capture(Strings{program} + arguments, environment, patience(120));
 }
 
-/// A folder with text.txt: about 12 KB of sentences that a small model learns quickly.
+/// A folder with text.txt: about 12 KB of sentences that a small model learns quickly. The test itself runs in another
+/// one, which is empty.
 class ToolTest : public ::testing::Test {
  protected:
   ToolTest() {
@@ -115,6 +118,7 @@ class ToolTest : public ::testing::Test {
   }
 
  private:
+  InEmptyFolder inside_;
   TemporaryFolder folder_;
 };
 

@@ -18,10 +18,10 @@ class ResumeTest : public ToolTest {
     options.capture_stdout = options.capture_stderr = true;  // and not shown: far below what a pipe holds
     launch::Process process(options);
     const std::string path = path_join(at(output), "metrics.jsonl");
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+    const Stopwatch watch;
     const auto pause = [&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      return std::chrono::steady_clock::now() < deadline;
+      return watch.seconds() < watch.limit(60);
     };
     while (!process.status() && (!path_exists(path) || split(read_file(path), '\n').size() < 3) && pause()) {
     }

@@ -251,7 +251,7 @@ TEST_F(TrainSettingsTest, ABatchThatFits) {
       "256"};
   Strings limited = {"sh", "-c", "ulimit -d 600000; exec \"$@\"", "sh", program};
   const auto found = launch::run_and_capture(limited + with("found", large + Strings{"--auto_find_batch_size"}),
-                                             {{"OMP_NUM_THREADS", "1"}}, 120);
+                                             {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
   ASSERT_EQ(found.exit_code, 0) << found.err;
   EXPECT_TRUE(contains(found.err, "256 rows per process do not fit into memory; trying 128 in 2 micro-batches"))
       << found.err;
@@ -278,7 +278,7 @@ TEST_F(TrainSettingsTest, ABatchThatFitsAPipeline) {
       "--per_device_train_batch_size", "512", "--auto_find_batch_size", "--num_processes", "2", "--pp_size", "2"};
   const auto halved = launch::run_and_capture(
       Strings{"sh", "-c", "ulimit -d 700000; exec \"$@\"", "sh", program} + with("halved", large + pipeline),
-      {{"OMP_NUM_THREADS", "1"}}, 120);
+      {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
   ASSERT_EQ(halved.exit_code, 0) << halved.err;
   EXPECT_TRUE(contains(halved.err, "512 rows per process do not fit into memory; trying 256 in 2 micro-batches"))
       << halved.err;

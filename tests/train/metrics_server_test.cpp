@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tessera/base/clock.h>
@@ -66,7 +67,6 @@ TEST(MetricsServer, ShowsTheNewestPage) {
 
 TEST(MetricsServer, NobodyStopsIt) {
   const int port = launch::choose_port("127.0.0.1", 0);
-  std::int64_t begin_ns = 0;
   {
     MetricsServer server(port);
     server.show("alive 1\n");
@@ -76,11 +76,20 @@ TEST(MetricsServer, NobodyStopsIt) {
     EXPECT_TRUE(asked(port, std::string(20000, 'y')).starts_with("HTTP/1.0 400"));
     const launch::UniqueFd silent = connect_to_port(port);  // sends nothing: the next one waits a second
     EXPECT_TRUE(asked(port, get).ends_with("alive 1\n"));
-    const launch::UniqueFd last = connect_to_port(port);
-    usleep(20'000);
-    begin_ns = monotonic_ns();
   }
-  EXPECT_LT(seconds_since(begin_ns), 0.9) << "the end waits for no client";
+  // The end waits for no client. If it did, it would take a second every time, however fast the machine is.
+  double least = 1e9;
+  for (int round = 0; round < 20 && least > 0.5; ++round) {
+    std::int64_t begin_ns = 0;
+    {
+      const MetricsServer server(port);
+      const launch::UniqueFd last = connect_to_port(port);
+      usleep(20'000);
+      begin_ns = monotonic_ns();
+    }
+    least = std::min(least, seconds_since(begin_ns));
+  }
+  EXPECT_LE(least, 0.5);
   MetricsServer(port).show("the port is free again\n");
 }
 

@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/train/core/run_plan.h>
+#include <tests/own_folder.h>
 
 namespace tessera::train {
 namespace {

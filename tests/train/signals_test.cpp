@@ -31,11 +31,14 @@ TEST(StopSignals, RequestsAreSeenAndInterruptOutranks) {
 // oneDNN's products use the stack pointer for data: a handler on that stack would overwrite the heap, and did, once in
 // thirty runs that were asked to stop. Without the signal stack this test dies within a few hundred signals.
 TEST(StopSignals, DoNotDisturbMatrixProducts) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     at::set_num_threads(1);
     const StopSignals signals;
+    if (::write(ready[1], "x", 1) != 1) ::_exit(2);
     const at::Tensor x = at::ones({96, 32}), w = at::ones({257, 32});
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
     bool right = true;
@@ -48,7 +51,10 @@ TEST(StopSignals, DoNotDisturbMatrixProducts) {
     ::_exit(right && signals.requested() == StopRequest::terminate ? 0 : 1);
   }
   int status = 0;
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until the handlers are there
+  ::close(ready[1]);
+  char byte = 0;
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1) << "the handlers are there";
+  ::close(ready[0]);
   while (::waitpid(child, &status, WNOHANG) == 0) {
     ::kill(child, SIGTERM);
     std::this_thread::sleep_for(std::chrono::microseconds(100));
