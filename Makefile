@@ -10,7 +10,7 @@
 #   make install      builds and installs program, libraries, headers, CMake files: PREFIX=/usr/local
 #   make wheel | deb  dist/tessera-VERSION-py3-none-manylinux_2_36_x86_64.whl, dist/tessera_VERSION_amd64.deb
 #   make packages-check  installs both in fresh Debian trees and trains there (root, network; about five minutes)
-#   make fuzz         builds the fuzzers of the torch-free readers (clang) and feeds each INPUTS=200000 inputs
+#   make fuzz         builds the fuzzers of the torch-free readers and feeds each INPUTS=200000 inputs
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
 #   make build-times  CPU-seconds of a cold build by part, heaviest units, one changed file; budgets
 #   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
@@ -67,8 +67,7 @@ finetune: $(STAMP)
 test: build sanitized
 	@python3 tests/run_tests.py $(BUILD) build-asan
 
-fuzz:
-	@command -v clang++ > /dev/null || { echo "make fuzz: there is no clang++. On Debian 12: apt-get install clang libclang-rt-14-dev"; exit 1; }
+fuzz: $(STAMP)
 	@tools/build.sh fuzz build-fuzz
 	@python3 tests/fuzz/campaign.py build-fuzz --inputs $(INPUTS) --corpora out/fuzz
 
@@ -107,7 +106,7 @@ tidy: build
 	@git ls-files 'tessera/*.cpp' 'tools/*.cpp' | xargs clang-tidy -p $(BUILD) --quiet
 
 clean:
-	@rm -rf build build-asan build-core build-clang build-fuzz build-fuzz-fast build-aarch64 build-aarch64-torch $(BUILD)
+	@rm -rf build build-asan build-core build-gcc build-fuzz build-fuzz-fast build-aarch64 build-aarch64-torch $(BUILD)
 
 distclean: clean
 	@rm -rf .deps out

@@ -72,7 +72,7 @@ add_library(tessera_cuda MODULE ${cuda_sources} ${cuda_objects})
 target_link_libraries(tessera_cuda PRIVATE tessera tessera_flags tessera_torch torch::torch_cuda torch::c10_cuda)
 target_include_directories(tessera_cuda SYSTEM PRIVATE ${cuda_home}/include ${NCCL_INCLUDE})
 target_compile_definitions(tessera_cuda PRIVATE USE_C10D_NCCL)
-target_compile_options(tessera_cuda PRIVATE -Wno-interference-size)  # c10/cuda/CUDAEvent.h under g++ 12
+target_compile_options(tessera_cuda PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-interference-size>)  # c10/cuda/CUDAEvent.h
 target_link_options(tessera_cuda PRIVATE -L${cuda_home}/lib64 -L${cuda_home}/lib -Wl,--allow-shlib-undefined)
 target_link_libraries(tessera_cuda PRIVATE cudart)
 set_target_properties(tessera_cuda PROPERTIES BUILD_RPATH "$ORIGIN;${tessera_torch_rpath}")

@@ -19,50 +19,50 @@ add_library(tessera_torch INTERFACE)
 target_include_directories(tessera_torch SYSTEM INTERFACE
   ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
 target_compile_definitions(tessera_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
-# -fopenmp: at::parallel_for is serial in our code without it. The run time is the wheel's own libgomp (RPATH below).
-# NO_PUBLIC names: interposition off lets the compiler inline across our own functions.
-target_compile_options(tessera_torch INTERFACE -O1 -fopenmp -fno-semantic-interposition)
-target_link_libraries(tessera_torch INTERFACE torch::torch_cpu torch::c10)
+# NO_PUBLIC names: interposition off lets the compiler inline across our own functions. gomp: nn/parallel_for.cpp enters
+# the pool of LibTorch, which is the wheel's own libgomp (RPATH below). No -fopenmp: clang's would be a second pool.
+set(tessera_torch_optimization -O1 ${tessera_glue})
+target_compile_options(tessera_torch INTERFACE -fno-semantic-interposition)
+target_link_libraries(tessera_torch INTERFACE torch::torch_cpu torch::c10 gomp)
 target_link_options(tessera_torch INTERFACE -Wl,--allow-shlib-undefined)
 set(tessera_torch_rpath ${torch_root}/lib ${TESSERA_TORCH_DIR}/nvidia/cu13/lib)
 
-# Two precompiled headers, one per vocabulary: tensors (most of the library) and modules (models, module walking,
-# tests).
+# One precompiled header: clang reads of it what a unit uses, so that tensors alone cost no more for standing beside
+# modules.
 set(pch_dir ${PROJECT_BINARY_DIR}/pch)
-foreach(kind aten module)
-  if(NOT EXISTS ${pch_dir}/empty_${kind}.cpp)  # written once: a new time stamp would rebuild everything
-    file(WRITE ${pch_dir}/empty_${kind}.cpp "")
-  endif()
-  add_library(tessera_pch_${kind} OBJECT ${pch_dir}/empty_${kind}.cpp)
-  target_link_libraries(tessera_pch_${kind} PRIVATE tessera_flags tessera_torch)
-  target_compile_options(tessera_pch_${kind} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
-endforeach()
-target_precompile_headers(tessera_pch_aten PRIVATE <ATen/ATen.h> <string> <vector> <map> <memory> <functional>)
-target_precompile_headers(tessera_pch_module PRIVATE <ATen/ATen.h> <torch/nn/module.h> <torch/nn/pimpl.h>
-  <torch/csrc/autograd/custom_function.h> <string> <vector> <map> <memory> <functional>)
+if(NOT EXISTS ${pch_dir}/empty.cpp)  # written once: a new time stamp would rebuild everything
+  file(WRITE ${pch_dir}/empty.cpp "")
+endif()
+set(tessera_torch_headers <ATen/ATen.h> <torch/nn/module.h> <torch/nn/pimpl.h> <torch/csrc/autograd/custom_function.h>)
+add_library(tessera_pch_torch OBJECT ${pch_dir}/empty.cpp)
+target_link_libraries(tessera_pch_torch PRIVATE tessera_flags tessera_torch)
+target_compile_options(tessera_pch_torch PRIVATE ${tessera_torch_optimization})
+target_precompile_headers(tessera_pch_torch PRIVATE ${tessera_torch_headers} ${tessera_standard_headers})
 
 # Gloo is inside libtorch_cpu.so but its headers are not shipped: declaration-only stand-ins, for one file.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/tessera/comm/gloo.cpp PROPERTIES
-  COMPILE_OPTIONS "-isystem;${PROJECT_SOURCE_DIR}/cmake/gloo_stubs" SKIP_PRECOMPILE_HEADERS ON)
+  COMPILE_OPTIONS "-isystem;${PROJECT_SOURCE_DIR}/cmake/gloo_stubs")
 
-# tessera_use_torch(TARGET [MODULES]): compile and link TARGET against LibTorch with the matching PCH.
+# tessera_use_torch(TARGET [TESTS]): compile and link TARGET against LibTorch with its precompiled header; TESTS: with
+# the one of tests/CMakeLists.txt.
 function(tessera_use_torch target)
-  cmake_parse_arguments(ARG "MODULES" "" "" ${ARGN})
+  cmake_parse_arguments(ARG "TESTS" "" "" ${ARGN})
   target_link_libraries(${target} PRIVATE tessera_flags tessera_torch)
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")  # CMake says -fPIE for programs; the PCH is -fPIC, and the last one counts
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
-  if(ARG_MODULES)
-    target_precompile_headers(${target} REUSE_FROM tessera_pch_module)
+  if(ARG_TESTS)
+    target_compile_options(${target} PRIVATE ${tessera_test_options})
+    target_precompile_headers(${target} REUSE_FROM tessera_pch_torch_test)
   else()
-    target_precompile_headers(${target} REUSE_FROM tessera_pch_aten)
+    target_compile_options(${target} PRIVATE ${tessera_torch_optimization})
+    target_precompile_headers(${target} REUSE_FROM tessera_pch_torch)
   endif()
   set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN;${tessera_torch_rpath}")
 endfunction()
 
-# tessera_torch_layer(FOLDER [MODULES]): sources in tessera/FOLDER and its sub-folders.
+# tessera_torch_layer(FOLDER): sources in tessera/FOLDER and its sub-folders.
 function(tessera_torch_layer folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
@@ -72,7 +72,7 @@ function(tessera_torch_layer folder)
   string(REPLACE "/" "_" name tessera_layer_${folder})
   tessera_units(units ${folder} 5 ${sources})
   add_library(${name} OBJECT ${units})
-  tessera_use_torch(${name} ${ARGN})
+  tessera_use_torch(${name})
   set_property(GLOBAL APPEND PROPERTY tessera_torch_objects $<TARGET_OBJECTS:${name}>)
 endfunction()
 

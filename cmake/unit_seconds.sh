@@ -9,7 +9,7 @@ TIMEFORMAT='%U %S'
 exec 3>&1 4>&2  # what the compiler prints goes where it would go; only what `time` says is caught
 spent=$( { time "$@" >&3 2>&4; } 2>&1 )
 status=$?
-if [[ $status = 0 && ${object:-} == *.@(o|gch) ]]; then
+if [[ $status = 0 && ${object:-} == *.@(o|gch|pch) ]]; then
   awk -v object="$object" '{ print $1 + $2, object }' <<< "${spent##*$'\n'}" >> unit_seconds.txt
 fi
 exit $status

@@ -39,7 +39,7 @@ class Running:
         self.read, self.current, self.tests_ended = 0, "", 0  # look()
         self.base = tempfile.mkdtemp(prefix="tessera-test-")
         self.report, self.output = os.path.join(self.base, "report.json"), os.path.join(self.base, "output")
-        folder = piece.folder() or os.path.join(self.base, "work")
+        folder = os.path.join(self.base, "work")
         os.makedirs(folder, exist_ok=True)
         with open(self.output, "ab") as output:  # a file: whoever outlives the piece would keep a pipe open
             # A session of its own, so that all of it can be ended.

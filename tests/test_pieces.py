@@ -26,9 +26,6 @@ CORES = {
     "distributed_tests ShmFailures": ALONE,  # it compares all of /dev/shm before and after
 }
 
-# These name files of the checkout by relative paths; all others run in an empty folder.
-IN_CHECKOUT = {"build_progress.sh"}
-
 LIST = "--gtest_list_" + "tests"  # in two parts: a word that ends so is a program's name (tests/structure)
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -59,10 +56,6 @@ class Piece:
             return ["bash", program.path, program.build]
         return [program.path, f"--gtest_output=json:{report}", "--gtest_color=no",
                 "--gtest_filter=" + ":".join(self.tests)]
-
-    def folder(self):
-        """Where it must run; None: anywhere."""
-        return os.path.dirname(HERE) if self.program.file in IN_CHECKOUT else None
 
     def limit(self):
         return max(SCRIPT_LIMIT if self.program.is_script else LIMIT, STRETCH * self.estimate)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Configures and builds, and shows how far it is: `[123/440, 61 s]` on one line of a terminal; in a log, a line for
-# every 25th step or after 20 seconds. What a compiler says is always shown, what CMake says only when it fails.
+# Configures and builds, and shows how far it is, `[123/440, 61 s, about 157 s left]`: on one line of a terminal; in a
+# log, a line for every 25th step and at least every ten seconds. What a compiler says is always shown, what CMake says
+# only when it fails.
 #
 #   tools/build.sh PRESET FOLDER [-DNAME=VALUE ...] [TARGET ...]       environment: JOBS
 set -euo pipefail
@@ -11,28 +12,43 @@ if ! said=$(cmake --preset "$preset" -B "$folder" "${options[@]}" --log-level=NO
   printf '%s\n' "$said" >&2
   exit 1
 fi
-export NINJA_STATUS="[%f/%t, %e s] "
+export NINJA_STATUS="[%f/%t] "
 ninja=(ninja -C "$folder" -j "${JOBS:-$(nproc)}" "$@")
-[ ! -t 1 ] || exec "${ninja[@]}"
 
-# A step that is not shown is kept in `last`: it is shown after all when a line follows that is no step, so that a
-# warning stands below the step it belongs to. Ninja's exit status is that of the whole (pipefail).
+show() {  # STEP: "[61/440] Building ...", with the time that has passed and a guess at what is left
+  local now=$((SECONDS - begun)) left=
+  [[ $1 =~ ^\[([0-9]+)/([0-9]+)\]\ (.*) ]] || return 0
+  [ "$now" -lt 10 ] || [ "${BASH_REMATCH[1]}" = 0 ] ||
+    left=", about $(((BASH_REMATCH[2] - BASH_REMATCH[1]) * now / BASH_REMATCH[1])) s left"
+  printf "$line" "[${BASH_REMATCH[1]}/${BASH_REMATCH[2]}, $now s$left] ${BASH_REMATCH[3]}"
+  shown_at=$SECONDS last=
+}
+# In a log a step that is not shown is kept in `last`: it is shown after all when a line follows that is no step, so that
+# a warning stands below the step it belongs to. Ninja's exit status is that of the whole (pipefail).
+begun=$SECONDS every=25 line='%s\n'
+[ ! -t 1 ] || every=1 line='\r\033[K%.110s'
 "${ninja[@]}" 2>&1 | {
-  steps=0 shown_at=0 last=
-  while IFS= read -r line || [ -n "$line" ]; do
-    case $line in
-      "ninja: Entering directory"* | "ninja: no work to do." | "[0/"*" s] Re-checking globbed directories..."*) ;;
-      "["[0-9]*/*" s] "*)
-        steps=$((steps + 1)) last=$line
-        if [ $((steps % 25)) = 1 ] || [ $((SECONDS - shown_at)) -ge 20 ]; then
-          printf '%s\n' "$line"
-          shown_at=$SECONDS last=
-        fi ;;
+  steps=0 shown_at=$SECONDS last= current= held=
+  while :; do
+    status=0
+    IFS= read -r -t 8 text || status=$?
+    text=$held$text held=
+    if [ $status -gt 128 ]; then  # nothing in eight seconds: a step takes long
+      held=$text
+      show "$current"
+      continue
+    fi
+    [ $status = 0 ] || [ -n "$text" ] || break
+    case $text in
+      "ninja: Entering directory"* | "ninja: no work to do." | "[0/"*"] Re-checking globbed directories..."*) ;;
+      "["[0-9]*/*"] "*)
+        steps=$((steps + 1)) last=$text current=$text
+        if [ $((steps % every)) = $((every > 1)) ] || [ $((SECONDS - shown_at)) -ge 8 ]; then show "$text"; fi ;;
       *)
-        [ -z "$last" ] || printf '%s\n' "$last"
-        last=
-        printf '%s\n' "$line" ;;
+        show "$last"
+        printf '%s\n' "$text" ;;
     esac
   done
-  [ -z "$last" ] || printf '%s\n' "$last"
+  show "$last"
+  [ ! -t 1 ] || echo
 }

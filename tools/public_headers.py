@@ -50,8 +50,10 @@ def without_precompiled(options):
     result, words = [], list(options)
     while words:
         word = words.pop(0)
-        if word == "-include":
+        if word == "-include":  # g++: -include FILE
             words.pop(0)
+        elif word == "-Xclang" and words[0] in ("-include-pch", "-include"):  # clang: ... -Xclang FILE
+            del words[:3]
         elif word not in ("-Winvalid-pch", "-fpch-preprocess"):
             result.append(word)
     return result

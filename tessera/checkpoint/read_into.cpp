@@ -13,6 +13,7 @@
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/nn/parallel_for.h>
 
 namespace tessera::checkpoint {
 namespace {
@@ -65,7 +66,7 @@ void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, con
   if (piece.is_cpu() && piece.scalar_type() == type) {
     const std::int64_t bytes = count * size, parts = (bytes + piece_bytes - 1) / piece_bytes;
     auto* const to = static_cast<std::byte*>(piece.mutable_data_ptr());
-    at::parallel_for(
+    nn::parallel_for(
         0, parts, 1,
         [&](std::int64_t first, std::int64_t last) {  // the kernel copies, and each thread meets its own page faults
           const std::int64_t from = first * piece_bytes;
@@ -104,7 +105,7 @@ void read_into(const format::SafetensorsFolder& folder, const std::vector<Placem
   };
   std::sort(pieces.begin(), pieces.end(), [&](const Piece& a, const Piece& b) { return place(a) < place(b); });
   std::atomic<std::size_t> next = 0;
-  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
+  nn::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
     const at::NoGradGuard no_grad;
     for (std::size_t i = next++; i < pieces.size(); i = next++) {
       const Piece& piece = pieces[i];

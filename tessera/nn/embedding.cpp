@@ -1,7 +1,6 @@
 #include <tessera/nn/embedding.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
@@ -9,6 +8,7 @@
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/attention.h>
 #include <tessera/nn/fused.h>
+#include <tessera/nn/parallel_for.h>
 #include <tessera/nn/redirect.h>
 
 #include <algorithm>
@@ -26,14 +26,14 @@ void add_token_rows(const at::Tensor& sum, const at::Tensor& dy, const at::Tenso
   const float* const from = rows.const_data_ptr<float>();
   const std::int64_t* const id = places.const_data_ptr<std::int64_t>();
   float* const to = sum.mutable_data_ptr<float>();
-  at::parallel_for(0, columns, std::max<std::int64_t>(16, 16384 / std::max<std::int64_t>(1, tokens)),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t i = 0; i < tokens; ++i) {
-                       if (id[i] == padding_idx) continue;
-                       float* const place = to + id[i] * columns + begin;
-                       kernels::add_rows(place, from + i * columns + begin, nullptr, place, 1, end - begin);
-                     }
-                   });
+  parallel_for(0, columns, std::max<std::int64_t>(16, 16384 / std::max<std::int64_t>(1, tokens)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = 0; i < tokens; ++i) {
+                   if (id[i] == padding_idx) continue;
+                   float* const place = to + id[i] * columns + begin;
+                   kernels::add_rows(place, from + i * columns + begin, nullptr, place, 1, end - begin);
+                 }
+               });
 }
 
 /// at::embedding, whose gradient joins that of earlier passes (accumulate.h) without a table of zeros.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <tessera/kernels/cpu/rows.h>
+#include <tessera/nn/parallel_for.h>
 
 namespace tessera::nn {
 
@@ -27,7 +28,7 @@ inline bool fusable(std::initializer_list<at::Tensor> tensors) {
 /// Calls f(first row, end row) on at::get_num_threads() threads; a thread gets at least about 16 k elements.
 template <class F>
 void for_rows(std::int64_t rows, std::int64_t columns, const F& f) {
-  at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, columns)), f);
+  parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, columns)), f);
 }
 
 /// The same for passes that also form `sums` column sums, which f adds to `out` [sums, columns]. They are formed in

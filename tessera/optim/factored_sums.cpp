@@ -1,9 +1,9 @@
 #include <tessera/optim/factored_sums.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <tessera/kernels/cpu/adafactor.h>
 #include <tessera/kernels/cpu/binned_sums.h>
+#include <tessera/nn/parallel_for.h>
 
 #include <algorithm>
 #include <mutex>
@@ -66,7 +66,7 @@ void FactoredSums::add_exactly(const at::Tensor& gradient, double gradient_scale
   const float* g = gradient.const_data_ptr<float>();
   const std::vector<Task> tasks = tasks_of(shape_, begin, gradient.numel());
   std::mutex mutex;
-  at::parallel_for(0, static_cast<std::int64_t>(tasks.size()), 1, [&](std::int64_t first, std::int64_t last) {
+  nn::parallel_for(0, static_cast<std::int64_t>(tasks.size()), 1, [&](std::int64_t first, std::int64_t last) {
     std::vector<double> own;
     for (std::int64_t t = first; t < last; ++t) {
       const Task& task = tasks[static_cast<std::size_t>(t)];

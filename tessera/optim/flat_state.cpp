@@ -1,9 +1,9 @@
 #include <tessera/optim/flat_state.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <tessera/base/error.h>
 #include <tessera/layout/flat.h>
+#include <tessera/nn/parallel_for.h>
 
 #include <algorithm>
 #include <numeric>
@@ -230,7 +230,7 @@ void FlatState::for_each_block(const std::vector<at::Tensor>& gradients,
     for (std::int64_t offset = 0; offset < numel; offset += block_numel)
       blocks.push_back({i, offset, std::min(block_numel, numel - offset)});
   }
-  at::parallel_for(0, static_cast<std::int64_t>(blocks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+  nn::parallel_for(0, static_cast<std::int64_t>(blocks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) update(blocks[static_cast<std::size_t>(i)]);
   });
 }

@@ -1,10 +1,10 @@
 #include <tessera/optim/norm.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/block_squares.h>
+#include <tessera/nn/parallel_for.h>
 #include <tessera/optim/block_sums.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
       chunks.push_back({&g, begin, std::min(chunk_numel, g.numel() - begin)});
   ExactSum total;
   std::mutex mutex;
-  at::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 1, [&](std::int64_t first, std::int64_t last) {
+  nn::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 1, [&](std::int64_t first, std::int64_t last) {
     ExactSum part;
     double sums[chunk_numel / square_block];
     for (std::int64_t i = first; i < last; ++i) {

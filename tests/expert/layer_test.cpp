@@ -142,7 +142,7 @@ TEST(ExpertsLayer, tells_its_load_and_its_loss) {
   EXPECT_NE(error_of([&] { (void)moe->balancing_loss(); }).find("there was none"), std::string::npos);
   const at::Tensor y = moe->forward(torch::randn({2, 5, 4}));
   EXPECT_EQ(y.sizes(), (at::IntArrayRef{2, 5, 4}));
-  EXPECT_EQ(moe->load().sum().item<std::int64_t>(), 2 * 5 * 2);
+  EXPECT_EQ(moe->slots_per_expert().sum().item<std::int64_t>(), 2 * 5 * 2);
   moe->balancing_loss().backward();
   EXPECT_GT(moe->named_parameters()["gate.weight"].grad().abs().sum().item<double>(), 0);
   EXPECT_NE(error_of([&] { (void)moe->forward(torch::randn({2, 5})); }).find("its last dimension is hidden, 4"),

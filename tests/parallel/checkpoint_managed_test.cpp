@@ -44,8 +44,6 @@ TEST_F(CheckpointOfManaged, nested) {
 
 TEST_F(CheckpointOfManaged, offloaded) {
   OffloadActivations off({.to = std::filesystem::temp_directory_path().string(), .min_bytes = 0});
-  std::int64_t parameters = 0;
-  for (const at::Tensor& p : stack_.parameters()) parameters += static_cast<std::int64_t>(p.nbytes());
   expect_same(train_step(stack_, x_, plainly), plain_);
   EXPECT_GT(off.bytes().tensors, 30);
   expect_same(train_step(stack_, x_, with_checkpoints), plain_);

@@ -2,6 +2,7 @@
 # tools/build.sh in a log: a line for every 25th step, everything that a compiler says below its step, ninja's exit
 # status; nothing of CMake unless it fails. With a cmake and a ninja of our own.
 set -euo pipefail
+cd "$(dirname "$0")/../.."
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 fail() { echo "$1"; cat "$work/log"; exit 1; }
 cat > "$work/cmake" <<'SH'
@@ -13,7 +14,8 @@ cat > "$work/ninja" <<'SH'
 #!/bin/bash
 echo "ninja: Entering directory \`build'"
 for i in $(seq 1 100); do
-  echo "${NINJA_STATUS//\%f/$i}Building step $i" | sed 's/%t/100/; s/%e/0.5/'
+  [ "$i" != 70 ] || [ ! -e "$(dirname "$0")/slow" ] || sleep 10
+  echo "${NINJA_STATUS//\%f/$i}Building step $i" | sed 's/%t/100/'
   if [ "$i" = 60 ]; then printf 'FAILED: step60.o\na.cpp:1:2: error: what it says %%s \\n\n   with its indent'; echo; fi
 done
 echo "$*" > "$(dirname "$0")/arguments"
@@ -25,17 +27,22 @@ PATH="$work:$PATH" JOBS=3 tools/build.sh default "$work/build" one two > "$work/
 [ $status = 7 ] || fail "the exit status is $status, ninja's is 7"
 [ "$(cat "$work/arguments")" = "-C $work/build -j 3 one two" ] || fail "ninja got $(cat "$work/arguments")"
 cat > "$work/wanted" <<'TXT'
-[1/100, 0.5 s] Building step 1
-[26/100, 0.5 s] Building step 26
-[51/100, 0.5 s] Building step 51
-[60/100, 0.5 s] Building step 60
+[1/100] Building step 1
+[26/100] Building step 26
+[51/100] Building step 51
+[60/100] Building step 60
 FAILED: step60.o
 a.cpp:1:2: error: what it says %s \n
    with its indent
-[76/100, 0.5 s] Building step 76
-[100/100, 0.5 s] Building step 100
+[76/100] Building step 76
+[100/100] Building step 100
 TXT
+sed -i 's/^\(\[[0-9]*\/100\), [0-9]* s\(, about [0-9]* s left\)\?\]/\1]/' "$work/log"
 cmp "$work/wanted" "$work/log" || fail "not what it should show"
+touch "$work/slow"  # a step takes longer than ten seconds: the line moves all the same
+PATH="$work:$PATH" tools/build.sh default "$work/build" > "$work/log" 2>&1 || true
+grep -qE '^\[69/100, ([89]|10) s' "$work/log" || fail "nothing was shown for ten seconds"
+grep -qE '^\[76/100, 1[0-9] s, about [0-9] s left\] Building step 76$' "$work/log" || fail "the time left is not shown"
 touch "$work/broken"
 status=0
 PATH="$work:$PATH" tools/build.sh default "$work/build" > "$work/log" 2>&1 || status=$?

@@ -1,28 +1,44 @@
 #!/bin/bash
-# No unit takes long to compile, and all of them together neither: what the compiler really did in this build folder
-# (unit_seconds.txt, cmake/unit_seconds.sh) against budgets. Seconds differ from machine to machine and with what else
-# runs, so everything is counted in compilations of LibTorch's own headers (the precompiled header of modules, which
-# none of our code is in). Skips where the compiler cache gave that header, since there is nothing to count in.
+# No unit takes long to compile, and the units of a part together do not either: what the compiler really did in a build
+# folder and in the sanitized one beside it (unit_seconds.txt, cmake/unit_seconds.sh) against budgets. Seconds differ from
+# machine to machine and with what else runs, so everything is counted in compilations of the folder's precompiled
+# header, which none of our code is in and which no cache serves: LibTorch's, and GoogleTest's of the sanitized folder.
+#   tests/scripts/unit_seconds.sh BUILD
 set -euo pipefail
 build=${1:-build}
-largest=0.8  # one unit; the heaviest is 0.4 to 0.6, as busy as the machine is
-all=110      # all units of a build folder; 96.7 on 2026-11-25, cold: every addition is paid for here
-[ -f "$build/unit_seconds.txt" ] || { echo "nothing was compiled in $build: it came from the compiler cache"; exit 77; }
-while read -r seconds object; do
-  [ ! -e "$build/$object" ] || echo "$seconds $object"  # a unit that was renamed counts no longer
-done < "$build/unit_seconds.txt" | awk -v largest="$largest" -v all="$all" '
-  { seconds[$2] = $1 }  # the last compilation counts
-  /tessera_pch_module.*\.gch$/ { header = $1 }
-  END {
-    if (!header) { print "the precompiled header came from the compiler cache"; exit 77 }
-    for (unit in seconds) {
-      if (unit ~ /\.gch$/) continue
-      sum += seconds[unit]; ++units
-      if (seconds[unit] <= largest * header) continue
-      printf "%s took %.1f CPU-seconds: %.2f of what the headers of LibTorch take (%.1f). A unit may take %.2f: " \
-             "let it include less, or cut it\n", unit, seconds[unit], seconds[unit] / header, header, largest
-      bad = 1
-    }
-    printf "%d units: %.0f CPU-seconds, %.1f times the headers of LibTorch; budget %d\n", units, sum, sum / header, all
-    exit bad || sum > all * header
-  }'
+status=0
+
+judge() {  # FOLDER HEADER LARGEST PART=BUDGET...: HEADER, a pattern, is the precompiled header to count in
+  local folder=$1
+  [ -f "$folder/unit_seconds.txt" ] || return 0
+  while read -r seconds object; do
+    [ ! -e "$folder/$object" ] || echo "$seconds $object"  # a unit that was renamed counts no longer
+  done < "$folder/unit_seconds.txt" | awk -v folder="$(basename "$folder")" -v header="$2" -v largest="$3" \
+    -v budgets="${*:4}" '
+    { seconds[$2] = $1 }  # the last compilation counts
+    END {
+      for (unit in seconds) if (unit ~ header) one = seconds[unit]
+      if (!one) { printf "%s: no seconds of %s: unit_seconds.sh does not note it\n", folder, header; exit 1 }
+      for (unit in seconds) {
+        if (unit ~ /\.[gp]ch$/) continue
+        part = unit ~ /^tests\// ? "tests" : "library"
+        sum[part] += seconds[unit]; ++units[part]
+        if (seconds[unit] <= largest * one) continue
+        printf "%s took %.1f CPU-seconds: %.2f of what the precompiled header takes (%.1f). A unit may take %.2f: " \
+               "let it include less, or cut it\n", unit, seconds[unit], seconds[unit] / one, one, largest
+        bad = 1
+      }
+      count = split(budgets, rows, " ")
+      for (i = 1; i <= count; ++i) {
+        split(rows[i], row, "=")
+        printf "%s, %s: %d units, %.0f CPU-seconds, %.1f times the precompiled header; budget %s\n", folder, row[1],
+               units[row[1]], sum[row[1]], sum[row[1]] / one, row[2]
+        if (sum[row[1]] > row[2] * one) bad = 1
+      }
+      exit bad
+    }' || status=1
+}
+
+judge "$build" tessera_pch_torch.dir 1.0 library=45 tests=60
+judge "$(dirname "$build")/build-asan" tessera_pch_test.dir 4 library=100 tests=100
+exit $status

@@ -47,8 +47,9 @@ class Batch {
                     {micro_setting});
       return;
     }
-    const bool agreed = said(micro_key, micro_setting) & said(steps_key, steps_setting);
-    if (train && agreed) infer(*train, micro, steps);
+    const bool micro_agreed = said(micro_key, micro_setting);  // both are asked: each names its own contradiction
+    const bool steps_agreed = said(steps_key, steps_setting);
+    if (train && micro_agreed && steps_agreed) infer(*train, micro, steps);
   }
 
  private:

@@ -1,7 +1,5 @@
 #include <tessera/data/images/image_examples.h>
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -11,6 +9,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/corpus/records.h>
+#include <tessera/nn/parallel_for.h>
 
 namespace tessera::data {
 namespace {
@@ -96,7 +95,7 @@ class Builder {
 
   void add(std::vector<Value> records) {
     std::vector<EncodedImages> encoded(records.size());
-    at::parallel_for(0, static_cast<std::int64_t>(records.size()), 16, [&](std::int64_t begin, std::int64_t end) {
+    nn::parallel_for(0, static_cast<std::int64_t>(records.size()), 16, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const auto at = static_cast<std::size_t>(i);
         encoded[at] = encode_images(records[at], tokenizer_, options_, images_);

@@ -1,11 +1,11 @@
 #include <tessera/data/images/image_reader.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <tessera/base/error.h>
 #include <tessera/image/plugin.h>
 #include <tessera/image/prepare.h>
+#include <tessera/nn/parallel_for.h>
 
 namespace tessera::data {
 
@@ -19,7 +19,7 @@ at::Tensor ImageReader::operator()(const std::vector<std::string>& files) const 
   at::Tensor pixels = at::empty({count, 3, input_.side, input_.side}, at::kFloat);
   const image::Preparation how{input_.side, input_.mean, input_.deviation, pad_};
   auto* out = pixels.mutable_data_ptr<float>();
-  at::parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
+  nn::parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::string& file = files[static_cast<std::size_t>(i)];
       image::prepare(image::read_image(file), how, file,

@@ -81,11 +81,13 @@ template <Store How>
   __m512i x0 = take<How>(to, at), x1 = take<How>(to, at, line), x2 = take<How>(to, at, 2 * line),
           x3 = take<How>(to, at, 3 * line);
   x0 = _mm512_xor_si512(x0, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(raw))));
-  for (next(); static_cast<std::size_t>(end - at) >= block; next()) {
+  next();
+  while (static_cast<std::size_t>(end - at) >= block) {
     x0 = _mm512_xor_si512(fold<2048>(x0), take<How>(to, at));
     x1 = _mm512_xor_si512(fold<2048>(x1), take<How>(to, at, line));
     x2 = _mm512_xor_si512(fold<2048>(x2), take<How>(to, at, 2 * line));
     x3 = _mm512_xor_si512(fold<2048>(x3), take<How>(to, at, 3 * line));
+    next();
   }
   __m512i x = _mm512_xor_si512(_mm512_xor_si512(fold<1536>(x0), fold<1024>(x1)), _mm512_xor_si512(fold<512>(x2), x3));
   for (; at < end; at += line, to += How == Store::none ? 0 : line)

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// kernels/cpu/: single-threaded loops on raw pointers, without torch. Callers split the work over threads
-/// (at::parallel_for); an elementwise kernel gives the same bits wherever its range is cut. Each kernel is tested
+/// (nn/parallel_for.h); an elementwise kernel gives the same bits wherever its range is cut. Each kernel is tested
 /// against a plain reference (tests/kernels/reference.h) for every instruction set; bench/kernels_bench.cpp prints its
 /// share of the memory or arithmetic bound.
 ///

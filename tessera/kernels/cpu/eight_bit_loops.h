@@ -66,7 +66,7 @@ inline __attribute__((always_inline)) void dynamic_codes(const float* x, float f
     __builtin_memcpy(&size, &bits, sizeof size);
     Ints part = __builtin_convertvector(line, Ints);
     const Floats into = line - __builtin_convertvector(part, Floats);
-    part = ((part & (part - 1)) == 0) & (into < 0.2f) ? part - 1 : part;
+    part = (((part & (part - 1)) == 0) & (into < 0.2f)) ? part - 1 : part;
     part = part < parts.first ? parts.first + Ints{} : part;
     part = size > parts.most ? parts.last + Ints{} : part;
     part = size < parts.least ? parts.zero + Ints{} : part;

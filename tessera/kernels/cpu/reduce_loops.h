@@ -80,13 +80,13 @@ struct Product {
 struct Min {
   template <class V>
   static void apply(V& a, const V& x) {
-    a = (a < x) | (a != a) ? a : x;
+    a = ((a < x) | (a != a)) ? a : x;
   }
 };
 struct Max {
   template <class V>
   static void apply(V& a, const V& x) {
-    a = (a > x) | (a != a) ? a : x;
+    a = ((a > x) | (a != a)) ? a : x;
   }
 };
 

@@ -2,13 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/parallel_for.h>
 #include <tessera/nn/softcap.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ at::Tensor factors(const AttentionRectangle& a, const Run& run, const WeightDrop
   const auto limit = static_cast<std::uint32_t>(std::llround(dropout.p * 4294967295.0));
   const auto scale = static_cast<float>(1 / (1 - dropout.p));
   const RandomPlace& origin = dropout.place;
-  at::parallel_for(0, rows * heads * queries, std::max<std::int64_t>(1, 16384 / run.keys), [&](auto first, auto last) {
+  parallel_for(0, rows * heads * queries, std::max<std::int64_t>(1, 16384 / run.keys), [&](auto first, auto last) {
     for (std::int64_t line = first; line < last; ++line) {
       const std::int64_t query = line % queries, head = line / queries % heads, row = line / queries / heads;
       std::uint64_t key = kernels::mixed_key(origin.key, static_cast<std::uint64_t>(origin.row + place.row + row));

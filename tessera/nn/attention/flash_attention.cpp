@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/nn/fused.h>
+#include <tessera/nn/parallel_for.h>
 #include <tessera/nn/product_watch.h>
 
 #include <algorithm>
@@ -132,7 +133,7 @@ std::pair<at::Tensor, at::Tensor> flash_attention(const AttentionRectangle& a) {
                      each = (tiles + ranges - 1) / ranges * kernels::attention_tile;
   auto* const results = out.mutable_data_ptr<float>();
   auto* const sums = log_sums.mutable_data_ptr<float>();
-  at::parallel_for(0, all * ranges, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, all * ranges, 1, [&](std::int64_t begin, std::int64_t end) {
     const at::Tensor scratch = at::empty({kernels::attention_scratch(a.k.size(2), a.q.size(3))}, a.q.options());
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t head = i / ranges, first = i % ranges * each, past = std::min(n, first + each);
@@ -162,7 +163,7 @@ void flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
               *sum = sums.const_data_ptr<float>();
   float *to_q = dq.mutable_data_ptr<float>(), *to_k = dk.mutable_data_ptr<float>(),
         *to_v = dv.mutable_data_ptr<float>();
-  at::parallel_for(0, a.q.size(0) * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, a.q.size(0) * heads, 1, [&](std::int64_t begin, std::int64_t end) {
     const at::Tensor scratch = at::empty({kernels::attention_scratch(a.k.size(2), a.q.size(3))}, a.q.options());
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t b = i / heads, h = i % heads;

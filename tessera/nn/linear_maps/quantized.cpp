@@ -1,7 +1,6 @@
 #include <tessera/nn/linear_maps/quantized.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
@@ -10,6 +9,7 @@
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/materialized.h>
+#include <tessera/nn/parallel_for.h>
 
 #include <algorithm>
 #include <array>
@@ -32,7 +32,7 @@ kernels::FourBits numbers_of(QuantType type) {
 /// Calls f(first block, end block) on all threads, at least 256 blocks at once: an absmax of its own each.
 template <class F>
 void for_blocks(std::int64_t elements, const F& f) {
-  at::parallel_for(
+  parallel_for(
       0, divided_up(divided_up(elements, four_bit_block), dynamic_block), 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t group = begin; group < end; ++group)
           f(group * dynamic_block, std::min((group + 1) * dynamic_block, divided_up(elements, four_bit_block)));

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <tessera/nn/gemm.h>
+#include <tessera/nn/parallel_for.h>
 #include <tessera/nn/product_watch.h>
 
 #include <algorithm>
@@ -151,7 +152,7 @@ void multiply_all(const std::vector<Product>& products) {
   std::atomic<std::size_t> next = 0;
   const auto count = static_cast<std::int64_t>(tasks.size());
   // In a parallel region of one thread BLAS would start threads of its own: then that is what it should do.
-  at::parallel_for(0, std::min(threads, count), 1, [&](std::int64_t, std::int64_t) {
+  parallel_for(0, std::min(threads, count), 1, [&](std::int64_t, std::int64_t) {
     for (std::size_t i = next++; i < tasks.size(); i = next++) multiply_here(tasks[i]);
   });
 }

@@ -55,7 +55,7 @@ at::Tensor ExpertsImpl::forward(const at::Tensor& x) {
   const nn::Routing routing =
       nn::route(nn::router_logits(rows, router_),
                 {.experts = options_.experts, .top_k = options_.top_k, .normalize = options_.normalize});
-  load_ = nn::expert_counts(routing.ids, options_.experts);
+  slots_per_expert_ = nn::expert_counts(routing.ids, options_.experts);
   if (at::GradMode::is_enabled()) last_ = routing;
   return compute_(rows, routing, weights_, {}).view(x.sizes());
 }

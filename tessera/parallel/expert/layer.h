@@ -45,12 +45,12 @@ class ExpertsImpl : public torch::nn::Module {
   /// pass.
   at::Tensor balancing_loss() const;
   /// Slots of this rank's tokens that the last pass sent to each expert: int64 [E].
-  const at::Tensor& load() const { return load_; }
+  const at::Tensor& slots_per_expert() const { return slots_per_expert_; }
   const ExpertsOptions& options() const { return options_; }
 
  private:
   ExpertsOptions options_;
-  at::Tensor router_, load_;
+  at::Tensor router_, slots_per_expert_;
   nn::ExpertWeights weights_;
   nn::ExpertsFunction compute_;
   nn::Routing last_;

@@ -1,9 +1,9 @@
 #include <tessera/parallel/sharding/gradient_checks.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/copy_finite.h>
+#include <tessera/nn/parallel_for.h>
 
 #include <atomic>
 #include <cstdint>
@@ -42,7 +42,7 @@ bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check) {
     const float* const source = from.const_data_ptr<float>();
     std::atomic<bool> finite = true;
     constexpr std::int64_t grain = 1 << 16;  // as many threads as copy_() would take
-    at::parallel_for(0, from.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
+    nn::parallel_for(0, from.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
       if (!kernels::copy_finite(target + begin, source + begin, end - begin))
         finite.store(false, std::memory_order_relaxed);
     });
