@@ -14,7 +14,7 @@ using namespace tessera;
 using namespace tessera::testing;
 using layout::Axis;
 
-constexpr std::int64_t B = 2, T = 64, C = 32, inner = 96, heads = 4, V = 64;
+constexpr std::int64_t B = 2, T = 64, C = 32, heads = 4, V = 64;
 
 std::shared_ptr<models::LanguageModel> make_llama(std::int64_t layers, std::int64_t width = C,
                                                   std::int64_t tokens = T) {
