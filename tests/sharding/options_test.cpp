@@ -428,7 +428,7 @@ struct CheckpointedMlp : Model {  // regions, one inside the other
   at::Tensor forward(at::Tensor x) override {
     if (!on) return c->forward(inner(at::tanh(a->forward(x))));
     const auto deep = [this](const at::Tensor& h) { return inner(at::tanh(a->forward(h))); };
-    x = checkpointed([this, deep](const at::Tensor& h) { return checkpointed(deep, h) + 0; }, x);
+    x = checkpointed([deep](const at::Tensor& h) { return checkpointed(deep, h) + 0; }, x);
     return checkpointed([this](const at::Tensor& h) { return c->forward(h); }, x);
   }
 };
@@ -467,7 +467,7 @@ TEST(Options, bad_ones_are_refused) {
         EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
       }
     };
-    EXPECT_THROW(ShardingOptions{.strategy = "full_sharp"}, InputError);
+    EXPECT_THROW(static_cast<void>(ShardingOptions{.strategy = "full_sharp"}), InputError);
     refused({.shard_group_size = 3}, "shard_group_size");
     refused({.strategy = "ddp", .shard_group_size = 2},
             "shard_group_size does nothing under strategy 'ddp': it shards nothing");
