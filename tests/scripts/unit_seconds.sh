@@ -39,6 +39,6 @@ judge() {  # FOLDER HEADER LARGEST PART=BUDGET...: HEADER, a pattern, is the pre
     }' || status=1
 }
 
-judge "$build" tessera_pch_torch.dir 1.0 library=45 tests=60
-judge "$(dirname "$build")/build-asan" tessera_pch_test.dir 4 library=100 tests=100
+judge "$build" tessera_pch_torch.dir 1.5 library=55 tests=70
+judge "$(dirname "$build")/build-asan" tessera_pch_test.dir 4 library=105 tests=140
 exit $status
