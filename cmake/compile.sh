@@ -23,5 +23,15 @@ if [[ $object = *.pch ]]; then
   } | sha256sum > "$object.sum"
   exit
 fi
+# ccache knows -include-pch and makes its path relative; it does not look into CMake's -Xclang -include-pch -Xclang FILE.
+arguments=()
+while [ $# -gt 0 ]; do
+  case "$1 ${2:-}" in
+    "-Xclang -include-pch") arguments+=(-include-pch "${4#"$PWD"/}"); shift 4 ;;
+    "-Xclang -include") shift 4 ;;  # the header's text, which is in the precompiled one
+    *) arguments+=("$1"); shift ;;
+  esac
+done
 exec env CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1 CCACHE_PREFIX="$here/unit_seconds.sh" \
-  CCACHE_PCH_EXTSUM=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "$cache" "$@"
+  CCACHE_PCH_EXTSUM=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "$cache" \
+  "${arguments[@]}"
