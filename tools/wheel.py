@@ -16,7 +16,7 @@ GLIBC = (2, 36)
 TORCH, ARROW = "torch==2.11.0", "pyarrow==26.0.1"  # tools/deps.sh
 # What every Linux of that platform has (PEP 600), what the wheels beside ours bring, and what only s3:// needs: the
 # system's libcurl, which knows the system's certificates.
-ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|cudart|arrow|parquet|curl|crypto|"
+ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|gomp|cudart|arrow|parquet|curl|crypto|"
                        r"tessera\w*)\.so)")
 RUN_PATHS = {"lib": "$ORIGIN:$ORIGIN/../../torch/lib:$ORIGIN/../../nvidia/cu13/lib:$ORIGIN/../../pyarrow",
              "bin": "$ORIGIN/../lib"}
