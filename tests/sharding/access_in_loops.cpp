@@ -127,8 +127,10 @@ void wgan_gp(Run& run) {
   nn::Sequential generator(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 12));
   nn::Sequential critic(nn::Linear(12, 8), nn::LeakyReLU(), nn::Linear(8, 1));
   const auto g = run.wrapper(*generator), d = run.wrapper(*critic);
-  torch::optim::Adam optimizer_g(Run::parameters_of(g, *generator), torch::optim::AdamOptions(1e-3).betas({0.5, 0.9}));
-  torch::optim::Adam optimizer_d(Run::parameters_of(d, *critic), torch::optim::AdamOptions(1e-3).betas({0.5, 0.9}));
+  // An epsilon above rounding: the gradient of the critic's last bias cancels, and Adam would make steps of what is left.
+  const auto options = torch::optim::AdamOptions(1e-3).betas({0.5, 0.9}).eps(1e-3);
+  torch::optim::Adam optimizer_g(Run::parameters_of(g, *generator), options);
+  torch::optim::Adam optimizer_d(Run::parameters_of(d, *critic), options);
   int drawn = 0;
   const auto noise = [&] { return run.batch(100 + drawn++).x; };
   for (int step = 0; step < 3; ++step) {
