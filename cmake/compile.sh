@@ -23,7 +23,7 @@ if [[ $object = *.pch ]]; then
   } | sha256sum > "$object.sum"
   exit
 fi
-# ccache knows -include-pch and makes its path relative; it does not look into CMake's -Xclang -include-pch -Xclang FILE.
+# ccache makes the path of -include-pch relative, but not that of CMake's -Xclang -include-pch -Xclang FILE.
 arguments=()
 while [ $# -gt 0 ]; do
   case "$1 ${2:-}" in

@@ -23,8 +23,8 @@ show() {  # STEP: "[61/440] Building ...", with the time that has passed and a g
   printf "$line" "[${BASH_REMATCH[1]}/${BASH_REMATCH[2]}, $now s$left] ${BASH_REMATCH[3]}"
   shown_at=$SECONDS last=
 }
-# In a log a step that is not shown is kept in `last`: it is shown after all when a line follows that is no step, so that
-# a warning stands below the step it belongs to. Ninja's exit status is that of the whole (pipefail).
+# In a log a step that is not shown is kept in `last`: it is shown after all when a line follows that is no step, so
+# that a warning stands below the step it belongs to. Ninja's exit status is that of the whole (pipefail).
 begun=$SECONDS every=25 line='%s\n'
 [ ! -t 1 ] || every=1 line='\r\033[K%.110s'
 "${ninja[@]}" 2>&1 | {

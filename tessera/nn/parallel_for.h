@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// A loop cut over the threads of LibTorch's pool. at::parallel_for is inline and an OpenMP region of the compiler that
-/// builds it: clang's would start a second pool beside the one of LibTorch (libomp beside libgomp), and without OpenMP it
-/// is serial. This one is compiled once and enters LibTorch's own pool, whatever the compiler.
+/// builds it: clang's would start a second pool beside the one of LibTorch (libomp beside libgomp), and without OpenMP
+/// it is serial. This one is compiled once and enters LibTorch's own pool, whatever the compiler.
 
 #include <cstdint>
 

@@ -25,7 +25,8 @@ for trial in range(options.trials):
         wrong.append(f"trial {trial}: {one.story()}")
     gone.append(one.ended - one.at)
     left += one.left
-good = named == options.trials and max(gone) <= job.limit(2) and job.percentile(noticed, 0.95) <= job.limit(0.1) and not left
+good = (named == options.trials and max(gone) <= job.limit(2) and
+        job.percentile(noticed, 0.95) <= job.limit(0.1) and not left)
 job.row(f"kill -9 one of {options.ranks} ranks, {options.trials} times",
         f"named {named}/{options.trials}; noticed: {job.spread(noticed)}; all gone: {job.spread(gone)}; "
         f"left behind: {', '.join(left) or 'nothing'}",

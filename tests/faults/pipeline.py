@@ -73,7 +73,8 @@ for kind, number, pattern, last in [
     job.row(f"{kind} of each of {STAGES} stages under {', '.join(schedules)}",
             f"{len(known)}/{len(times)} named with pp and action: {job.spread([t[0] for t in known])}; all gone: "
             f"{job.spread([t[1] for t in known])}", f"all named within 2 s, gone within {last} s of a quiet machine",
-            len(known) == len(times) and all(t[0] <= job.limit(2) and t[1] <= job.limit(last) for t in known)) or failed.append(kind)
+            len(known) == len(times) and
+            all(t[0] <= job.limit(2) and t[1] <= job.limit(last) for t in known)) or failed.append(kind)
 
 # A weight of each block is NaN: the stage that has the block is where it begins.
 work, good = start("good", "1f1b", steps=2)

@@ -9,5 +9,6 @@ if [ -n "$wrong" ]; then
 fi
 ldd "$build/libtessera.so" | grep -q 'not found' && { ldd "$build/libtessera.so" | grep 'not found'; exit 1; }
 # Names only: an address may have c10 in it.
-ldd "$build/tessera" | awk '{ print $1 }' | grep -qE 'torch|c10' && { echo "the program itself must not link LibTorch"; exit 1; }
+ldd "$build/tessera" | awk '{ print $1 }' | grep -qE 'torch|c10' && {
+  echo "the program itself must not link LibTorch"; exit 1; }
 exit 0

@@ -127,7 +127,7 @@ void wgan_gp(Run& run) {
   nn::Sequential generator(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 12));
   nn::Sequential critic(nn::Linear(12, 8), nn::LeakyReLU(), nn::Linear(8, 1));
   const auto g = run.wrapper(*generator), d = run.wrapper(*critic);
-  // An epsilon above rounding: the gradient of the critic's last bias cancels, and Adam would make steps of what is left.
+  // An epsilon above rounding: the gradient of the critic's last bias cancels, and Adam would make steps of the rest.
   const auto options = torch::optim::AdamOptions(1e-3).betas({0.5, 0.9}).eps(1e-3);
   torch::optim::Adam optimizer_g(Run::parameters_of(g, *generator), options);
   torch::optim::Adam optimizer_d(Run::parameters_of(d, *critic), options);
