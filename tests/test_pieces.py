@@ -14,7 +14,7 @@ START = 0.5        # seconds until a program runs its first test
 PER_TEST = 0.3     # of a test that never ran, of a program of which none did ...
 SECONDS = {"distributed_tests": 2.0, "tool_tests": 2.5}  # ... unless it is one of these
 PER_SCRIPT = 15
-LIMIT, SCRIPT_LIMIT = 300, 900  # seconds until a piece counts as hung; more for those that are estimated to be long
+LIMIT, SCRIPT_LIMIT = 900, 900  # seconds until a piece counts as hung; more for those that are estimated to be long
 STRETCH = 20                    # times their estimate: the machine may be slower, or busier, than last time
 
 SHOWN = 20000  # characters of what a failing piece has said

@@ -119,7 +119,6 @@ class Build {
 
   /// Returns when all items are done, by whomever, or as many as there are before the first that is bad.
   void work(const CacheProgress& progress) {
-    std::vector<std::jthread> others;
     std::mutex failed_mutex;
     std::exception_ptr failed;
     const auto run = [&](const CacheProgress& tell) {
@@ -131,6 +130,7 @@ class Build {
         stop_ = true;
       }
     };
+    std::vector<std::jthread> others;  // joined before what they call goes
     const std::size_t threads = std::min<std::size_t>(static_cast<std::size_t>(std::max(request_.threads, 1)),
                                                       std::max<std::size_t>(items_.size(), 1));
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back([&] { run({}); });

@@ -160,11 +160,11 @@ class Trainer {
       const std::size_t count = std::min(workers, chunks - first);
       std::vector<std::vector<double>> sums(count, std::vector<double>(size, 0));
       {
-        std::vector<std::jthread> threads;
         const auto run = [&](std::size_t i) {
           const std::size_t chunk = first + i;
           work(words_.size() * chunk / chunks, words_.size() * (chunk + 1) / chunks, sums[i]);
         };
+        std::vector<std::jthread> threads;  // joined before what they call goes
         for (std::size_t i = 1; i < count; ++i) threads.emplace_back([&run, i] { run(i); });
         run(0);
       }
