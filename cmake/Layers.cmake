@@ -136,9 +136,10 @@ function(tessera_units result name size)
   set(${result} ${units} PARENT_SCOPE)
 endfunction()
 
-# tessera_core_layer(FOLDER [GLUE] [LIBRARIES ...]): torch-free, with its sub-folders; GLUE: without hot loops.
+# tessera_core_layer(FOLDER [GLUE|HOT] [LIBRARIES ...]): torch-free, with its sub-folders; GLUE: without hot loops;
+# HOT: so hot that its tests would take minutes under sanitizers without optimization.
 function(tessera_core_layer folder)
-  cmake_parse_arguments(ARG "GLUE" "" "LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "GLUE;HOT" "" "LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_(arrow|codec|curl)\\.cpp$")  # of plug-ins: Arrow.cmake, Image.cmake, S3.cmake
   tessera_of_architecture(sources)
@@ -148,7 +149,11 @@ function(tessera_core_layer folder)
   string(REPLACE "/" "_" name tessera_layer_${folder})
   tessera_units(units ${folder} 8 ${sources})
   add_library(${name} OBJECT ${units})
-  tessera_use_standard(${name})
+  if(ARG_HOT AND TESSERA_SANITIZE)
+    target_compile_options(${name} PRIVATE -O1)  # the precompiled header is of another optimization
+  else()
+    tessera_use_standard(${name})
+  endif()
   if(ARG_GLUE)
     target_compile_options(${name} PRIVATE ${tessera_glue})
   endif()
