@@ -25,8 +25,8 @@ show() {  # STEP: "[61/440] Building ...", with the time that has passed and a g
 }
 # In a log a step that is not shown is kept in `last`: it is shown after all when a line follows that is no step, so
 # that a warning stands below the step it belongs to. Ninja's exit status is that of the whole (pipefail).
-begun=$SECONDS every=25 line='%s\n'
-[ ! -t 1 ] || every=1 line='\r\033[K%.110s'
+begun=$SECONDS every=25 clear= line='%s\n'
+[ ! -t 1 ] || every=1 clear=$'\r\033[K' line='\r\033[K%.110s'
 "${ninja[@]}" 2>&1 | {
   steps=0 shown_at=$SECONDS last= current= held=
   while :; do
@@ -46,7 +46,7 @@ begun=$SECONDS every=25 line='%s\n'
         if [ $((steps % every)) = $((every > 1)) ] || [ $((SECONDS - shown_at)) -ge 8 ]; then show "$text"; fi ;;
       *)
         show "$last"
-        printf '%s\n' "$text" ;;
+        printf '%s%s\n' "$clear" "$text" ;;
     esac
   done
   show "$last"
