@@ -69,10 +69,10 @@ inline __attribute__((always_inline)) double multiply_adds() {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < steps; ++i)
 #pragma GCC unroll 12
-      for (int j = 0; j < sums; ++j) {
-        sum[j] = sum[j] * x + y;
-        asm volatile("" : "+x"(sum[j]));
-      }
+      for (int j = 0; j < sums; ++j) sum[j] = sum[j] * x + y;
+    for (int j = 1; j < sums; ++j) sum[0] += sum[j];
+    float first = sum[0][0];
+    benchmark::DoNotOptimize(first);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     best = std::max(best, 2.0 * sums * steps * static_cast<double>(sizeof(Vector) / sizeof(float)) / seconds);
   }
