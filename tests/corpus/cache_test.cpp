@@ -160,6 +160,23 @@ TEST_F(Cache, ContentsCountAndNotNamesOrTimes) {
   EXPECT_FALSE(cached_tokens(root(), wide).found);
 }
 
+// The start after the one that wrote seen.json reads it, and so does every later one.
+TEST_F(Cache, ATouchedTextIsFoundAtEveryLaterStart) {
+  const std::string text = long_text(1 << 20);
+  const std::string a = write("a.txt", text);
+  const std::string entry = cached_tokens(root(), request({a})).entry;
+  const std::string moved = write(concat("a text whose name is no short string ", std::string(64, 'x'), ".txt"), text);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));  // only a state as old as that is remembered
+  for (int start = 0; start < 3; ++start) {
+    EXPECT_TRUE(cached_tokens(root(), request({moved})).found) << start;
+    const std::vector<SeenSource> seen = read_seen(entry);
+    ASSERT_EQ(seen.size(), 1U) << start;
+    EXPECT_EQ(seen[0].source, 0U);
+    EXPECT_EQ(seen[0].path, absolute_path(moved));
+    EXPECT_EQ(seen[0].state, state_of(moved));
+  }
+}
+
 TEST_F(Cache, AChangeThatAGlanceDoesNotSeeIsSeen) {
   std::string text = long_text(2 << 20);
   const std::string a = write("a.txt", text);

@@ -48,7 +48,8 @@ std::vector<SeenSource> read_seen(const std::string& folder) {
   std::vector<SeenSource> seen;
   if (!path_exists(path)) return seen;
   try {
-    for (const Value& one : read_json(path).items())
+    const Value list = read_json(path);  // a temporary would be gone before the loop begins
+    for (const Value& one : list.items())
       seen.push_back({static_cast<std::size_t>(one.at("source").as_int()), one.at("path").as_string(),
                       state_from_json(one.at("state"))});
   } catch (const InputError& error) {
