@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 namespace tessera {
 
@@ -128,17 +129,17 @@ double Value::as_real() const {
   return real_;
 }
 
-const std::string& Value::as_string() const {
+const std::string& Value::as_string() const& {
   if (kind_ != Kind::string) wrong_kind(*this, "a string");
   return string_;
 }
 
-const std::vector<Value>& Value::items() const {
+const std::vector<Value>& Value::items() const& {
   if (kind_ != Kind::array) wrong_kind(*this, "an array");
   return items_;
 }
 
-const std::vector<Value::Member>& Value::members() const {
+const std::vector<Value::Member>& Value::members() const& {
   if (kind_ != Kind::object) wrong_kind(*this, "an object");
   return members_;
 }
@@ -155,7 +156,7 @@ std::optional<std::size_t> Value::position(std::string_view key) const {
   return found == 0 ? std::nullopt : std::optional<std::size_t>(found - 1);
 }
 
-const Value* Value::find(std::string_view key) const {
+const Value* Value::find(std::string_view key) const& {
   const auto found = position(key);
   return found ? &members_[*found].second : nullptr;
 }
@@ -167,13 +168,33 @@ std::optional<std::size_t> Value::duplicate() const {
   return std::nullopt;
 }
 
-const Value& Value::at(std::string_view key) const {
+const Value& Value::at(std::string_view key) const& {
   if (const Value* value = find(key)) return *value;
   std::vector<std::string> names;
   for (const Member& member : members_) names.push_back(member.first);
   const auto near = nearest(key, names);
   throw InputError(
       concat(pos_.str(), ": the key \"", key, "\" is missing", near ? concat(" (did you mean \"", *near, "\"?)") : ""));
+}
+
+std::string Value::as_string() && {
+  static_cast<void>(std::as_const(*this).as_string());  // the check
+  return std::move(string_);
+}
+
+std::vector<Value> Value::items() && {
+  static_cast<void>(std::as_const(*this).items());
+  return std::move(items_);
+}
+
+std::vector<Value::Member> Value::members() && {
+  static_cast<void>(std::as_const(*this).members());
+  return std::move(members_);
+}
+
+Value Value::at(std::string_view key) && {
+  static_cast<void>(std::as_const(*this).at(key));  // throws for a missing one
+  return std::move(members_[*position(key)].second);
 }
 
 void Value::push_back(Value item) {

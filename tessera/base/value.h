@@ -43,7 +43,8 @@ class Value {
   static Value make_object(std::vector<Member> members = {});          ///< in this order; the names must differ
 
   Kind kind() const noexcept { return kind_; }                   ///< which of the typed accessors below will do
-  const SourcePos& where() const noexcept { return pos_; }       ///< place of its first character, for messages
+  const SourcePos& where() const& noexcept { return pos_; }      ///< place of its first character, for messages
+  SourcePos where() && noexcept { return std::move(pos_); }      ///< of a temporary value: a place of its own
   void set_where(SourcePos pos) { pos_ = std::move(pos); }       ///< for values that the program made of others
   bool is_null() const noexcept { return kind_ == Kind::null; }  ///< also a Value() that was never set
   bool is_number() const noexcept { return kind_ == Kind::integer || kind_ == Kind::real; }  ///< integer or real
@@ -55,14 +56,22 @@ class Value {
   bool as_bool() const;
   std::int64_t as_int() const;  ///< also a real with an integral value within +-2^53
   double as_real() const;       ///< integer or real
-  const std::string& as_string() const;
-  const std::vector<Value>& items() const;
-  const std::vector<Member>& members() const;  ///< in file order
+  const std::string& as_string() const&;
+  const std::vector<Value>& items() const&;
+  const std::vector<Member>& members() const&;  ///< in file order
 
   /// The member, or nullptr. Linear for few members, indexed when there are many (vocabularies).
-  const Value* find(std::string_view key) const;
+  const Value* find(std::string_view key) const&;
+  bool contains(std::string_view key) const { return position(key).has_value(); }  ///< whether there is such a member
   /// The member; missing throws InputError naming this object's position and the key.
-  const Value& at(std::string_view key) const;
+  const Value& at(std::string_view key) const&;
+
+  // A temporary value gives its parts away: a loop over read_json(path).items() would outlive what it refers to.
+  std::string as_string() &&;
+  std::vector<Value> items() &&;
+  std::vector<Member> members() &&;
+  Value at(std::string_view key) &&;
+  const Value* find(std::string_view key) && = delete;  ///< keep the value, or ask contains()
 
   /// Position of the first member whose name an earlier member has, if any.
   std::optional<std::size_t> duplicate() const;

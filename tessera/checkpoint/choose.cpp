@@ -230,7 +230,7 @@ std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidat
 void set_aside(const std::string& folder, const Finding& finding) {
   const std::string aside = folder + damaged_suffix;
   try {
-    remove_tree(aside);
+    remove_written(aside);
     if (std::rename(folder.c_str(), aside.c_str()) != 0) throw Error(std::strerror(errno));
     log::warning("damaged checkpoint, set aside as ", aside, ": ", finding.text);
   } catch (const Error& error) {

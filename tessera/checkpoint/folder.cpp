@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
@@ -59,12 +60,48 @@ void sync_to_disk(const std::string& path) {
   if (result != 0) fail("cannot force to the disk:", path);
 }
 
-// Out of sight in one step, then deleted: a crash half way leaves no damaged checkpoint-STEP.
-void discard(const std::string& folder) {
-  const std::string aside = concat(folder, kDeleting, ::getpid());
-  remove_tree(aside);
-  if (::rename(folder.c_str(), aside.c_str()) != 0) fail("cannot rename", folder);
-  remove_tree(aside);
+bool is_regular(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored));
+}
+
+/// Whether saves write files of such a name; what they write of a tokenizer has many.
+bool is_name_of_saves(std::string_view name) {
+  if (const std::size_t growing = name.find(".tmp."); growing != std::string_view::npos) name = name.substr(0, growing);
+  for (const char* end : {".safetensors", ".json", ".jinja", ".model"})
+    if (name.ends_with(end)) return true;
+  return name == "merges.txt" || name == "vocab.txt";
+}
+
+/// What a folder holds that saves have not written, by name.
+std::vector<std::string> foreign_names(const std::string& folder) {
+  std::optional<format::Manifest> manifest;
+  try {
+    manifest = format::read_manifest(folder);
+  } catch (const Error&) {  // names must do
+  }
+  std::vector<std::string> foreign;
+  for (const std::string& name : list_folder(folder)) {
+    const std::string path = path_join(folder, name);
+    const bool ours =
+        manifest ? name == format::kManifestName || std::any_of(manifest->files.begin(), manifest->files.end(),
+                                                                [&](const auto& file) { return file.name == name; })
+                 : is_name_of_saves(name) || name.starts_with(".tokenizer");
+    const bool half_written = !manifest && name.starts_with(".tokenizer");  // a folder of files that get their names
+    if (!ours || !(is_regular(path) || half_written)) foreign.push_back(name);
+  }
+  return foreign;
+}
+
+/// What no save has written goes over from a folder that is replaced.
+void hand_over(const std::string& old, const std::string& target) {
+  if (!is_directory(old) || std::filesystem::is_symlink(old)) return;  // of a link nothing but the link goes
+  for (const std::string& name : foreign_names(old)) {
+    const std::string from = path_join(old, name), to = path_join(target, name);
+    const std::string place = path_exists(to) ? to + ".kept" : to;
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, place.c_str(), RENAME_NOREPLACE) != 0)
+      fail("no save has written it, so that it is to stay, and it cannot become " + place + ":", from);
+  }
 }
 
 // Two files or folders change places in one step. False: there is no `b`, or the file system cannot do that.
@@ -77,9 +114,15 @@ bool exchange(const std::string& a, const std::string& b) {
 
 // Gives `made` the name `target`, in place of what has it.
 void put_in_place(const std::string& made, const std::string& target) {
-  if (exchange(made, target)) return remove_tree(made);
-  if (path_exists(target)) discard(target);
-  if (::rename(made.c_str(), target.c_str()) != 0) fail("cannot rename to", target);
+  std::string old = made;
+  if (!exchange(made, target)) {
+    old = concat(target, kDeleting, ::getpid());
+    remove_written(old);
+    if (path_exists(target) && ::rename(target.c_str(), old.c_str()) != 0) fail("cannot rename", target);
+    if (::rename(made.c_str(), target.c_str()) != 0) fail("cannot rename to", target);
+  }
+  hand_over(old, target);
+  remove_tree(old);
 }
 
 void sync_all(const std::string& folder) {
@@ -149,6 +192,34 @@ std::vector<std::string> damaged_folders(const std::string& output_dir) {
   return found;
 }
 
+std::string foreign_path(const std::string& folder) {
+  if (!is_directory(folder)) return path_exists(folder) ? folder : "";
+  const std::vector<std::string> foreign = foreign_names(folder);
+  return foreign.empty() ? "" : path_join(folder, foreign[0]);
+}
+
+void remove_written(const std::string& folder) {
+  if (const std::string foreign = foreign_path(folder); !foreign.empty())
+    throw Error(concat("'", folder, "' stays, because no save of ours has written ", foreign, ": move that away"));
+  remove_tree(folder);
+}
+
+void remove_checkpoint(const std::string& folder) {
+  const std::string aside = concat(folder, kDeleting, ::getpid());
+  remove_written(aside);
+  if (foreign_names(folder).empty()) {
+    if (::rename(folder.c_str(), aside.c_str()) != 0) fail("cannot rename", folder);
+    return remove_tree(aside);  // a crash half way leaves no damaged checkpoint-STEP
+  }
+  const std::vector<std::string> foreign = foreign_names(folder);
+  log::info(folder, " stays with ", foreign[0], foreign.size() > 1 ? " and more" : "",
+            ", which no save has written; the checkpoint in it is removed");
+  const std::vector<std::string> names = list_folder(folder);
+  remove_tree(path_join(folder, format::kManifestName));  // from here on it is no checkpoint
+  for (const std::string& name : names)
+    if (std::find(foreign.begin(), foreign.end(), name) == foreign.end()) remove_tree(path_join(folder, name));
+}
+
 bool looks_complete(const std::string& folder) {
   try {
     format::verify_sizes(folder, format::read_manifest(folder));
@@ -176,7 +247,7 @@ void publish_written_folder(const std::string& written, const std::string& targe
 
 void publish_folder(const std::string& target, const std::function<void(const std::string&)>& fill) {
   const std::string temporary = target + ".tmp";
-  remove_tree(temporary);
+  remove_written(temporary);
   make_folders(temporary);
   try {
     fill(temporary);
@@ -230,6 +301,11 @@ void remove_stale_folders(const std::string& output_dir) {
     if (!owner) continue;
     const std::string path = path_join(output_dir, name);
     if (owner_lives(*owner, path)) continue;
+    if (const std::string foreign = foreign_path(path); !foreign.empty()) {
+      log::warning(path, " looks like what a run left that ended while writing it, and stays, because no save has ",
+                   "written ", foreign);
+      continue;
+    }
     log::info("removing ", path, ", left by a run that ended while writing it");
     remove_tree(path);
   }
@@ -249,7 +325,7 @@ void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, 
     if (kept < keep && looks_complete(folder.path)) {
       ++kept;
     } else {
-      discard(folder.path);
+      remove_checkpoint(folder.path);
     }
   }
 }

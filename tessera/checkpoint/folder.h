@@ -25,6 +25,16 @@ std::vector<StepFolder> step_folders(const std::string& output_dir, std::string_
 inline constexpr const char* damaged_suffix = ".damaged";
 std::vector<std::string> damaged_folders(const std::string& output_dir);
 
+/// The first path in a folder of a checkpoint (whole, damaged, half written or half deleted) that no save has written;
+/// empty: none. A manifest that can be read says what was written; without one names say it: regular files such as
+/// saves write. A folder that is not there holds nothing.
+std::string foreign_path(const std::string& folder);
+/// Removes such a folder. Throws Error, and removes nothing, where foreign_path() finds something.
+void remove_written(const std::string& folder);
+/// Removes what saves have written in checkpoint-N, out of sight in one step. What else a person has put there stays,
+/// in a folder of that name without a manifest.
+void remove_checkpoint(const std::string& folder);
+
 /// Whether the folder has a manifest and every file in it has the listed size (its bytes are not read).
 bool looks_complete(const std::string& folder);
 
@@ -32,12 +42,13 @@ bool looks_complete(const std::string& folder);
 std::string step_folder(const std::string& output_dir, std::int64_t step);
 std::string writing_folder(const std::string& output_dir, std::int64_t step, std::int64_t pid);
 /// Gives a folder that is complete, and lies beside `target`, that name: everything in it is forced to the disk first;
-/// a folder of that name is replaced in one step. Throws Error; then the folder is where it was, unless only the last
+/// a folder of that name is replaced in one step, and what no save has written there (foreign_path) goes over into the
+/// new one, under its own name or NAME.kept. Throws Error; then the folder is where it was, unless only the last
 /// step failed (forcing the folder that holds `target` to the disk).
 void publish_written_folder(const std::string& written, const std::string& target);
 
 /// Calls `fill` with the new folder TARGET.tmp and publishes it. When `fill` throws, it is removed and nothing else has
-/// changed.
+/// changed. One that a killed process has left is removed first, unless something else is in it: then Error is thrown.
 void publish_folder(const std::string& target, const std::function<void(const std::string&)>& fill);
 
 /// Gives the files of `written`, a folder on the same file system, their places in `target`, which may hold other
@@ -49,12 +60,13 @@ void publish_folder(const std::string& target, const std::function<void(const st
 void publish_files(const std::string& written, const std::string& target,
                    const std::function<bool(const std::string& name)>& replaces);
 
-/// Removes what runs that died while writing or deleting a checkpoint have left behind.
+/// Removes what runs that died while writing or deleting a checkpoint have left behind; with a warning, not where
+/// something else is in it.
 void remove_stale_folders(const std::string& output_dir);
 
 /// Keeps the `keep` newest complete checkpoints, among them always that of `saved_step` and `protected_folder` (empty:
-/// none; with keep = 1 both stay); deletes the other ones that have a manifest. Folders without a manifest are not ours
-/// and stay. keep <= 0: nothing is deleted.
+/// none; with keep = 1 both stay); deletes the other ones that have a manifest (remove_checkpoint). Folders without a
+/// manifest are not ours and stay. keep <= 0: nothing is deleted.
 void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, std::int64_t keep,
                         const std::string& protected_folder = "");
 

@@ -180,6 +180,7 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
                                         {"strategy", Value::of(state.mesh->strategy)},
                                         {"shard_ranks", Value::of(state.mesh->shard_ranks)},
                                         {"replicate_ranks", Value::of(state.mesh->replicate_ranks)}}));
+  if (!state.job.empty()) own.set("job", Value::of(state.job));
   if (!state.configuration.is_null()) own.set("configuration", state.configuration);
   written.push_back(write_json_file(folder, kRunStateFile, own));
   return written;
@@ -212,6 +213,7 @@ RunState read_run_state(const std::string& folder) {
                   .strategy = mesh->at("strategy").as_string(),
                   .shard_ranks = mesh->at("shard_ranks").as_int(),
                   .replicate_ranks = mesh->at("replicate_ranks").as_int()};
+  if (const Value* job = own.find("job")) state.job = job->as_string();
   if (const Value* configuration = own.find("configuration")) state.configuration = *configuration;
   const std::string trainer_path = path_join(folder, kTrainerStateFile);
   state.trainer_state = path_exists(trainer_path);

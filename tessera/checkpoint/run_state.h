@@ -45,6 +45,7 @@ struct RunState {
   Value fp8_history = {};  ///< largest values of earlier steps (train/loop/fp8.h); null: no scale depends on them
   Value input_ranges = {};  ///< ranges of inputs that run on (train/loop/compression.h); null: there are none
   std::vector<ModelState> models = {ModelState()};  ///< at least one; Accelerator may have several
+  std::string job = {};     ///< the id of the job that wrote it (TESSERA_JOB); empty: it had none
   bool model_only = false;  ///< only what a model user needs is written; such a checkpoint cannot be resumed
 
   std::vector<double> seconds_per_row = {};  ///< by rank, as batches were balanced last; empty: they were not

@@ -19,6 +19,7 @@
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>
 #include <tessera/faces/gather.h>
+#include <tessera/format/manifest/manifest.h>
 #include <tessera/train/loop/setup.h>
 
 namespace tessera {
@@ -383,7 +384,8 @@ std::string Accelerator::save_state(const std::string& folder) {
     comm::agree(world().group(), [&] {
       if (!is_main_process()) return;
       const auto all = checkpoint::step_folders(checkpoints_folder(), kCheckpoint);
-      for (auto i = static_cast<std::size_t>(options_.total_limit); i < all.size(); ++i) remove_tree(all[i].path);
+      for (auto i = static_cast<std::size_t>(options_.total_limit); i < all.size(); ++i)
+        if (path_exists(path_join(all[i].path, format::kManifestName))) checkpoint::remove_checkpoint(all[i].path);
     });
   return target;
 }

@@ -203,6 +203,12 @@ void Sharded::check_replicas() const {
 
 std::vector<ShardingUnit> Sharded::units() const { return impl_->table(); }
 std::vector<std::vector<std::string>> Sharded::buckets() const { return impl_->buckets(); }
+std::vector<std::size_t> Sharded::gradient_order() const {
+  return impl_->gradients_ ? impl_->gradients_->learnt_order() : std::vector<std::size_t>();
+}
+bool Sharded::set_gradient_order(const std::vector<std::size_t>& order) {
+  return impl_->gradients_ && impl_->gradients_->follow(order);
+}
 ShardingMemory Sharded::memory() const { return impl_->memory(); }
 void Sharded::end_pass() { impl_->end_pass(); }
 void Sharded::restore() { impl_->restore(); }

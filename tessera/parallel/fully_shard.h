@@ -275,6 +275,11 @@ class Sharded {
   std::vector<ShardingUnit> units() const;  ///< the root's first; empty where nothing is divided (DDP, one rank)
   /// Names of the parameters that are reduced together, in the order of reduction (it follows the first backward).
   std::vector<std::vector<std::string>> buckets() const;
+  /// The order of trained parameters that the first backward has taught, for a checkpoint; empty: none yet.
+  std::vector<std::size_t> gradient_order() const;
+  /// Begins with that order, so that a resumed training adds gradients in the buckets of the one that was saved. Before
+  /// the first backward, the same on every rank. False: it is not of these parameters, and an order is learnt anew.
+  bool set_gradient_order(const std::vector<std::size_t>& order);
   ShardingMemory memory() const;           ///< now, and peaks so far
   const ShardingOptions& options() const;  ///< as given to the constructor
   int shard_ranks() const;                 ///< S

@@ -60,7 +60,7 @@ TEST(Value, FirstDuplicate) {
 
 TEST(Value, WrongKindsOfValuesMadeByTheProgram) {
   EXPECT_EQ(error_of([] { Value::of(1).as_string(); }), "(made by the program): expected a string, found an integer");
-  EXPECT_EQ(error_of([] { Value::of(1).find("a"); }), "(made by the program): expected an object, found an integer");
+  EXPECT_EQ(error_of([] { Value::of(1).at("a"); }), "(made by the program): expected an object, found an integer");
   EXPECT_EQ(error_of([] { Value().items(); }), "(made by the program): expected an array, found null");
   Value text = Value::of("x");
   EXPECT_EQ(error_of([&] { text.push_back(Value()); }), "(made by the program): expected an array, found a string");

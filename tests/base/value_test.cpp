@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <type_traits>
+#include <utility>
+
 using namespace tessera;
 
 namespace {
@@ -87,6 +90,26 @@ TEST(Json, TypedAccessNamesThePosition) {
   EXPECT_EQ(error_of([&] { v.at("rate").as_int(); }), "config.json:1:29: expected an integer, found a real number");
   EXPECT_EQ(error_of([&] { v.at("n_layers"); }),
             "config.json:1:1: the key \"n_layers\" is missing (did you mean \"n_layer\"?)");
+}
+
+template <class V>
+concept GivesPointersIntoItself = requires(V&& value) { std::forward<V>(value).find("x"); };
+
+TEST(Json, ATemporaryValueGivesItsPartsAway) {
+  static_assert(GivesPointersIntoItself<const Value&> && !GivesPointersIntoItself<Value>);
+  static_assert(!std::is_reference_v<decltype(Value().at("x"))> && !std::is_reference_v<decltype(Value().items())> &&
+                !std::is_reference_v<decltype(Value().members())> &&
+                !std::is_reference_v<decltype(Value().as_string())> && !std::is_reference_v<decltype(Value().where())>);
+  const std::string text =
+      concat("{\"a\": [\"", std::string(100, 'x'), "\"], \"b\": [\"", std::string(99, 'y'), "\"]}");
+  for (const Value& one : parse_json(text, "x.json").at("a").items())
+    EXPECT_EQ(one.as_string(), std::string(100, 'x')) << one.where().str();
+  std::string keys;
+  for (const auto& [key, value] : parse_json(text, "x.json").members()) keys += concat(key, value.items().size());
+  EXPECT_EQ(keys, "a1b1");
+  EXPECT_EQ(error_of([&] { parse_json(text, "x.json").at("nothing"); }),
+            "x.json:1:1: the key \"nothing\" is missing");
+  EXPECT_EQ(error_of([&] { parse_json("[1]", "x.json").members(); }), "x.json:1:1: expected an object, found an array");
 }
 
 RC_GTEST_PROP(Json, DumpAndParseAreInverse, ()) {

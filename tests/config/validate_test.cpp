@@ -202,7 +202,8 @@ TEST_F(Validate, OutputFolder) {
   };
   EXPECT_EQ(with(path("used")),
             concat("--output_dir ", path("used"), " is not empty (1 entry): choose another folder, continue it with ",
-                   "--resume_from_checkpoint last, or replace its run with --overwrite_output_dir"));
+                   "--resume_from_checkpoint last, or replace its run with --overwrite_output_dir (what no run has ",
+                   "written stays)"));
   EXPECT_EQ(with(path("used"), {"--overwrite_output_dir"}), "");
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", "last"}), "");
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", "true"}), "");
@@ -217,6 +218,25 @@ TEST_F(Validate, OutputFolder) {
   EXPECT_EQ(with(path("text.txt/below/here")), concat("--output_dir ", path("text.txt/below/here"),
                                                       " cannot be created: 'text.txt' is a file, not a folder"));
   EXPECT_EQ(with(path("new/below/here/")), "");
+}
+
+/// Nobody is sent to a flag that replaces a run by what shells and file systems leave in a folder.
+TEST_F(Validate, LogsAndHiddenFilesDoNotCountInTheOutputFolder) {
+  const auto with = [&](const std::string& output) {
+    return error_of({"--config_name", "gpt2", "--train_file", path("text.txt"), "--output_dir", output});
+  };
+  make_folders(path("mine/lost+found"));
+  for (const char* name : {"train.log", "slurm-7.out", "job.err", "job.pid", ".gitkeep"})
+    write_file_atomically(path(concat("mine/", name)), "text");
+  EXPECT_EQ(with(path("mine")), "");
+  write_file_atomically(path("mine/thesis.txt"), "text");
+  EXPECT_EQ(
+      with(path("mine")),
+      concat("--output_dir ", path("mine"), " is not empty (1 entry, among them thesis.txt), and no run is in it: ",
+             "choose another folder, or begin beside these files with --overwrite_output_dir, which removes none ",
+             "of them"));
+  make_folders(path("logs/old.log"));  // a folder of that name is none
+  EXPECT_NE(with(path("logs")), "");
 }
 
 TEST_F(Validate, ProblemsOfBothStagesComeTogether) {

@@ -14,7 +14,7 @@ class ResumeRestart : public ResumeJobs {
  protected:
   static constexpr int ranks = 2, last_step = 4;
 
-  void train(int generation) const {
+  void train(int generation, const std::string& job = "job-of-the-test") const {
     const RunConfig run = config("out", last_step,
                                  Words{"--save_steps", "2", "--fsdp", "full_shard auto_wrap"} +
                                      (generation > 0 ? Words{"--overwrite_output_dir"} : Words{}));
@@ -30,7 +30,7 @@ class ResumeRestart : public ResumeJobs {
               {"MASTER_ADDR", "127.0.0.1"},
               {"MASTER_PORT", "29500"},
               {"TESSERA_LAUNCHER", "1"},
-              {"TESSERA_JOB", "job-of-the-test"},
+              {"TESSERA_JOB", job},
               {"TESSERA_GENERATION", concat(generation)}};
           for (const auto& [name, value] : of_agent) ::setenv(name, value.c_str(), 1);
           RunConfig here = run;
@@ -40,11 +40,13 @@ class ResumeRestart : public ResumeJobs {
         time_limit(60));
   }
   /// As a failed generation leaves it: marked as the job's, before the checkpoints were written.
-  void mark() const {
+  void mark(const std::string& job = "job-of-the-test", int hours = -1) const {
     const std::string file = path("out/.tessera-job");
-    write_file_atomically(file, "job-of-the-test\n");
-    std::filesystem::last_write_time(
-        file, std::filesystem::last_write_time(path("out/checkpoint-2/manifest.json")) - std::chrono::hours(1));
+    write_file_atomically(file, job + "\n");
+    std::filesystem::last_write_time(file, written(2) + std::chrono::hours(hours));
+  }
+  std::filesystem::file_time_type written(int step) const {
+    return std::filesystem::last_write_time(path(concat("out/checkpoint-", step, "/manifest.json")));
   }
   void damage(int step) const {
     const std::string file = path(concat("out/checkpoint-", step, "/optimizer-00002-of-00002.safetensors"));
@@ -81,6 +83,30 @@ TEST_F(ResumeRestart, DamagedCheckpointsOfTheJobArePassedOver) {
   EXPECT_TRUE(set_aside(4));
   EXPECT_EQ(numbers("out"), expected) << "began again";
   EXPECT_TRUE(read_file(path("out/model.safetensors")) == weights);
+}
+
+/// A checkpoint says itself which job wrote it; clocks are set back, and files get times of the future.
+TEST_F(ResumeRestart, TheTimesOfFilesDoNotCount) {
+  train(0);
+  ASSERT_FALSE(HasFailure());
+  const std::string expected = numbers("out");
+  mark("job-of-the-test", +1);  // as if the clock had been set back after the job had begun
+  remove_tree(path("out/checkpoint-4"));
+  const auto before = written(2);
+  train(1);
+  ASSERT_FALSE(HasFailure());
+  EXPECT_EQ(written(2), before) << "it began again";
+  EXPECT_EQ(numbers("out"), expected);
+}
+
+TEST_F(ResumeRestart, CheckpointsOfAnotherJobAreNotTaken) {
+  train(0, "the job before");
+  ASSERT_FALSE(HasFailure());
+  mark("the job after");  // older than the checkpoints
+  const auto before = written(2);
+  train(1, "the job after");
+  ASSERT_FALSE(HasFailure());
+  EXPECT_NE(written(2), before) << "it went on with a model of another job";
 }
 
 }  // namespace

@@ -217,7 +217,8 @@ TEST_F(TrainSharded, FastOrderStaysClose) {
     std::vector<double> losses;
     for (const std::string& line : split(read_file(metrics), '\n'))
       if (!line.empty())
-        if (const Value* loss = parse_json(line, metrics).find("loss")) losses.push_back(loss->as_real());
+        if (const Value value = parse_json(line, metrics); value.contains("loss"))
+          losses.push_back(value.at("loss").as_real());
     return losses;
   };
   const std::vector<double> plain = run("plain", {});

@@ -176,6 +176,20 @@ TEST_F(BadInputTest, OutputFolderNotEmpty) {
   EXPECT_EQ(read_file(path_join(at("out"), "thesis.txt")), "keep me");
 }
 
+/// The flag that replaces a run replaces nothing else.
+TEST_F(BadInputTest, OverwritingLeavesWhatNoRunHasWritten) {
+  for (const char* folder : {"out/merged/src", "out/runs", "out/checkpoint-500"}) make_folders(at(folder));
+  const Strings mine = {"out/merged/src/a.py", "out/runs/events", "out/checkpoint-500/keep"};
+  for (const std::string& name : mine) write_file_atomically(at(name), "x");
+  const auto run = tessera(training("out", {"--overwrite_output_dir"}));
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_TRUE(contains(run.err, at("out/checkpoint-500") + " is in the way")) << run.err;
+  for (const std::string& name : mine) EXPECT_EQ(read_file(at(name)), "x") << name;
+  remove_tree(at("out/checkpoint-500"));
+  EXPECT_EQ(tessera(training("out", batch(4, 1, 1) + Strings{"--overwrite_output_dir"})).exit_code, 0);
+  for (const char* name : {"out/merged/src/a.py", "out/runs/events"}) EXPECT_EQ(read_file(at(name)), "x") << name;
+}
+
 TEST_F(BadInputTest, OutputFolderIsAFile) {
   write_file_atomically(at("out"), "");
   expect_refused(training("out"), {at("out"), "is a file"});

@@ -46,7 +46,7 @@ TEST(ModelCard, SaysWhatWasMeasured) {
   CardFacts quiet = facts();
   quiet.history = {quiet.history[0]};
   const std::string without = model_card(quiet);
-  EXPECT_EQ(front_matter(without).find("metrics"), nullptr);
+  EXPECT_FALSE(front_matter(without).contains("metrics"));
   EXPECT_FALSE(says(without, "perplexity"));
   EXPECT_TRUE(says(without, "| Step | Epoch | Training loss |\n|---|---|---|\n| 1 | 0.5 | 5 |\n")) << without;
 }
@@ -56,7 +56,7 @@ TEST(ModelCard, PairsOfAnswersHaveNoPerplexity) {
   for (Value& entry : pairs.history)
     if (entry.find("eval_loss") != nullptr) entry.set("eval_rewards/chosen", Value::of(0.1));
   const std::string card = model_card(pairs);
-  EXPECT_EQ(front_matter(card).find("metrics"), nullptr);
+  EXPECT_FALSE(front_matter(card).contains("metrics"));
   EXPECT_TRUE(says(card, "after step 4: loss 2.0000.")) << card;
   EXPECT_FALSE(says(card, "perplexity")) << card;
 }

@@ -67,7 +67,10 @@ NewFolder::~NewFolder() {
   if (done_) return;
   std::error_code ignored;  // a destructor cannot report, and the first error is what matters
   fs::remove_all(path_, ignored);
-  if (!made_.empty()) fs::remove_all(made_, ignored);
+  if (made_.empty()) return;
+  // Folders that are empty: somebody else may have put something there meanwhile.
+  for (fs::path p = fs::path(out_).parent_path(); p.string().size() >= made_.size(); p = p.parent_path())
+    if (!fs::remove(p, ignored)) break;
 }
 
 void NewFolder::publish() {

@@ -603,7 +603,8 @@ const std::vector<Field>& table() {
 
       output<&W::output_dir>("output_dir", anything("DIR"),
                              "receives the model, checkpoints, metrics.jsonl and report.html"),
-      output<&W::overwrite_output_dir>("overwrite_output_dir", anything(), "output_dir may hold files already"),
+      output<&W::overwrite_output_dir>("overwrite_output_dir", anything(),
+                                       "replace the run in output_dir; what no run has written stays"),
       output<&W::resume_from_checkpoint>(
           "resume_from_checkpoint", anything("DIR|s3://...|last|auto"),
           "checkpoint to continue from; last (or true) = the newest in output_dir; auto = the same, and from the start "

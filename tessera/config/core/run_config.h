@@ -249,7 +249,7 @@ struct ShardingConfig {
 /// What a run writes and when: log lines, metrics, checkpoints, evaluations.
 struct OutputConfig {
   std::string output_dir;                       ///< required by train
-  bool overwrite_output_dir = false;            ///< output_dir may hold files already
+  bool overwrite_output_dir = false;            ///< replace the run in output_dir; what no run has written stays
   std::string resume_from_checkpoint;           ///< folder, "last" (newest in output_dir), "auto" (or from the start)
   double logging_steps = 10;                    ///< Hugging Face: 500; below 1: a share of all steps
   bool logging_first_step = false;              ///< log the first step, too

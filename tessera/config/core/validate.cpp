@@ -13,6 +13,7 @@
 #include <tessera/config/core/validate_said.h>
 #include <tessera/config/core/validate_training.h>
 #include <tessera/config/model/validate_model.h>
+#include <tessera/config/rules/output_folder.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/layout/backends.h>
 #include <tessera/text/conversation.h>
@@ -260,11 +261,9 @@ class Rules : RuleChecks {
     if (!is_directory(folder))
       return problem({"output_dir"}, said("output_dir"), " ", folder, " is a file, not a folder");
     if (o.overwrite_output_dir || !o.resume_from_checkpoint.empty()) return;
-    if (const std::size_t entries = list_folder(folder).size(); entries > 0)
-      problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, said("output_dir"), " ", folder,
-              " is not empty (", entries, entries == 1 ? " entry" : " entries",
-              "): choose another folder, continue it with --resume_from_checkpoint last, or replace "
-              "its run with --overwrite_output_dir");
+    if (const std::string why = why_not_empty(folder); !why.empty())
+      problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, said("output_dir"), " ", folder, " ",
+              why);
   }
 
   /// The nearest folder above that exists must be a folder in which this user may create another.

@@ -20,7 +20,7 @@ constexpr std::string_view kSuffix = ".safetensors", kIndexSuffix = ".safetensor
 /// The files that an index of shards (safetensors_index.h) or of pieces (state_index.h) names.
 std::set<std::string> files_named_by(const std::string& path) {
   const std::string text = read_file(path, std::uint64_t{256} << 20);
-  if (parse_json(text, path).find("weight_map") != nullptr) {
+  if (parse_json(text, path).contains("weight_map")) {
     const SafetensorsIndex index = parse_safetensors_index(text, path);
     return {index.files.begin(), index.files.end()};
   }

@@ -54,7 +54,8 @@ class Compression {
   /// State that a checkpoint keeps (error feedback), by name. It is this rank's: ranks have different errors.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const { return {}; }
   /// Puts state() back, before the first reduce(). What does not fit (another number of ranks) begins anew at its first
-  /// use.
+  /// use. Of whole gradients a key names a bucket, so that the buckets are to be those of then
+  /// (Sharded::set_gradient_order).
   virtual void restore(const std::vector<std::pair<std::string, at::Tensor>>& state) { static_cast<void>(state); }
 };
 

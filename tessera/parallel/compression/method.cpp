@@ -71,13 +71,15 @@ std::int64_t CompressionMethod::steps() const {
   return told_ ? steps_ : steps_ + std::max<std::int64_t>(most_reductions_ - 1, 0);
 }
 
-at::Tensor CompressionMethod::steps_state() const {
-  return at::scalar_tensor(told_ ? steps_ : steps_ + most_reductions_, at::kLong);
+void CompressionMethod::add_steps(std::vector<std::pair<std::string, at::Tensor>>& state) const {
+  state.emplace_back("steps", at::scalar_tensor(told_ ? steps_ : steps_ + most_reductions_, at::kLong));
+  if (told_) state.emplace_back("told", at::scalar_tensor(1, at::kLong));
 }
 
 void CompressionMethod::restore_steps(const std::vector<std::pair<std::string, at::Tensor>>& state) {
   for (const auto& [name, tensor] : state) {
     if (name == "steps") steps_ = tensor.item<std::int64_t>();
+    if (name == "told") told_ = true;
   }
 }
 
@@ -180,8 +182,8 @@ void KeptTensors::restore(const std::vector<std::pair<std::string, at::Tensor>>&
 at::Tensor& error_of(KeptTensors& errors, std::string_view key, std::int64_t step, std::int64_t numel,
                      const at::TensorOptions& options) {
   at::Tensor& error = errors.of(key, step);
-  if (!error.defined() || error.numel() != numel || error.scalar_type() != c10::typeMetaToScalarType(options.dtype()) ||
-      error.device() != options.device()) {
+  if (error.defined() && error.device() != options.device()) error = error.to(options.device());
+  if (!error.defined() || error.numel() != numel || error.scalar_type() != c10::typeMetaToScalarType(options.dtype())) {
     error = at::zeros({numel}, options);
   }
   return error;

@@ -46,8 +46,8 @@ class CompressionMethod : public Compression {
 
   /// Steps that have ended: those that step_done() told of; if it never did, the reductions of one key before this one.
   std::int64_t steps() const;
-  /// The same after the last reduction, for state(); and back from it.
-  at::Tensor steps_state() const;
+  /// The same after the last reduction, and whether step_done() tells of steps, for state(); and back from it.
+  void add_steps(std::vector<std::pair<std::string, at::Tensor>>& state) const;
   void restore_steps(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:
@@ -91,7 +91,8 @@ class KeptTensors {
 };
 
 /// What the compression of a key left out so far, to be added to its next gradient (Seide et al. 2014): [numel], zeros
-/// at first and after a change of size (another number of ranks). Kept under "KEY/error".
+/// at first and after a change of size (another number of ranks); one that was restored comes to the device of the
+/// options. Kept under "KEY/error".
 at::Tensor& error_of(KeptTensors& errors, std::string_view key, std::int64_t step, std::int64_t numel,
                      const at::TensorOptions& options);
 

@@ -167,7 +167,7 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
 
 std::vector<std::pair<std::string, at::Tensor>> OneBitCompression::state() const {
   auto result = errors_.state();
-  result.emplace_back("steps", steps_state());
+  add_steps(result);
   return result;
 }
 

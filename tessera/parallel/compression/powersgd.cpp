@@ -114,7 +114,8 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
           m.value + error_of(errors_, m.key, steps(), m.range.numel, gradient.options()).view({m.rows, m.columns});
     }
     at::Tensor& query = queries_.of(m.key, steps());
-    const bool fits = query.defined() && query.sizes() == m.q.sizes() && query.device() == m.q.device();
+    if (query.defined()) query = query.to(m.q.device());  // one that was restored
+    const bool fits = query.defined() && query.sizes() == m.q.sizes();
     if (!fits || !options_.warm_start) query = random_query(m, options_.warm_start ? 0 : steps(), gradient.options());
     orthonormalize_columns(query);
     refill(query, m, steps());
@@ -148,7 +149,7 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
 std::vector<std::pair<std::string, at::Tensor>> PowerSgdCompression::state() const {
   auto result = errors_.state();
   for (auto& item : queries_.state()) result.push_back(std::move(item));
-  result.emplace_back("steps", steps_state());
+  add_steps(result);
   return result;
 }
 

@@ -100,7 +100,7 @@ comm::Work TopKCompression::reduce(const ReductionRequest& request) {
 
 std::vector<std::pair<std::string, at::Tensor>> TopKCompression::state() const {
   auto result = errors_.state();
-  result.emplace_back("steps", steps_state());
+  add_steps(result);
   return result;
 }
 

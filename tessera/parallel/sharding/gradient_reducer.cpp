@@ -262,15 +262,28 @@ void GradientReducer::learn_order() {
   if (options_.beyond) options_.beyond.broadcast(shared, 0).wait();
   shared = shared.cpu();
   const std::int64_t* values = shared.const_data_ptr<std::int64_t>();
-  const std::vector<std::size_t> observed(values, values + shared.numel());
+  use_order({values, values + shared.numel()});
+}
+
+bool GradientReducer::follow(const std::vector<std::size_t>& order) {
+  std::vector<std::size_t> sorted = order, all(places_.size());
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (sorted != all || order_known_) return false;
+  use_order(order);
+  return true;
+}
+
+void GradientReducer::use_order(std::vector<std::size_t> observed) {
   order_known_ = true;
+  learnt_ = std::move(observed);
   if (!in_buckets_.empty()) {
-    auto next = assign_buckets(in_buckets_, observed, sizes_);
+    auto next = assign_buckets(in_buckets_, learnt_, sizes_);
     rebuild_ = next != std::exchange(assignment_, next);
     return;
   }
   std::vector<std::size_t> last(flats_.size());  // when the flat gradient was full
-  for (std::size_t i = 0; i < observed.size(); ++i) last[places_[observed[i]].flat] = i;
+  for (std::size_t i = 0; i < learnt_.size(); ++i) last[places_[learnt_[i]].flat] = i;
   std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return last[a] < last[b]; });
 }
 

@@ -77,6 +77,11 @@ class GradientReducer {
   void scale_unreduced(double factor);
   /// Names of the parameters that are reduced together, in the order of the reductions.
   std::vector<std::vector<std::string>> buckets() const;
+  /// The order that was learnt, as indices of parameters(); empty: none yet.
+  const std::vector<std::size_t>& learnt_order() const { return learnt_; }
+  /// Begins with an order that was learnt before (a checkpoint's), the same on every rank: before the first backward.
+  /// One that is no order of these parameters is passed over: false.
+  bool follow(const std::vector<std::size_t>& order);
   /// Bytes of gradient shards.
   std::int64_t shard_bytes() const;
   /// Name of the first parameter of this rank with a gradient that is not finite, since the last zero_grad().
@@ -105,6 +110,7 @@ class GradientReducer {
   void count_users();
   std::vector<std::int32_t> sum_of_users() const;
   void learn_order();
+  void use_order(std::vector<std::size_t> observed);
   [[noreturn]] void throw_missing() const;
 
   comm::Group all_;
@@ -117,6 +123,7 @@ class GradientReducer {
   std::vector<Place> places_;                 ///< by parameter
   std::vector<std::size_t> order_;            ///< order of reductions
   std::vector<std::size_t> ready_order_;      ///< parameters, in this backward
+  std::vector<std::size_t> learnt_;           ///< parameters, in rank 0's first backward
   std::vector<std::size_t> pending_of_unit_;  ///< gradients
   std::size_t next_ = 0;                      ///< in order_: the one to start next
   std::deque<std::size_t> reducing_;

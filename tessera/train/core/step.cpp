@@ -6,8 +6,10 @@
 #include <utility>
 
 #include <tessera/comm/life.h>
+#include <tessera/comm/world.h>
 #include <tessera/config/core/stored.h>
 #include <tessera/optim/norm.h>
+#include <tessera/train/core/compression_state.h>
 #include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
@@ -129,9 +131,16 @@ checkpoint::ModelState StepCore::state() const {
 void StepCore::restore(const checkpoint::ModelState& state, const std::string& folder,
                        const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) {
   update_->restore(*sharded_, state.optimizer_steps, folder, sums, stem);
+  restore_compression(*sharded_, world().group(), folder, stem);
   if (loss_scale_ && state.loss_scale) loss_scale_->set_state(*state.loss_scale);
   if (schedule_.plateau && !state.schedule.is_null()) schedule_.plateau->set_state(state.schedule);
   set_schedule_steps(state.schedule_steps);
+}
+
+SavedModel StepCore::saved_model() const {
+  return {.sharded = &*sharded_, .states = update_->states(*sharded_), .of_rank = [this](const std::string& stem) {
+            return compression_state(*sharded_, world().group(), stem);
+          }};
 }
 
 void StepCore::write_to(checkpoint::RunState& state, const RunConfig& config) const {

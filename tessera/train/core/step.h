@@ -100,8 +100,9 @@ class StepCore {
   /// those of another model or optimizer.
   void restore(const checkpoint::ModelState& state, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums = {}, const std::string& stem = "optimizer");
-  /// The weights that are trained and the optimizer's tensors, as a checkpoint holds them.
-  SavedModel saved_model() const { return {.sharded = &*sharded_, .states = update_->states(*sharded_)}; }
+  /// The weights that are trained, the optimizer's tensors and what gradient compression remembers, as a checkpoint
+  /// holds them. This object outlives the save.
+  SavedModel saved_model() const;
   /// What a checkpoint says of its only, or first, model and of who writes it: seed, configuration, mesh.
   void write_to(checkpoint::RunState& state, const RunConfig& config) const;
 

@@ -1,11 +1,12 @@
 #include <tessera/train/loop/restart.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/base/value.h>
+#include <tessera/checkpoint/files.h>
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/launch/cli/environment.h>
 
@@ -15,6 +16,18 @@ namespace {
 constexpr const char* kMark = ".tessera-job";
 
 std::string mark_path(const std::string& output_dir) { return path_join(output_dir, kMark); }
+
+/// Whether the job has written a checkpoint: it says so itself, since clocks are set back. One that cannot tell may be.
+bool may_be_of_job(const std::string& folder, const std::string& job) {
+  if (!path_exists(path_join(folder, format::kManifestName))) return false;  // half written
+  try {
+    const Value state = read_json(path_join(folder, checkpoint::kRunStateFile));
+    const Value* const named = state.find("job");
+    return named != nullptr && named->as_string() == job;
+  } catch (const InputError&) {
+    return true;  // damaged: whoever reads it all says how
+  }
+}
 
 }  // namespace
 
@@ -26,7 +39,6 @@ Restart this_restart() {
 void mark_output(const std::string& output_dir, const Restart& restart) {
   if (restart.job.empty()) return;
   const std::string path = mark_path(output_dir);
-  // The mark keeps the time of the job's first life: checkpoints from then on are its own.
   if (restart.generation > 0 && path_exists(path) && trim(read_file(path)) == restart.job) return;
   write_file_atomically(path, restart.job + "\n");
 }
@@ -38,13 +50,9 @@ std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const Outp
   const std::string mark = mark_path(output.output_dir);
   if (restart.generation == 0 || restart.job.empty() || !path_exists(mark) || trim(read_file(mark)) != restart.job)
     return std::nullopt;
-  const auto begun = std::filesystem::last_write_time(mark);
   std::vector<checkpoint::StepFolder> folders = checkpoint::step_folders(output.output_dir);
-  std::erase_if(folders, [&](const checkpoint::StepFolder& folder) {
-    std::error_code missing;
-    const auto written = std::filesystem::last_write_time(path_join(folder.path, format::kManifestName), missing);
-    return missing || written < begun;  // half written, or an earlier run's
-  });
+  std::erase_if(folders,
+                [&](const checkpoint::StepFolder& folder) { return !may_be_of_job(folder.path, restart.job); });
   if (restart.memory_folder.empty()) return folders;
   for (const checkpoint::StepFolder& folder : checkpoint::step_folders(restart.memory_folder))
     folders.push_back(folder);

@@ -15,6 +15,7 @@
 #include <tessera/checkpoint/peft.h>
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
+#include <tessera/config/rules/output_folder.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/data/stream/row_stream.h>
 #include <tessera/kernels/cpu/dispatch.h>
@@ -26,7 +27,9 @@
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_files.h>
 #include <tessera/train/loop/predictions.h>
+#include <tessera/train/loop/restart.h>
 #include <tessera/train/loop/task.h>
+#include <tessera/train/reporting/run_files.h>
 
 namespace tessera::train {
 namespace {
@@ -196,13 +199,11 @@ void check_output_folder(const OutputConfig& output) {
   if (folder.empty()) throw InputError("--output_dir is missing: the folder that receives model, metrics and report");
   if (path_exists(folder)) {
     if (!is_directory(folder)) throw InputError(concat("--output_dir ", folder, " is a file, not a folder"));
-    const bool may_be_used = output.overwrite_output_dir || !output.resume_from_checkpoint.empty();
-    const auto names = list_folder(folder);
-    if (!may_be_used && !names.empty())
-      throw InputError(
-          concat("--output_dir ", folder, " is not empty (", names.size(), names.size() == 1 ? " entry" : " entries",
-                 "): choose another folder, continue it with --resume_from_checkpoint last, or replace its run with "
-                 "--overwrite_output_dir"));
+    if (output.resume_from_checkpoint.empty()) {
+      const std::string why = output.overwrite_output_dir ? "" : config::why_not_empty(folder);
+      if (!why.empty()) throw InputError(concat("--output_dir ", folder, " ", why));
+      require_nothing_in_the_way(output, "", this_restart().generation == 0, false);
+    }
   }
   const std::string parent = existing_ancestor(absolute_path(folder));
   if (!is_directory(parent))

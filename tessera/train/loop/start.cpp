@@ -7,6 +7,7 @@
 #include <tessera/comm/agree.h>
 #include <tessera/train/core/resume.h>
 #include <tessera/train/loop/restart.h>
+#include <tessera/train/reporting/output_lock.h>
 
 namespace tessera::train {
 
@@ -16,6 +17,9 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
   const ResumeRules rules{.depth = checkpoint::Depth::small_files};
   const Restart restart = this_restart();
   std::optional<std::vector<checkpoint::StepFolder>> own;
+  agree(group, [&] {
+    if (world.rank() == 0) require_unlocked(config.output.output_dir);
+  });
   agree(group, [&] { own = checkpoints_of_job(config.output, restart); });
   // Rank 0 speaks for all: a folder that another rank does not see is found when it is examined.
   Start start;

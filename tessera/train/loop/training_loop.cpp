@@ -226,7 +226,7 @@ ExitCode TrainingLoop::run() {
     if (setup_.compression) setup_.compression->set_step(step_);
     if (routing_) routing_->set_step(step_);
     enter(Phase::other);
-    check_replicas();
+    if (replicas_are_checked() && step_ % setup_.config.output.check_replicas_steps == 0) check_replicas();
     count_step(static_cast<double>(monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);
 
     if (plan_.logs_after(step_)) log();
@@ -249,11 +249,15 @@ std::vector<parallel::NamedTensor> TrainingLoop::whole_on_tensor_ranks() const {
   return whole;
 }
 
+bool TrainingLoop::replicas_are_checked() const {
+  return setup_.config.output.check_replicas_steps > 0 && world_.size() > 1;
+}
+
 /// Ranks that should hold the same parameters compare them now and then: a flipped bit, or an update that is not the
-/// same everywhere, is found here and not in a model that does not learn. Collective.
+/// same everywhere, is found here and not in a model that does not learn. Before every save as well, so that a restart
+/// never goes on from what is wrong. Collective.
 void TrainingLoop::check_replicas() {
-  const std::int64_t every = setup_.config.output.check_replicas_steps;
-  if (every <= 0 || step_ % every != 0 || world_.size() == 1) return;
+  if (!replicas_are_checked() || step_ == equal_at_) return;
   enter(Phase::other, "check replicas");
   // Groups that find nothing wait here for those that do: the second comparison has other groups.
   const auto compare = [&](const auto& check) {
@@ -261,14 +265,16 @@ void TrainingLoop::check_replicas() {
       try {
         check();
       } catch (const parallel::ReplicasDiffer& error) {
-        throw Error(concat("after step ", step_, ": ", error.what(), ". Checkpoints of the last ", every,
-                           " steps may hold it: go on from an older one (--resume_from_checkpoint DIR)"));
+        throw Error(concat("after step ", step_, ": ", error.what(), ". They were equal after step ", equal_at_,
+                           ", and every checkpoint of this run was compared before it was written: go on from the ",
+                           "newest (--resume_from_checkpoint last)"));
       }
     });
   };
   compare([&] { sharded_->check_replicas(); });
   if (tensor_)
     compare([&] { parallel::require_same_bits(setup_.groups.tensor, whole_on_tensor_ranks(), "parameter"); });
+  equal_at_ = step_;
   enter(Phase::other);
 }
 
@@ -313,11 +319,15 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
     trace_->collect();
     const std::string file = merge_traces(*trace_, trace_zero_ns_, world_.group());
     if (output_) {
+      output_->files().add({"trace.json"});
       write_file_atomically(output_->path("trace.json"), file);
       journal_.note(concat("timeline: ", output_->path("trace.json"), " (open it in ui.perfetto.dev)"));
     }
   }
-  if (stop == StopRequest::none) load_best_model();
+  if (stop == StopRequest::none) {
+    check_replicas();
+    load_best_model();
+  }
   if (pipeline_) pipeline_drawing_ = pipeline_->drawing();
   count_totals(stop);
   journal_.ended(totals_);

@@ -80,6 +80,7 @@ class TrainingLoop {
   void end_compression_step();
   bool check_norm();
   void check_replicas();
+  bool replicas_are_checked() const;  // --check_replicas_steps
   std::vector<parallel::NamedTensor> whole_on_tensor_ranks() const;
   void count_step(double seconds, double cpu_seconds);
   void log(bool tell = true);
@@ -153,6 +154,7 @@ class TrainingLoop {
   PredictionWindow predictions_;
   RouterWindow routers_;
   models::RouterStatistics step_routers_;  // what they did in the last step
+  std::int64_t equal_at_ = step_;          // the step after which replicas were compared last, or made equal
   std::int64_t process_bytes_;
   double peak_flops_ = 0;  // what all ranks can do together
   // Since the start of this process.

@@ -10,6 +10,7 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/data/stream/row_stream.h>
 #include <tessera/launch/cli/environment.h>
+#include <tessera/train/loop/restart.h>
 
 namespace tessera::train {
 namespace {
@@ -45,6 +46,7 @@ void TrainingLoop::open_checkpoints() {
 }
 
 void TrainingLoop::save() {
+  check_replicas();
   enter(Phase::other, "save");
   const bool with_optimizer = !setup_.config.output.save_only_model;
   checkpoints_.save(step_, {.optimizer = with_optimizer, .full = saves_whole()},
@@ -53,6 +55,7 @@ void TrainingLoop::save() {
 }
 
 void TrainingLoop::save_in_memory() {
+  check_replicas();
   enter(Phase::other, "save in memory");
   checkpoints_.save_in_memory(step_, [&](SaveContents& contents) { return fill(contents); });
   enter(Phase::other);
@@ -97,9 +100,14 @@ void TrainingLoop::save_final_model() {
   SaveContents contents{.step = step_,
                         .form = {.optimizer = false, .full = true, .finite = false},
                         .folder = setup_.config.output.output_dir,
-                        .model = ModelFolder{checkpoint::is_model_file}};
+                        // Of an older model what a run has written, never a person's file of such a name.
+                        .model = ModelFolder{[this](const std::string& name) {
+                          return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
+                        }}};
   std::vector<SavedModel> models = fill(contents);
+  const std::function<void()> note = output_ ? output_->note_new_files() : std::function<void()>();
   save_now(world_.group(), std::move(models), std::move(contents));
+  if (note) note();
   if (output_) output_->save_merged(setup_);
   if (output_ || divided()) last_sample_ = sample_text(setup_);
 }
@@ -108,6 +116,7 @@ checkpoint::RunState TrainingLoop::run_state() const {
   checkpoint::RunState state;
   plan_.write_to(state, step_);
   core_.write_to(state, setup_.config);
+  state.job = this_restart().job;
   if (setup_.datasets.stream) state.stream = setup_.datasets.stream->state_at(plan_.samples(step_));
   if (balance_) state.seconds_per_row = balance_->balancer().seconds_per_row();
   if (setup_.fp8 && setup_.fp8->keeps_history()) state.fp8_history = fp8_history(*setup_.fp8);

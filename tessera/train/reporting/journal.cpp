@@ -2,6 +2,7 @@
 
 #include <time.h>
 #include <cmath>
+#include <filesystem>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -61,13 +62,17 @@ void Journal::open(OutputFolder& output, const Value& configuration) {
   open_trackers(output, configuration);
 }
 
-void Journal::open_events(const OutputFolder& output, const Value& configuration) {
+void Journal::open_events(OutputFolder& output, const Value& configuration) {
   const double now = unix_seconds();
   try {
     std::string folder = config_.logging_dir.empty() ? output.path("runs") : config_.logging_dir;
     if (!config_.run_name.empty())
       folder = path_join(folder, file_name_of(config_.run_name));  // TensorBoard shows the folder's name
     events_.emplace(folder, now, resumed_step_ + 1);
+    if (config_.logging_dir.empty()) {
+      const std::filesystem::path inside = events_->path(), out = output.path("");
+      output.files().add({inside.lexically_normal().lexically_relative(out.lexically_normal()).string()});
+    }
   } catch (const Error& error) {
     throw InputError(concat("--logging_dir: ", error.what()));
   }
@@ -75,11 +80,15 @@ void Journal::open_events(const OutputFolder& output, const Value& configuration
   events_->text(now, resumed_step_, "model_config/text_summary", as_code(dump_json(model_config_)));
 }
 
-void Journal::open_trackers(const OutputFolder& output, const Value& configuration) {
+void Journal::open_trackers(OutputFolder& output, const Value& configuration) {
   try {
     const std::int64_t kept = resumed_ ? resumed_step_ : -1;
-    if (reports_to(config_, "csv")) csv_.emplace(output.path("metrics.csv"), kept);
+    if (reports_to(config_, "csv")) {
+      output.files().add({"metrics.csv"});
+      csv_.emplace(output.path("metrics.csv"), kept);
+    }
     if (!reports_to(config_, "mlflow")) return;
+    output.files().add({kMlflowRunFile});
     mlflow_ = open_mlflow_run(mlflow_settings_, config_.output_dir, exposition_.job, kept, configuration, model_config_,
                               unix_seconds());
   } catch (const Error& error) {

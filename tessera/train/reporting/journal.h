@@ -59,8 +59,8 @@ class Journal {
   };
   /// Numbers of training keep their name: "train/loss" and "loss".
   static Number number(const std::string& group, const std::string& name, double value);
-  void open_trackers(const OutputFolder& output, const Value& configuration);
-  void open_events(const OutputFolder& output, const Value& configuration);
+  void open_trackers(OutputFolder& output, const Value& configuration);
+  void open_events(OutputFolder& output, const Value& configuration);
   void track(std::int64_t step, const std::vector<Number>& numbers);
 
   const OutputConfig& config_;

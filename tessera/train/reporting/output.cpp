@@ -1,5 +1,6 @@
 #include <tessera/train/reporting/output.h>
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -15,35 +16,29 @@
 #include <tessera/models/vision/llava.h>
 #include <tessera/plan/automatic.h>
 #include <tessera/train/loop/restart.h>
-#include <tessera/train/reporting/mlflow_log.h>
 #include <tessera/train/reporting/report.h>
 
 namespace tessera::train {
 namespace {
 
-constexpr const char* kMerged = "merged";
-
-/// Makes the folder ready and returns it, so that the metrics file can be opened in the initialiser.
-std::string make_ready(const Setup& setup) {
-  const OutputConfig& output = setup.config.output;
+std::string made_folder(const OutputConfig& output) {
   try {
     make_folders(output.output_dir);
   } catch (const Error& error) {
     throw InputError(concat("--output_dir: ", error.what()));
   }
-  if (output.overwrite_output_dir && setup.resume_folder.empty()) {
-    for (const auto& checkpoint : checkpoint::step_folders(output.output_dir)) remove_tree(checkpoint.path);
-    if (this_restart().generation == 0)  // a restart that begins anew keeps what shows why
-      for (const std::string& damaged : checkpoint::damaged_folders(output.output_dir)) remove_tree(damaged);
-    for (const char* name : {"metrics.jsonl", "metrics.csv", "report.html", "runs", "mlruns", kMlflowRunFile,
-                             "trainer_state.json", kMerged, plan::chosen_file})
-      remove_tree(path_join(output.output_dir, name));
-    const std::string card = path_join(output.output_dir, "README.md");
-    if (path_exists(card) && is_own_card(read_file(card))) remove_tree(card);
-  }
+  return output.output_dir;
+}
+
+/// Makes the folder ready and returns it, so that the metrics file can be opened in the initialiser.
+std::string make_ready(const Setup& setup) {
+  const OutputConfig& output = setup.config.output;
+  prepare_output_folder(output, setup.resume_folder, this_restart().generation == 0,
+                        setup.lora && setup.config.model.lora_merge);
   mark_output(output.output_dir, this_restart());
   if (setup.config.sharding.auto_strategy) {
     const std::int64_t processes = setup.plan.data_ranks * config::ranks_per_sample(setup.config.parallel);
+    RunFiles(output.output_dir).add({plan::chosen_file});
     write_file_atomically(path_join(output.output_dir, plan::chosen_file),
                           plan::chosen_text(setup.config, static_cast<int>(processes)));
   }
@@ -69,7 +64,10 @@ std::shared_ptr<const text::Tokenizer> tokenizer_of(const Setup& setup) {
 }  // namespace
 
 OutputFolder::OutputFolder(const Setup& setup)
-    : folder_(make_ready(setup)), metrics_(path("metrics.jsonl"), setup.resume ? setup.resume->step : -1) {}
+    : lock_(made_folder(setup.config.output), this_restart().job),
+      folder_(make_ready(setup)),
+      files_(folder_),
+      metrics_(path("metrics.jsonl"), setup.resume ? setup.resume->step : -1) {}
 
 std::string OutputFolder::path(const std::string& name) const { return path_join(folder_, name); }
 
@@ -86,15 +84,27 @@ std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolde
   };
 }
 
+std::function<void()> OutputFolder::note_new_files() {
+  return [this, before = list_folder(folder_)] {
+    std::vector<std::string> names;
+    for (const std::string& name : list_folder(folder_))
+      if (is_run_name(name) && !std::binary_search(before.begin(), before.end(), name)) names.push_back(name);
+    files_.add(names);
+  };
+}
+
 void OutputFolder::save_merged(const Setup& setup) {
   if (!setup.lora || !setup.config.model.lora_merge) return;
   const auto merged = models::load_language_folder(folder_);
   // The adapters have learnt to stand beside what the quantized weights mean, so they are added to that.
   if (const auto form = models::quantized_form(setup.config.model)) models::quantize(*merged, *form, nullptr);
   models::merge_lora(*merged);
-  checkpoint::publish_folder(path(kMerged), [&](const std::string& folder) {
+  checkpoint::publish_folder(path(kMergedFolder), [&](const std::string& folder) {
     checkpoint::write_hf_folder(folder, weights_of(*merged), merged->hf_config(), tokenizer_of(setup).get(),
                                 preprocessor_of(*merged));
+    std::vector<std::string> names;
+    for (const std::string& name : list_folder(folder)) names.push_back(concat(kMergedFolder, "/", name));
+    files_.add(names);
   });
 }
 
@@ -108,13 +118,14 @@ void OutputFolder::write_cards(CardFacts facts) {
     }
   };
   write(folder_);
-  if (!facts.adapters || !is_directory(path(kMerged))) return;
+  if (!facts.adapters || !is_directory(path(kMergedFolder))) return;
   facts.adapters = false;  // the whole model
-  write(path(kMerged));
+  write(path(kMergedFolder));
 }
 
 void OutputFolder::write_report(const Report& report) {
   try {
+    files_.add({"report.html"});
     write_file_atomically(path("report.html"), render(report));
   } catch (const Error& error) {
     log::warning("the report is not up to date, and training goes on: ", error.what());

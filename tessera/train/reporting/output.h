@@ -6,7 +6,9 @@
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/model_card.h>
+#include <tessera/train/reporting/output_lock.h>
 #include <tessera/train/reporting/report.h>
+#include <tessera/train/reporting/run_files.h>
 
 #include <functional>
 #include <string>
@@ -16,12 +18,15 @@ namespace tessera::train {
 
 class OutputFolder {
  public:
-  /// Creates the folder; with overwrite_output_dir, what a former run left there (checkpoints, metrics, report) is
-  /// removed. Throws InputError when the folder cannot be made.
+  /// Makes the folder ready (prepare_output_folder). Throws InputError when the folder cannot be made, when
+  /// another job writes there, or when it holds what a run would have to replace and no run has written.
   explicit OutputFolder(const Setup& setup);
 
   MetricsFile& metrics() { return metrics_; }
   std::string path(const std::string& name) const;
+  RunFiles& files() { return files_; }  ///< what runs have written here
+  /// To be called when the finished model has its names: notes which files are new since now.
+  std::function<void()> note_new_files();
 
   /// What writes everything of a checkpoint, or of the finished model, but tensors: a Hugging Face folder, or, of a run
   /// that trains LoRA adapters, a PEFT folder. It holds values of its own, for another thread.
@@ -35,7 +40,9 @@ class OutputFolder {
   void write_report(const Report& report);  ///< that it cannot be written is a warning
 
  private:
+  OutputLock lock_;
   std::string folder_;
+  RunFiles files_;
   MetricsFile metrics_;
 };
 

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::train {
@@ -54,6 +55,12 @@ void put_in_writing_order(std::vector<UntrainedTensor>& tensors);
 /// How many of them, in that order, are to precede the trained parameters in a file.
 std::size_t count_wider(const std::vector<UntrainedTensor>& tensors, const Sharded& sharded);
 
+/// A file that one rank writes and reads again; "": none.
+struct RankTensors {
+  std::string file;                                         ///< its name, which no other rank uses
+  std::vector<std::pair<std::string, at::Tensor>> tensors;  ///< copies, on the CPU
+};
+
 /// What is saved of one model.
 struct SavedModel {
   const Sharded* sharded = nullptr;             ///< its trained parameters; outlives the save
@@ -62,6 +69,8 @@ struct SavedModel {
   std::string weights_stem = "model", states_stem = "optimizer";  ///< what its files' names begin with
   std::string weights_prefix = "";  ///< what the trained parameters' names begin with in the file
   bool one_file = false;            ///< its readers know one file of weights: rank 0 joins those of several stages
+  /// Tensors that are this rank's alone, in a file of their own: asked for by each save of the optimizer's states.
+  std::function<RankTensors(const std::string& states_stem)> of_rank = {};
 };
 
 /// A file of this rank: its tensors in the order in which their bytes come.

@@ -76,6 +76,7 @@ bool remove_or_warn(const std::string& folder) {
 struct Saver::Part {
   SavePlan plan;
   std::optional<PartFiles> weights, states;  // empty: their memory could not be had
+  RankTensors of_rank = {};
 };
 
 /// A save from copy to name.
@@ -142,8 +143,8 @@ void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
     job.outcome.folder = job.contents.folder;
     job.temporary = job.contents.model ? path_join(job.contents.folder, "model.tmp") : job.contents.folder + ".tmp";
     if (group_.rank() == 0)
-      guarded(error_, [&] { remove_tree(job.temporary); });  // left by a run that died while it saved
-    group_.barrier().wait();                                 // nobody writes before that
+      guarded(error_, [&] { checkpoint::remove_written(job.temporary); });  // left by a run that died while it saved
+    group_.barrier().wait();                                                // nobody writes before that
   }
   for (const SavedModel& model : job.models)
     job.parts.emplace_back().plan = plan_save(model, group_, job.contents.form);
@@ -210,6 +211,8 @@ void Saver::copy() {
       model.sharded->deliver_like(held, std::vector<int>(held.size(), 0),
                                   of_whole_tensors(*model.sharded, tensor, append_states));
     }
+    if (model.of_rank && job_->contents.form.optimizer)
+      guarded(error_, [&] { part.of_rank = model.of_rank(model.states_stem); });
     for (const auto& [place, box] : part.plan.own_states)
       guarded(error_, [&] {
         const HeldState& state = model.states[place];
@@ -222,8 +225,9 @@ void Saver::copy() {
 /// Others are not to make a folder that nothing comes into.
 bool Saver::writes() const {
   if (group_.rank() == 0) return true;
-  return std::any_of(job_->parts.begin(), job_->parts.end(),
-                     [](const Part& part) { return !part.plan.weights.empty() || !part.plan.states.empty(); });
+  return std::any_of(job_->parts.begin(), job_->parts.end(), [](const Part& part) {
+    return !part.plan.weights.empty() || !part.plan.states.empty() || !part.of_rank.file.empty();
+  });
 }
 
 void Saver::write_own() {
@@ -240,6 +244,11 @@ void Saver::write_own() {
   for (Part& part : job.parts) {
     write(part.weights.value());
     write(part.states.value());
+    if (const RankTensors& own = part.of_rank; !own.file.empty()) {
+      report.files.push_back(
+          checkpoint::write_tensors_file(job.temporary, own.file.c_str(), checkpoint::sources_of(own.tensors)));
+      checkpoint::read_back(path_join(job.temporary, own.file), report.files.back().digest, cancelled_);
+    }
     report.models.push_back(report_of(part.plan));
   }
   job.outcome.own_bytes = report.bytes;

@@ -1,0 +1,45 @@
+#include <tessera/config/rules/output_folder.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+
+namespace tessera::config {
+namespace {
+
+bool is_bystander(const std::string& folder, const std::string& name) {
+  if (name.starts_with('.') || name == "lost+found") return true;
+  const auto ends = {".log", ".out", ".err", ".pid"};
+  std::error_code ignored;
+  return std::any_of(ends.begin(), ends.end(), [&](const char* end) { return name.ends_with(end); }) &&
+         std::filesystem::is_regular_file(path_join(folder, name), ignored);
+}
+
+}  // namespace
+
+std::vector<std::string> entries_that_count(const std::string& folder) {
+  std::vector<std::string> names = list_folder(folder);
+  std::erase_if(names, [&](const std::string& name) { return is_bystander(folder, name); });
+  return names;
+}
+
+std::string why_not_empty(const std::string& folder) {
+  const std::vector<std::string> names = entries_that_count(folder);
+  if (names.empty()) return "";
+  const bool of_a_run = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.starts_with("checkpoint-") || name == "metrics.jsonl";
+  });
+  const std::string many = concat(names.size(), names.size() == 1 ? " entry" : " entries");
+  if (of_a_run)
+    return concat("is not empty (", many,
+                  "): choose another folder, continue it with --resume_from_checkpoint last, or replace its run with "
+                  "--overwrite_output_dir (what no run has written stays)");
+  return concat("is not empty (", many, ", among them ", names[0],
+                "), and no run is in it: choose another folder, or begin beside these files with "
+                "--overwrite_output_dir, which removes none of them");
+}
+
+}  // namespace tessera::config

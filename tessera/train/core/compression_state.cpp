@@ -1,0 +1,119 @@
+#include <tessera/train/core/compression_state.h>
+
+#include <ATen/ATen.h>
+
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/format/safetensors/safetensors.h>
+#include <tessera/parallel/compression/compression.h>
+#include <tessera/train/saving/tensor_parts.h>
+
+namespace tessera::train {
+namespace {
+
+using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+constexpr const char* kOrder = "order of gradients";
+constexpr const char* kDivision = "division: ";  // what the names of a file's first tensor begin with
+
+/// optimizer-compression-00002-of-00004.safetensors
+std::string file_of_rank(const std::string& stem, int rank, int size) {
+  char numbers[64];
+  std::snprintf(numbers, sizeof numbers, "-%05d-of-%05d.safetensors", rank + 1, size);
+  return concat(stem, "-compression", numbers);
+}
+
+/// How gradients travel: what is remembered means the same only where this is the same.
+std::string division_of(const Sharded& sharded) {
+  const ShardingOptions& options = sharded.options();
+  const comm::Group tensor = tensor_group(sharded);
+  return concat(word_of(static_cast<Strategy>(options.strategy)), ", ", sharded.shard_ranks(), " x ",
+                sharded.replicate_ranks(), " ranks, tp ", tensor ? tensor.size() : 1, ", pp ",
+                options.stages ? options.stages.size() : 1, ", ", options.compression->name());
+}
+
+/// Whether a method has anything to remember; fp16 and bf16 have not.
+bool remembers(const Sharded& sharded) {
+  const auto& compression = sharded.options().compression;
+  if (!compression || sharded.shard_ranks() * sharded.replicate_ranks() == 1) return false;
+  return compression->name() != "fp16" && compression->name() != "bf16";
+}
+
+/// The number of ranks whose files are in the folder, and the name of the first one's; nothing: there are none.
+std::optional<std::pair<int, std::string>> first_file(const std::string& folder, const std::string& stem) {
+  const std::string begin = concat(stem, "-compression-00001-of-");
+  for (const std::string& name : list_folder(folder)) {
+    int size = 0;
+    if (name.starts_with(begin) && std::sscanf(name.c_str() + begin.size(), "%d.safetensors", &size) == 1)
+      return std::pair(size, name);
+  }
+  return std::nullopt;
+}
+
+Tensors read_all(const std::string& path) {
+  const format::SafetensorsFile file(path);
+  Tensors tensors;
+  for (const format::TensorInfo& info : file.tensors())
+    tensors.emplace_back(info.name, checkpoint::read_tensor(file, info).clone());
+  return tensors;
+}
+
+std::string stored_division(const Tensors& tensors) {
+  for (const auto& [name, tensor] : tensors)
+    if (name.starts_with(kDivision)) return name.substr(std::string(kDivision).size());
+  return "an unknown one";
+}
+
+}  // namespace
+
+RankTensors compression_state(const Sharded& sharded, const comm::Group& all, const std::string& stem) {
+  if (!remembers(sharded)) return {};
+  RankTensors own{.file = file_of_rank(stem, all.rank(), all.size()), .tensors = {}};
+  for (const auto& [name, tensor] : sharded.options().compression->state())
+    own.tensors.emplace_back(concat("state: ", name), tensor.detach().cpu().clone());
+  own.tensors.emplace_back(concat(kDivision, division_of(sharded)), at::zeros({0}));
+  std::vector<std::int64_t> order;
+  for (const std::size_t i : sharded.gradient_order()) order.push_back(static_cast<std::int64_t>(i));
+  own.tensors.emplace_back(kOrder, at::tensor(order, at::kLong));
+  return own;
+}
+
+void restore_compression(Sharded& sharded, const comm::Group& all, const std::string& folder, const std::string& stem) {
+  if (!remembers(sharded)) return;
+  const auto anew = [&](const auto&... why) {
+    if (all.rank() == 0)
+      log::warning("--grad_compression ", sharded.options().compression->name(), ": ", folder, " ", why...,
+                   ": what earlier steps left out (error feedback) is lost, and the compression begins anew");
+  };
+  const auto first = first_file(folder, stem);
+  if (!first) return anew("holds no state of it");
+  const bool same_ranks = first->first == all.size();
+  const Tensors tensors =
+      read_all(path_join(folder, same_ranks ? file_of_rank(stem, all.rank(), all.size()) : first->second));
+  const std::string was = stored_division(tensors), is = division_of(sharded);
+  const bool fits = same_ranks && was == is;
+  Tensors state;
+  std::vector<std::size_t> order;
+  for (const auto& [name, tensor] : tensors) {
+    const std::string of_method = name.starts_with("state: ") ? name.substr(7) : "";
+    // The steps that are done belong to no rank: a warm-up does not begin again.
+    if (!of_method.empty() && (fits || of_method == "steps" || of_method == "told"))
+      state.emplace_back(of_method, tensor);
+    if (name == kOrder && fits)
+      for (std::int64_t i = 0; i < tensor.numel(); ++i)
+        order.push_back(static_cast<std::size_t>(tensor[i].item<std::int64_t>()));
+  }
+  sharded.options().compression->restore(state);
+  if (!fits)
+    return anew("was written by ", first->first, " ranks (", was, "), now there are ", all.size(), " (", is, ")");
+  if (!order.empty() && !sharded.set_gradient_order(order)) anew("has gradients of other parameters");
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,201 @@
+#include <tessera/train/reporting/run_files.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/folder.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/plan/automatic.h>
+#include <tessera/train/reporting/mlflow_log.h>
+#include <tessera/train/reporting/model_card.h>
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a run writes besides checkpoints, event files and the model.
+constexpr std::array<const char*, 6> own_names = {"metrics.jsonl", "metrics.csv",  "report.html",
+                                                  "trace.json",    kMlflowRunFile, plan::chosen_file};
+/// What a finished model has besides checkpoint::is_model_file().
+constexpr std::array<const char*, 11> model_names = {"trainer_state.json",
+                                                     "tokenizer.json",
+                                                     "tokenizer_config.json",
+                                                     "special_tokens_map.json",
+                                                     "added_tokens.json",
+                                                     "vocab.json",
+                                                     "merges.txt",
+                                                     "vocab.txt",
+                                                     "tokenizer.model",
+                                                     "sentencepiece.bpe.model",
+                                                     "chat_template.jinja"};
+
+template <class Names>
+bool is_among(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_part_of_model(std::string_view name) {
+  return checkpoint::is_model_file(std::string(name)) || (is_among(model_names, name) && name != "trainer_state.json");
+}
+
+/// Also a link that leads nowhere.
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
+std::string card_of(const std::string& folder) { return path_join(folder, "README.md"); }
+
+bool is_own_card_file(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(fs::symlink_status(path, ignored)) && is_own_card(read_file(path));
+}
+
+/// What of a folder of the run no run has written; empty: nothing.
+std::string foreign_in_merged(const std::string& output_dir, const RunFiles& files) {
+  const std::string folder = path_join(output_dir, kMergedFolder);
+  if (!is_there(folder)) return "";
+  std::error_code ignored;
+  if (!fs::is_directory(fs::symlink_status(folder, ignored))) return folder;
+  for (const std::string& name : list_folder(folder)) {
+    const std::string path = path_join(folder, name);
+    if (!files.holds(concat(kMergedFolder, "/", name)) && !(name == "README.md" && is_own_card_file(path))) return path;
+  }
+  return "";
+}
+
+/// A checkpoint proves itself by its manifest.
+std::string foreign_in_checkpoint(const std::string& folder) {
+  std::error_code ignored;
+  if (fs::is_symlink(fs::symlink_status(folder, ignored))) return folder;
+  try {
+    format::read_manifest(folder);
+  } catch (const Error&) {
+    return folder;
+  }
+  return checkpoint::foreign_path(folder);
+}
+
+bool lies_in(const std::string& checkpoint, const std::string& output_dir) {
+  std::error_code ignored;
+  return !checkpoint.empty() &&
+         fs::weakly_canonical(checkpoint, ignored).parent_path() == fs::weakly_canonical(output_dir, ignored);
+}
+
+}  // namespace
+
+RunFiles::RunFiles(std::string output_dir) : output_dir_(std::move(output_dir)) {
+  const std::string path = path_join(output_dir_, kRunFilesList);
+  if (!path_exists(path)) return;
+  for (const std::string& line : split(read_file(path), '\n')) {
+    const fs::path name = line;
+    const bool inside = !line.empty() && name.is_relative() && name.lexically_normal() == name &&
+                        *name.begin() != fs::path("..") && name.has_filename();
+    if (inside) names_.insert(line);
+  }
+}
+
+void RunFiles::add(const std::vector<std::string>& names) {
+  const std::size_t before = names_.size();
+  names_.insert(names.begin(), names.end());
+  if (names_.size() != before) write();
+}
+
+void RunFiles::write() const {
+  std::string text;
+  for (const std::string& name : names_) text += name + "\n";
+  write_file_atomically(path_join(output_dir_, kRunFilesList), text);
+}
+
+void RunFiles::remove_all() {
+  std::set<fs::path> folders;
+  std::set<std::string> stay;
+  for (const std::string& name : names_) {
+    if (is_part_of_model(name)) {
+      stay.insert(name);
+      continue;
+    }
+    const fs::path path = path_join(output_dir_, name);
+    std::error_code error;
+    if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a person's, of the same name
+    fs::remove(path, error);
+    if (error) throw Error(concat("cannot remove '", path.string(), "': ", error.message()));
+    for (fs::path folder = fs::path(name).parent_path(); !folder.empty(); folder = folder.parent_path())
+      folders.insert(folder);
+  }
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {  // those inside first
+    std::error_code not_empty;
+    fs::remove(path_join(output_dir_, folder->string()), not_empty);
+  }
+  names_ = std::move(stay);
+  write();
+}
+
+bool is_run_name(std::string_view name) {
+  return is_among(own_names, name) || is_among(model_names, name) || checkpoint::is_model_file(std::string(name));
+}
+
+namespace {
+
+/// `removes`: the former run is to be removed.
+std::string path_in_the_way(const std::string& output_dir, bool removes, bool first_life, bool merges) {
+  if (!is_directory(output_dir)) return "";
+  const RunFiles files(output_dir);
+  for (const std::string& name : list_folder(output_dir))
+    if (is_run_name(name) && !files.holds(name)) return path_join(output_dir, name);
+  if (merges)
+    if (std::string foreign = foreign_in_merged(output_dir, files); !foreign.empty()) return foreign;
+  if (!removes) return "";
+  for (const auto& folder : checkpoint::step_folders(output_dir))
+    if (std::string foreign = foreign_in_checkpoint(folder.path); !foreign.empty()) return foreign;
+  if (first_life)
+    for (const std::string& folder : checkpoint::damaged_folders(output_dir))
+      if (std::string foreign = foreign_in_checkpoint(folder); !foreign.empty()) return foreign;
+  return "";
+}
+
+}  // namespace
+
+void require_nothing_in_the_way(const OutputConfig& output, const std::string& resume_folder, bool first_life,
+                                bool merges) {
+  const std::string& folder = output.output_dir;
+  if (lies_in(resume_folder, folder)) return;  // the folder is a run's
+  const bool removes = output.overwrite_output_dir && resume_folder.empty();
+  if (const std::string path = path_in_the_way(folder, removes, first_life, merges); !path.empty())
+    throw InputError(concat("--output_dir: ", path, " is in the way: a run writes there, and neither ",
+                            path_join(folder, kRunFilesList),
+                            " nor a manifest says that a run of ours has written it. ",
+                            "Nothing was changed. Move it away, or choose another folder"));
+}
+
+void prepare_output_folder(const OutputConfig& output, const std::string& resume_folder, bool first_life, bool merges) {
+  const std::string& folder = output.output_dir;
+  const bool removes = output.overwrite_output_dir && resume_folder.empty();
+  const bool goes_on_here = lies_in(resume_folder, folder);
+  require_nothing_in_the_way(output, resume_folder, first_life, merges);
+  make_folders(folder);
+  RunFiles files(folder);
+  if (removes) {
+    for (const auto& checkpoint : checkpoint::step_folders(folder)) checkpoint::remove_written(checkpoint.path);
+    if (first_life)  // a restart that begins anew keeps what shows why
+      for (const std::string& damaged : checkpoint::damaged_folders(folder)) checkpoint::remove_written(damaged);
+    for (const std::string& card : {card_of(folder), card_of(path_join(folder, kMergedFolder))})
+      if (is_own_card_file(card)) remove_tree(card);
+    files.remove_all();
+  }
+  std::vector<std::string> names = {"metrics.jsonl"};
+  if (goes_on_here)  // the folder is a run's: also what was written before there was a list
+    for (const std::string& name : list_folder(folder))
+      if (is_run_name(name)) names.push_back(name);
+  files.add(names);
+}
+
+}  // namespace tessera::train

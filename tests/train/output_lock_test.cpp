@@ -1,0 +1,67 @@
+// An output folder belongs to one job at a time, until that job is dead.
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/train/reporting/output_lock.h>
+#include <tests/error_of.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+namespace tessera::train {
+namespace {
+
+using tessera::testing::error_of;
+
+std::string refusal(const std::string& folder) {
+  const std::string looked = error_of([&] { require_unlocked(folder); });
+  const std::string taken = error_of([&] { OutputLock(folder, "second"); });
+  EXPECT_EQ(looked, taken);
+  return taken;
+}
+
+TEST(OutputLock, ASecondJobIsToldOfTheFirst) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(error_of([&] { require_unlocked(folder.path()); }), "");
+  EXPECT_TRUE(list_folder(folder.path()).empty()) << "a look makes no file";
+  auto first = std::make_unique<OutputLock>(folder.path(), "job-a");
+  const std::string text = refusal(folder.path());
+  for (const std::string& part :
+       {folder.path(), std::string("job job-a, "), concat("process ", ::getpid(), " on host "), std::string("one job")})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+  first.reset();
+  EXPECT_TRUE(list_folder(folder.path()).empty());
+  EXPECT_EQ(refusal(folder.path()), "");
+}
+
+TEST(OutputLock, AKilledJobHoldsNothing) {
+  const TemporaryFolder folder;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const OutputLock lock(folder.path(), "");
+    const ssize_t written = ::write(ready[1], "x", 1);
+    for (;;) ::pause();
+    ::_exit(written == 1 ? 0 : 1);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_NE(refusal(folder.path()).find(concat("a job, process ", child, " on host ")), std::string::npos);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(path_exists(path_join(folder.path(), kOutputLock)));
+  EXPECT_EQ(refusal(folder.path()), "");
+  EXPECT_TRUE(list_folder(folder.path()).empty());
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+}  // namespace
+}  // namespace tessera::train
