@@ -75,7 +75,7 @@ std::optional<Sighting> decode(std::string_view bytes) {
   bytes.remove_prefix(sizeof header);
   if (std::memcmp(header.magic, magic, sizeof magic) != 0 || header.blocked > 1 ||
       header.entries > launch::RankSlot::ring_size ||
-      header.state > static_cast<std::uint32_t>(launch::RankState::failed) ||
+      header.state > static_cast<std::uint32_t>(launch::last_rank_state) ||
       bytes.size() != (std::size_t{header.blocked} + header.entries) * sizeof(Entry)) {
     return std::nullopt;
   }

@@ -35,6 +35,12 @@ TEST(Fields, NamesAreUniqueWellFormedAndExplained) {
   EXPECT_EQ(find_field("learning-rate"), nullptr);
 }
 
+TEST(Fields, HangsMayBeLookedForNever) {
+  EXPECT_EQ(wrong("hang_timeout", "-1"), "");
+  EXPECT_EQ(wrong("hang_timeout", "0"), "");
+  EXPECT_NE(wrong("hang_timeout", "-2"), "");
+}
+
 TEST(Fields, EveryPlaceInRunConfigHasOneField) {
   RunConfig config;
   std::set<const void*> places;

@@ -5,7 +5,9 @@
 ///   fake_rank [--steps N] [--step_ms M] [--victim R --at STEP --do ACTION [--generation G]]
 ///
 /// ACTION, done by the victim before its collective number STEP: kill (SIGKILL itself), segv, stop (SIGSTOP), stop2s
-/// (for two seconds, then it goes on), spin (computes for ever), sleep (for ever), exit (code 7), stopped (code 3, as
+/// (for two seconds, then it goes on), stopearly (before it comes to the board), stopleft (after it has left: the
+/// number STEP does not count), spin (computes for ever), sleep (for ever), lock=FILE (until it gets the lock of that
+/// file, looking ten times a second), exit (code 7), stopped (code 3, as
 /// one that has saved after SIGTERM; the others save for half a second when they get SIGTERM), fail (tells an error of
 /// its own on the board, then ends a moment later than its victims), save10s (in state saving), skip (goes into a
 /// barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the
@@ -15,6 +17,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/board.h>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +29,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -92,6 +96,10 @@ class Rank {
       }
       return true;
     };
+    slot_->blocked_since_ns = monotonic_ns();
+    slot_->blocked_in = entry.id + 1;
+    auto unblock = [slot = slot_](void*) { slot->blocked_in = 0; };
+    const std::unique_ptr<void, decltype(unblock)> blocked(slot_, unblock);
     while (!all_came()) {
       if (board_.header().stop.load() != 0) return false;
       if (failed_peer() >= 0) return false;
@@ -176,7 +184,16 @@ bool act(Rank& rank, const std::string& action) {
     write_text(rank.slot().phase, "forward");
     for (std::atomic<std::uint64_t> count = 0;;) ++count;
   }
+  if (action == "sleep") write_text(rank.slot().phase, "forward");
   while (action == "sleep") pause(1000);
+  if (action.starts_with("lock=")) {
+    const int fd = ::open(action.c_str() + 5, O_RDWR | O_CLOEXEC);
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    write_text(rank.slot().phase, "making tokens");
+    while (::fcntl(fd, F_OFD_SETLK, &lock) != 0) pause(100);
+    ::close(fd);
+  }
   if (action == "save10s") {
     rank.slot().state = RankState::saving;
     pause(10'000);
@@ -195,12 +212,14 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
   if (given["--do"] == "stopped") ::signal(SIGTERM, [](int) { asked_to_stop = 1; });
   const auto value = [&](const char* name) { return std::atoi(given.at(name).c_str()); };
+  const bool victim = number("RANK") == value("--victim");
+  if (victim && given["--do"] == "stopearly") ::raise(SIGSTOP);
   Rank rank;
   std::printf("begin %d generation %d\n", ::getpid(), Rank::generation());
   std::fflush(stdout);
   const bool armed = value("--generation") < 0 || value("--generation") == Rank::generation();
   for (int step = 1; step <= value("--steps"); ++step) {
-    if (armed && rank.rank() == value("--victim") && step == value("--at")) act(rank, given["--do"]);
+    if (armed && victim && step == value("--at")) act(rank, given["--do"]);
     pause(value("--step_ms"));
     if (!rank.collective(Op::all_reduce)) {
       const int peer = rank.failed_peer();
@@ -210,6 +229,7 @@ int main(int argc, char** argv) {
     rank.end_step(step, value("--step_ms"));
   }
   rank.slot().state = RankState::left;
+  if (victim && given["--do"] == "stopleft") ::raise(SIGSTOP);
   std::printf("done generation %d\n", Rank::generation());
   return 0;
 }

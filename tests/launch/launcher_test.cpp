@@ -96,6 +96,21 @@ TEST(Launcher, RankZeroMayWriteStraightThrough) {
   EXPECT_EQ(sorted_lines(run_agent(shell("echo I am $RANK"), options).out), (Strings{"I am 0", "I am 1"}));
 }
 
+TEST(Launcher, NobodyReadsAndTheRanksGoOn) {
+  for (const bool prefix : {true, false}) {
+    const TemporaryFolder folder;
+    const std::string done_file = path_join(folder.path(), "done");
+    LaunchOptions options = ranks(1);
+    options.prefix_rank0 = prefix;
+    AgentUnderTest agent(shell(concat("yes 'a line of the rank' | head -n 500000; touch ", done_file)), options);
+    EXPECT_TRUE(eventually([&] { return path_exists(done_file); }));  // 9 MB are gone, and we have read none
+    const Captured done = agent.finish();
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    EXPECT_TRUE(contains(done.out, "[agent] nobody read this output for ")) << done.err;
+    EXPECT_TRUE(contains(done.out, " lines of the ranks are left out here (--log_dir DIR keeps all)\n"));
+  }
+}
+
 TEST(Launcher, MuchOutputArrivesWhole) {
   const Captured done = run_agent(shell("head -c 3000000 /dev/zero | tr '\\0' 'x' | fold -w 100; echo"), ranks(2));
   EXPECT_EQ(done.exit_code, 0);

@@ -1,74 +1,19 @@
-#include <tessera/launch/watch/life.h>
-
-#include <gtest/gtest.h>
-
-#include <tessera/base/text.h>
-
 #include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <thread>
+
+#include "job_under_watch.h"
 
 namespace tessera::launch {
 namespace {
 
-constexpr std::int64_t second = 1'000'000'000;
-
-/// Four ranks on a board, a clock and a /proc of our own. Hearts beat every look unless told otherwise.
-class Job {
- public:
-  explicit Job(const LifeLimits& limits = {})
-      : board(Board::create(4, 0, 4, "test")), watch(limits, [this](pid_t pid) { return read(pid); }) {
-    for (int i = 0; i < 4; ++i) {
-      RankSlot& slot = board.slot(i);
-      slot.generation = 3;
-      slot.heartbeat_ns = slot.progress_ns = now;
-      slot.state = RankState::running;
-      slot.p99_step_ns = second / 10;
-      watched.push_back({i, i, 100 + i});
-      processes[100 + i] = {'S', false, 0};
-    }
-  }
-
-  /// Lets time pass in steps of 0.1 s; returns what was found.
-  std::vector<LifeFinding> pass(double seconds, const std::vector<int>& silent = {}, bool progress = true) {
-    std::vector<LifeFinding> all;
-    for (const auto end = now + static_cast<std::int64_t>(seconds * 1e9); now < end;) {
-      now += second / 10;
-      for (int i = 0; i < 4; ++i) {
-        if (std::find(silent.begin(), silent.end(), i) != silent.end()) continue;
-        board.slot(i).heartbeat_ns = now;
-        if (progress) board.slot(i).progress_ns = now;
-      }
-      for (ProcStatus* busy : busy_) busy->cpu_ticks += 10;
-      for (ProcStatus* starved : starved_) starved->cpu_wait_ns += second / 10;
-      for (LifeFinding& finding : watch.look(board, 3, watched, now)) all.push_back(std::move(finding));
-    }
-    return all;
-  }
-
-  void compute(int rank) { busy_.push_back(&processes[100 + rank]); }
-  void wait_for_cpu(int rank) { starved_.push_back(&processes[100 + rank]); }
-  ProcStatus& process(int rank) { return processes[100 + rank]; }
-
-  std::int64_t now = 1000 * second;
-  Board board;
-  std::vector<WatchedRank> watched;
-  std::map<pid_t, ProcStatus> processes;
-  LifeWatch watch;
-
- private:
-  std::optional<ProcStatus> read(pid_t pid) { return processes.at(pid); }
-  std::vector<ProcStatus*> busy_, starved_;
-};
-
-TEST(LifeWatch, AllIsWellWhileHeartsBeatAndStepsEnd) { EXPECT_TRUE(Job().pass(100).empty()); }
+TEST(LifeWatch, AllIsWellWhileHeartsBeatAndStepsEnd) { EXPECT_TRUE(JobUnderWatch().pass(100).empty()); }
 
 TEST(LifeWatch, AStoppedRankIsFrozenWithinThreeSeconds) {
-  Job job;
+  JobUnderWatch job;
   job.pass(5);
   job.process(2).state = 'T';
   const auto early = job.pass(2.4, {2});
@@ -86,7 +31,7 @@ TEST(LifeWatch, AStoppedRankIsFrozenWithinThreeSeconds) {
 }
 
 TEST(LifeWatch, APauseOfTwoSecondsIsToldAfterwards) {
-  Job job;
+  JobUnderWatch job;
   job.pass(5);
   job.process(1).state = 'T';
   EXPECT_EQ(job.pass(2.1, {1}).size(), 1u) << "that it stands still";
@@ -99,23 +44,30 @@ TEST(LifeWatch, APauseOfTwoSecondsIsToldAfterwards) {
 }
 
 TEST(LifeWatch, AShortPauseIsNotWorthALine) {
-  Job job;
+  JobUnderWatch job;
   job.pass(5);
   job.pass(0.7, {1});
   EXPECT_TRUE(job.pass(3).empty());
 }
 
-TEST(LifeWatch, ARankThatWaitsForAProcessorGetsFourTimesAsLong) {
-  Job job;
-  job.pass(5);
-  job.process(3).state = 'R';
-  EXPECT_TRUE(job.pass(9.8, {3}).empty());
-  EXPECT_EQ(job.pass(1, {3}).at(0).kind, LifeFinding::frozen);
+TEST(LifeWatch, ASilentRankThatIsNotStoppedIsTold) {
+  for (const auto& [state, after] : {std::pair('S', 2.5), std::pair('D', 5.0), std::pair('R', 10.0)}) {
+    JobUnderWatch job;
+    job.pass(5);
+    job.process(3).state = state;
+    EXPECT_TRUE(job.pass(after - 0.2, {3}).empty()) << state;
+    const auto found = job.pass(0.5, {3});
+    ASSERT_EQ(found.size(), 1u) << state;
+    EXPECT_EQ(found[0].kind, LifeFinding::report) << state;
+    EXPECT_TRUE(job.pass(250, {3}).empty()) << "once, " << state;
+    const auto later = job.pass(60, {3});
+    EXPECT_EQ(!later.empty() && later[0].kind == LifeFinding::frozen, state == 'S') << state;
+  }
 }
 
 TEST(LifeWatch, ARankThatMerelyWaitsForAProcessorIsNeitherFrozenNorIsItsPauseTold) {
   for (const char state : {'R', 'S'}) {  // one thread sleeps while the heart waits: the sample may show either
-    Job job;
+    JobUnderWatch job;
     job.pass(5);
     job.wait_for_cpu(3);
     job.process(3).state = state;
@@ -125,7 +77,7 @@ TEST(LifeWatch, ARankThatMerelyWaitsForAProcessorIsNeitherFrozenNorIsItsPauseTol
 }
 
 TEST(LifeWatch, AStoppedRankIsFrozenOnABusyMachineToo) {
-  Job job;
+  JobUnderWatch job;
   job.pass(5);
   job.wait_for_cpu(2);
   job.process(2).state = 'T';
@@ -158,16 +110,16 @@ TEST(ProcStatus, CountsTheTimeInWhichAProcessWaitsForAProcessor) {
 }
 
 TEST(LifeWatch, ARankUnderADebuggerIsNeitherFrozenNorHanging) {
-  Job job;
+  JobUnderWatch job;
   job.pass(5);
-  job.process(0) = {'t', true, 0};
+  job.process(0) = {'t', true, 0, 0};
   EXPECT_TRUE(job.pass(60, {0}, false).empty());
-  job.process(0) = {'S', false, 0};
+  job.process(0) = {'S', false, 0, 0};
   EXPECT_TRUE(job.pass(30).empty());
 }
 
 TEST(LifeWatch, ASuspendedMachineIsNoFreeze) {
-  Job job;
+  JobUnderWatch job;
   job.pass(5);
   job.now += 600 * second;  // nobody ran, the agent neither
   EXPECT_TRUE(job.pass(0.8, {0, 1, 2, 3}).empty()) << "they have as long as ever from now on";
@@ -178,39 +130,62 @@ TEST(LifeWatch, ASuspendedMachineIsNoFreeze) {
   EXPECT_EQ(job.pass(0.5, {2}).at(0).kind, LifeFinding::frozen);
 }
 
-TEST(LifeWatch, OnlyRanksOfThisGenerationThatHaveJoinedAndNotLeftAreWatched) {
-  for (const auto& change :
-       {+[](RankSlot& slot) { slot.state = RankState::none; }, +[](RankSlot& slot) { slot.state = RankState::left; },
-        +[](RankSlot& slot) { slot.generation = 2; }, +[](RankSlot& slot) { slot.heartbeat_ns = 0; }}) {
-    Job job;
+TEST(LifeWatch, RanksWithoutAHeartAreEndedOnlyWhenTheyAreStopped) {
+  const std::vector<std::pair<void (*)(RankSlot&), std::string>> changes = {
+      {+[](RankSlot& slot) { slot.state = RankState::none; }, "before it has come to tessera::init()"},
+      {+[](RankSlot& slot) { slot.state = RankState::left; }, "after it has left the job"},
+      {+[](RankSlot& slot) { slot.generation = 2; }, "before it has come to tessera::init()"},
+      {+[](RankSlot& slot) { slot.heartbeat_ns = 0; }, "before it has come to tessera::init()"}};
+  for (const auto& [change, when] : changes) {
+    JobUnderWatch job;
     job.pass(1);
     change(job.board.slot(1));
     EXPECT_TRUE(job.pass(20, {1}).empty());
+    job.process(1).state = 'T';
+    const auto found = job.pass(3.5, {1});
+    ASSERT_EQ(found.size(), 2u);
+    EXPECT_EQ(found[0].kind, LifeFinding::stopped);
+    EXPECT_EQ(found[1].kind, LifeFinding::frozen);
+    EXPECT_TRUE(says(found[1].text, concat("s ", when, ", process state T (stopped by a signal)"))) << found[1].text;
+    EXPECT_TRUE(job.pass(20, {1}).empty()) << "once";
   }
 }
 
-TEST(LifeWatch, NoProgressForFiveSecondsIsAHang) {
-  Job job;
+TEST(LifeWatch, ARankWithoutAHeartThatGoesOnIsNotEnded) {
+  JobUnderWatch job;
+  job.board.slot(1).state = RankState::none;
+  job.process(1).state = 'T';
+  EXPECT_EQ(job.pass(2, {1}).size(), 1u) << "that it stands still";
+  job.process(1).state = 'S';
+  EXPECT_TRUE(job.pass(20, {1}).empty());
+}
+
+TEST(LifeWatch, NoProgressForFiveSecondsIsToldAndForFiveMinutesOfSleepAHang) {
+  JobUnderWatch job;
   job.pass(5);
   EXPECT_TRUE(job.pass(4.8, {}, false).empty());
-  const auto found = job.pass(0.5, {}, false);
+  const auto told = job.pass(0.5, {}, false);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].kind, LifeFinding::report);
+  for (const LifeFinding& finding : job.pass(293, {}, false)) EXPECT_EQ(finding.kind, LifeFinding::report);
+  const auto found = job.pass(4, {}, false);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, LifeFinding::hang);
-  EXPECT_EQ(found[0].text,
-            "no progress for 5 s (limit 5 s: the larger of 5 s and 5 x p99 step, 0.1 s) although all hearts beat");
+  EXPECT_EQ(found[0].ranks, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_TRUE(says(found[0].text, "(limit 300 s: --hang_timeout) although all hearts beat")) << found[0].text;
   EXPECT_TRUE(job.pass(60, {}, false).empty()) << "once";
 }
 
-TEST(LifeWatch, LongStepsHaveALongLimit) {
-  Job job;
+TEST(LifeWatch, LongStepsAreToldLate) {
+  JobUnderWatch job;
   for (int i = 0; i < 4; ++i) job.board.slot(i).p99_step_ns = 4 * second;
   job.pass(5);
   EXPECT_TRUE(job.pass(19.8, {}, false).empty());
-  EXPECT_EQ(job.pass(1, {}, false).size(), 1u);
+  EXPECT_EQ(job.pass(1.5, {}, false).size(), 1u);
 }
 
 TEST(LifeWatch, OneRankThatMakesProgressIsEnough) {
-  Job job;
+  JobUnderWatch job;
   job.pass(5);
   for (int i = 0; i < 100; ++i) {
     EXPECT_TRUE(job.pass(3, {}, false).empty());
@@ -219,58 +194,47 @@ TEST(LifeWatch, OneRankThatMakesProgressIsEnough) {
 }
 
 TEST(LifeWatch, AGivenLimitCounts) {
-  Job job({2.5, 12, 1});
+  JobUnderWatch job({2.5, 12, 1});
   job.pass(5);
-  EXPECT_TRUE(job.pass(11.8, {}, false).empty());
-  EXPECT_EQ(job.pass(0.5, {}, false).size(), 1u);
-  Job never({2.5, -1, 1});
+  for (const LifeFinding& finding : job.pass(11.8, {}, false)) EXPECT_EQ(finding.kind, LifeFinding::report);
+  EXPECT_EQ(job.pass(1.5, {}, false).back().kind, LifeFinding::hang);
+  JobUnderWatch computing({2.5, 12, 1});
+  for (int i = 0; i < 4; ++i) computing.compute(i);
+  for (const LifeFinding& finding : computing.pass(200, {}, false)) EXPECT_EQ(finding.kind, LifeFinding::report);
+  JobUnderWatch never({2.5, -1, 1});
   EXPECT_TRUE(never.pass(1000, {}, false).empty());
 }
 
-TEST(LifeWatch, BeforeAStepIsKnownAComputingRankHasTenMinutes) {
-  Job idle, busy;
-  for (Job* job : {&idle, &busy}) {
-    for (int i = 0; i < 4; ++i) job->board.slot(i).p99_step_ns = 0;
-  }
-  busy.compute(1);
-  EXPECT_TRUE(idle.pass(29, {}, false).empty());
-  EXPECT_EQ(idle.pass(4, {}, false).size(), 1u);
-  EXPECT_TRUE(busy.pass(595, {}, false).empty());
-  EXPECT_EQ(busy.pass(10, {}, false).size(), 1u);
-}
-
-TEST(LifeWatch, OnAnOverloadedMachineAHangHasFourTimesAsLong) {
-  Job job;
-  job.pass(5);
-  job.process(1).state = 'R';  // and gets no processor
-  EXPECT_TRUE(job.pass(19.5, {}, false).empty());
-  EXPECT_EQ(job.pass(1, {}, false).size(), 1u);
-  Job spinning;
-  spinning.pass(5);
-  spinning.process(1).state = 'R';
-  spinning.compute(1);
-  EXPECT_EQ(spinning.pass(5.5, {}, false).size(), 1u);
-}
-
-TEST(LifeWatch, SavingAndJoiningAreNoHangAndEvaluatingHasAMinute) {
-  for (const RankState state : {RankState::saving, RankState::joining}) {
-    Job job;
-    job.pass(5);
-    job.board.slot(0).state = state;
-    EXPECT_TRUE(job.pass(300, {}, false).empty());
-  }
-  Job job;
-  job.pass(5);
-  job.board.slot(0).state = RankState::evaluating;
-  EXPECT_TRUE(job.pass(58, {}, false).empty());
+TEST(LifeWatch, BeforeAStepIsKnownTheFirstReportComesAfterHalfAMinute) {
+  JobUnderWatch job;
+  for (int i = 0; i < 4; ++i) job.board.slot(i).p99_step_ns = 0;
+  EXPECT_TRUE(job.pass(29, {}, false).empty());
   EXPECT_EQ(job.pass(4, {}, false).size(), 1u);
 }
 
+TEST(LifeWatch, ARankThatGetsNoProcessorHasFourTimesAsLong) {
+  JobUnderWatch job;
+  job.pass(5);
+  for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, rank != 2);
+  for (const int rank : {0, 1, 3}) job.begin_collective(rank, 8, false);
+  job.wait_in_collective({0, 1, 2, 3});
+  job.process(2).state = 'R';  // and gets no processor
+  EXPECT_TRUE(job.pass(19.5, {}, false).empty());
+  EXPECT_EQ(job.pass(3, {}, false).at(0).kind, LifeFinding::hang);
+}
+
+TEST(LifeWatch, JoiningIsNotJudged) {
+  JobUnderWatch job;
+  job.pass(5);
+  job.board.slot(0).state = RankState::joining;
+  EXPECT_TRUE(job.pass(400, {}, false).empty());
+}
+
 TEST(LifeWatch, AHangIsFoundAlthoughOneRankHasLeft) {
-  Job job;
+  JobUnderWatch job;
   job.pass(5);
   job.board.slot(3).state = RankState::left;
-  EXPECT_EQ(job.pass(8, {}, false).size(), 1u);
+  EXPECT_EQ(job.pass(310, {}, false).back().kind, LifeFinding::hang);
 }
 
 }  // namespace

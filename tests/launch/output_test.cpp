@@ -1,10 +1,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <rapidcheck/gtest.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/text.h>
 #include <tessera/launch/agent/output.h>
 #include <tessera/launch/agent/unique_fd.h>
 
@@ -106,6 +109,44 @@ TEST(OutputSink, ASlowReaderIsNotWaitedFor) {
   EXPECT_TRUE(sink.empty());
   sink.append(std::string(2 << 20, 'x'));
   EXPECT_TRUE(sink.full());
+}
+
+TEST(OutputSink, NobodyReadsSoLinesAreLeftOutAndCounted) {
+  TestPipe pipe;
+  OutputSink sink(pipe.write.get(), 0);  // without patience
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 3000; ++i) {
+    sink.append_line("[rank 1] ", line);
+    sink.write_some();
+    EXPECT_FALSE(sink.full());
+  }
+  std::string seen;
+  for (int i = 0; i < 1000 && !sink.empty(); ++i) {
+    seen += pipe.drain();
+    sink.write_some();
+  }
+  seen += pipe.drain();
+  const auto note = seen.find("[agent] nobody read this output for ");
+  ASSERT_NE(note, std::string::npos);
+  const auto lines = static_cast<std::size_t>(std::count(seen.begin(), seen.end(), '\n')) - 1;
+  EXPECT_GT(lines, 1000u) << "a MiB is kept";
+  EXPECT_NE(seen.find(concat(3000 - lines, " lines of the ranks are left out here"), note), std::string::npos);
+  sink.append_line("[rank 1] ", "again");
+  sink.write_some();
+  EXPECT_EQ(pipe.drain(), "[rank 1] again\n");
+}
+
+TEST(OutputSink, ATerminalThatNobodyReadsIsNotWaitedFor) {
+  int master = -1, slave = -1;
+  ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+  const UniqueFd screen(master), terminal(slave);
+  OutputSink sink(slave, 0);
+  for (int i = 0; i < 300; ++i) {
+    sink.append_raw(std::string(9999, 'x') + "\n");
+    sink.write_some();  // returns
+  }
+  EXPECT_FALSE(sink.empty());
+  EXPECT_FALSE(sink.full());
 }
 
 /// What one rank's lines become: on the two streams of the agent, and in its file.

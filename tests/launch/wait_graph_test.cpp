@@ -140,6 +140,34 @@ TEST(WaitGraph, AllInsideIsNobodysFault) {
   EXPECT_TRUE(has(verdict.text, "all ranks have come to all_reduce #3")) << verdict.text;
 }
 
+TEST(WaitGraph, WhoIsBlockedCountsNotWhatIsUnfinished) {
+  // All have passed #3 but rank 2. Blocked in it, it is stuck; beside it, it computes.
+  std::vector<RankView> ranks = {rank(0, {{Op::all_reduce, 3}, {Op::all_reduce, 4, Status::started}}),
+                                 rank(1, {{Op::all_reduce, 3}, {Op::all_reduce, 4, Status::started}}),
+                                 rank(2, {{Op::all_reduce, 3, Status::started}})};
+  for (RankView& each : ranks) {
+    each.knows_blocked = true;
+    each.blocked_in = each.entries.back().id;
+  }
+  const auto stuck = find_culprit(ranks, now);
+  EXPECT_EQ(stuck.culprits, std::vector<int>{2});
+  EXPECT_TRUE(stuck.certain);
+  EXPECT_TRUE(has(stuck.text, "rank 2 (pid 52) does not get out of all_reduce #3")) << stuck.text;
+  EXPECT_TRUE(has(stuck.text, "which all of its peers have passed")) << stuck.text;
+  ranks[2].blocked_in.reset();
+  const auto computes = find_culprit(ranks, now);
+  EXPECT_EQ(computes.culprits, std::vector<int>{2});
+  EXPECT_FALSE(computes.certain);
+  ranks[2].gone = true;
+  EXPECT_TRUE(find_culprit(ranks, now).certain) << "nobody comes any more";
+}
+
+TEST(WaitGraph, OneThatHasNotPassedIsNoProof) {
+  std::vector<RankView> ranks = {rank(0, {{Op::broadcast, 3}}), rank(1, {{Op::broadcast, 3, Status::started}}),
+                                 rank(2, {{Op::broadcast, 3, Status::started}})};
+  EXPECT_FALSE(find_culprit(ranks, now).certain) << "the root has passed, the others receive";
+}
+
 TEST(WaitGraph, NobodyInside) {
   const auto verdict = find_culprit({rank(0, {{Op::all_reduce, 3}}), rank(1, {{Op::all_reduce, 3}})}, now);
   EXPECT_EQ(verdict.culprits, (std::vector<int>{0, 1}));

@@ -1,6 +1,7 @@
 /// \file
 /// The agent and ranks that die, freeze and hang (fake_rank: real processes, a real board, no tensors).
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -150,10 +151,80 @@ TEST(Watch, APauseOfTwoSecondsIsTolerated) {
   EXPECT_TRUE(contains(done.err, "(process state T (stopped by a signal)) and goes on")) << done.err;
 }
 
-TEST(Watch, ARankThatComputesForEverIsNamedWithStacks) {
+TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
   LaunchOptions options = ranks(3);
   options.hang_timeout = testing::patience(1);
-  const Captured done = run_agent(fake("--victim 1 --at 5 --do spin"), options);
+  AgentUnderTest agent(fake("--victim 1 --at 5 --do spin"), options);
+  ASSERT_TRUE(agent.wait_for("victim ", 1));
+  EXPECT_TRUE(agent.wait_for_error(" computes (")) << agent.err();
+  EXPECT_TRUE(agent.wait_for_error("step 4, forward; ranks 0, 2 wait in a collective; nothing is ended for that"))
+      << agent.err();
+  std::this_thread::sleep_for(std::chrono::duration<double>(2.5 * options.hang_timeout));  // a sleeper would be ended
+  EXPECT_TRUE(is_running(pids_after(agent.out(), "victim ").at(0)));
+  agent.signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  agent.signal(SIGTERM);
+  const Captured done = agent.finish();
+  EXPECT_FALSE(contains(done.err, "hangs")) << done.err;
+}
+
+TEST(Watch, ARankThatWaitsForALockOfAnotherProgramIsToldWithIt) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "lock");
+  write_file_atomically(path, "");
+  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  ASSERT_EQ(::fcntl(file.get(), F_OFD_SETLK, &lock), 0);
+  LaunchOptions options = ranks(2);
+  options.hang_timeout = 600;
+  AgentUnderTest agent(fake(concat("--victim 1 --at 5 --steps 20 --do lock=", path)), options);
+  EXPECT_TRUE(agent.wait_for_error(concat("making tokens (", path,
+                                          ", which it has open, is locked by another program: "
+                                          "pid ",
+                                          ::getpid(), " (")))
+      << agent.err();
+  lock.l_type = F_UNLCK;
+  ASSERT_EQ(::fcntl(file.get(), F_OFD_SETLK, &lock), 0);
+  EXPECT_EQ(agent.finish().exit_code, 0) << "it goes on once it has the lock";
+}
+
+TEST(Watch, ARankThatIsStoppedBeforeItComesIsNamedAndEnded) {
+  const Captured done = run_agent(fake("--victim 1 --do stopearly"), ranks(3));
+  EXPECT_EQ(done.exit_code, 1) << done.err;
+  EXPECT_FALSE(done.timed_out);
+  EXPECT_TRUE(contains(done.err, " s before it has come to tessera::init(), process state T")) << done.err;
+  EXPECT_TRUE(contains(done.err, "[agent] rank 1 (pid ")) << done.err;
+}
+
+TEST(Watch, ARankThatIsStoppedAfterItHasLeftIsNamedAndEndedAndNothingBeginsAgain) {
+  LaunchOptions options = ranks(3);
+  options.max_restarts = 2;
+  const Captured done = run_agent(fake("--victim 1 --steps 3 --do stopleft"), options);
+  EXPECT_EQ(done.exit_code, 1) << done.err;
+  EXPECT_FALSE(done.timed_out);
+  EXPECT_TRUE(contains(done.err, " s after it has left the job, process state T")) << done.err;
+  EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
+}
+
+TEST(Watch, ARankThatIsStoppedWhileTheJobIsAskedToEndIsNamedAndEnded) {
+  LaunchOptions options = ranks(3);
+  options.stop_seconds = 300;
+  options.max_restarts = 1;
+  AgentUnderTest agent(fake("--victim 1 --at 5 --do stop"), options);
+  ASSERT_TRUE(agent.wait_for("victim ", 1));
+  agent.signal(SIGTERM);
+  const Captured done = agent.finish();
+  EXPECT_FALSE(done.timed_out);
+  EXPECT_TRUE(contains(done.err, "SIGTERM received")) << done.err;
+  EXPECT_TRUE(contains(done.err, "is frozen: no heartbeat for ")) << done.err;
+  EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
+}
+
+TEST(Watch, ARankThatSleepsForEverIsNamedWithStacks) {
+  LaunchOptions options = ranks(3);
+  options.hang_timeout = testing::patience(1);
+  const Captured done = run_agent(fake("--victim 1 --at 5 --do sleep"), options);
   EXPECT_EQ(done.exit_code, 1);
   EXPECT_TRUE(contains(done.err, "[agent] no progress for ")) << done.err;
   EXPECT_TRUE(contains(done.err,
@@ -213,6 +284,43 @@ TEST(Restart, TheWorldBeginsAgainWithANewGeneration) {
   EXPECT_FALSE(contains(done.err, "restart 2 of 2")) << done.err;
   EXPECT_EQ(pids_after(done.out, "done generation ").size(), 3u) << done.out;
   EXPECT_EQ(pids_after(done.out, "done generation "), (std::vector<int>{1, 1, 1}));
+}
+
+TEST(Restart, StartsThatFailAtOnceArePausedLongerAndLonger) {
+  LaunchOptions options = ranks(2);
+  options.max_restarts = 3;
+  options.restart_pause = 0.05;
+  const testing::Stopwatch watch;
+  const Captured done = run_agent(shell("exit 7"), options);
+  EXPECT_GT(watch.seconds(), 0.35);
+  EXPECT_EQ(done.exit_code, 7);
+  for (const char* text : {"(restart 1 of 3) in 0.05 s: the last start failed before it made a step",
+                           "(restart 2 of 3) in 0.1 s", "(restart 3 of 3) in 0.2 s"})
+    EXPECT_TRUE(contains(done.err, text)) << done.err;
+}
+
+TEST(Restart, AJobThatGotOnStartsAgainAtOnce) {
+  LaunchOptions options = ranks(2);
+  options.max_restarts = 2;
+  options.restart_pause = 900;
+  const Captured done = run_agent(fake("--victim 1 --at 3 --do exit --generation -1"), options);
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_FALSE(done.timed_out);
+  EXPECT_TRUE(contains(done.err, "(restart 2 of 2)\n")) << done.err;
+}
+
+TEST(Restart, ASignalEndsAPause) {
+  LaunchOptions options = ranks(1);
+  options.max_restarts = 2;
+  options.restart_pause = 900;
+  options.restart_pause_most = 900;
+  AgentUnderTest agent(shell("exit 7"), options);
+  ASSERT_TRUE(agent.wait_for_error("(restart 1 of 2) in 900 s")) << agent.err();
+  agent.signal(SIGTERM);
+  const Captured done = agent.finish();
+  EXPECT_FALSE(done.timed_out);
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(contains(done.err, "SIGTERM received; there is no restart")) << done.err;
 }
 
 TEST(Restart, TheNumberOfRestartsIsLimited) {

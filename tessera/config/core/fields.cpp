@@ -531,8 +531,8 @@ const std::vector<Field>& table() {
       parallel<&P::max_restarts>("max_restarts", at_least(0),
                                  "times that a failed job is restarted from its newest checkpoint",
                                  "TORCHELASTIC_MAX_RESTARTS"),
-      parallel<&P::hang_timeout>("hang_timeout", at_least(0),
-                                 "seconds without progress that are called a hang; 0 = max(5 s, 5 x p99 step)"),
+      parallel<&P::hang_timeout>("hang_timeout", at_least(-1),
+                                 "seconds that a process may sleep while nothing gets on; 0 = 300; -1 = for ever"),
 
       sharding<&S::fsdp>("fsdp", anything("WORDS"),
                          "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard; also auto_wrap, "

@@ -46,6 +46,8 @@ const char* state_name(RankState state) {
       return "left";
     case RankState::failed:
       return "failed";
+    case RankState::working:
+      return "working";
   }
   return "?";
 }

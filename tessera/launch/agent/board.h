@@ -37,7 +37,9 @@ enum class RankState : std::uint32_t {
   leaving,  ///< inside tessera::shutdown()
   left,     ///< done with tessera; what follows is not watched
   failed,   ///< `error` says why
+  working,  ///< in a phase that may take minutes without a collective: `phase` says which (comm/long_phase.h)
 };
+constexpr RankState last_rank_state = RankState::working;
 const char* state_name(RankState state);
 
 /// Sums over the collectives of one group (comm/recorder.h writes them).
@@ -102,7 +104,7 @@ struct alignas(64) BoardHeader {
   char stop_reason[1024];           ///< why, written before `stop` is set
 };
 
-constexpr std::uint32_t board_version = 2;
+constexpr std::uint32_t board_version = 3;
 
 /// A mapping of a board. Move-only; unmapped by the destructor.
 class Board {

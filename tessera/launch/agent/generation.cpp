@@ -18,6 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::chrono::seconds lived_long{60};
 constexpr int stopped_code = static_cast<int>(ExitCode::stopped);
 
 LifeLimits limits_of(const LaunchOptions& options) {
@@ -105,6 +106,8 @@ Outcome Generation::run() {
   Outcome outcome;
   outcome.failed = failed_;
   outcome.stopped = stop_signal_ != 0;
+  outcome.done = done_;
+  outcome.progress = made_progress();
   outcome.text = failure_;
   if (failed_) {
     const bool its_own =
@@ -119,6 +122,15 @@ Outcome Generation::run() {
 std::size_t Generation::running() const {
   return static_cast<std::size_t>(
       std::count_if(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone && !rank.status; }));
+}
+
+bool Generation::made_progress() const {
+  const auto generation = static_cast<std::uint32_t>(plan_.generation);
+  for (int i = 0; i < host_.board.slots(); ++i) {
+    const RankSlot& slot = host_.board.slot(i);
+    if (slot.generation.load() == generation && slot.first_step_ns.load() != 0) return true;
+  }
+  return AgentClock::now() - began_ >= lived_long;
 }
 
 /// Until something happens: a signal, output, the end of a rank, room for output, or a deadline.

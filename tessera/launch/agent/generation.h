@@ -19,10 +19,12 @@
 namespace tessera::launch {
 
 struct Outcome {
-  int code = 0;          ///< what the agent returns if this was the end
-  bool failed = false;   ///< a rank failed, froze or hung
-  bool stopped = false;  ///< somebody asked the job to stop
-  std::string text;      ///< who failed and how
+  int code = 0;           ///< what the agent returns if this was the end
+  bool failed = false;    ///< a rank failed, froze or hung
+  bool stopped = false;   ///< somebody asked the job to stop
+  bool done = false;      ///< it failed when the work was done: beginning again would do it again
+  bool progress = false;  ///< it has made a step, or (programs that do not tell of steps) run for a minute
+  std::string text;       ///< who failed and how
 };
 
 class Generation {
@@ -42,6 +44,8 @@ class Generation {
   void start(int local_rank);
   void wait();
   std::size_t running() const;
+  bool made_progress() const;
+  bool work_is_done() const;
 
   void on_signal(int signal);
   void look_at_fleet();
@@ -67,12 +71,13 @@ class Generation {
   std::list<LocalRank> ranks_;
   LifeWatch life_;
   Arrivals arrivals_;
+  const Time began_ = AgentClock::now();
   Time next_look_{}, next_oom_look_{};
   std::optional<Time> first_failure_;  ///< when the first rank was seen to fail; judged a moment later
   std::optional<StackDump> stacks_;    ///< stacks of a hang
   std::string hang_;                   ///< why the stacks are collected
 
-  bool failed_ = false;
+  bool failed_ = false, done_ = false;
   LocalRank* culprit_ = nullptr;
   std::string failure_;
   int failure_code_ = 1;  ///< unless the culprit has one of its own

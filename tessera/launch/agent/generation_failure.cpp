@@ -29,15 +29,8 @@ constexpr double stack_seconds = 10;
 constexpr std::size_t told_lines = 20, told_stack_lines = 200;
 
 RankView view_of(const LocalRank& rank) {
-  const RankSlot& slot = rank.slot();
-  RankView view;
-  view.rank = rank.rank;
-  view.pid = rank.process.pid();
-  view.state = slot.state.load();
-  view.place = read_text(slot.place);
-  view.phase = read_text(slot.phase);
-  view.step = slot.step.load();
-  view.entries = last_entries(slot);
+  RankView view = view_of(rank.slot(), rank.rank, rank.process.pid());
+  view.gone |= rank.status.has_value();
   if (const auto status = read_proc_status(rank.watched_pid())) view.process_state = status->state;
   return view;
 }
@@ -112,7 +105,8 @@ void Generation::look_at_life() {
   next_look_ = now + clock_seconds(std::max(0.01, host_.options.monitor_interval));
   std::vector<WatchedRank> watched;
   for (const LocalRank& rank : ranks_) {
-    if (!rank.status && !rank.gone) watched.push_back({rank.rank, rank.local_rank, rank.watched_pid()});
+    const bool ended = rank.status.has_value() || rank.gone;
+    watched.push_back({rank.rank, rank.local_rank, ended ? 0 : rank.watched_pid(), ended});
   }
   if (now >= next_oom_look_) {
     next_oom_look_ = now + clock_seconds(1);
@@ -121,10 +115,16 @@ void Generation::look_at_life() {
     }
   }
   const auto findings = life_.look(host_.board, static_cast<std::uint32_t>(plan_.generation), watched, monotonic_ns());
-  if (failed_ || first_failure_ || stacks_ || stop_signal_ != 0) return;
-  look_at_arrivals(now);
+  if (failed_ || first_failure_ || stacks_) return;
+  const bool stopping = stop_signal_ != 0;  // ranks save and end: only one that is stopped keeps the others from it
+  if (!stopping) look_at_arrivals(now);
   for (const LifeFinding& finding : findings) {
+    if (stopping && finding.kind != LifeFinding::stopped && finding.kind != LifeFinding::frozen) continue;
     if (finding.kind == LifeFinding::hang) return on_hang(finding);
+    if (finding.kind == LifeFinding::report) {
+      host_.say(finding.text);
+      continue;
+    }
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
                                    [&](const LocalRank& each) { return each.rank == finding.ranks.at(0); });
     if (finding.kind != LifeFinding::frozen || host_.options.only_report) {
@@ -136,6 +136,14 @@ void Generation::look_at_life() {
     rank->kill();  // a stopped process does not hear SIGTERM
     return;
   }
+}
+
+/// Whether the work is done: every rank of this host has left the job, or has ended well.
+bool Generation::work_is_done() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) {
+    if (rank.status && !rank.killed) return exit_code_of(*rank.status) == 0;
+    return rank.on_board() && rank.slot().state.load() == RankState::left;
+  });
 }
 
 void Generation::look_at_arrivals(Time now) {
@@ -151,7 +159,7 @@ void Generation::look_at_arrivals(Time now) {
 void Generation::on_hang(const LifeFinding& finding) {
   std::vector<RankView> views;
   for (const LocalRank& rank : ranks_) {
-    if (!rank.status && !rank.gone && rank.on_board()) views.push_back(view_of(rank));
+    if (rank.on_board()) views.push_back(view_of(rank));
   }
   const WaitVerdict verdict = find_culprit(views, monotonic_ns());
   hang_ = concat("the job hangs: ", verdict.text);
@@ -186,6 +194,7 @@ void Generation::tell_stacks() {
 }
 
 void Generation::fail(LocalRank* culprit, const std::string& text) {
+  done_ = work_is_done();
   failed_ = true;
   culprit_ = culprit;
   failure_ = text;

@@ -4,7 +4,13 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/generation.h>
 #include <tessera/launch/agent/ports.h>
+#include <tessera/launch/agent/process.h>
+#include <tessera/launch/agent/restart_pause.h>
 #include <tessera/launch/fleet/host.h>
+
+#include <poll.h>
+
+#include <csignal>
 
 namespace tessera::launch {
 
@@ -12,9 +18,9 @@ namespace {
 
 constexpr int max_processes = 4096;  // watchdog.cpp holds as many groups
 
-/// Bad input fails again, and a request to stop has been met.
+/// Bad input fails again, a request to stop has been met, and what is done need not be done again.
 bool worth_a_restart(const Outcome& outcome) {
-  return !outcome.stopped && outcome.code != static_cast<int>(ExitCode::bad_input) &&
+  return !outcome.stopped && !outcome.done && outcome.code != static_cast<int>(ExitCode::bad_input) &&
          outcome.code != static_cast<int>(ExitCode::stopped) && outcome.code != static_cast<int>(ExitCode::interrupted);
 }
 
@@ -29,8 +35,21 @@ std::optional<FleetPlan> next_plan(Host& host, FleetPlan plan, Outcome& outcome)
   }
   if (!outcome.failed || !may) return std::nullopt;
   ++plan.generation;
-  plan.master_port = choose_port(host.options.master_addr, host.options.master_port);
   return plan;
+}
+
+/// Waits before a restart, serving the store and our reader. False: a signal came, and waits in host.signals.
+bool wait_before_restart(Host& host, double seconds) {
+  const auto until = AgentClock::now() + clock_seconds(seconds);
+  while (AgentClock::now() < until) {
+    host.out.write_some();
+    host.err.write_some();
+    if (host.store) host.store->turn();
+    pollfd watched[] = {{host.signals.fd(), POLLIN, 0}, {host.store ? host.store->fd() : -1, POLLIN, 0}};
+    ::poll(watched, 2, 50);
+    if ((watched[0].revents & POLLIN) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -43,10 +62,23 @@ int run(const std::vector<std::string>& command, const LaunchOptions& options) {
   }
   Host host(command, options);
   Outcome outcome;
+  RestartPause pause(options.restart_pause, options.restart_pause_most);
   for (std::optional<FleetPlan> plan = host.first_plan(); plan;) {
     outcome = Generation(host, *plan, plan->generation < options.max_restarts).run();
     plan = next_plan(host, *plan, outcome);
-    if (plan) host.say(concat("restarting all ranks (restart ", plan->generation, " of ", options.max_restarts, ")"));
+    if (!plan) break;
+    const double seconds = pause.next(outcome.progress);
+    host.say(concat(
+        "restarting all ranks (restart ", plan->generation, " of ", options.max_restarts, ")",
+        seconds > 0 ? concat(" in ", format_real(seconds, 3), " s: the last start failed before it made a step") : ""));
+    const bool waited = wait_before_restart(host, seconds);
+    if (host.fleet) continue;  // its next generation hears the signal, and tells the other hosts
+    if (const int signal = waited ? 0 : host.signals.next()) {
+      host.say(concat(signal_name(signal), " received; there is no restart"));
+      if (signal == SIGINT) outcome.code = static_cast<int>(ExitCode::interrupted);
+      break;
+    }
+    plan->master_port = choose_port(options.master_addr, options.master_port);
   }
   host.out.flush(5);
   host.err.flush(5);

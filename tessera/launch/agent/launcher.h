@@ -22,7 +22,7 @@ struct LaunchOptions {
   bool prefix_output = true;    ///< "[rank 1] " before each line of every rank; false: ranks write straight through
   int threads_per_process = 0;  ///< sets OMP_NUM_THREADS when > 0 or unset: cores / num_processes, at least 1
   double grace_seconds = 2;     ///< after the first failure everything is gone within this: SIGTERM, then SIGKILL
-  bool prefix_rank0 = true;     ///< false: rank 0 writes straight through (it may draw a progress line)
+  bool prefix_rank0 = true;     ///< false: what rank 0 writes passes as it is (it may draw a progress line)
   double stop_seconds = 60;     ///< after SIGINT/SIGTERM to the agent: time to save before SIGKILL
   std::string job;              ///< for people and TESSERA_JOB: the program and its output folder; empty: the command
 
@@ -35,10 +35,12 @@ struct LaunchOptions {
   std::string host_label;        ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
 
   // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.
-  int max_restarts = 0;           ///< times that all ranks are started again after a failure
+  int max_restarts = 0;      ///< times that all ranks are started again after a failure
+  double restart_pause = 1;  ///< seconds before a restart after no progress; doubled each time (restart_pause.h)
+  double restart_pause_most = 30;
   double monitor_interval = 0.1;  ///< seconds between two looks at the heartbeats; the end of a process is seen at once
   double heartbeat_timeout = 2.5;  ///< a rank whose heartbeat is older than this is frozen; 0: never
-  double hang_timeout = 0;         ///< seconds without progress that are a hang; 0: max(5 s, 5 x p99 step); < 0: never
+  double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing gets on; 0: 300; < 0: for ever
   bool only_report = false;        ///< frozen and hanging ranks are named, but the job goes on (for debugging)
 
   // Output of the ranks (output.h).

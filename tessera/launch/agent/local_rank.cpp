@@ -14,6 +14,9 @@ namespace {
 
 ProcessOptions captured(ProcessOptions options, const RankOutput& output) {
   options.capture_stdout = options.capture_stderr = output.captured();
+  if (output.captured())
+    options.environment.emplace_back("TESSERA_TERMINAL",
+                                     output.terminals().empty() ? std::nullopt : std::optional(output.terminals()));
   return options;
 }
 
@@ -21,7 +24,8 @@ template <class Feed>
 void read_pipe(UniqueFd& pipe, const OutputSink& sink, bool all, const Feed& feed) {
   char buffer[1 << 16];
   std::size_t total = 0;
-  while (pipe && (all ? total < (std::size_t{1} << 20) : !sink.full())) {
+  // One that never stops writing must not keep us from the others.
+  while (pipe && total < (std::size_t{1} << 20) && (all || !sink.full())) {
     const ssize_t got = ::read(pipe.get(), buffer, sizeof buffer);
     if (got > 0) {
       total += static_cast<std::size_t>(got);

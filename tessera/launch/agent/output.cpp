@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tessera/base/error.h>
@@ -15,14 +16,70 @@
 
 namespace tessera::launch {
 
+namespace {
+
+/// Another description of the pipe or terminal behind `fd`: O_NONBLOCK set on ours would hold for everybody who shares
+/// it. None for other files.
+UniqueFd open_without_blocking(int fd) {
+  struct stat info{};
+  if (::fstat(fd, &info) != 0 || !(S_ISFIFO(info.st_mode) || ::isatty(fd) != 0)) return {};
+  return UniqueFd(::open(concat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+}
+
+/// A pipe that polls writable takes PIPE_BUF bytes without blocking, a terminal one.
+std::size_t piece_without_blocking(int fd) { return ::isatty(fd) != 0 ? 1 : PIPE_BUF; }
+
+}  // namespace
+
+OutputSink::OutputSink(int fd, double patience)
+    : fd_(fd),
+      own_(open_without_blocking(fd)),
+      piece_(own_ ? std::size_t{1} << 16 : piece_without_blocking(fd)),
+      patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(patience))) {}
+
+bool OutputSink::unread() const { return !pending_.empty() && Clock::now() - taken_ >= patience_; }
+
+void OutputSink::append(std::string_view bytes) {
+  if (pending_.empty()) taken_ = Clock::now();
+  pending_.append(bytes);
+}
+
+bool OutputSink::drops(std::string_view bytes) {
+  if (!dropping_ && pending_.size() > max_pending && unread()) {
+    dropping_ = true;
+    dropping_since_ = taken_;
+  }
+  if (dropping_) dropped_lines_ += static_cast<std::size_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+  return dropping_;
+}
+
+void OutputSink::append_line(std::string_view prefix, std::string_view line) {
+  if (drops("\n")) return;
+  append(prefix);
+  append(line);
+  append("\n");
+}
+
+void OutputSink::append_raw(std::string_view bytes) {
+  if (!drops(bytes)) append(bytes);
+}
+
+void OutputSink::tell_dropped() {
+  const double seconds = std::chrono::duration<double>(Clock::now() - dropping_since_).count();
+  append(concat(pending_.empty() || pending_.back() == '\n' ? "" : "\n", "[agent] nobody read this output for ",
+                format_real(seconds, 3), " s: ", dropped_lines_, dropped_lines_ == 1 ? " line" : " lines",
+                " of the ranks are left out here (--log_dir DIR keeps all)\n"));
+  dropping_ = false;
+  dropped_lines_ = 0;
+}
+
 void OutputSink::write_some() {
   std::size_t done = 0;
   while (done < pending_.size()) {
     pollfd ready{fd_, POLLOUT, 0};
     if (::poll(&ready, 1, 0) <= 0) break;
-    // A pipe that polls writable takes PIPE_BUF bytes without blocking, and not necessarily more.
     const ssize_t written =
-        ::write(fd_, pending_.data() + done, std::min<std::size_t>(pending_.size() - done, PIPE_BUF));
+        ::write(own_ ? own_.get() : fd_, pending_.data() + done, std::min(pending_.size() - done, piece_));
     if (written >= 0) {
       done += static_cast<std::size_t>(written);
     } else if (errno != EINTR) {
@@ -30,11 +87,12 @@ void OutputSink::write_some() {
       break;
     }
   }
+  if (done > 0) taken_ = Clock::now();
   pending_.erase(0, done);
+  if (dropping_ && pending_.size() <= max_pending / 2) tell_dropped();
 }
 
 void OutputSink::flush(double seconds) {
-  using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
   for (write_some(); !pending_.empty() && Clock::now() < deadline; write_some()) {
     pollfd ready{fd_, POLLOUT, 0};
@@ -42,7 +100,17 @@ void OutputSink::flush(double seconds) {
   }
 }
 
+LinePrefixer LinePrefixer::raw(OutputSink& sink) {
+  LinePrefixer prefixer("", sink);
+  prefixer.raw_ = true;
+  return prefixer;
+}
+
 void LinePrefixer::feed(std::string_view bytes) {
+  if (raw_) {
+    sink_->append_raw(bytes);
+    return;
+  }
   while (!bytes.empty()) {
     const auto end = bytes.find('\n');
     if (end != std::string_view::npos) {
@@ -68,11 +136,7 @@ void LinePrefixer::finish() {
   partial_.clear();
 }
 
-void LinePrefixer::emit(std::string_view line) {
-  sink_->append(prefix_);
-  sink_->append(line);
-  sink_->append("\n");
-}
+void LinePrefixer::emit(std::string_view line) { sink_->append_line(prefix_, line); }
 
 namespace {
 
@@ -102,10 +166,13 @@ RankOutput::RankOutput(const LaunchOptions& options, int rank, int local_rank, i
   shown_[0] = chosen && (tee & 1) != 0;
   shown_[1] = chosen && (tee & 2) != 0;
   const bool raw = !options.prefix_output || (local_rank == 0 && !options.prefix_rank0);
-  captured_ = !raw || !options.log_dir.empty() || !chosen;
+  // A rank that wrote straight to a terminal would wait for whoever has stopped that.
+  captured_ = options.prefix_output || !options.log_dir.empty() || !chosen;
   if (captured_ && raw) {
-    out_ = LinePrefixer("", out);
-    err_ = LinePrefixer("", err);
+    out_ = LinePrefixer::raw(out);
+    err_ = LinePrefixer::raw(err);
+    if (shown_[0] && ::isatty(out.fd()) != 0) terminals_ += "1";
+    if (shown_[1] && ::isatty(err.fd()) != 0) terminals_ += "2";
   }
   if (options.log_dir.empty()) return;
   const std::string folder = log_folder(options, generation);
@@ -138,7 +205,13 @@ void RankOutput::write_log(std::string_view bytes) {
 void RankOutput::remember(std::string_view bytes, std::string& partial) {
   while (!bytes.empty()) {
     const auto end = bytes.find('\n');
-    const auto piece = bytes.substr(0, end);
+    auto piece = bytes.substr(0, end);
+    // What a progress line has drawn over is not worth keeping; "\r\n" ends a line.
+    if (const auto drawn = piece.substr(0, piece.size() - piece.ends_with('\r')).rfind('\r');
+        drawn != std::string_view::npos) {
+      partial.clear();
+      piece.remove_prefix(drawn + 1);
+    }
     partial.append(piece.substr(0, kept_bytes - std::min(kept_bytes, partial.size())));
     if (end == std::string_view::npos) return;
     last_.push_back(std::move(partial));

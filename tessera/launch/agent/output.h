@@ -4,6 +4,7 @@
 
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/unique_fd.h>
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <string>
@@ -12,15 +13,22 @@
 
 namespace tessera::launch {
 
-/// Bytes that wait for a file descriptor. The descriptor is not owned.
+/// Bytes that wait for a file descriptor, which is not owned. Writing never waits for the reader, nor does anybody wait
+/// here for long: a reader that is slow is waited for (full), but once 1 MiB waits and nobody has taken a byte for
+/// `patience` seconds (Ctrl-S, a pager), what ranks write is dropped, and when the reader is back, it is told how much.
 class OutputSink {
  public:
-  explicit OutputSink(int fd) : fd_(fd) {}
+  explicit OutputSink(int fd, double patience = 1);
   int fd() const noexcept { return fd_; }
   bool empty() const noexcept { return pending_.empty(); }
   /// So much waits that the sources should not be read for now.
-  bool full() const noexcept { return pending_.size() > max_pending; }
-  void append(std::string_view bytes) { pending_.append(bytes); }
+  bool full() const { return pending_.size() > max_pending && !unread(); }
+  /// For the agent's own lines, which are few: never dropped.
+  void append(std::string_view bytes);
+  /// A line of a rank with what stands before it, or, while nobody reads, nothing.
+  void append_line(std::string_view prefix, std::string_view line);
+  /// Bytes of a rank as they are, or, while nobody reads, nothing.
+  void append_raw(std::string_view bytes);
   /// Writes what the descriptor takes without waiting. Bytes that nobody can receive any more are dropped (a closed
   /// pipe).
   void write_some();
@@ -28,8 +36,21 @@ class OutputSink {
   void flush(double seconds);
 
  private:
+  using Clock = std::chrono::steady_clock;
   static constexpr std::size_t max_pending = std::size_t{1} << 20;
+
+  bool unread() const;  ///< nobody has taken a byte for `patience` seconds
+  bool drops(std::string_view bytes);
+  void tell_dropped();
+
   int fd_;
+  UniqueFd own_;       ///< a description of the same pipe or terminal that does not block; none for other files
+  std::size_t piece_;  ///< bytes that one write takes without blocking
+  Clock::duration patience_;
+  Clock::time_point taken_{};  ///< when the reader took something, or had taken all
+  Clock::time_point dropping_since_{};
+  std::size_t dropped_lines_ = 0;
+  bool dropping_ = false;
   std::string pending_;
 };
 
@@ -38,6 +59,8 @@ class OutputSink {
 class LinePrefixer {
  public:
   LinePrefixer(std::string prefix, OutputSink& sink) : prefix_(std::move(prefix)), sink_(&sink) {}
+  /// One that passes on the bytes as they come: of a rank that draws a progress line.
+  static LinePrefixer raw(OutputSink& sink);
   void feed(std::string_view bytes);
   /// At the end of the stream: a last line without '\n' gets one.
   void finish();
@@ -48,6 +71,7 @@ class LinePrefixer {
   std::string prefix_;
   OutputSink* sink_;
   std::string partial_;
+  bool raw_ = false;
 };
 
 /// Both streams of one rank on their way: to the terminal with a prefix, to the rank's log file as they are, or both
@@ -61,8 +85,11 @@ class RankOutput {
   /// The sinks outlive this. Makes folder and file; throws InputError when that fails.
   RankOutput(const LaunchOptions& options, int rank, int local_rank, int generation, OutputSink& out, OutputSink& err);
 
-  /// Whether a stream must be read from a pipe and given to feed(); else the rank may write straight to ours.
+  /// Whether a stream must be read from a pipe and given to feed(); else the rank writes straight to ours, and waits
+  /// where nobody reads that (LaunchOptions::prefix_output is false).
   bool captured() const noexcept { return captured_; }
+  /// For base/terminal.h: which of the rank's streams end, as they are, at a terminal: "", "1", "2" or "12".
+  const std::string& terminals() const noexcept { return terminals_; }
   /// Whether people have read this text here, as far as that can be known: it is in the last lines that were shown, or
   /// the rank writes straight to ours.
   bool has_shown(std::string_view text) const;
@@ -85,7 +112,7 @@ class RankOutput {
   bool shown_[2] = {true, true};  ///< standard output, standard error
   LinePrefixer out_, err_;
   UniqueFd log_;
-  std::string log_path_;
+  std::string log_path_, terminals_;
   std::string partial_[2];
   std::deque<std::string> last_;
 };

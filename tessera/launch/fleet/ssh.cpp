@@ -159,7 +159,8 @@ class Job {
       if (agent.process.stderr_pipe() && !err_.full())
         watched.push_back({agent.process.stderr_pipe().get(), POLLIN, 0});
     }
-    ::poll(watched.data(), watched.size(), next_push_ ? 100 : 60'000);
+    const bool looks_soon = next_push_ || out_.full() || err_.full();  // a reader may turn out to be away
+    ::poll(watched.data(), watched.size(), looks_soon ? 100 : 60'000);
   }
 
   void read_output(RemoteAgent& agent) {
@@ -168,9 +169,11 @@ class Job {
   }
   static void read_pipe(UniqueFd& pipe, LinePrefixer& lines, const OutputSink& sink) {
     char buffer[1 << 16];
-    while (pipe && !sink.full()) {
+    std::size_t total = 0;
+    while (pipe && !sink.full() && total < (std::size_t{1} << 20)) {
       const ssize_t got = ::read(pipe.get(), buffer, sizeof buffer);
       if (got > 0) {
+        total += static_cast<std::size_t>(got);
         lines.feed({buffer, static_cast<std::size_t>(got)});
       } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
         lines.finish();

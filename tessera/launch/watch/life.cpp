@@ -2,38 +2,31 @@
 
 #include <tessera/base/text.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <optional>
 
 namespace tessera::launch {
 namespace {
 
-constexpr std::int64_t second_ns = 1'000'000'000;
-constexpr double idle_limit = 30, busy_limit = 600;  ///< seconds without progress before a step is known
-constexpr double evaluation_limit = 60;
-constexpr double idle_share = 0.05, starved_share = 0.25;  ///< shares of one processor
-constexpr double waiting_share = 0.5;                      ///< how much of a pause waiting for a processor must explain
-
-double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+constexpr std::int64_t process_look_ns = second_ns * 2 / 5;  ///< how often a process without a heart is looked at
+constexpr double waiting_share = 0.5;  ///< how much of a pause waiting for a processor must explain
 
 bool has_a_heart(RankState state) {
-  return state == RankState::joining || state == RankState::running || state == RankState::evaluating ||
-         state == RankState::saving || state == RankState::leaving;
+  return state == RankState::joining || state == RankState::running || state == RankState::leaving ||
+         is_long_phase(state);
 }
 
 std::string name(const WatchedRank& rank, const RankSlot& slot) {
   return rank_name(rank.rank, rank.pid, read_text(slot.place));
 }
 
-/// How much longer than heartbeat_timeout a process in this state is waited for.
+/// How much longer than heartbeat_timeout a process in this state may be silent before it is told.
 double patience(char state) { return state == 'R' ? 4 : state == 'D' ? 2 : 1; }
 
 }  // namespace
 
-LifeWatch::LifeWatch(const LifeLimits& limits, ReadStatus read_status)
-    : limits_(limits), read_status_(std::move(read_status)) {}
+LifeWatch::LifeWatch(const LifeLimits& limits, ReadStatus read_status, WhatItWaitsFor what_it_waits_for)
+    : limits_(limits), read_status_(std::move(read_status)), progress_(limits, read_status_, what_it_waits_for) {}
 
 std::vector<LifeFinding> LifeWatch::look(const Board& board, std::uint32_t generation,
                                          const std::vector<WatchedRank>& ranks, std::int64_t now_ns) {
@@ -41,28 +34,32 @@ std::vector<LifeFinding> LifeWatch::look(const Board& board, std::uint32_t gener
   last_look_ns_ = now_ns;
   memory_.resize(static_cast<std::size_t>(board.slots()));
   std::vector<LifeFinding> findings;
-  std::vector<WatchedRank> watched;
+  std::vector<ProgressWatch::Rank> here;
   for (const WatchedRank& rank : ranks) {
     const RankSlot& slot = board.slot(rank.slot);
-    if (slot.generation.load() != generation) continue;
     Memory& memory = memory_[static_cast<std::size_t>(rank.slot)];
-    if (const RankState state = slot.state.load(); state != memory.state) {
+    const bool came = slot.generation.load() == generation && slot.heartbeat_ns.load() != 0;
+    if (const RankState state = came ? slot.state.load() : RankState::none; state != memory.state) {
       memory.state = state;
       memory.state_ns = now_ns;
     }
-    watched.push_back(rank);
-    if (has_a_heart(memory.state)) look_at_heart(slot, rank, memory, now_ns, findings);
+    if (came) here.push_back({rank, &slot, memory.state, memory.state_ns});
+    if (rank.ended) continue;
+    if (has_a_heart(memory.state))
+      look_at_heart(slot, rank, memory, now_ns, findings);
+    else if (memory.state != RankState::failed)
+      look_at_process(slot, rank, memory, now_ns, findings);
   }
-  look_at_progress(board, watched, now_ns, findings);
+  if (!progress_.look(here, excused_ns_, now_ns, findings)) excused_ns_ = now_ns;
   return findings;
 }
 
 void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
                               std::vector<LifeFinding>& findings) {
   const std::int64_t heartbeat = slot.heartbeat_ns.load();
-  if (heartbeat == 0 || heartbeat > now_ns) return;  // none yet, or one after `now` was taken
+  if (heartbeat > now_ns) return;  // after `now` was taken
   if (heartbeat != memory.heartbeat_ns) {
-    const double pause = seconds(heartbeat - std::max(memory.heartbeat_ns, excused_ns_));
+    const double pause = in_seconds(heartbeat - std::max(memory.heartbeat_ns, excused_ns_));
     const auto status = pause >= limits_.told_pause ? read_status_(rank.pid) : std::nullopt;
     const bool waited = status && merely_waits_for_cpu(memory, *status, now_ns);
     if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause && !waited) {
@@ -77,106 +74,84 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
     }
     memory.heartbeat_ns = heartbeat;
     memory.status_in_pause = 0;
-    memory.pause_seen_ns = 0;
-    memory.told_stopped = memory.told_frozen = false;
+    memory.pause_seen_ns = memory.stopped_ns = 0;
+    memory.told_stopped = memory.told_silent = memory.told_frozen = false;
     return;
   }
-  const double age = seconds(now_ns - std::max(heartbeat, excused_ns_));
+  const double age = in_seconds(now_ns - std::max(heartbeat, excused_ns_));
   if (age < std::min(limits_.told_pause, 0.5)) return;
   const auto status = read_status_(rank.pid);
-  if (status && status->traced) {
+  if (!status) return;  // it has ended, which is seen elsewhere
+  if (status->traced) {
     excused_ns_ = now_ns;
     return;
   }
-  const char state = status ? status->state : 'X';
-  memory.status_in_pause = state;
-  if (memory.pause_seen_ns == 0 && status) {
+  memory.status_in_pause = status->state;
+  if (memory.pause_seen_ns == 0) {
     memory.pause_seen_ns = now_ns;
     memory.cpu_wait_ns = status->cpu_wait_ns;
   }
-  if (status && merely_waits_for_cpu(memory, *status, now_ns)) return;
-  if (limits_.heartbeat_timeout <= 0 || memory.told_frozen) return;
-  if (state == 'T' && age >= limits_.told_pause && !memory.told_stopped) {
-    memory.told_stopped = true;
-    findings.push_back({LifeFinding::stopped,
-                        {rank.rank},
-                        concat(name(rank, slot), " stands still: no heartbeat for ", format_real(age, 3),
-                               " s, process state ", state_text(state), "; the job ends after ",
-                               format_real(limits_.heartbeat_timeout, 3), " s (--heartbeat_timeout)"),
-                        age});
+  if (merely_waits_for_cpu(memory, *status, now_ns) || slot.heartbeat_ns.load() != heartbeat) return;
+  judge_silence(name(rank, slot), status->state, age, concat("no heartbeat for ", format_real(age, 3), " s"), rank,
+                memory, findings);
+}
+
+/// A process that has no heart: it has not come to tessera::init(), or has left.
+void LifeWatch::look_at_process(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
+                                std::vector<LifeFinding>& findings) {
+  if (limits_.heartbeat_timeout <= 0 || now_ns - memory.looked_ns < process_look_ns) return;
+  memory.looked_ns = now_ns;
+  const auto status = read_status_(rank.pid);
+  if (!status || status->traced || status->state != 'T') {
+    memory.stopped_ns = 0;
+    memory.told_stopped = memory.told_frozen = false;
+    return;
   }
-  if (age < limits_.heartbeat_timeout * patience(state) || slot.heartbeat_ns.load() != heartbeat) return;
+  if (memory.stopped_ns == 0) memory.stopped_ns = now_ns;
+  const double age = in_seconds(now_ns - std::max(memory.stopped_ns, excused_ns_));
+  const bool left = memory.state == RankState::left;
+  judge_silence(left ? name(rank, slot) : rank_name(rank.rank, rank.pid, ""), 'T', age,
+                concat("stopped for ", format_real(age, 3), " s ",
+                       left ? "after it has left the job" : "before it has come to tessera::init()"),
+                rank, memory, findings);
+}
+
+/// A process that gives no sign. Only one that is stopped is ended within seconds.
+void LifeWatch::judge_silence(const std::string& name, char state, double age, const std::string& how_long,
+                              const WatchedRank& rank, Memory& memory, std::vector<LifeFinding>& findings) const {
+  if (limits_.heartbeat_timeout <= 0 || memory.told_frozen) return;
+  const auto add = [&](LifeFinding::Kind kind, const std::string& text) {
+    findings.push_back({kind, {rank.rank}, text, age});
+  };
+  const std::string what = concat(how_long, ", process state ", state_text(state));
+  const bool stopped = state == 'T';
+  if (stopped && age >= limits_.told_pause && !memory.told_stopped) {
+    memory.told_stopped = true;
+    add(LifeFinding::stopped, concat(name, " stands still: ", what, "; the job ends after ",
+                                     format_real(limits_.heartbeat_timeout, 3), " s (--heartbeat_timeout)"));
+  }
+  if (!stopped && age >= limits_.heartbeat_timeout * patience(state) && !memory.told_silent) {
+    memory.told_silent = true;
+    add(LifeFinding::report,
+        concat(name, " gives no sign of life: ", what, "; it is not ended while it is not stopped",
+               state == 'S' && limits_.hang_timeout >= 0
+                   ? concat(", or silent for ", format_real(limits_.sleep_limit(), 3), " s (--hang_timeout)")
+                   : ""));
+  }
+  const bool ends = stopped        ? age >= limits_.heartbeat_timeout
+                    : state == 'S' ? limits_.hang_timeout >= 0 && age >= limits_.sleep_limit()
+                                   : false;
+  if (!ends) return;
   memory.told_frozen = true;
-  findings.push_back({LifeFinding::frozen,
-                      {rank.rank},
-                      concat(name(rank, slot), " is frozen: no heartbeat for ", format_real(age, 3),
-                             " s, process state ", state_text(state)),
-                      age});
+  add(LifeFinding::frozen, concat(name, " is frozen: ", what));
 }
 
 bool LifeWatch::merely_waits_for_cpu(const Memory& memory, const ProcStatus& status, std::int64_t now_ns) const {
   if (memory.pause_seen_ns == 0 || now_ns <= memory.pause_seen_ns) return false;
   const char state = memory.status_in_pause;
   if (state != 'R' && state != 'S') return false;  // stopped, or at a disk: that is why, however busy the machine is
-  const double share = seconds(status.cpu_wait_ns - memory.cpu_wait_ns) / seconds(now_ns - memory.pause_seen_ns);
+  const double share = in_seconds(status.cpu_wait_ns - memory.cpu_wait_ns) / in_seconds(now_ns - memory.pause_seen_ns);
   return share >= waiting_share;
-}
-
-void LifeWatch::look_at_progress(const Board& board, const std::vector<WatchedRank>& ranks, std::int64_t now_ns,
-                                 std::vector<LifeFinding>& findings) {
-  if (limits_.hang_timeout < 0) return;
-  std::int64_t newest = excused_ns_, p99 = 0;
-  bool judged = false, evaluating = false, idle = true, starved = false;
-  for (const WatchedRank& rank : ranks) {
-    const RankSlot& slot = board.slot(rank.slot);
-    Memory& memory = memory_[static_cast<std::size_t>(rank.slot)];
-    if (memory.state == RankState::joining || memory.state == RankState::saving) return;
-    if (memory.state != RankState::running && memory.state != RankState::evaluating) continue;
-    judged = true;
-    evaluating |= memory.state == RankState::evaluating;
-    newest = std::max({newest, slot.progress_ns.load(), memory.state_ns});
-    p99 = std::max(p99, slot.p99_step_ns.load());
-  }
-  if (!judged || newest > now_ns) return;
-  const double stalled = seconds(now_ns - newest);
-  double limit = limits_.hang_timeout > 0 ? limits_.hang_timeout : std::max(5.0, 5 * seconds(p99));
-  if (evaluating) limit = std::max(limit, evaluation_limit);
-  if (stalled < std::min(limit, 2.0)) {
-    told_hang_ = false;
-    return;
-  }
-  for (const WatchedRank& rank : ranks) {  // only now: reading /proc of every rank ten times a second is not for free
-    Memory& memory = memory_[static_cast<std::size_t>(rank.slot)];
-    const auto status = read_status_(rank.pid);
-    if (!status) continue;
-    if (status->traced) {
-      excused_ns_ = now_ns;
-      return;
-    }
-    if (now_ns - memory.cpu_since_ns >= second_ns) {
-      const double used =
-          static_cast<double>(status->cpu_ticks - memory.cpu_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-      const double share = used / seconds(now_ns - memory.cpu_since_ns);
-      memory.idle = share < idle_share;
-      memory.starved = status->state == 'R' && share < starved_share;
-      memory.cpu_ticks = status->cpu_ticks;
-      memory.cpu_since_ns = now_ns;
-    }
-    idle &= memory.idle;
-    starved |= memory.starved;
-  }
-  if (p99 == 0 && limits_.hang_timeout == 0) limit = std::max(limit, idle ? idle_limit : busy_limit);
-  if (starved && limits_.hang_timeout == 0) limit *= patience('R');
-  if (stalled < limit || told_hang_) return;
-  told_hang_ = true;
-  findings.push_back({LifeFinding::hang,
-                      {},
-                      concat("no progress for ", format_real(stalled, 3), " s (limit ", format_real(limit, 3), " s",
-                             p99 > 0 && limits_.hang_timeout == 0
-                                 ? concat(": the larger of 5 s and 5 x p99 step, ", format_real(seconds(p99), 3), " s")
-                                 : "",
-                             ") although all hearts beat"),
-                      stalled});
 }
 
 }  // namespace tessera::launch

@@ -1,57 +1,37 @@
 #pragma once
 /// \file
-/// launch/watch/: is every rank alive, and does the job get on? Judged from the board (board.h) on the monotonic clock,
-/// ten times a second. Judgement only: what happens then is the agent's business (generation.h).
+/// launch/watch/: is every rank alive, and does the job get on? Judged from the board (board.h) and /proc on the
+/// monotonic clock, ten times a second. Judgement only: what happens then is the agent's business (generation.h).
 ///
-/// Frozen: no heartbeat for heartbeat_timeout while the kernel says that the process is stopped or sleeps; twice that
-/// when it waits for a disk, four times when it runs. A process that a signal has stopped is named after told_pause
-/// already; other pauses are told when they are over. A busy machine is no fault of the rank: while its threads wait
-/// for a processor for at least half of the time, it is neither frozen nor is its pause told.
+/// One rule, whose table stands in docs/launching.md and is tested as that table (tests/launch/life_table_test.cpp):
+/// a rank that is stopped by a signal, and one that can never leave a collective, is ended within seconds; a rank that
+/// computes, waits for a disk, or is in a phase that it declares long is reported; a rank that merely sleeps outside of
+/// collectives while nothing gets on is reported, and ended after hang_timeout.
 ///
-/// Hang: the heart beats, but no rank has made progress for max(5 s, 5 x p99 step); before a step is known, 30 s when
-/// all ranks are idle and 10 min when one computes (the first step of a large model, a program without steps). Four
-/// times as long, unless the limit was given, while a rank that wants to run gets less than a quarter of a processor.
+/// This file has the ranks and their hearts: stopped, paused, without a heartbeat. progress.h has the rest.
 ///
-/// Never judged: a rank under a debugger, one that has not come to tessera::init() or has left; a hang while a rank
-/// joins (the rendezvous lists who is missing) or saves. Evaluation has at least a minute. When the agent itself did
-/// not run for a second (the machine was suspended), all clocks begin anew.
+/// A process that a signal has stopped is named after told_pause and ended after heartbeat_timeout, whatever it was
+/// doing: also before it has come to tessera::init(), and after it has left. Other pauses are told when they are over. A
+/// busy machine is no fault of the rank: while its threads wait for a processor for at least half of the time, neither
+/// its pause nor its missing heartbeat is told.
+///
+/// Never judged: a rank under a debugger. When the agent itself did not run for a second (the machine was suspended),
+/// all clocks begin anew.
 
-#include <tessera/launch/agent/board.h>
-#include <tessera/launch/watch/proc_status.h>
+#include <tessera/launch/watch/progress.h>
 
-#include <functional>
-#include <string>
 #include <vector>
 
 namespace tessera::launch {
 
-struct LifeLimits {
-  double heartbeat_timeout = 2.5;  ///< seconds; 0: frozen ranks are not looked for
-  double hang_timeout = 0;         ///< seconds; 0: as above; < 0: hangs are not looked for
-  double told_pause = 1;           ///< pauses from this on are told
-};
-
-/// A rank that runs: its slot on the board and its process.
-struct WatchedRank {
-  int rank = 0;
-  int slot = 0;
-  pid_t pid = 0;
-};
-
-struct LifeFinding {
-  enum Kind { stopped, paused, frozen, hang } kind = paused;
-  std::vector<int> ranks;  ///< the stopped, paused or frozen one; empty for a hang (wait_graph.h finds whom to blame)
-  std::string text;        ///< for people: "rank 2 (pid 7) is frozen: no heartbeat for 2.6 s, process state T (...)"
-  double seconds = 0;      ///< without a heartbeat, or without progress
-};
-
 class LifeWatch {
  public:
-  using ReadStatus = std::function<std::optional<ProcStatus>(pid_t)>;
-  explicit LifeWatch(const LifeLimits& limits, ReadStatus read_status = read_proc_status);
+  explicit LifeWatch(const LifeLimits& limits, ReadStatus read_status = read_proc_status,
+                     WhatItWaitsFor what_it_waits_for = launch::what_it_waits_for);
 
-  /// `now_ns`: monotonic_ns(). Slots of another generation are not looked at. A frozen rank and a hang are found once,
-  /// until the heartbeat or the progress is seen again.
+  /// `ranks`: all of this host, also those whose processes have ended. `now_ns`: monotonic_ns(). What slots of another
+  /// generation say is not looked at. A frozen rank and a hang are found once, until the heartbeat or the progress is
+  /// seen again.
   std::vector<LifeFinding> look(const Board& board, std::uint32_t generation, const std::vector<WatchedRank>& ranks,
                                 std::int64_t now_ns);
 
@@ -62,23 +42,25 @@ class LifeWatch {
     std::int64_t state_ns = 0;                        ///< when `state` was first seen
     char status_in_pause = 0;                         ///< state of the process, while a pause lasted
     std::int64_t pause_seen_ns = 0, cpu_wait_ns = 0;  ///< when the pause was first looked at, ProcStatus of then
-    bool told_stopped = false, told_frozen = false;
-    std::int64_t cpu_ticks = 0, cpu_since_ns = 0;  ///< for "idle"
-    bool idle = true, starved = false;
+    bool told_stopped = false, told_silent = false, told_frozen = false;
+    std::int64_t looked_ns = 0,
+                 stopped_ns = 0;  ///< without a heart: last look at the process; since when it is stopped
   };
 
   void look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
                      std::vector<LifeFinding>& findings);
+  void look_at_process(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
+                       std::vector<LifeFinding>& findings);
+  void judge_silence(const std::string& name, char state, double age, const std::string& how_long,
+                     const WatchedRank& rank, Memory& memory, std::vector<LifeFinding>& findings) const;
   bool merely_waits_for_cpu(const Memory& memory, const ProcStatus& status, std::int64_t now_ns) const;
-  void look_at_progress(const Board& board, const std::vector<WatchedRank>& ranks, std::int64_t now_ns,
-                        std::vector<LifeFinding>& findings);
 
   LifeLimits limits_;
   ReadStatus read_status_;
+  ProgressWatch progress_;
   std::vector<Memory> memory_;  ///< by slot
   std::int64_t last_look_ns_ = 0;
   std::int64_t excused_ns_ = 0;  ///< nothing before this counts: the agent slept, or a debugger was attached
-  bool told_hang_ = false;
 };
 
 }  // namespace tessera::launch

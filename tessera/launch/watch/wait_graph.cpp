@@ -54,36 +54,70 @@ std::optional<int> member(const GroupView& group, int place) {
   return *std::next(group.members.begin(), place);
 }
 
+/// The collective of this group in which a rank waits; nullptr when there is none.
+const Entry* waits_in(const RankView& rank, const std::string& name, const GroupView& group) {
+  if (!rank.knows_blocked) {
+    const auto pending = group.unfinished.find(rank.rank);
+    return pending == group.unfinished.end() ? nullptr : pending->second;
+  }
+  for (const Entry& entry : rank.entries) {
+    const bool here = rank.blocked_in == entry.id && entry.status == Status::started && !is_pair(entry.op);
+    if (here && name == entry.group) return &entry;
+  }
+  return nullptr;
+}
+
+/// The unfinished send or receive in which it waits.
+const Entry* waits_in_pair(const RankView& rank) {
+  for (auto entry = rank.entries.rbegin(); entry != rank.entries.rend(); ++entry) {
+    if (rank.knows_blocked ? rank.blocked_in != entry->id : entry != rank.entries.rbegin()) continue;
+    return is_pair(entry->op) && entry->status == Status::started ? &*entry : nullptr;
+  }
+  return nullptr;
+}
+
 std::map<int, Wait> waits_of(const std::vector<RankView>& ranks, const std::map<std::string, GroupView>& groups) {
   std::map<int, Wait> waits;
   for (const RankView& rank : ranks) {
+    if (rank.gone) continue;
     Wait wait;
     for (const auto& [name, group] : groups) {
-      const auto pending = group.unfinished.find(rank.rank);
-      if (pending == group.unfinished.end()) continue;
-      if (wait.entry == nullptr) wait.entry = pending->second;
+      const Entry* const pending = waits_in(rank, name, group);
+      if (pending == nullptr) continue;
+      if (wait.entry == nullptr) wait.entry = pending;
       const bool all_known = static_cast<int>(group.members.size()) >= group.size;
       for (const RankView& other : ranks) {
         if (other.rank == rank.rank || (all_known && !group.members.contains(other.rank))) continue;
         const auto begun = group.begun.find(other.rank);
-        if (begun == group.begun.end() || begun->second < pending->second->sequence) {
+        if (begun == group.begun.end() || begun->second < pending->sequence) {
           wait.whom.insert(other.rank);
-          wait.entry = pending->second;
+          wait.entry = pending;
         }
       }
     }
-    if (!rank.entries.empty()) {
-      const Entry& last = rank.entries.back();
-      if (is_pair(last.op) && last.status == Status::started) {
-        if (const auto peer = member(groups.at(last.group), last.peer)) {
-          wait.whom.insert(*peer);
-          wait.entry = &last;
-        }
+    if (const Entry* const last = waits_in_pair(rank)) {
+      if (const auto peer = member(groups.at(last->group), last->peer)) {
+        wait.whom.insert(*peer);
+        wait.entry = last;
       }
     }
     if (wait.entry != nullptr) waits[rank.rank] = std::move(wait);
   }
   return waits;
+}
+
+/// Whether all other members are known and through with the collective in which this rank waits.
+bool all_have_passed(const std::map<std::string, GroupView>& groups, int rank, const Wait& wait) {
+  if (is_pair(wait.entry->op) || !wait.whom.empty()) return false;
+  const GroupView& group = groups.at(wait.entry->group);
+  if (group.size < 2 || static_cast<int>(group.members.size()) != group.size) return false;
+  return std::all_of(group.members.begin(), group.members.end(), [&](int other) {
+    if (other == rank) return true;
+    const auto begun = group.begun.find(other);
+    if (begun == group.begun.end() || begun->second < wait.entry->sequence) return false;
+    const auto pending = group.unfinished.find(other);
+    return pending == group.unfinished.end() || pending->second->sequence > wait.entry->sequence;
+  });
 }
 
 const RankView& view(const std::vector<RankView>& ranks, int rank) {
@@ -120,7 +154,8 @@ std::optional<WaitVerdict> find_mismatch(const std::map<std::string, GroupView>&
       return WaitVerdict{few->second.first,
                          concat(plural(few->second.first, "is", "are"), " in ", describe(*few->second.second), ", but ",
                                 plural(others.first, "is", "are"), " in ", describe(*others.second),
-                                ": the ranks do not call the same collectives in the same order")};
+                                ": the ranks do not call the same collectives in the same order"),
+                         true};
     }
   }
   return std::nullopt;
@@ -143,8 +178,10 @@ std::vector<int> find_circle(const std::map<int, Wait>& waits, int from) {
 WaitVerdict describe_blockers(const std::vector<RankView>& ranks, const std::map<int, Wait>& waits,
                               const std::vector<int>& blockers, std::int64_t now_ns) {
   std::string text;
+  bool certain = false;
   for (const int culprit : blockers) {
     const RankView& rank = view(ranks, culprit);
+    certain |= rank.gone;
     std::vector<int> waiting;
     const Entry* in = nullptr;
     for (const auto& [other, wait] : waits) {
@@ -154,13 +191,50 @@ WaitVerdict describe_blockers(const std::vector<RankView>& ranks, const std::map
     }
     text += concat(text.empty() ? "" : "; ", name(rank), " has not come to ", describe(*in), ", where ",
                    plural(waiting, "waits", "wait"), " for it; it is ",
-                   rank.state == RankState::running ? "outside of any collective" : state_name(rank.state), ", ",
-                   describe_place(rank, now_ns), ", process state ", state_text(rank.process_state));
+                   rank.gone                          ? "gone"
+                   : waits.contains(culprit)          ? "inside of another one"
+                   : rank.state == RankState::running ? "outside of any collective"
+                                                      : state_name(rank.state),
+                   ", ", describe_place(rank, now_ns),
+                   rank.gone ? "" : concat(", process state ", state_text(rank.process_state)));
   }
-  return {blockers, text};
+  return {blockers, text, certain};
+}
+
+/// Ranks that do not get out of a collective which all of their peers have passed.
+std::optional<WaitVerdict> find_stuck(const std::vector<RankView>& ranks,
+                                      const std::map<std::string, GroupView>& groups, const std::map<int, Wait>& waits,
+                                      std::int64_t now_ns) {
+  WaitVerdict verdict;
+  for (const auto& [rank, wait] : waits) {
+    if (!all_have_passed(groups, rank, wait)) continue;
+    verdict.culprits.push_back(rank);
+    const RankView& its = view(ranks, rank);
+    verdict.text += concat(verdict.text.empty() ? "" : "; ", name(its), " does not get out of ", describe(*wait.entry),
+                           ", which all of its peers have passed; ", describe_place(its, now_ns), ", process state ",
+                           state_text(its.process_state));
+  }
+  if (verdict.culprits.empty()) return std::nullopt;
+  verdict.certain = true;
+  return verdict;
 }
 
 }  // namespace
+
+RankView view_of(const RankSlot& slot, int rank, pid_t pid) {
+  RankView view;
+  view.rank = rank;
+  view.pid = pid;
+  view.state = slot.state.load();
+  view.gone = view.state == RankState::left;
+  view.place = read_text(slot.place);
+  view.phase = read_text(slot.phase);
+  view.step = slot.step.load();
+  view.entries = last_entries(slot);
+  view.knows_blocked = true;
+  if (const std::uint64_t blocked = slot.blocked_in.load(); blocked != 0) view.blocked_in = blocked - 1;
+  return view;
+}
 
 std::string describe_place(const RankView& rank, std::int64_t now_ns) {
   std::string text = rank.step > 0 || !rank.phase.empty() ? concat("step ", rank.step) : std::string();
@@ -187,6 +261,7 @@ WaitVerdict find_culprit(const std::vector<RankView>& ranks, std::int64_t now_ns
   const auto groups = groups_of(ranks);
   if (auto mismatch = find_mismatch(groups)) return *mismatch;
   const auto waits = waits_of(ranks, groups);
+  if (auto stuck = find_stuck(ranks, groups, waits, now_ns)) return *stuck;
   std::set<int> waited_for;
   for (const auto& [rank, wait] : waits) waited_for.insert(wait.whom.begin(), wait.whom.end());
   std::vector<int> blockers;
@@ -206,16 +281,19 @@ WaitVerdict find_culprit(const std::vector<RankView>& ranks, std::int64_t now_ns
     }
     std::vector<int> sorted = circle;
     std::sort(sorted.begin(), sorted.end());
-    return {sorted, text};
+    return {sorted, text, true};
   }
   std::vector<int> all, inside;
   for (const RankView& rank : ranks) {
+    if (rank.gone) continue;
     all.push_back(rank.rank);
     if (waits.contains(rank.rank)) inside.push_back(rank.rank);
   }
   if (inside.size() == all.size() && !all.empty()) {
-    return {all, concat("all ranks have come to ", describe(*waits.begin()->second.entry),
-                        ", and none gets out of it: look at their stacks, and at the network between them")};
+    return {all,
+            concat("all ranks have come to ", describe(*waits.begin()->second.entry),
+                   ", and none gets out of it: look at their stacks, and at the network between them"),
+            false};
   }
   std::set<int> outside(all.begin(), all.end());
   for (const int rank : inside) outside.erase(rank);
@@ -225,7 +303,7 @@ WaitVerdict find_culprit(const std::vector<RankView>& ranks, std::int64_t now_ns
                    describe_place(view(ranks, rank), now_ns), ", process state ",
                    state_text(view(ranks, rank).process_state));
   }
-  return {numbers(outside), text};
+  return {numbers(outside), text, false};
 }
 
 }  // namespace tessera::launch

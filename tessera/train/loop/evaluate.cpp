@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tessera/base/clock.h>
+#include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
 
@@ -48,6 +49,7 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
   };
   const auto run_pipeline = [&] {
     const std::vector<double> losses = pipeline(waiting, scales);
+    comm::life().advance();
     for (std::size_t i = 0; i < waiting.size(); ++i)
       if (places[i] >= 0) note(places[i], losses[i] / scales[i], waiting[i].scored_tokens);
     waiting.clear();
@@ -74,6 +76,7 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
     }
     const nn::Autocast precision(narrow, group.device().type());
     const at::Tensor loss = model.loss(batch, scale);
+    comm::life().advance();
     if (counts && batch.scored_tokens > 0) note(k, loss.item<double>() / scale, batch.scored_tokens);
   }
   model.train(was_training);

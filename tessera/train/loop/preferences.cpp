@@ -11,6 +11,8 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/peft.h>
+#include <tessera/comm/life.h>
+#include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/config/rules/validate_preferences.h>
 #include <tessera/data/pairs.h>
@@ -92,6 +94,7 @@ void Preferences::measure(const Setup& setup, models::LanguageModel& model, cons
         group.device());
     const nn::Autocast precision(narrow, group.device().type());
     const at::Tensor sums = causal(model).log_probabilities(batch);
+    comm::life().advance();
     if (counts) found.narrow(0, first, count).copy_(sums.view({count, 2}));
   }
   found = found.to(group.device());
@@ -104,6 +107,7 @@ std::string Preferences::measure_reference(const Setup& setup, const data::Sampl
                                            std::int64_t end_sample) {
   if (!config::needs_reference(config_.preference_loss)) return "";
   const comm::Tag tag("reference");
+  const comm::LongPhase phase("reference model");
   const std::int64_t begin_ns = monotonic_ns();
   const data::Dataset& dataset = *setup.datasets.train;
   std::set<std::int64_t> needed;
@@ -182,6 +186,7 @@ EvalMetrics Preferences::evaluate(const Setup& setup, bool together) const {
     const data::Batch batch = to_device(data::as_pairs(rows), group.device());
     const nn::Autocast precision(evaluation_precision(setup.config), group.device().type());
     const at::Tensor sums = causal(model).log_probabilities(batch);
+    comm::life().advance();
     if (!counts) continue;
     ++metrics.batches;
     const PreferenceTerms terms =

@@ -13,6 +13,8 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/peft.h>
+#include <tessera/comm/life.h>
+#include <tessera/comm/long_phase.h>
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/config/rules/output_folder.h>
@@ -166,6 +168,15 @@ double attention_share(const models::LanguageModel& model) {
   return linear > 0 ? (model.flops_per_token(1024) - linear) / 1024 / linear : 0;
 }
 
+/// Whoever watches this rank sees that more tokens are made, by it or by another process.
+data::ReadProgress heard_by_watchers(data::ReadProgress progress) {
+  return [progress = std::move(progress), last = std::uint64_t{0}](const std::string& path, std::uint64_t done,
+                                                                   std::uint64_t of) mutable {
+    if (done != std::exchange(last, done)) comm::life().advance();
+    progress(path, done, of);
+  };
+}
+
 /// What can only be said of a model on so many ranks.
 void check_batches(const RunConfig& config, const Setup& setup, const RunGroups& groups) {
   const OptimizationConfig& o = config.optimization;
@@ -291,10 +302,13 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.tokenizer_fits_data = !only_tokens || place != "byte" || config.model.tokenizer_name == "byte";
   if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
 
+  std::optional<comm::LongPhase> tokens(std::in_place, "making tokens");
   const bool want_validation =
       config.output.eval_strategy != Interval::no || config.output.do_eval || !config.data.validation_file.empty();
-  setup.datasets = open_task_datasets(config, *setup.model, setup.tokenizer, setup.block_size, want_validation,
-                                      world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
+  setup.datasets =
+      open_task_datasets(config, *setup.model, setup.tokenizer, setup.block_size, want_validation,
+                         world.rank() == 0 ? heard_by_watchers(data::logged_progress()) : data::ReadProgress());
+  tokens.reset();
   if (world.rank() == 0) {
     for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
     for (const std::string& note : setup.datasets.notes) log::info(note);

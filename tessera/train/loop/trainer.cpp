@@ -9,6 +9,7 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/life.h>
+#include <tessera/comm/long_phase.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/train/core/resume.h>
 #include <tessera/train/loop/batch_size.h>
@@ -52,6 +53,7 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
 /// tried.
 std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks,
                                             std::int64_t process_bytes, const RunGroups& groups) {
+  const comm::LongPhase phase("loading");
   std::set<std::string> rejected;
   for (;;) {
     Start start = choose_start(config, ranks, rejected);

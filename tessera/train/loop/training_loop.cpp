@@ -10,6 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/file.h>
 #include <tessera/comm/life.h>
+#include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/decoders/mup.h>
@@ -287,6 +288,7 @@ void TrainingLoop::enter(Phase phase, std::string_view name) {
 
 /// The yardsticks: what the processors can do, what frequencies alone predict, what a pretrained model said before.
 void TrainingLoop::prepare_measuring() {
+  const comm::LongPhase phase("measuring");
   const comm::Tag tag("start");
   at::Tensor peak = at::full({1}, measured_peak_flops(world_.device(), setup_.config.optimization.bf16),
                              at::TensorOptions().dtype(at::kDouble).device(world_.device()));
@@ -300,6 +302,7 @@ void TrainingLoop::prepare_measuring() {
 
 /// The end of the loop, whatever led to it.
 ExitCode TrainingLoop::finish(StopRequest stop) {
+  const comm::LongPhase phase("finishing");
   if (window_.steps() > 0)
     log(setup_.config.output.logging_strategy != Interval::no);  // an early stop between two logs
   checkpoints_.finish();
@@ -334,6 +337,7 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
   if (stop == StopRequest::none) save_final_model();
   if (output_) {
     if (stop == StopRequest::none) journal_.sampled(step_, last_sample_.prompt, last_sample_.text);
+    const comm::LongPhase papers("model card and report");
     if (stop == StopRequest::none && setup_.config.output.model_card)
       output_->write_cards(card_facts(setup_, world_, configuration_, totals_, journal_.log_history()));
     write_report();

@@ -13,6 +13,7 @@
 #include <tessera/base/allocated.h>
 #include <tessera/base/clock.h>
 #include <tessera/comm/life.h>
+#include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/launch/agent/affinity.h>
 #include <tessera/train/core/precision.h>
@@ -103,7 +104,10 @@ void TrainingLoop::log(bool tell) {
   loss_sum_ += metrics.loss * static_cast<double>(steps);
   cpu_seconds_ += metrics.cpu_seconds * static_cast<double>(steps);
   for (std::size_t i = 0; i < phase_count; ++i) phase_sums_[i] += metrics.phases[i] * static_cast<double>(steps);
-  if (tell) journal_.logged(metrics, plan_.total_steps, seconds_left());
+  if (tell) {
+    const comm::LongPhase writing("metrics");
+    journal_.logged(metrics, plan_.total_steps, seconds_left());
+  }
   if (trace_) trace_->collect();
 }
 
@@ -192,6 +196,7 @@ void TrainingLoop::count_totals(StopRequest stop) {
 
 void TrainingLoop::write_report() {
   if (!output_) return;
+  const comm::LongPhase writing("report");
   Report report = describe_run(setup_, world_);
   report.metrics = output_->metrics().lines();
   report.configuration = configuration_;

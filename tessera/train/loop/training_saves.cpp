@@ -8,6 +8,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/files.h>
+#include <tessera/comm/long_phase.h>
 #include <tessera/data/stream/row_stream.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/train/loop/restart.h>
@@ -90,6 +91,7 @@ void TrainingLoop::load_best_model() {
   const std::string folder = checkpoints_.best().checkpoint_to_load(world_.rank());
   if (folder.empty()) return;
   enter(Phase::other, "load");
+  const comm::LongPhase phase("loading the best model");
   agree(world_.group(), [&] { load_trained_weights(*setup_.model, *sharded_, folder); });
   journal_.note(concat("the best model (step ", checkpoints_.best().step(), ", ",
                        format_real(*checkpoints_.best().value(), 6), ") was loaded from ", folder));
@@ -108,7 +110,11 @@ void TrainingLoop::save_final_model() {
   const std::function<void()> note = output_ ? output_->note_new_files() : std::function<void()>();
   save_now(world_.group(), std::move(models), std::move(contents));
   if (note) note();
-  if (output_) output_->save_merged(setup_);
+  {
+    const comm::LongPhase phase("merging adapters");
+    if (output_) output_->save_merged(setup_);
+  }
+  const comm::LongPhase phase("sample of text");
   if (output_ || divided()) last_sample_ = sample_text(setup_);
 }
 

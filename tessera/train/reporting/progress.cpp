@@ -1,6 +1,5 @@
 #include <tessera/train/reporting/progress.h>
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +8,7 @@
 #include <cstdlib>
 
 #include <tessera/base/clock.h>
+#include <tessera/base/terminal.h>
 #include <tessera/base/text.h>
 
 namespace tessera::train {
@@ -37,11 +37,6 @@ std::string bar(double fraction, int width) {
 
 /// From the begin of the line on. Not only to the end of the line: it is wrapped when the terminal has become narrower.
 constexpr const char* erase = "\r\x1b[J";
-
-int terminal_columns() {
-  winsize size = {};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
 
 void put(const std::string& text, int file = STDERR_FILENO) {
   // A terminal that went away, or a reader of a pipe, must not end the training.
@@ -100,7 +95,7 @@ Progress::Progress(bool quiet, bool disabled) {
   mode_ = Mode::plain;
   if (disabled) return;
   const char* term = std::getenv("TERM");
-  if (isatty(STDERR_FILENO) && term != nullptr && std::string(term) != "dumb") mode_ = Mode::terminal;
+  if (on_terminal(STDERR_FILENO) && term != nullptr && std::string(term) != "dumb") mode_ = Mode::terminal;
 }
 
 Progress::~Progress() { close(); }
@@ -117,7 +112,7 @@ void Progress::step(const ProgressState& state) {
 void Progress::draw() {
   // One column is left free: a full line would make some terminals wrap. The cursor rests at the line's begin, so that
   // what another process prints starts there.
-  put(erase + progress_line(state_, terminal_columns() - 1) + "\r");
+  put(erase + progress_line(state_, terminal_columns(STDERR_FILENO) - 1) + "\r");
   drawn_ = true;
 }
 

@@ -120,7 +120,7 @@ RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::o
   rank.rank = number;
   rank.pid = read(slot.pid);
   rank.state = read(slot.state);
-  if (rank.state > RankState::failed) rank.state = RankState::none;
+  if (rank.state > launch::last_rank_state) rank.state = RankState::none;
   rank.phase = harmless(launch::read_text(slot.phase));
   rank.place = harmless(launch::read_text(slot.place));
   if (read(slot.verdict_ns) != 0 || rank.state == RankState::failed)

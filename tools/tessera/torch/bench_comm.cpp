@@ -12,6 +12,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/terminal.h>
 #include <tessera/base/value.h>
 #include <tessera/comm/world.h>
 #include <tools/tessera/bench_comm_options.h>
@@ -55,7 +56,7 @@ std::vector<double> maximum(const comm::Group& group, const std::vector<double>&
 /// Long measurements show on stderr that they live: on a terminal a line that rewrites itself, else one now and then.
 class Ticker {
  public:
-  Ticker(bool speaks, std::size_t total) : speaks_(speaks), terminal_(isatty(STDERR_FILENO) != 0), total_(total) {}
+  Ticker(bool speaks, std::size_t total) : speaks_(speaks), terminal_(on_terminal(STDERR_FILENO)), total_(total) {}
   ~Ticker() { clear(); }
   Ticker(const Ticker&) = delete;
   Ticker& operator=(const Ticker&) = delete;

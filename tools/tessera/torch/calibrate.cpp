@@ -17,6 +17,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/base/terminal.h>
 #include <tessera/base/value.h>
 #include <tessera/comm/world.h>
 #include <tessera/models/load.h>
@@ -264,7 +265,7 @@ class Line {
   Line& operator=(const Line&) = delete;
 
   void at(double seconds, std::int64_t turns) {
-    if (!speaks_ || isatty(STDERR_FILENO) == 0) return;
+    if (!speaks_ || !on_terminal(STDERR_FILENO)) return;
     std::fprintf(stderr, "\r\x1b[K  %d %s: %.0f of %.0f s, turn %lld", ranks_, ranks_ == 1 ? "process" : "processes",
                  seconds, limit_, static_cast<long long>(turns));
     drawn_ = true;
