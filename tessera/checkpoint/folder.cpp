@@ -65,7 +65,7 @@ bool is_regular(const std::string& path) {
   return std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored));
 }
 
-/// Whether saves write files of such a name; what they write of a tokenizer has many.
+/// Whether saves write files of such a name. A tokenizer's files have many names.
 bool is_name_of_saves(std::string_view name) {
   if (const std::size_t growing = name.find(".tmp."); growing != std::string_view::npos) name = name.substr(0, growing);
   for (const char* end : {".safetensors", ".json", ".jinja", ".model"})
@@ -73,7 +73,7 @@ bool is_name_of_saves(std::string_view name) {
   return name == "merges.txt" || name == "vocab.txt";
 }
 
-/// What a folder holds that saves have not written, by name.
+/// The names in a folder that saves have not written.
 std::vector<std::string> foreign_names(const std::string& folder) {
   std::optional<format::Manifest> manifest;
   try {
@@ -93,7 +93,7 @@ std::vector<std::string> foreign_names(const std::string& folder) {
   return foreign;
 }
 
-/// What no save has written goes over from a folder that is replaced.
+/// Moves what no save has written from a folder that is replaced to its successor.
 void hand_over(const std::string& old, const std::string& target) {
   if (!is_directory(old) || std::filesystem::is_symlink(old)) return;  // of a link nothing but the link goes
   for (const std::string& name : foreign_names(old)) {

@@ -52,7 +52,7 @@ bool is_conversation(const Value& record, const corpus::Columns* columns, const 
   if (columns == nullptr) return record.find("messages") != nullptr;
   using Form = corpus::RecordForm;
   return columns->form() == Form::messages || columns->form() == Form::sharegpt ||
-         (columns->form() == Form::prompt_completion && columns->normal(record).find("messages") != nullptr);
+         (columns->form() == Form::prompt_completion && columns->normal(record).contains("messages"));
 }
 
 /// For the key of the cache: what tokens depend on where records are conversations.

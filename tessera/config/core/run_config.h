@@ -201,7 +201,7 @@ struct ParallelConfig {
   bool deterministic_reduce = false;  ///< gradients are summed in the order of the logical shards (docs/strategies.md)
   std::int64_t logical_shards = 0;    ///< micro-batches of a step, over all processes; 0: processes x accumulation
   std::int64_t max_restarts = 0;      ///< times that the job is restarted from its newest checkpoint after a failure
-  double hang_timeout = 0;            ///< seconds without progress that are called a hang; 0: max(5 s, 5 x p99 step)
+  double hang_timeout = 0;            ///< seconds of sleep without progress that end a job; 0: 300; negative: never
   double ddp_bucket_cap_mb = 25;      ///< MiB of gradients that are reduced together
   bool ddp_find_unused_parameters = false;  ///< true: parameters may take no part in a step
   bool ddp_broadcast_buffers = true;        ///< rank 0's, for everyone after each reduction

@@ -40,7 +40,7 @@ std::string holder(int fd) {
 }
 
 /// True: locked. False: another has it. Nothing else is known of file systems without locks.
-bool lock(int fd, const std::string& path) {
+bool take_lock(int fd, const std::string& path) {
   for (int tries = 0; ::flock(fd, LOCK_EX | LOCK_NB) != 0;) {
     if (errno == EINTR) continue;
     if (errno == EWOULDBLOCK) {
@@ -67,7 +67,7 @@ OutputLock::OutputLock(const std::string& output_dir, const std::string& job)
   for (;;) {
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd_ < 0) throw Error(concat(path_, " cannot be made: ", std::strerror(errno)));
-    if (!lock(fd_, path_)) {
+    if (!take_lock(fd_, path_)) {
       const int fd = std::exchange(fd_, -1);
       try {
         refuse(output_dir, fd);

@@ -59,7 +59,7 @@ bool is_own_card_file(const std::string& path) {
   return fs::is_regular_file(fs::symlink_status(path, ignored)) && is_own_card(read_file(path));
 }
 
-/// What of a folder of the run no run has written; empty: nothing.
+/// The first path in the folder of the merged model that no run has written; empty: none.
 std::string foreign_in_merged(const std::string& output_dir, const RunFiles& files) {
   const std::string folder = path_join(output_dir, kMergedFolder);
   if (!is_there(folder)) return "";
@@ -84,7 +84,7 @@ std::string foreign_in_checkpoint(const std::string& folder) {
   return checkpoint::foreign_path(folder);
 }
 
-bool lies_in(const std::string& checkpoint, const std::string& output_dir) {
+bool is_inside(const std::string& checkpoint, const std::string& output_dir) {
   std::error_code ignored;
   return !checkpoint.empty() &&
          fs::weakly_canonical(checkpoint, ignored).parent_path() == fs::weakly_canonical(output_dir, ignored);
@@ -167,7 +167,7 @@ std::string path_in_the_way(const std::string& output_dir, bool removes, bool fi
 void require_nothing_in_the_way(const OutputConfig& output, const std::string& resume_folder, bool first_life,
                                 bool merges) {
   const std::string& folder = output.output_dir;
-  if (lies_in(resume_folder, folder)) return;  // the folder is a run's
+  if (is_inside(resume_folder, folder)) return;  // the folder is a run's
   const bool removes = output.overwrite_output_dir && resume_folder.empty();
   if (const std::string path = path_in_the_way(folder, removes, first_life, merges); !path.empty())
     throw InputError(concat("--output_dir: ", path, " is in the way: a run writes there, and neither ",
@@ -179,7 +179,7 @@ void require_nothing_in_the_way(const OutputConfig& output, const std::string& r
 void prepare_output_folder(const OutputConfig& output, const std::string& resume_folder, bool first_life, bool merges) {
   const std::string& folder = output.output_dir;
   const bool removes = output.overwrite_output_dir && resume_folder.empty();
-  const bool goes_on_here = lies_in(resume_folder, folder);
+  const bool goes_on_here = is_inside(resume_folder, folder);
   require_nothing_in_the_way(output, resume_folder, first_life, merges);
   make_folders(folder);
   RunFiles files(folder);

@@ -3,8 +3,10 @@
 /// and an exit code (docs/configuration.md).
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string_view>
@@ -38,10 +40,22 @@ void say(const std::string& message) {
   std::fputs(("tessera: " + message + "\n").c_str(), stderr);
 }
 
+/// Ends the process before LibTorch's destructors: they take its tables of operators apart for 0.2 s of computing, a
+/// third of the whole time of a short run. Handlers and objects of ours are younger and have ended by then.
+void end_before_libtorch() {
+  ::on_exit(
+      [](int status, void*) {
+        std::fflush(nullptr);
+        ::_exit(status);
+      },
+      nullptr);
+}
+
 }  // namespace
 
 extern "C" int tessera_tool_main(const char* name, int argc, const char** argv) {
   using tessera::ExitCode;
+  end_before_libtorch();
   try {
     tessera::nn::keep_memory();
     const int result = dispatch(name, tessera::tool::Arguments(argv, argv + argc));
