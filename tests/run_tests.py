@@ -30,6 +30,10 @@ TERMINAL, LOG = 0.5, 9  # seconds between two lines of progress, there and there
 # others.
 os.environ.setdefault("RC_PARAMS", "seed=20261121")
 
+# Threads that wait for each other sleep soon, as in the program `tessera`: spinning, they take the cores from what they
+# wait for, as there are more pieces and ranks than cores, and a test takes twenty times as long.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
 
 class Running:
     """The process of a piece, and the folder that it works in."""

@@ -13,7 +13,7 @@
 
 namespace tessera::testing {
 
-inline constexpr int saved_at = 3, last_step = 6;
+inline constexpr int saved_at = 2, last_step = 4;
 
 struct Mesh {
   std::string name;
@@ -24,6 +24,10 @@ struct Mesh {
 
 class TrainMesh : public ResumeJobs {
  protected:
+  /// Of few rows, which divide evenly over no mesh.
+  static Words evaluations() {
+    return {"--validation_split_percentage", "4", "--eval_strategy", "steps", "--eval_steps", concat(saved_at)};
+  }
   /// The rows of a step are the same everywhere: copies x rows of each. A tiny Llama, unless `more` names a model.
   RunConfig run_config(const std::string& output, const Mesh& mesh, const Words& more) const {
     static const Words llama = {"--config_name", "llama-tiny", "--config_overrides",
@@ -32,9 +36,8 @@ class TrainMesh : public ResumeJobs {
     const bool named = !more.empty() && more[0] == "--model_name_or_path";
     return config(output, last_step,
                   (named ? Words{more[0], more[1]} : llama) +
-                      Words{"--per_device_train_batch_size", concat(4 / mesh.copies), "--validation_split_percentage",
-                            "10", "--eval_strategy", "steps", "--eval_steps", "3", "--check_replicas_steps", "2"} +
-                      mesh.flags + more);
+                      Words{"--per_device_train_batch_size", concat(4 / mesh.copies), "--check_replicas_steps", "2"} +
+                      evaluations() + mesh.flags + more);
   }
 
   void train_on(const std::string& output, const Mesh& mesh, const Words& more) const {

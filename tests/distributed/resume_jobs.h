@@ -14,6 +14,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/config/core/resolve.h>
+#include <tessera/parallel/deferred/deferred.h>
 #include <tessera/train/loop/trainer.h>
 
 namespace tessera::testing {
@@ -77,6 +78,7 @@ inline void be_quiet() {
 class ResumeJobs : public ::testing::Test {
  protected:
   ResumeJobs() {
+    { const parallel::DeferredScope scope; }  // registers operators here, once, instead of in every rank
     std::string text;
     for (int i = 0; i < 160; ++i) text += concat("rank ", i % 5, " holds tile ", (i * i) % 13, " of the mosaic.\n");
     write_file_atomically(path("text.txt"), text);

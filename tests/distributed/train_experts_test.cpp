@@ -35,9 +35,8 @@ class TrainExperts : public TrainMesh {
     train_run(
         config(output, last_step,
                model +
-                   Words{"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", concat(4 / copies),
-                         "--validation_split_percentage", "10", "--eval_strategy", "steps", "--eval_steps", "3"} +
-                   flags),
+                   Words{"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", concat(4 / copies)} +
+                   evaluations() + flags),
         ranks);
   }
 };

@@ -31,10 +31,9 @@ class TrainFixedOrderExperts : public TrainMesh {
     train_run(config(output, last_step,
                      model +
                          Words{"--per_device_train_batch_size", "2", "--deterministic_reduce", "--logical_shards", "8",
-                               "--validation_split_percentage", "10", "--eval_strategy", "steps", "--eval_steps", "3",
                                "--save_steps", concat(saved_at), "--router_aux_loss_coef", "0.05",
                                "--router_aux_loss_form", "micro_batch", "--moe_capacity_factor", "1.5"} +
-                         flags),
+                         evaluations() + flags),
               ranks);
   }
   Words made_from(const char* text) const {

@@ -18,9 +18,8 @@ class PipelineFixedOrder : public TrainMesh, public ::testing::WithParamInterfac
     train_run(config(output, last_step,
                      GetParam().flags +
                          Words{"--per_device_train_batch_size", "2", "--deterministic_reduce", "--logical_shards", "4",
-                               "--validation_split_percentage", "10", "--eval_strategy", "steps", "--eval_steps", "3",
                                "--max_grad_norm", "0.5", "--check_replicas_steps", "2"} +
-                         more),
+                         evaluations() + more),
               ranks);
   }
   void expect_same_bits(const std::string& output, const std::string& wanted) const {

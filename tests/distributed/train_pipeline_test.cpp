@@ -22,9 +22,8 @@ class TrainPipeline : public TrainMesh {
         config(output, last_step,
                model +
                    Words{"--per_device_train_batch_size", concat(8 / copies / micro_batches),
-                         "--gradient_accumulation_steps", concat(micro_batches), "--validation_split_percentage", "10",
-                         "--eval_strategy", "steps", "--eval_steps", "3", "--check_replicas_steps", "2"} +
-                   flags);
+                         "--gradient_accumulation_steps", concat(micro_batches), "--check_replicas_steps", "2"} +
+                   evaluations() + flags);
     train_run(run, ranks);
   }
 };

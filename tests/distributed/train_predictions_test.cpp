@@ -50,9 +50,9 @@ class TrainPredictions : public TrainMesh {
   }
   void train_pipe(const std::string& output, int ranks, int copies, const Words& flags) const {
     train_run(config(output, last_step,
-                     flags + Words{"--per_device_train_batch_size", concat(2 / copies), "--gradient_accumulation_steps",
-                                   "4", "--validation_split_percentage", "10", "--eval_strategy", "steps",
-                                   "--eval_steps", "3", "--check_replicas_steps", "2"}),
+                     flags + evaluations() +
+                         Words{"--per_device_train_batch_size", concat(2 / copies), "--gradient_accumulation_steps",
+                               "4", "--check_replicas_steps", "2"}),
               ranks);
   }
 };

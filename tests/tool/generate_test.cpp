@@ -5,9 +5,9 @@ namespace {
 
 class GenerateTest : public ToolTest {
  protected:
-  GenerateTest() {
-    const auto run = tessera(training("model", batch(12, 1, 200)));
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+  void train(int steps) const {
+    const auto run = tessera(training("model", batch(12, 1, steps)));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
   }
   Strings generate(const Strings& more) const {
     return Strings{"generate", "--model_name_or_path", at("model")} + more;
@@ -15,6 +15,7 @@ class GenerateTest : public ToolTest {
 };
 
 TEST_F(GenerateTest, ContinuesThePrompt) {
+  train(200);
   const auto greedy = tessera(generate({"--prompt", "the 3 small", "--greedy", "--max_new_tokens", "20"}));
   ASSERT_EQ(greedy.exit_code, 0) << greedy.err;
   EXPECT_TRUE(greedy.out.starts_with("the 3 small")) << greedy.out;
@@ -30,6 +31,7 @@ TEST_F(GenerateTest, ContinuesThePrompt) {
 }
 
 TEST_F(GenerateTest, RefusesBadInput) {
+  train(1);
   const auto refused = [&](const Strings& arguments, const std::string& part) {
     const auto run = tessera(arguments);
     EXPECT_EQ(run.exit_code, 2) << run.err;

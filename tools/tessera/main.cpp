@@ -5,6 +5,8 @@
 #include <tessera/base/error.h>
 #include <tools/tessera/commands.h>
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -101,5 +103,10 @@ int main(int argc, char** argv) {
     message = error.what();
   }
   if (!message.empty()) std::fprintf(stderr, "tessera: %s\n", message.c_str());
+  // LibTorch would take a tenth of a second to undo what it has registered.
+  if (tessera::tool::tensors_are_loaded()) {
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
   return code;
 }
