@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/base/log.h>
 
 namespace tessera {
@@ -42,7 +43,7 @@ void AppendFile::append(std::string_view record) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       if (!std::exchange(told_, true))
-        log::warning("cannot append to ", path_, ": ", std::strerror(errno),
+        log::warning("cannot append to ", path_, ": ", write_error_text(errno),
                      "; what belongs there is kept until it can be written");
       return;
     }

@@ -1,5 +1,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/file_limit.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -16,7 +17,7 @@
 namespace tessera {
 namespace {
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() { return write_error_text(errno); }
 
 /// Closes on destruction.
 class Descriptor {
@@ -169,8 +170,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 TemporaryFolder::TemporaryFolder(const std::string& prefix) {
   const char* base = std::getenv("TMPDIR");
   std::string pattern = path_join(base == nullptr || *base == '\0' ? "/tmp" : base, prefix + ".XXXXXX");
-  if (::mkdtemp(pattern.data()) == nullptr)
-    throw Error(concat("cannot create a temporary folder '", pattern, "': ", reason()));
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    const int error = errno;
+    const std::string what = concat("cannot create a temporary folder '", pattern, "': ", write_error_text(error));
+    // A full disk may have room again; a folder that is missing or closed is what the user has said.
+    const bool said = error == ENOENT || error == ENOTDIR || error == EACCES || error == EROFS;
+    if (said) throw InputError(concat(what, "; set TMPDIR to an existing folder that can be written"));
+    throw Error(what);
+  }
   path_ = pattern;
 }
 

@@ -51,7 +51,8 @@ class MappedFile {
 /// mkdtemp under TMPDIR; removed with its contents on destruction.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::string& prefix = "tessera");  ///< PREFIX.xxxxxx; throws Error when it fails
+  explicit TemporaryFolder(const std::string& prefix = "tessera");  ///< PREFIX.xxxxxx; throws Error when it fails,
+                                                                    ///< InputError when TMPDIR is no folder to write to
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
