@@ -148,6 +148,16 @@ TEST(LaunchCommandLine, Machines) {
       parse_launch_command({"--nnodes=2", "--node_rank=1", "--rdzv_endpoint=host:123", "prog"}).options;
   EXPECT_EQ(endpoint.master_addr, "host");
   EXPECT_EQ(endpoint.master_port, 123);
+  for (const Strings& words :
+       {Strings{"--rdzv_endpoint=[fd00::1]:123"}, Strings{"--main_process_ip=[fd00::1]", "--main_process_port=123"},
+        Strings{"--master_addr=fd00::1", "--rdzv_endpoint=[fd00::1]:123"}}) {
+    Strings all = {"--nnodes=2", "--node_rank=1"};
+    all.insert(all.end(), words.begin(), words.end());
+    all.push_back("prog");
+    const LaunchOptions ipv6 = parse_launch_command(all).options;
+    EXPECT_EQ(ipv6.master_addr, "fd00::1") << words[0];
+    EXPECT_EQ(ipv6.master_port, 123) << words[0];
+  }
   EXPECT_TRUE(says({"--rdzv_endpoint=a:1", "--master_addr=b", "prog"}, "different places"));
   EXPECT_TRUE(says({"--rdzv_endpoint=a:x", "prog"}, "HOST:PORT"));
 }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/hmac.h>
@@ -196,7 +197,7 @@ void FleetLink::run() {
 void FleetLink::join() {
   {
     const std::lock_guard lock(mutex_);
-    waiting_for_ = concat("machine 0 at ", options_.store_address, ":", options_.store_port);
+    waiting_for_ = concat("machine 0 at ", endpoint_text(options_.store_address, options_.store_port));
   }
   StoreClient& store = client();
   {

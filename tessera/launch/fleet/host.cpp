@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -79,7 +80,7 @@ Host::Host(const std::vector<std::string>& command, const LaunchOptions& options
     how.secret = secret;
     store.emplace(how);
   }
-  store_where = store ? store->where() : concat(options.master_addr, ":", options.master_port);
+  store_where = store ? store->where() : endpoint_text(options.master_addr, options.master_port);
   if (!alone) meet_others();
   const FleetPlan plan = first_plan();
   job = job_id(secret, plan.master_port);

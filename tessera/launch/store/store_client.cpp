@@ -1,5 +1,6 @@
 #include <tessera/launch/store/store_client.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/store_socket.h>
 #include <tessera/launch/store/store_wire.h>
@@ -196,10 +197,7 @@ struct StoreClient::Impl {
 
   explicit Impl(StoreClientOptions o) : options(std::move(o)) {}
 
-  std::string where() const {
-    const bool ipv6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
-    return concat(ipv6 ? "[" : "", options.host, ipv6 ? "]:" : ":", options.port);
-  }
+  std::string where() const { return endpoint_text(options.host, options.port); }
 
   [[noreturn]] void lose(const std::string& why) {
     const std::lock_guard lock(mutex);

@@ -1,5 +1,6 @@
 #include <tessera/launch/store/store_server.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/launch/store/store_connection.h>
 #include <tessera/launch/store/store_socket.h>
@@ -403,11 +404,7 @@ StoreServer& StoreServer::operator=(StoreServer&&) noexcept = default;
 
 int StoreServer::fd() const { return impl_->epoll.get(); }
 int StoreServer::port() const { return impl_->port; }
-std::string StoreServer::where() const {
-  const std::string& address = impl_->options.address;
-  const bool ipv6 = address.find(':') != std::string::npos;
-  return concat(ipv6 ? "[" : "", address, ipv6 ? "]:" : ":", impl_->port);
-}
+std::string StoreServer::where() const { return endpoint_text(impl_->options.address, impl_->port); }
 void StoreServer::turn() { impl_->turn(); }
 
 std::optional<Clock::time_point> StoreServer::deadline() const {

@@ -1,5 +1,6 @@
 #include <tessera/launch/store/store_socket.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 
 #include <netdb.h>
@@ -17,11 +18,11 @@ namespace tessera::launch {
 using Clock = std::chrono::steady_clock;
 
 UniqueFd listen_on(const std::string& address, int port, int& actual_port) {
-  const std::string where = concat(address, ":", port);
+  const std::string where = endpoint_text(address, port);
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
-  const int failure = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const int failure = getaddrinfo(bare_host(address).c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failure != 0 || found == nullptr) {
     throw InputError(concat("the rendezvous store cannot listen on ", where, ": ", gai_strerror(failure),
                             ". Name an address of one of this host's interfaces"));
@@ -49,9 +50,7 @@ UniqueFd connect_to(const std::string& host, int port, Clock::time_point deadlin
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';  // "[::1]" of "[::1]:29500"
-  const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
-  const int failure = getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const int failure = getaddrinfo(bare_host(host).c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failure != 0) {
     why = concat("the name '", host, "' has no address: ", gai_strerror(failure));
     return {};
