@@ -432,7 +432,8 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
         impl->placement(everyone).hosts > 1)
       log::info("not all ranks can share memory: collectives go over ", impl->group.backend());
   } catch (const std::exception& error) {
-    life().fail(error.what());
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    life().fail(error.what(), known != nullptr ? known->exit_code() : ExitCode::failed);
     process().watcher.reset();
     throw;
   }

@@ -110,8 +110,10 @@ Outcome Generation::run() {
   outcome.progress = made_progress();
   outcome.text = failure_;
   if (failed_) {
-    const bool its_own =
-        culprit_ != nullptr && culprit_->status && !culprit_->killed && exit_code_of(*culprit_->status) != 0;
+    // A signal of ours while it was ending says nothing of why it failed.
+    const bool by_us = culprit_ != nullptr && culprit_->status &&
+                       (culprit_->killed || (culprit_->hurried && WIFSIGNALED(*culprit_->status)));
+    const bool its_own = culprit_ != nullptr && culprit_->status && !by_us && exit_code_of(*culprit_->status) != 0;
     outcome.code = its_own ? exit_code_of(*culprit_->status) : failure_code_;
   } else {
     outcome.code = stop_signal_ == SIGINT ? static_cast<int>(ExitCode::interrupted) : stop_code_;
