@@ -86,7 +86,8 @@ void Generation::start(int local_rank) {
 }
 
 Outcome Generation::run() {
-  while (std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone; })) {
+  // Who is to blame may be told by another host when nothing runs here any more.
+  while (undecided() || std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone; })) {
     wait();
     while (const int signal = host_.signals.next()) on_signal(signal);
     find_ended();
@@ -116,7 +117,8 @@ Outcome Generation::run() {
     const bool its_own = culprit_ != nullptr && culprit_->status && !by_us && exit_code_of(*culprit_->status) != 0;
     outcome.code = its_own ? exit_code_of(*culprit_->status) : failure_code_;
   } else {
-    outcome.code = stop_signal_ == SIGINT ? static_cast<int>(ExitCode::interrupted) : stop_code_;
+    const int code = stop_code_ != 0 ? stop_code_ : first_code_;
+    outcome.code = stop_signal_ == SIGINT ? static_cast<int>(ExitCode::interrupted) : code;
   }
   return outcome;
 }
@@ -230,6 +232,7 @@ void Generation::on_exit(LocalRank& rank) {
       if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + SIGTERM, concat(rank.name(), " was asked to stop"));
     } else if (!first_failure_) {
       first_failure_ = AgentClock::now();
+      first_code_ = code;
     }
   }
   // A rank that is over takes what it started with it.

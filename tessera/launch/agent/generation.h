@@ -46,6 +46,7 @@ class Generation {
   std::size_t running() const;
   bool made_progress() const;
   bool work_is_done() const;
+  bool undecided() const { return first_failure_ && !failed_ && stop_signal_ == 0; }
 
   void on_signal(int signal);
   void look_at_fleet();
@@ -83,6 +84,7 @@ class Generation {
   int failure_code_ = 1;  ///< unless the culprit has one of its own
   int stop_signal_ = 0;   ///< the first request to stop
   int stop_code_ = 0;     ///< first exit code other than 0 after it
+  int first_code_ = 0;    ///< of the rank that was the first to be seen failing
   Time stopped_at_{};
 };
 

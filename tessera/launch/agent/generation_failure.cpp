@@ -21,6 +21,8 @@ using std::chrono::milliseconds;
 
 /// How long a failure waits for a surer one: a rank of its own accord may end after those whose connections it broke.
 constexpr milliseconds settle_failed{60}, settle_victim{500}, settle_follower{5000};
+/// On several hosts: until the death of another agent is known, too (FleetOptions::ended_seconds and two beats).
+constexpr milliseconds settle_victim_of_hosts{5000};
 constexpr double failed_but_there =
     5;  ///< seconds after which a rank that has told its failure but does not end is ended
 constexpr double restart_grace =
@@ -80,10 +82,11 @@ void Generation::judge_failures() {
   const auto waited = AgentClock::now() - *first_failure_;
   const bool all_seen = running() == 0;
   const auto settle = sure == Guilt::killed     ? milliseconds(0)
-                      : sure == Guilt::victim   ? settle_victim
+                      : sure == Guilt::victim   ? (host_.fleet ? settle_victim_of_hosts : settle_victim)
                       : sure == Guilt::follower ? settle_follower
                                                 : settle_failed;
-  if (!all_seen && waited < settle) return;
+  const bool elsewhere = host_.fleet && (sure == Guilt::victim || sure == Guilt::follower);
+  if ((!all_seen || elsewhere) && waited < settle) return;
   // One that has told why it fails ends by itself, and its exit code is the job's: it may be ending a write, while
   // others that only heard of it are gone already.
   const bool ending = !candidates[first].status && candidates[first].verdict_ns != 0 &&

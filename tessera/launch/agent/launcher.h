@@ -32,6 +32,7 @@ struct LaunchOptions {
   int num_machines = 1;
   int machine_rank = 0;
   std::optional<Secret> secret;  ///< what all agents of the job share; none: drawn here (one host only)
+  double host_timeout = 30;      ///< a machine that gives no sign for so many seconds is lost (fleet.h)
   std::string host_label;        ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
 
   // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.

@@ -315,6 +315,7 @@ std::vector<std::string> words_of(const LaunchOptions& options) {
   number("--num_cpu_threads_per_process", options.threads_per_process, 0);
   if (!options.prefix_output) words.push_back("--no_prefix");
   number("--max_restarts", options.max_restarts, 0);
+  number("--host_timeout", options.host_timeout, plain.host_timeout);
   number("--monitor_interval", options.monitor_interval, plain.monitor_interval);
   number("--heartbeat_timeout", options.heartbeat_timeout, plain.heartbeat_timeout);
   number("--hang_timeout", options.hang_timeout, plain.hang_timeout);

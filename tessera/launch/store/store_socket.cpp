@@ -5,6 +5,7 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/ip.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -85,6 +86,10 @@ UniqueFd connect_to(const std::string& host, int port, Clock::time_point deadlin
 void set_store_socket_options(int fd) {
   const int on = 1, idle_s = 30, interval_s = 10, probes = 3;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int low_delay = IPTOS_LOWDELAY, interactive = 6;  // TC_PRIO_INTERACTIVE of linux/pkt_sched.h
+  setsockopt(fd, IPPROTO_IP, IP_TOS, &low_delay, sizeof low_delay);
+  setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &low_delay, sizeof low_delay);  // fails on IPv4, as the other on IPv6
+  setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &interactive, sizeof interactive);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
