@@ -104,6 +104,11 @@ Outcome Generation::run() {
     host_.out.write_some();
     host_.err.write_some();
   }
+  stacks_.reset();  // its debuggers are children, too
+  if (const int ended = orphans_.end(); ended > 0) {
+    host_.say(ended == 1 ? "a process that a rank left in a session of its own was ended, too"
+                         : concat(ended, " processes that ranks left in sessions of their own were ended, too"));
+  }
   Outcome outcome;
   outcome.failed = failed_;
   outcome.stopped = stop_signal_ != 0;

@@ -6,6 +6,7 @@
 
 #include <tessera/launch/agent/arrivals.h>
 #include <tessera/launch/agent/local_rank.h>
+#include <tessera/launch/agent/orphans.h>
 #include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/watch/life.h>
 #include <tessera/launch/watch/stacks.h>
@@ -69,6 +70,7 @@ class Generation {
   Host& host_;
   const FleetPlan plan_;
   const bool may_restart_;
+  Orphans orphans_;  ///< before the ranks: they are none
   std::list<LocalRank> ranks_;
   LifeWatch life_;
   Arrivals arrivals_;

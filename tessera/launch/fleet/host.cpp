@@ -88,6 +88,7 @@ Host::Host(const std::vector<std::string>& command, const LaunchOptions& options
                         options.job.empty() ? join(command, " ") : options.job);
   board.header().agent_pid = ::getpid();
   if (options.max_restarts > 0) memory = MemoryFolder(memory_parent);
+  watchdog.own_folder(memory.path());
 }
 
 void Host::meet_others() {
