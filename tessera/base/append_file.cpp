@@ -1,13 +1,17 @@
 #include <tessera/base/append_file.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/base/log.h>
 
 namespace tessera {
@@ -35,14 +39,36 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
   return *this;
 }
 
+/// Opens the file anew when another one, or none, is under its name.
+void AppendFile::follow() {
+  struct stat opened{}, there{};
+  if (::fstat(fd_, &opened) != 0) return;
+  if (::stat(path_.c_str(), &there) == 0) {
+    if (there.st_dev == opened.st_dev && there.st_ino == opened.st_ino) return;
+  } else if (errno != ENOENT && errno != ENOTDIR) {
+    return;  // a disk that fails is no folder that has gone
+  }
+  try {
+    if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty()) make_folders(folder.string());
+  } catch (const Error&) {
+    return;  // the write below goes where it can
+  }
+  const int begun = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (begun < 0) return;
+  ::close(std::exchange(fd_, begun));
+  log::warning(path_, " is not the file any more that this run writes: it, or its folder, was moved or removed. What ",
+               "follows goes into a new file there, what was written before is in the old one");
+}
+
 void AppendFile::append(std::string_view record) {
+  if (fd_ >= 0) follow();
   waiting_ += record;
   while (!waiting_.empty()) {
     const ssize_t n = ::write(fd_, waiting_.data(), waiting_.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       if (!std::exchange(told_, true))
-        log::warning("cannot append to ", path_, ": ", std::strerror(errno),
+        log::warning("cannot append to ", path_, ": ", write_error_text(errno),
                      "; what belongs there is kept until it can be written");
       return;
     }

@@ -20,13 +20,16 @@ class AppendFile {
   AppendFile& operator=(AppendFile&& other) noexcept;
 
   /// Never fails: the first of several records that cannot be written is told in a warning, and so is the first that
-  /// can be again.
+  /// can be again. When the file is no longer where it was (its folder was moved or removed), a new one is begun there,
+  /// with a warning: what goes into the old one would be lost, or where nobody looks for it.
   void append(std::string_view record);
   const std::string& path() const { return path_; }  ///< as given to the constructor
   /// Bytes that wait to be written.
   std::size_t waiting() const { return waiting_.size(); }
 
  private:
+  void follow();
+
   std::string path_;
   int fd_ = -1;
   std::string waiting_;

@@ -1,5 +1,7 @@
+#include <tessera/base/abandoned.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/file_limit.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,12 +13,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <set>
 #include <utility>
 
 namespace tessera {
 namespace {
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() { return write_error_text(errno); }
 
 /// Closes on destruction.
 class Descriptor {
@@ -122,6 +126,8 @@ void write_file_atomically(const std::string& path, const std::function<void(int
   const std::string temporary = concat(path, ".tmp.", ::getpid());
   Descriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (fd.get() < 0) throw Error(concat("cannot create '", temporary, "': ", reason()));
+  hold_as_ours(fd.get());
+  const Descriptor held(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));  // until it has its name
   try {
     produce(fd.get());
     if (::fsync(fd.get()) != 0) throw Error(concat("cannot sync '", temporary, "': ", reason()));
@@ -166,17 +172,58 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+namespace {
+
+constexpr std::string_view held = ".held.", random_part = "XXXXXX";
+
+void remove_abandoned_once(const std::string& base, const std::string& prefix) {
+  static std::mutex mutex;
+  static std::set<std::string>& done = *new std::set<std::string>;
+  const std::string begin = concat(prefix, held);
+  {
+    const std::lock_guard lock(mutex);
+    if (!done.insert(path_join(base, begin)).second) return;
+  }
+  remove_abandoned(base, [&](const std::string& name) {
+    return name.starts_with(begin) && name.size() == begin.size() + random_part.size();
+  });
+}
+
+/// Whether the path still leads to what is open: somebody may have taken a new folder for an abandoned one.
+bool leads_to(const std::string& path, int fd) {
+  struct stat there{}, opened{};
+  return ::fstat(fd, &opened) == 0 && ::lstat(path.c_str(), &there) == 0 && there.st_ino == opened.st_ino &&
+         there.st_dev == opened.st_dev;
+}
+
+}  // namespace
+
 TemporaryFolder::TemporaryFolder(const std::string& prefix) {
-  const char* base = std::getenv("TMPDIR");
-  std::string pattern = path_join(base == nullptr || *base == '\0' ? "/tmp" : base, prefix + ".XXXXXX");
-  if (::mkdtemp(pattern.data()) == nullptr)
-    throw Error(concat("cannot create a temporary folder '", pattern, "': ", reason()));
-  path_ = pattern;
+  const char* given = std::getenv("TMPDIR");
+  const std::string base = given == nullptr || *given == '\0' ? "/tmp" : given;
+  remove_abandoned_once(base, prefix);
+  for (int tries = 0;; ++tries) {
+    std::string pattern = path_join(base, concat(prefix, held, random_part));
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      const int error = errno;
+      const std::string what = concat("cannot create a temporary folder '", pattern, "': ", write_error_text(error));
+      // A full disk may have room again; a folder that is missing or closed is what the user has said.
+      const bool said = error == ENOENT || error == ENOTDIR || error == EACCES || error == EROFS;
+      if (said) throw InputError(concat(what, "; set TMPDIR to an existing folder that can be written"));
+      throw Error(what);
+    }
+    path_ = pattern;
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ >= 0) hold_as_ours(fd_);
+    if ((fd_ >= 0 && leads_to(path_, fd_)) || tries == 10) return;
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
 }
 
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;  // a destructor cannot report; the folder is under TMPDIR anyway
   std::filesystem::remove_all(path_, ignored);
+  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace tessera

@@ -24,7 +24,8 @@ void remove_tree(const std::string& path);   ///< rm -rf; a missing path is fine
 
 /// Whole file. Throws InputError when missing, unreadable or larger than max_bytes.
 std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{8} << 30);
-/// Writes path.tmp.PID, fsyncs file and folder, renames: readers see the old bytes or the new ones.
+/// Writes path.tmp.PID, fsyncs file and folder, renames: readers see the old bytes or the new ones. What a process that
+/// is killed meanwhile leaves, remove_abandoned() tells from what others write (abandoned.h).
 void write_file_atomically(const std::string& path, std::string_view bytes);
 /// As above, but `produce` writes through the given file descriptor (large files without a copy in memory).
 void write_file_atomically(const std::string& path, const std::function<void(int fd)>& produce);
@@ -48,10 +49,12 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// mkdtemp under TMPDIR; removed with its contents on destruction.
+/// mkdtemp under TMPDIR; removed with its contents on destruction. The first of a process with a prefix removes those
+/// that processes which were killed have left (abandoned.h).
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::string& prefix = "tessera");  ///< PREFIX.xxxxxx; throws Error when it fails
+  explicit TemporaryFolder(const std::string& prefix = "tessera");  ///< PREFIX.held.xxxxxx; throws Error when it fails,
+                                                                    ///< InputError when TMPDIR is no folder to write to
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -59,6 +62,7 @@ class TemporaryFolder {
 
  private:
   std::string path_;
+  int fd_ = -1;  ///< holds it
 };
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/checkpoint/direct_file.h>
 #include <tessera/checkpoint/finite.h>
 #include <tessera/checkpoint/read_back.h>
@@ -38,7 +39,7 @@ std::string front_of(const std::vector<format::TensorSpec>& tensors) {
 }
 
 [[noreturn]] void fail(const std::string& what, const std::string& path) {
-  throw Error(concat(what, " ", path, ": ", std::strerror(errno)));
+  throw Error(concat(what, " ", path, ": ", write_error_text(errno)));
 }
 
 void stop_if(const std::atomic<bool>& cancelled, const std::string& path) {

@@ -81,10 +81,11 @@ void Life::set_step(const StepSign& sign) {
   advance();
 }
 
-void Life::fail(std::string_view why) {
+void Life::fail(std::string_view why, ExitCode code) {
   const std::lock_guard lock(mutex_);
   if (slot_->verdict_ns == 0) {
     launch::write_text(slot_->error, why);
+    slot_->exit_code = static_cast<int>(code);
     slot_->verdict_ns = monotonic_ns();
   }
   slot_->state.store(RankState::failed, std::memory_order_release);

@@ -2,6 +2,7 @@
 /// \file
 /// What this rank shows of itself to others: its slot of the board (launch/agent/board.h). Torch-free.
 
+#include <tessera/base/error.h>
 #include <tessera/launch/agent/board.h>
 #include <tessera/launch/cli/environment.h>
 
@@ -49,8 +50,9 @@ class Life {
   /// Something was finished: a micro-batch, a batch of an evaluation, a file. (Collectives count by themselves.)
   void advance();
   void set_step(const StepSign& sign);
-  /// This rank fails: its state, and why in words (the first call counts: what follows is a consequence).
-  void fail(std::string_view why);
+  /// This rank fails: its state, why in words, and with which code it is going to end (the first call counts: what
+  /// follows is a consequence).
+  void fail(std::string_view why, ExitCode code = ExitCode::failed);
 
   /// Nothing that this process waits for can succeed, because ... (a mismatch). The first call counts.
   void set_verdict(const std::string& why);

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/c10d/agent_store.h>
@@ -266,7 +267,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
   options.waitWorkers = false;  // rendezvous() waits, and can name the missing
   options.timeout = timeout;
   limit_libtorch_log(c10::GLOG_FATAL);  // while connecting: each retry is an error to c10d
-  const std::string where = concat(environment.master_addr, ":", environment.master_port);
+  const std::string where = endpoint_text(environment.master_addr, environment.master_port);
   try {
     if (options.isServer && environment.store_fd >= 0) {
       options.masterListenFd = environment.store_fd;  // which takes it over

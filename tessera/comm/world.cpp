@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/alias.h>
 #include <tessera/comm/backend.h>
@@ -218,16 +219,18 @@ struct World::Impl {
     request.timeout = timeout();
     if (store) request.store = c10::make_intrusive<c10d::PrefixStore>(concat("group/", number), store);
     std::shared_ptr<Backend> made;
+    const auto begin = std::chrono::steady_clock::now();
     try {
       made = make_backend(*wanted, request, layout::Backends{});
       if (staged) made = hier::make_staged_backend(std::move(made), device);
     } catch (const InputError&) {
       throw;
     } catch (const std::exception& error) {
-      throw Error(concat("group '", name, "' (", wanted->name, ", rank ", request.rank, " of ", request.size,
-                         ") could not be connected within ",
-                         format_real(static_cast<double>(connect_timeout().count()) / 1000, 4),
-                         " s: ", cause_text(error)));
+      throw Error(
+          concat("group '", name, "' (", wanted->name, ", rank ", request.rank, " of ", request.size,
+                 ") could not be connected: ", cause_text(error), " (after ",
+                 format_real(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 3),
+                 " s of at most ", format_real(static_cast<double>(connect_timeout().count()) / 1000, 4), " s)"));
     }
     backends.push_back(made);
     return Group(std::move(made));
@@ -404,6 +407,7 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   impl->backend = choose_backend(impl->options, environment.world_size, impl->one_host());
   impl->device = choose_device(impl->options.device, environment.local_rank);
   set_threads();
+  ignore_file_limit_signal();
   if (environment.world_size > 1) ignore_broken_pipes();
   log::set_rank(environment.rank, environment.world_size);
   start_watching(environment);
@@ -428,7 +432,8 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
         impl->placement(everyone).hosts > 1)
       log::info("not all ranks can share memory: collectives go over ", impl->group.backend());
   } catch (const std::exception& error) {
-    life().fail(error.what());
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    life().fail(error.what(), known != nullptr ? known->exit_code() : ExitCode::failed);
     process().watcher.reset();
     throw;
   }

@@ -59,5 +59,47 @@ TEST(AppendFile, OnlyOpeningFails) {
   EXPECT_THROW(AppendFile(moved.path(), O_CREAT | O_EXCL), Error);
 }
 
+TEST(AppendFile, AFolderThatWasMovedOrRemovedIsToldAndTheFileBegunAgain) {
+  const TemporaryFolder folder;
+  const std::string out = path_join(folder.path(), "out"), path = path_join(out, "metrics.jsonl");
+  make_folders(out);
+  AppendFile file(path, O_CREAT);
+  file.append("one\n");
+  ASSERT_EQ(::rename(out.c_str(), (out + ".moved").c_str()), 0);
+  ::testing::internal::CaptureStderr();
+  file.append("two\n");
+  file.append("three\n");
+  std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(read_file(path), "two\nthree\n");
+  EXPECT_EQ(read_file(path_join(out + ".moved", "metrics.jsonl")), "one\n");
+  const auto first = told.find(path + " is not the file any more");
+  EXPECT_NE(first, std::string::npos) << told;
+  EXPECT_EQ(told.find("is not the file any more", first + path.size() + 2), std::string::npos)
+      << "told twice: " << told;
+
+  remove_tree(out);
+  ::testing::internal::CaptureStderr();
+  file.append("four\n");
+  told = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(read_file(path), "four\n");
+  EXPECT_NE(told.find(path), std::string::npos) << told;
+
+  write_file_atomically(path, "a person's\n");  // another file under the name
+  file.append("five\n");
+  EXPECT_EQ(read_file(path), "a person's\nfive\n");
+}
+
+TEST(AppendFile, WhereNoFolderCanBeThereTheOldFileIsWritten) {
+  const TemporaryFolder folder;
+  const std::string out = path_join(folder.path(), "out"), path = path_join(out, "lines");
+  make_folders(out);
+  AppendFile file(path, O_CREAT);
+  ASSERT_EQ(::rename(out.c_str(), (out + ".moved").c_str()), 0);
+  write_file_atomically(out, "a file in the folder's place");
+  file.append("one\n");
+  EXPECT_EQ(read_file(path_join(out + ".moved", "lines")), "one\n");
+  EXPECT_EQ(file.waiting(), 0u);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <optional>
+
 using namespace tessera;
 
 TEST(File, AtomicWriteReplacesOrLeavesAlone) {
@@ -46,6 +49,22 @@ TEST(File, TemporaryFolderGoesWithItsContents) {
     EXPECT_TRUE(is_directory(path_join(path, "a/b")));
   }
   EXPECT_FALSE(path_exists(path));
+}
+
+TEST(File, AMissingFolderForTemporaryFilesIsTheUsersMistake) {
+  const TemporaryFolder folder;
+  const char* const given = std::getenv("TMPDIR");
+  const std::optional<std::string> before = given != nullptr ? std::optional<std::string>(given) : std::nullopt;
+  ::setenv("TMPDIR", path_join(folder.path(), "missing").c_str(), 1);
+  std::string told;
+  try {
+    const TemporaryFolder inside("tessera-tokens");
+  } catch (const InputError& error) {
+    told = error.what();
+  }
+  before ? ::setenv("TMPDIR", before->c_str(), 1) : ::unsetenv("TMPDIR");
+  EXPECT_NE(told.find("/missing/tessera-tokens."), std::string::npos) << told;
+  EXPECT_NE(told.find("set TMPDIR to an existing folder that can be written"), std::string::npos) << told;
 }
 
 TEST(Check, NamesConditionPlaceAndNumbers) {

@@ -9,13 +9,15 @@
 /// number STEP does not count), spin (computes for ever), sleep (for ever), lock=FILE (until it gets the lock of that
 /// file, looking ten times a second), exit (code 7), stopped (code 3, as
 /// one that has saved after SIGTERM; the others save for half a second when they get SIGTERM), fail (tells an error of
-/// its own on the board, then ends a moment later than its victims), save10s (in state saving), skip (goes into a
-/// barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the
+/// its own on the board, then ends a moment later than its victims), refuse=MS (its input is bad: it tells that after so
+/// many milliseconds, and does not get to its end; the others, which know of it, end at once with code 2), save10s (in
+/// state saving), skip (goes into a barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the
 /// agent tells to stop, says so on the board and ends with code 1, as ours do.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/board.h>
+#include <tessera/launch/watch/verdict.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -102,6 +104,10 @@ class Rank {
     const std::unique_ptr<void, decltype(unblock)> blocked(slot_, unblock);
     while (!all_came()) {
       if (board_.header().stop.load() != 0) return false;
+      if (refused()) {
+        fail(failed_elsewhere, 2);
+        ::_exit(2);
+      }
       if (failed_peer() >= 0) return false;
       if (asked_to_stop != 0) save_and_stop();
       pause(1);
@@ -128,8 +134,17 @@ class Rank {
     ::_exit(3);
   }
 
-  void fail(const std::string& why) {
+  /// Whether a rank has found its input bad: what an agreement tells real ranks.
+  bool refused() const {
+    for (int i = 0; i < board_.slots(); ++i) {
+      if (read_text(board_.slot(i).phase) == "refuses") return true;
+    }
+    return false;
+  }
+
+  void fail(const std::string& why, int exit_code = 1) {
     write_text(slot_->error, why);
+    slot_->exit_code = exit_code;
     slot_->verdict_ns = monotonic_ns();
     slot_->state = RankState::failed;
     std::fprintf(stderr, "%s\n", why.c_str());
@@ -179,6 +194,13 @@ bool act(Rank& rank, const std::string& action) {
     rank.fail("step 3: the loss is not a number");
     pause(150);
     ::_exit(1);
+  }
+  if (action.starts_with("refuse=")) {
+    ::signal(SIGTERM, SIG_DFL);
+    write_text(rank.slot().phase, "refuses");
+    pause(std::atoi(action.c_str() + 7));
+    rank.fail("--train_file: there is no file text.txt", 2);
+    for (;;) pause(1000);
   }
   if (action == "spin") {
     write_text(rank.slot().phase, "forward");

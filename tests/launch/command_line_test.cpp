@@ -100,6 +100,7 @@ TEST(LaunchCommandLine, KnownElsewhereButNotHere) {
   EXPECT_EQ(accepted.options.job, "job7");
   EXPECT_EQ(accepted.options.max_restarts, 2);
   EXPECT_EQ(accepted.options.monitor_interval, 0.5);
+  EXPECT_EQ(parse_launch_command({"--host-timeout=120", "prog"}).options.host_timeout, 120);
 }
 
 TEST(LaunchCommandLine, Processes) {
@@ -148,6 +149,16 @@ TEST(LaunchCommandLine, Machines) {
       parse_launch_command({"--nnodes=2", "--node_rank=1", "--rdzv_endpoint=host:123", "prog"}).options;
   EXPECT_EQ(endpoint.master_addr, "host");
   EXPECT_EQ(endpoint.master_port, 123);
+  for (const Strings& words :
+       {Strings{"--rdzv_endpoint=[fd00::1]:123"}, Strings{"--main_process_ip=[fd00::1]", "--main_process_port=123"},
+        Strings{"--master_addr=fd00::1", "--rdzv_endpoint=[fd00::1]:123"}}) {
+    Strings all = {"--nnodes=2", "--node_rank=1"};
+    all.insert(all.end(), words.begin(), words.end());
+    all.push_back("prog");
+    const LaunchOptions ipv6 = parse_launch_command(all).options;
+    EXPECT_EQ(ipv6.master_addr, "fd00::1") << words[0];
+    EXPECT_EQ(ipv6.master_port, 123) << words[0];
+  }
   EXPECT_TRUE(says({"--rdzv_endpoint=a:1", "--master_addr=b", "prog"}, "different places"));
   EXPECT_TRUE(says({"--rdzv_endpoint=a:x", "prog"}, "HOST:PORT"));
 }
@@ -251,6 +262,7 @@ RC_GTEST_PROP(LaunchCommandLine, WordsComeBack, ()) {
   options.threads_per_process = *rc::gen::inRange(0, 9);
   options.prefix_output = flip();
   options.max_restarts = *rc::gen::inRange(0, 9);
+  options.host_timeout = *rc::gen::inRange(1, 600) / 2.0;
   options.monitor_interval = *rc::gen::inRange(1, 50) / 10.0;
   options.heartbeat_timeout = *rc::gen::inRange(0, 500) / 100.0;
   options.hang_timeout = *rc::gen::inRange(-1, 900);
@@ -277,6 +289,7 @@ RC_GTEST_PROP(LaunchCommandLine, WordsComeBack, ()) {
   RC_ASSERT(back.num_processes == options.num_processes && back.master_addr == options.master_addr);
   RC_ASSERT(back.master_port == options.master_port && back.threads_per_process == options.threads_per_process);
   RC_ASSERT(back.prefix_output == options.prefix_output && back.max_restarts == options.max_restarts);
+  RC_ASSERT(back.host_timeout == options.host_timeout);
   RC_ASSERT(back.monitor_interval == options.monitor_interval && back.heartbeat_timeout == options.heartbeat_timeout);
   RC_ASSERT(back.hang_timeout == options.hang_timeout && back.stop_seconds == options.stop_seconds);
   RC_ASSERT(back.only_report == options.only_report && back.job == options.job && back.log_dir == options.log_dir);

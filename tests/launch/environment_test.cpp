@@ -268,6 +268,15 @@ TEST(Environment, KubernetesIndexedJob) {
   EXPECT_EQ(read(with(torchrun, {{"JOB_COMPLETION_INDEX", "1"}})).rank, 5);
 }
 
+TEST(Environment, AnIpv6AddressMayStandInBrackets) {
+  EXPECT_EQ(read(with(torchrun, {{"MASTER_ADDR", "[fd00::1]"}})).master_addr, "fd00::1");
+  const Variables ours = with(torchrun, {{"TESSERA_LAUNCHER", "1"}, {"TESSERA_SECRET_FD", "5"}});
+  const RankEnvironment e = read(with(ours, {{"TESSERA_STORE", "[fd00::1]:23456"}}));
+  EXPECT_EQ(e.store_address, "fd00::1");
+  EXPECT_EQ(e.store_port, 23456);
+  expect_says(message_of(with(ours, {{"TESSERA_STORE", "fd00::1"}})), "expected HOST:PORT");
+}
+
 TEST(Environment, SlurmHostLists) {
   EXPECT_EQ(first_slurm_host("node1"), "node1");
   EXPECT_EQ(first_slurm_host("node1,node2"), "node1");

@@ -14,6 +14,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include "relay.h"
 
 namespace tessera::launch {
 namespace {
@@ -163,11 +164,22 @@ TEST_F(FleetTest, ARequestToStopReachesAll) {
 
 TEST_F(FleetTest, AMachineWithoutASignIsLost) {
   const double lost_seconds = testing::patience(1);
+  Relay network(server_.port());
+  std::atomic<int> over = 0;
   const Strings errors = run(3, [&](int k) {
     FleetOptions mine = options(k, 3);
     mine.lost_seconds = lost_seconds;
+    if (k == 2) mine.store_port = network.port();
     Fleet fleet(mine);
-    if (k == 2) return;  // its host loses power
+    if (k == 2) {  // its host loses power
+      network.cut();
+      while (over < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return;
+    }
+    struct Ending {
+      std::atomic<int>& over;
+      ~Ending() { ++over; }
+    } const ending{over};
     const testing::Stopwatch stopwatch;
     const auto event = watch(fleet, k, 60);
     ASSERT_TRUE(event) << k;
@@ -176,11 +188,160 @@ TEST_F(FleetTest, AMachineWithoutASignIsLost) {
     EXPECT_NE(event->text.find("machine 2 (host2) gave no sign"), std::string::npos) << event->text;
     EXPECT_GT(stopwatch.seconds(), 0.9);
     EXPECT_LT(stopwatch.seconds(), lost_seconds + stopwatch.limit(2));
-    const FleetVerdict verdict = fleet.agree({143, true});
+    const FleetVerdict verdict = fleet.agree({143, false});
     EXPECT_FALSE(verdict.restart);
     EXPECT_EQ(verdict.code, 1);
   });
   EXPECT_EQ(errors, Strings(3));
+}
+
+TEST_F(FleetTest, AnAgentThatEndsIsNamedAtOnce) {
+  const Strings errors = run(3, [&](int k) {
+    FleetOptions mine = options(k, 3);
+    mine.lost_seconds = 3600;
+    Fleet fleet(mine);
+    if (k == 2) return;  // killed: the kernel closes its connection
+    const auto event = watch(fleet, k, 60);
+    ASSERT_TRUE(event) << k;
+    EXPECT_EQ(event->kind, FleetEvent::lost);
+    EXPECT_EQ(event->machine, 2);
+    EXPECT_NE(event->text.find("machine 2 (host2) has left: its agent was killed"), std::string::npos) << event->text;
+    const FleetVerdict verdict = fleet.agree({143, false});
+    EXPECT_FALSE(verdict.restart);
+    EXPECT_EQ(verdict.code, 1);
+  });
+  EXPECT_EQ(errors, Strings(3));
+}
+
+TEST_F(FleetTest, TheEndOfMachineZeroIsKnownAtOnce) {
+  std::atomic<bool> joined{false};
+  const Strings errors = run(2, [&](int k) {
+    FleetOptions mine = options(k, 2);
+    mine.lost_seconds = 3600;
+    std::optional<Fleet> fleet(std::in_place, mine);
+    if (k == 0) {
+      while (!joined) {
+        server_.turn();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      server_ = StoreServer(store_options(secret_));  // another port: nobody listens at the old one
+      fleet.reset();
+      return;
+    }
+    joined = true;
+    const auto event = watch(*fleet, k, 60);
+    ASSERT_TRUE(event);
+    EXPECT_EQ(event->kind, FleetEvent::lost);
+    EXPECT_EQ(event->machine, 0);
+    EXPECT_NE(event->text.find("Connection refused"), std::string::npos) << event->text;
+    EXPECT_FALSE(fleet->agree({143, true}).restart);
+  });
+  EXPECT_EQ(errors, Strings(2));
+}
+
+TEST_F(FleetTest, ALinkThatComesBackInTimeIsSurvived) {
+  Relay network(server_.port());
+  std::atomic<bool> cut{false};
+  const Strings errors = run(2, [&](int k) {
+    FleetOptions mine = options(k, 2);
+    mine.lost_seconds = 3600;  // a connection that is cut never brings an answer again
+    if (k == 1) mine.store_port = network.port();
+    Fleet fleet(mine);
+    if (k == 0) {
+      EXPECT_FALSE(watch(fleet, k, 1));
+      network.cut();
+      cut = true;
+      EXPECT_FALSE(watch(fleet, k, 3));
+      network.mend();
+      const auto event = watch(fleet, k, 60);  // which only the other machine's new connection can bring
+      ASSERT_TRUE(event);
+      EXPECT_EQ(event->kind, FleetEvent::failure);
+      EXPECT_EQ(event->machine, 1);
+    } else {
+      while (!cut) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      fleet.report(FleetEvent::failure, 9, "x");
+      while (watch(fleet, k, 0.1) == std::nullopt) {
+      }
+    }
+    EXPECT_EQ(fleet.agree({1, false}).code, 9);
+  });
+  EXPECT_EQ(errors, Strings(2));
+}
+
+TEST_F(FleetTest, ANewAgentInTheLostOnesPlaceLetsAllRestart) {
+  FleetPlan again;
+  const Strings errors = run(3, [&](int k) {
+    FleetOptions mine = options(k, 3);
+    mine.lost_seconds = 3600;
+    std::optional<Fleet> fleet(std::in_place, mine);
+    const FleetPlan first = fleet->plan();
+    if (k == 2) {
+      fleet.reset();
+      mine.hostname = "host2b";
+      fleet.emplace(mine);  // at once: its place is taken until machine 0 knows
+      again = fleet->plan();
+    } else {
+      const auto event = watch(*fleet, k, 60);
+      ASSERT_TRUE(event);
+      EXPECT_EQ(event->kind, FleetEvent::lost);
+      const FleetVerdict verdict = fleet->agree({143, true});
+      ASSERT_TRUE(verdict.restart) << verdict.text;
+    }
+    EXPECT_EQ(fleet->plan().generation, 1);
+    EXPECT_EQ(fleet->plan().world_size, 6);
+    EXPECT_EQ(fleet->plan().job_port, first.job_port);
+    EXPECT_EQ(fleet->plan().machines[2].hostname, "host2b");
+    EXPECT_FALSE(watch(*fleet, k, 2)) << "the former agent's end is no news of this generation";
+    EXPECT_FALSE(fleet->agree({0, true}).restart);
+  });
+  EXPECT_EQ(errors, Strings(3));
+  EXPECT_EQ(again.generation, 1);
+  EXPECT_EQ(again.first_rank, 3);
+}
+
+TEST_F(FleetTest, AMachineWhoseLinkWasAwayTooLongComesBackByItself) {
+  Relay network(server_.port());
+  const double lost_seconds = testing::patience(1);
+  const Strings errors = run(2, [&](int k) {
+    FleetOptions mine = options(k, 2);
+    mine.lost_seconds = lost_seconds;
+    if (k == 1) mine.store_port = network.port();
+    Fleet fleet(mine);
+    if (k == 0) network.cut();
+    const auto event = watch(fleet, k, 60);
+    ASSERT_TRUE(event) << k;
+    EXPECT_EQ(event->kind, FleetEvent::lost);
+    EXPECT_EQ(event->machine, 1 - k);
+    if (k == 0) network.mend();
+    const FleetVerdict verdict = fleet.agree({143, true});
+    ASSERT_TRUE(verdict.restart) << verdict.text;
+    EXPECT_EQ(fleet.plan().generation, 1);
+    fleet.report(FleetEvent::stop, 143, "enough");
+    ASSERT_TRUE(watch(fleet, k, 60));
+    EXPECT_FALSE(fleet.agree({3, true}).restart);
+  });
+  EXPECT_EQ(errors, Strings(2));
+}
+
+TEST_F(FleetTest, AMachineThatDoesNotComeBackEndsTheJob) {
+  Strings said;
+  const Strings errors = run(2, [&](int k) {
+    FleetOptions mine = options(k, 2);
+    mine.lost_seconds = 3600;
+    mine.join_seconds = k == 0 ? testing::patience(2) : 3600;
+    mine.say = [&, k](const std::string& line) {
+      if (k == 0) said.push_back(line);
+    };
+    std::optional<Fleet> fleet(std::in_place, mine);
+    if (k == 1) return;
+    ASSERT_TRUE(watch(*fleet, k, 60));
+    const FleetVerdict verdict = fleet->agree({143, true});
+    EXPECT_FALSE(verdict.restart);
+    EXPECT_EQ(verdict.code, 1);
+  });
+  EXPECT_EQ(errors, Strings(2));
+  EXPECT_NE(join(said).find("for machine 1 (host1) to come back"), std::string::npos) << join(said);
+  EXPECT_NE(join(said).find("machine 1 did not come back within"), std::string::npos) << join(said);
 }
 
 TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {
@@ -290,19 +451,22 @@ TEST(FleetWire, RecordsComeBackAndRubbishIsRefused) {
   plan.generation = 4;
   plan.master_addr = "fe80::1";
   plan.master_port = 77;
-  plan.machines = {{"a", 2, 0}, {"b", 1, 2}};
+  plan.job_port = 78;
+  plan.machines = {{"a", 2, 0, "t"}, {"b", 1, 2, "u"}};
   const FleetPlan back = wire::read_plan(wire::write(plan), 1);
   EXPECT_EQ(back.world_size, 3);
   EXPECT_EQ(back.first_rank, 2);
   EXPECT_EQ(back.master_addr, "fe80::1");
+  EXPECT_EQ(back.job_port, 78);
+  EXPECT_EQ(back.machines[1].token, "u");
   const FleetEvent event = wire::read_event(wire::write(FleetEvent{FleetEvent::lost, 3, 1, "two\nlines"}));
   EXPECT_EQ(event.text, "two\nlines");
   EXPECT_EQ(event.kind, FleetEvent::lost);
   for (const char* bad : {"", "x", "1\n", "9\n0\n0\n", "-1\n0\n1\nx", "0\n0\n256\n"}) {
     EXPECT_THROW(wire::read_event(bad), Error) << bad;
   }
-  for (const char* bad :
-       {"", "0\na\n1\n2\n1\nh\n", "0\na\n70000\n1\n1\nh\n", "0\na\n1\n99999999\n", "0\na\n1\n1\n0\nh\n"}) {
+  for (const char* bad : {"", "0\na\n1\n1\n2\n1\nt\nh\n", "0\na\n70000\n1\n1\n1\nt\nh\n", "0\na\n1\n1\n99999999\n",
+                          "0\na\n1\n1\n1\n0\nt\nh\n", "0\na\n1\n0\n1\n1\nt\nh\n"}) {
     EXPECT_THROW(wire::read_plan(bad, 0), Error) << bad;
   }
   EXPECT_THROW(wire::read_plan(wire::write(plan), 2), Error);

@@ -255,6 +255,27 @@ TEST(Launcher, ARankTakesWhatItStartedWithIt) {
   for (int pid : pids) EXPECT_FALSE(is_running(pid));
 }
 
+TEST(Launcher, WhatMovedToASessionOfItsOwnIsEnded) {
+  // Two generations of it: the child of a session's leader comes to the agent when that is ended.
+  const std::string daemon = "setsid sh -c 'sleep 600 & echo child $!; echo child $$; wait' & ";
+  for (const char* ending : {"exit 0", "exit 4"}) {
+    LaunchOptions options = ranks(2);
+    options.grace_seconds = 0.5;
+    AgentUnderTest agent(shell(daemon + "while [ ! -e go ]; do sleep 0.05; done; " + ending), options);
+    ASSERT_TRUE(agent.wait_for("child ", 4)) << agent.err();
+    write_file_atomically("go", "");
+    const Captured done = agent.finish();
+    EXPECT_FALSE(done.timed_out) << "they hold the agent's output";
+    const auto pids = pids_after(done.out, "child ");
+    ASSERT_EQ(pids.size(), 4u) << done.out;
+    for (int pid : pids) EXPECT_FALSE(is_running(pid));
+    EXPECT_TRUE(contains(done.err, "[agent] 4 processes that ranks left in sessions of their own were ended, too"))
+        << done.err;
+    for (const int pid : pids) ::kill(pid, SIGKILL);
+    ::unlink("go");
+  }
+}
+
 TEST(Launcher, SomethingLeftBehindThatNeverStopsWritingIsEnded) {
   const testing::Stopwatch watch;
   const Captured done = run_agent(shell("trap '' TERM; yes & echo done; exit 0"), ranks(1));

@@ -23,6 +23,15 @@ TEST(Ports, AFreePortIsChosenAndIsUsable) {
   EXPECT_EQ(::fcntl(socket.fd.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
+TEST(Ports, AnAddressMayStandInBrackets) {
+  EXPECT_TRUE(is_loopback("[::1]"));
+  EXPECT_TRUE(is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("[fd00::1]"));
+  const std::string told = message_of("[2001:db8::1]", 29500);  // reserved for documentation: no host has it
+  EXPECT_EQ(told.find("Name or service not known"), std::string::npos) << told;
+  EXPECT_NE(told.find("2001:db8::1"), std::string::npos) << told;
+}
+
 TEST(Ports, SocketsHeldTogetherHaveDifferentPorts) {
   std::vector<BoundSocket> held;
   std::set<int> ports;

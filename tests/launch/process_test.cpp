@@ -121,6 +121,26 @@ TEST(Process, TheDestructorEndsTheGroup) {
   EXPECT_TRUE(eventually([&] { return !is_running(child); }));
 }
 
+TEST(Watchdog, RemovesTheFolderOfAnAgentThatIsKilled) {
+  const TemporaryFolder parent;
+  const std::string folder = path_join(parent.path(), "tessera-memory"), kept = path_join(parent.path(), "kept");
+  make_folders(path_join(folder, "checkpoint-3/.part"));
+  make_folders(kept);
+  for (int i = 0; i < 300; ++i) write_file_atomically(path_join(folder, concat("checkpoint-3/file-", i)), "x");
+  write_file_atomically(path_join(folder, "checkpoint-3/.part/.hidden"), "x");
+  write_file_atomically(path_join(kept, "file"), "x");
+  ASSERT_EQ(::symlink(kept.c_str(), path_join(folder, "link").c_str()), 0);
+  const pid_t agent = ::fork();
+  if (agent == 0) {
+    const Watchdog watchdog;
+    watchdog.own_folder(folder);
+    ::raise(SIGKILL);
+  }
+  ::waitpid(agent, nullptr, 0);
+  EXPECT_TRUE(eventually([&] { return !path_exists(folder); }));
+  EXPECT_TRUE(path_exists(path_join(kept, "file")));
+}
+
 TEST(Watchdog, KillsWhatWasNotForgotten) {
   ProcessOptions options;
   options.command = {"sleep", "600"};

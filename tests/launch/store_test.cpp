@@ -289,6 +289,28 @@ TEST(Store, APortInUseAndAForeignAddressAreNamed) {
   expect_says(error_of<InputError>([&] { StoreServer server(options); }), "secret");
 }
 
+TEST(Store, AWillIsExecutedWhenItsClientCloses) {
+  StoreUnderTest store;
+  StoreClient watcher = store.client();
+  std::optional<StoreClient> mortal = store.client();
+  mortal->set_will("gone", "first");
+  mortal->set_will("gone", "last");
+  EXPECT_EQ(mortal->find("gone"), std::nullopt);
+  mortal.reset();
+  EXPECT_EQ(watcher.get("gone", testing::patience(milliseconds(10'000))), "last");
+  std::optional<StoreClient> second = store.client();
+  second->set_will("never", "x");
+  second->set_will("", "");
+  second.reset();
+  StoreClient third = store.client();
+  third.set_will("then", "y");
+  {
+    StoreClient moved = std::move(third);
+  }
+  EXPECT_EQ(watcher.get("then", testing::patience(milliseconds(10'000))), "y");
+  EXPECT_EQ(watcher.find("never"), std::nullopt);
+}
+
 TEST(Store, AnIpv6AddressIsNamedInBrackets) {
   StoreOptions options;
   options.address = "::1";

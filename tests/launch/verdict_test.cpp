@@ -33,6 +33,14 @@ TEST(Verdict, OwnReasonsAreSurerThanALostPeer) {
   EXPECT_EQ(guilt({3, SIGPIPE, 1, 0, ""}), Guilt::victim);
 }
 
+TEST(Verdict, OneThatFollowsAnotherIsNamedLast) {
+  const Candidate follower = {1, exit_1, 10, 9, failed_elsewhere};
+  EXPECT_EQ(guilt(follower), Guilt::follower);
+  EXPECT_EQ(first_failure({follower, {0, std::nullopt, 50, 40, "cannot write checkpoint-20"}}), 1u);
+  EXPECT_EQ(first_failure({follower, {2, exit_1, 12, 0, ""}}), 1u);
+  EXPECT_EQ(first_failure({follower, {2, exit_1, 12, 11, "all_reduce: rank 1 is gone"}}), 1u);
+}
+
 TEST(Verdict, TheFirstVerdictCounts) {
   EXPECT_EQ(first_failure({{0, exit_1, 10, 9, "a"}, {1, exit_1, 12, 7, "b"}, {2, std::nullopt, 13, 8, "c"}}), 1u);
   EXPECT_EQ(first_failure({{0, exit_1, 10, 0, ""}, {1, exit_1, 9, 0, ""}}), 1u);

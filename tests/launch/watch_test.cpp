@@ -64,6 +64,18 @@ TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
   }
 }
 
+TEST(Watch, BadInputKeepsItsCodeAndItsTellerHoweverLateItIs) {
+  // The others end first, and the agent must end the one that tells: on a busy machine it does not get to it.
+  LaunchOptions options = ranks(3);
+  options.max_restarts = 3;
+  const Captured done = run_agent(fake("--victim 0 --at 3 --do refuse=1500"), options);
+  EXPECT_EQ(done.exit_code, 2) << done.err;
+  EXPECT_TRUE(contains(done.err, "[agent] rank 0 (pid ")) << done.err;
+  EXPECT_TRUE(contains(done.err, "--train_file: there is no file text.txt")) << done.err;
+  EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
+  EXPECT_EQ(pids_after(done.err, "[agent] rank ").size(), 1u) << done.err;
+}
+
 TEST(Watch, OneOfOurRanksThatStoppedAfterSavingLetsTheOthersSave) {
   LaunchOptions options = ranks(3);
   options.grace_seconds = 0.1;  // the grace of a failure: must not apply

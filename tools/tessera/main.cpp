@@ -3,6 +3,7 @@
 /// Torch-free, so that it starts in milliseconds.
 
 #include <tessera/base/error.h>
+#include <tessera/base/file_limit.h>
 #include <tools/tessera/commands.h>
 
 #include <unistd.h>
@@ -86,6 +87,7 @@ int dispatch(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   using tessera::ExitCode;
+  tessera::ignore_file_limit_signal();
   int code = static_cast<int>(ExitCode::failed);
   std::string message;
   try {

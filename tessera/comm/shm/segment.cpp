@@ -1,4 +1,5 @@
 #include <tessera/base/error.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/comm/shm/control.h>
 #include <tessera/comm/shm/header.h>
 #include <tessera/comm/shm/segment.h>
@@ -115,7 +116,7 @@ Segment::Segment(SegmentSizes sizes) : nonce_(random_text()) {
   for (;; sizes.arena = sizes.arena / 2 / huge_page * huge_page) {  // until there is address space for it
     bytes_ = header_bytes + sizes.heap + sizes.arena;
     if (fchmod(fd_.get(), 0600) != 0 || ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) {
-      throw Error(concat("a shared segment of ", bytes_, " bytes could not be made: ", std::strerror(errno), "."));
+      throw Error(concat("a shared segment of ", bytes_, " bytes could not be made: ", write_error_text(errno), "."));
     }
     base_ = map(fd_.get(), bytes_);
     if (base_ != nullptr) break;

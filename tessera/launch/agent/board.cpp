@@ -1,6 +1,7 @@
 #include <tessera/launch/agent/board.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/base/text.h>
 
 #include <fcntl.h>
@@ -60,7 +61,7 @@ Board Board::create(int slots, int first_rank, int world_size, const std::string
   if (!board.fd_ || fchmod(board.fd_.get(), 0600) != 0 || ftruncate(board.fd_.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(board.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     throw InputError(
-        concat("no shared memory for the board of ", slots, " ranks (", bytes, " bytes): ", std::strerror(errno)));
+        concat("no shared memory for the board of ", slots, " ranks (", bytes, " bytes): ", write_error_text(errno)));
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board.fd_.get(), 0);
   if (memory == MAP_FAILED) {

@@ -78,9 +78,11 @@ struct alignas(64) RankSlot {
   std::atomic<std::int64_t> blocked_since_ns;
 
   std::atomic<std::int64_t> verdict_ns;  ///< when `error` was written
-  char error[1024];                      ///< why the rank fails, in its own words; ends with NUL
-  char phase[32];                        ///< "forward", "save checkpoint-200": for people
-  char place[64];                        ///< in the mesh: "dp_shard 1, tp 0"; empty: data-parallel only, or not known
+  std::atomic<std::int32_t>
+      exit_code;     ///< with which it is going to end, written before verdict_ns; 0: it does not say
+  char error[1024];  ///< why the rank fails, in its own words; ends with NUL
+  char phase[32];    ///< "forward", "save checkpoint-200": for people
+  char place[64];    ///< in the mesh: "dp_shard 1, tp 0"; empty: data-parallel only, or not known
 
   /// The groups of this rank in the order of their first use; the last row is for all that have no row of their own.
   static constexpr std::size_t totals_size = 16;
@@ -104,7 +106,7 @@ struct alignas(64) BoardHeader {
   char stop_reason[1024];           ///< why, written before `stop` is set
 };
 
-constexpr std::uint32_t board_version = 3;
+constexpr std::uint32_t board_version = 4;
 
 /// A mapping of a board. Move-only; unmapped by the destructor.
 class Board {

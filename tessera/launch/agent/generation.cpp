@@ -86,7 +86,8 @@ void Generation::start(int local_rank) {
 }
 
 Outcome Generation::run() {
-  while (std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone; })) {
+  // Who is to blame may be told by another host when nothing runs here any more.
+  while (undecided() || std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone; })) {
     wait();
     while (const int signal = host_.signals.next()) on_signal(signal);
     find_ended();
@@ -103,6 +104,11 @@ Outcome Generation::run() {
     host_.out.write_some();
     host_.err.write_some();
   }
+  stacks_.reset();  // its debuggers are children, too
+  if (const int ended = orphans_.end(); ended > 0) {
+    host_.say(ended == 1 ? "a process that a rank left in a session of its own was ended, too"
+                         : concat(ended, " processes that ranks left in sessions of their own were ended, too"));
+  }
   Outcome outcome;
   outcome.failed = failed_;
   outcome.stopped = stop_signal_ != 0;
@@ -110,11 +116,14 @@ Outcome Generation::run() {
   outcome.progress = made_progress();
   outcome.text = failure_;
   if (failed_) {
-    const bool its_own =
-        culprit_ != nullptr && culprit_->status && !culprit_->killed && exit_code_of(*culprit_->status) != 0;
+    // A signal of ours while it was ending says nothing of why it failed.
+    const bool by_us = culprit_ != nullptr && culprit_->status &&
+                       (culprit_->killed || (culprit_->hurried && WIFSIGNALED(*culprit_->status)));
+    const bool its_own = culprit_ != nullptr && culprit_->status && !by_us && exit_code_of(*culprit_->status) != 0;
     outcome.code = its_own ? exit_code_of(*culprit_->status) : failure_code_;
   } else {
-    outcome.code = stop_signal_ == SIGINT ? static_cast<int>(ExitCode::interrupted) : stop_code_;
+    const int code = stop_code_ != 0 ? stop_code_ : first_code_;
+    outcome.code = stop_signal_ == SIGINT ? static_cast<int>(ExitCode::interrupted) : code;
   }
   return outcome;
 }
@@ -228,6 +237,7 @@ void Generation::on_exit(LocalRank& rank) {
       if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + SIGTERM, concat(rank.name(), " was asked to stop"));
     } else if (!first_failure_) {
       first_failure_ = AgentClock::now();
+      first_code_ = code;
     }
   }
   // A rank that is over takes what it started with it.

@@ -6,6 +6,7 @@
 
 #include <tessera/launch/agent/arrivals.h>
 #include <tessera/launch/agent/local_rank.h>
+#include <tessera/launch/agent/orphans.h>
 #include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/watch/life.h>
 #include <tessera/launch/watch/stacks.h>
@@ -46,6 +47,7 @@ class Generation {
   std::size_t running() const;
   bool made_progress() const;
   bool work_is_done() const;
+  bool undecided() const { return first_failure_ && !failed_ && stop_signal_ == 0; }
 
   void on_signal(int signal);
   void look_at_fleet();
@@ -68,6 +70,7 @@ class Generation {
   Host& host_;
   const FleetPlan plan_;
   const bool may_restart_;
+  Orphans orphans_;  ///< before the ranks: they are none
   std::list<LocalRank> ranks_;
   LifeWatch life_;
   Arrivals arrivals_;
@@ -83,6 +86,7 @@ class Generation {
   int failure_code_ = 1;  ///< unless the culprit has one of its own
   int stop_signal_ = 0;   ///< the first request to stop
   int stop_code_ = 0;     ///< first exit code other than 0 after it
+  int first_code_ = 0;    ///< of the rank that was the first to be seen failing
   Time stopped_at_{};
 };
 

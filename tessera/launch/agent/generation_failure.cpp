@@ -20,7 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 
 /// How long a failure waits for a surer one: a rank of its own accord may end after those whose connections it broke.
-constexpr milliseconds settle_failed{60}, settle_victim{500};
+constexpr milliseconds settle_failed{60}, settle_victim{500}, settle_follower{5000};
+/// On several hosts: until the death of another agent is known, too (FleetOptions::ended_seconds and two beats).
+constexpr milliseconds settle_victim_of_hosts{5000};
 constexpr double failed_but_there =
     5;  ///< seconds after which a rank that has told its failure but does not end is ended
 constexpr double restart_grace =
@@ -54,6 +56,7 @@ std::optional<Candidate> Generation::candidate(const LocalRank& rank) const {
   if (told) {
     result.verdict_ns = rank.slot().verdict_ns.load();
     result.words = read_text(rank.slot().error);
+    result.exit_code = rank.slot().exit_code.load();
   } else {
     for (const std::string& line : rank.output.last_lines(5)) result.words += line + "\n";
   }
@@ -78,8 +81,12 @@ void Generation::judge_failures() {
   const Guilt sure = guilt(candidates[first]);
   const auto waited = AgentClock::now() - *first_failure_;
   const bool all_seen = running() == 0;
-  const auto settle = sure == Guilt::killed ? milliseconds(0) : sure == Guilt::victim ? settle_victim : settle_failed;
-  if (!all_seen && waited < settle) return;
+  const auto settle = sure == Guilt::killed     ? milliseconds(0)
+                      : sure == Guilt::victim   ? (host_.fleet ? settle_victim_of_hosts : settle_victim)
+                      : sure == Guilt::follower ? settle_follower
+                                                : settle_failed;
+  const bool elsewhere = host_.fleet && (sure == Guilt::victim || sure == Guilt::follower);
+  if ((!all_seen || elsewhere) && waited < settle) return;
   // One that has told why it fails ends by itself, and its exit code is the job's: it may be ending a write, while
   // others that only heard of it are gone already.
   const bool ending = !candidates[first].status && candidates[first].verdict_ns != 0 &&
@@ -96,6 +103,7 @@ void Generation::judge_failures() {
     text += concat(" (seen ", format_real(std::max(late, 0.0), 2), " s after its last heartbeat)");
   }
   if (sure == Guilt::victim) text += "; it says that a peer is gone, but no other rank of this host failed before";
+  if (candidates[first].exit_code != 0) failure_code_ = candidates[first].exit_code;
   fail(&rank, text);
 }
 
@@ -214,8 +222,7 @@ void Generation::fail(LocalRank* culprit, const std::string& text) {
     const bool saves = rank.on_board() && rank.slot().state.load() == RankState::saving;
     rank.ask(SIGTERM, now + clock_seconds(may_restart_ && !saves ? std::min(grace, restart_grace) : grace));
   }
-  const bool bad_input =
-      culprit != nullptr && culprit->status && failure_code_ == static_cast<int>(ExitCode::bad_input);
+  const bool bad_input = culprit != nullptr && failure_code_ == static_cast<int>(ExitCode::bad_input);
   if (culprit != nullptr && !bad_input) tell_circumstances(*culprit, plan_.world_size > 1);
 }
 

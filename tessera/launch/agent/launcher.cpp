@@ -1,6 +1,7 @@
 #include <tessera/launch/agent/launcher.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/generation.h>
 #include <tessera/launch/agent/ports.h>
@@ -55,6 +56,7 @@ bool wait_before_restart(Host& host, double seconds) {
 }  // namespace
 
 int run(const std::vector<std::string>& command, const LaunchOptions& options) {
+  ignore_file_limit_signal();  // an agent that dies of it tells nobody why, and nobody else does
   if (command.empty()) throw InputError("nothing to launch: no program was given");
   if (options.num_processes < 1 || options.num_processes > max_processes) {
     throw InputError(

@@ -32,6 +32,7 @@ struct LaunchOptions {
   int num_machines = 1;
   int machine_rank = 0;
   std::optional<Secret> secret;  ///< what all agents of the job share; none: drawn here (one host only)
+  double host_timeout = 30;      ///< a machine that gives no sign for so many seconds is lost (fleet.h)
   std::string host_label;        ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
 
   // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.
@@ -68,8 +69,8 @@ struct LaunchOptions {
 /// after saving). A rank of ours (one that has come to the board) that ends with 3 by itself is
 /// such a request, not a failure.
 ///
-/// No process of the ranks' process groups outlives this call, and none outlives the agent if that is killed
-/// (watchdog.h). Throws InputError when the program cannot be started (what was started is ended) or the port is in
+/// No process that the ranks started outlives this call. If the agent is killed, none of their process groups outlives it
+/// (watchdog.h): only what called setsid(). Throws InputError when the program cannot be started (what was started is ended) or the port is in
 /// use. Call it from the main thread of a process without other threads.
 int run(const std::vector<std::string>& command, const LaunchOptions& options);
 

@@ -74,6 +74,7 @@ void LocalRank::read_output(bool all) {
 void LocalRank::ask(int signal, AgentClock::time_point at) {
   process.signal_group(signal);
   asked = true;
+  hurried |= !status;
   kill_at = kill_at ? std::min(*kill_at, at) : at;
 }
 

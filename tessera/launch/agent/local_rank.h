@@ -51,6 +51,7 @@ struct LocalRank {
   std::optional<int> status;  ///< wait status of the process itself; what it started may still run
   std::int64_t ended_ns = 0;  ///< when the agent saw that
   bool killed = false;        ///< by us, with SIGKILL
+  bool hurried = false;       ///< sent a signal by us while it ran: a death by one is not its own
   bool asked = false;         ///< it has been sent a signal that asks it to end
   std::optional<AgentClock::time_point> kill_at;
   bool gone = false;  ///< nothing of it is left

@@ -8,6 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/base/text.h>
 #include <algorithm>
 #include <cerrno>
@@ -195,7 +196,8 @@ void RankOutput::write_log(std::string_view bytes) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EINTR) {
       // A full disk must not end the job; from here on the lines come to the terminal instead.
-      err_.feed(concat("cannot write ", log_path_, ": ", std::strerror(errno), "; its lines come here from now on\n"));
+      err_.feed(
+          concat("cannot write ", log_path_, ": ", write_error_text(errno), "; its lines come here from now on\n"));
       log_.reset();
       shown_[0] = shown_[1] = true;
     }

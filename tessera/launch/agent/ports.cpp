@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <cerrno>
@@ -24,7 +25,7 @@ Addresses resolve(const std::string& address) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_family = AF_UNSPEC;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(address.c_str(), nullptr, &hints, &found);
+  const int error = ::getaddrinfo(bare_host(address).c_str(), nullptr, &hints, &found);
   if (error != 0 || address.empty()) {
     throw InputError(concat("rendezvous address '", address, "': ", ::gai_strerror(error == 0 ? EAI_NONAME : error)));
   }
@@ -81,7 +82,8 @@ int first_ephemeral_port() {
 }  // namespace
 
 bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
+  const std::string bare = bare_host(address);
+  return bare == "localhost" || bare == "::1" || bare.starts_with("127.");
 }
 
 BoundSocket listen_on(const std::string& address, int port) {

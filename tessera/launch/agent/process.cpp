@@ -82,7 +82,7 @@ struct ChildPlan {
   if (::getppid() != plan.parent) ::_exit(127);  // the parent died before the line above: nobody is left to tell
   if (plan.announce_fd >= 0) announce_group(plan.announce_fd, ::getpid());
   // The agent may block signals, and whoever started it may ignore them (a shell's background job): ranks start afresh.
-  for (int signal : {SIGINT, SIGTERM, SIGPIPE, SIGCHLD}) ::signal(signal, SIG_DFL);
+  for (int signal : {SIGINT, SIGTERM, SIGPIPE, SIGCHLD, SIGXFSZ}) ::signal(signal, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -172,7 +172,11 @@ std::string signal_name(int signal) {
 }
 
 std::string describe_status(int status) {
-  if (WIFSIGNALED(status)) return concat("was killed by ", signal_name(WTERMSIG(status)));
+  if (WIFSIGNALED(status)) {
+    const bool limit = WTERMSIG(status) == SIGXFSZ;
+    return concat("was killed by ", signal_name(WTERMSIG(status)),
+                  limit ? " (a file grew beyond the limit of this process: ulimit -f)" : "");
+  }
   return concat("ended with exit code ", WEXITSTATUS(status));
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -107,15 +108,15 @@ std::optional<Secret> secret_of(const LaunchCommand& command) {
   if (options.num_machines == 1) return std::nullopt;
   if (!is_loopback(options.master_addr) && !command.trusted_network) {
     throw InputError(
-        concat("the machines meet at ", options.master_addr, ":", options.master_port,
+        concat("the machines meet at ", endpoint_text(options.master_addr, options.master_port),
                ", where anybody on "
                "the network can knock: give all of them the same --secret_file FILE (mode 600; make it with: "
                "(umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \\n' > FILE)), start them by --hostfile, "
                "or say --trusted_network"));
   }
   if (command.trusted_network) {
-    std::fprintf(stderr, "[agent] warning: --trusted_network: everybody who can reach %s:%d may join this job\n",
-                 options.master_addr.c_str(), options.master_port);
+    std::fprintf(stderr, "[agent] warning: --trusted_network: everybody who can reach %s may join this job\n",
+                 endpoint_text(options.master_addr, options.master_port).c_str());
   }
   const std::string known =
       concat("tessera without a secret\n", options.job, "\n", options.master_addr, "\n", options.master_port);

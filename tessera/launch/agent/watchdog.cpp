@@ -1,10 +1,13 @@
 #include <tessera/launch/agent/watchdog.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -19,11 +22,55 @@ namespace {
 constexpr std::size_t max_groups = 4096;
 
 struct Message {
-  pid_t group;
-  bool begin;  ///< false: the group has ended
+  enum Kind : int { begins, ended, folder };
+  Kind kind;
+  pid_t group;     ///< begins, ended
+  char path[256];  ///< folder
 };
 
-void send_message(int fd, Message message) noexcept {
+void pause_ms(long ms) noexcept {
+  const timespec time{0, ms * 1'000'000};
+  ::nanosleep(&time, nullptr);
+}
+
+/// Removes everything in a folder; async-signal-safe, so not by opendir(). Links are removed, never followed.
+void empty_folder(int folder, int depth) noexcept {
+  if (depth > 8) return;
+  alignas(dirent64) char buffer[4096];
+  for (bool removed = true; removed;) {
+    removed = false;
+    ::lseek(folder, 0, SEEK_SET);
+    for (;;) {
+      const long got = ::syscall(SYS_getdents64, folder, buffer, sizeof buffer);
+      if (got <= 0) break;
+      for (long at = 0; at < got;) {
+        const auto* const entry = reinterpret_cast<const dirent64*>(buffer + at);
+        at += entry->d_reclen;
+        const char* const name = entry->d_name;
+        if (name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0))) continue;
+        if (::unlinkat(folder, name, 0) == 0) {
+          removed = true;
+          continue;
+        }
+        const int below = ::openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (below < 0) continue;
+        empty_folder(below, depth + 1);
+        ::close(below);
+        removed |= ::unlinkat(folder, name, AT_REMOVEDIR) == 0;
+      }
+    }
+  }
+}
+
+void remove_folder(const char* path) noexcept {
+  const int folder = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0) return;
+  empty_folder(folder, 0);
+  ::close(folder);
+  ::rmdir(path);
+}
+
+void send_message(int fd, const Message& message) noexcept {
   while (::send(fd, &message, sizeof message, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
@@ -31,6 +78,7 @@ void send_message(int fd, Message message) noexcept {
 /// Forked from a process that may have threads: async-signal-safe calls only.
 [[noreturn]] void watch(int socket) noexcept {
   pid_t groups[max_groups];
+  char owned[sizeof Message::path] = {};
   std::size_t count = 0;
   ::setsid();  // neither Ctrl-C nor the end of a terminal is meant for it
   ::prctl(PR_SET_NAME, "tessera-guard");
@@ -45,7 +93,11 @@ void send_message(int fd, Message message) noexcept {
     const ssize_t got = ::recv(0, &message, sizeof message, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got != sizeof message) break;  // the agent is gone
-    if (message.begin) {
+    if (message.kind == Message::folder) {
+      std::memcpy(owned, message.path, sizeof owned);
+      continue;
+    }
+    if (message.kind == Message::begins) {
       if (count < max_groups) groups[count++] = message.group;
       continue;
     }
@@ -57,6 +109,12 @@ void send_message(int fd, Message message) noexcept {
     }
   }
   for (std::size_t i = 0; i < count; ++i) ::kill(-groups[i], SIGKILL);
+  if (owned[0] == 0) ::_exit(0);
+  // A rank that is about to die may still be writing. One whose parent does not collect it stays for ever.
+  for (std::size_t i = 0, tries = 0; i < count; ++i) {
+    for (; tries < 200 && ::kill(-groups[i], 0) == 0; ++tries) pause_ms(10);
+  }
+  remove_folder(owned);
   ::_exit(0);
 }
 
@@ -87,8 +145,14 @@ Watchdog::~Watchdog() {
   }
 }
 
-void Watchdog::forget(pid_t group) const noexcept { send_message(socket_.get(), {group, false}); }
+void Watchdog::forget(pid_t group) const noexcept { send_message(socket_.get(), {Message::ended, group, {}}); }
 
-void announce_group(int announce_fd, pid_t group) noexcept { send_message(announce_fd, {group, true}); }
+void Watchdog::own_folder(const std::string& path) const noexcept {
+  Message message{Message::folder, 0, {}};
+  if (path.size() < sizeof message.path) path.copy(message.path, path.size());
+  send_message(socket_.get(), message);
+}
+
+void announce_group(int announce_fd, pid_t group) noexcept { send_message(announce_fd, {Message::begins, group, {}}); }
 
 }  // namespace tessera::launch

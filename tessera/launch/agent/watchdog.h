@@ -4,11 +4,14 @@
 ///
 /// PR_SET_PDEATHSIG ends the ranks themselves but not what they started (a shell's children, data workers). The
 /// watchdog knows the process group of every rank and waits for the other end of its socket to close, which the kernel
-/// does however the agent dies.
+/// does however the agent dies. Then it also removes the agent's folder in memory: nobody else would, until another
+/// agent starts.
 
 #include <sys/types.h>
 
 #include <tessera/launch/agent/unique_fd.h>
+
+#include <string>
 
 namespace tessera::launch {
 
@@ -25,6 +28,9 @@ class Watchdog {
   int announce_fd() const noexcept { return socket_.get(); }
   /// Call before the group's leader is reaped: afterwards the kernel may give its id to somebody else.
   void forget(pid_t group) const noexcept;
+  /// A folder that is removed with all in it once the groups are gone, if the agent is killed. An empty path: none. One
+  /// at a time; paths of 255 bytes or more are not kept.
+  void own_folder(const std::string& path) const noexcept;
 
  private:
   UniqueFd socket_;

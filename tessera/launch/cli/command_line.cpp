@@ -1,5 +1,6 @@
 #include <tessera/launch/cli/command_line.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -172,23 +173,22 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
 
 void take_rendezvous(const FlagValues& given, LaunchCommand& result) {
   LaunchOptions& options = result.options;
-  std::string address = given.address;
+  std::string address = bare_host(given.address);
   std::optional<int> port = given.port;
   if (!given.endpoint.empty()) {
-    const auto colon = given.endpoint.rfind(':');
-    const std::string host = given.endpoint.substr(0, colon);
-    const auto number =
-        colon == std::string::npos ? std::optional<std::int64_t>(29500) : parse_int(given.endpoint.substr(colon + 1));
-    if (host.empty() || !number || *number < 0 || *number > 65535) {
-      throw InputError(concat("--rdzv_endpoint ", given.endpoint, ": expected HOST or HOST:PORT"));
+    const auto endpoint = parse_endpoint(given.endpoint);
+    if (!endpoint) {
+      throw InputError(concat("--rdzv_endpoint ", given.endpoint,
+                              ": expected HOST or HOST:PORT, of an IPv6 address [ADDRESS]:PORT"));
     }
-    if ((!address.empty() && address != host) || (port && *port != *number)) {
+    const int number = endpoint->port.value_or(29500);
+    if ((!address.empty() && address != endpoint->host) || (port && *port != number)) {
       throw InputError(concat("--rdzv_endpoint ", given.endpoint,
                               " and --main_process_ip/--main_process_port say "
                               "different places: give one of them"));
     }
-    address = host;
-    port = static_cast<int>(*number);
+    address = endpoint->host;
+    port = number;
   }
   if (!address.empty()) options.master_addr = address;
   if (port) options.master_port = *port;
@@ -315,6 +315,7 @@ std::vector<std::string> words_of(const LaunchOptions& options) {
   number("--num_cpu_threads_per_process", options.threads_per_process, 0);
   if (!options.prefix_output) words.push_back("--no_prefix");
   number("--max_restarts", options.max_restarts, 0);
+  number("--host_timeout", options.host_timeout, plain.host_timeout);
   number("--monitor_interval", options.monitor_interval, plain.monitor_interval);
   number("--heartbeat_timeout", options.heartbeat_timeout, plain.heartbeat_timeout);
   number("--hang_timeout", options.hang_timeout, plain.hang_timeout);

@@ -1,5 +1,6 @@
 #include <tessera/launch/cli/environment.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/hash.h>
 #include <tessera/base/text.h>
@@ -150,7 +151,7 @@ void complete_rendezvous(const Variables& variables, RankEnvironment& result) {
                " ranks, but MASTER_ADDR is missing: export the "
                "name of rank 0's host as MASTER_ADDR (and a free port there as MASTER_PORT) to all ranks"));
   }
-  result.master_addr = *address;
+  result.master_addr = bare_host(*address);
   if (const auto port = variables.number("MASTER_PORT", 1, 65535)) {
     result.master_port = *port;
     return;
@@ -171,9 +172,8 @@ void read_agent(const Variables& variables, RankEnvironment& result) {
   result.memory_folder = variables.text("TESSERA_MEMORY").value_or("");
   const auto store = variables.text("TESSERA_STORE");
   if (!store) return;
-  const auto colon = store->rfind(':');
-  const auto port = colon == std::string::npos ? std::nullopt : parse_int(store->substr(colon + 1));
-  if (colon == 0 || !port || *port < 1 || *port > 65535) {
+  const auto endpoint = parse_endpoint(*store);
+  if (!endpoint || endpoint->port.value_or(0) < 1) {
     throw InputError(
         concat("environment variable TESSERA_STORE=", *store, ": expected HOST:PORT, a port from 1 to 65535"));
   }
@@ -181,8 +181,8 @@ void read_agent(const Variables& variables, RankEnvironment& result) {
     throw InputError(concat("TESSERA_STORE=", *store, " is set but TESSERA_SECRET_FD is not: the store lets nobody in ",
                             "without the job's secret. Both come from `tessera launch`; do not pass on only one"));
   }
-  result.store_address = store->substr(0, colon);
-  result.store_port = static_cast<int>(*port);
+  result.store_address = endpoint->host;
+  result.store_port = *endpoint->port;
 }
 
 /// The environment of tessera launch, torchrun, or variables set by hand as torch.distributed's env:// wants them.
@@ -197,7 +197,7 @@ RankEnvironment read_torchrun(const Variables& variables) {
                             variables.state_of({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}),
                             ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun)"));
   }
-  result.master_addr = address.value_or("127.0.0.1");
+  result.master_addr = bare_host(address.value_or("127.0.0.1"));
   result.master_port = port.value_or(0);
   const auto agent = variables.text("TORCHELASTIC_USE_AGENT_STORE");
   result.agent_hosts_store = result.launcher != "tessera" && agent && to_lower(*agent) == "true";
@@ -266,7 +266,7 @@ std::optional<RankEnvironment> read_kubernetes(const Variables& variables) {
                             ". Give the Job a headless service as its subdomain and set MASTER_ADDR to JOB-0.SERVICE "
                             "(tessera launch --emit kubernetes prints such a manifest)"));
   }
-  result.master_addr = address.value_or("127.0.0.1");
+  result.master_addr = bare_host(address.value_or("127.0.0.1"));
   const auto port = variables.number("MASTER_PORT", 1, 65535);
   result.master_port = port ? *port : variables.number("PET_MASTER_PORT", 1, 65535).value_or(29500);
   return result;

@@ -48,30 +48,42 @@ std::string list_machines(const std::vector<int>& machines) {
   return join(names);
 }
 
+/// When to say again for what a machine waits, and for how long it does.
+class Notices {
+ public:
+  explicit Notices(const FleetOptions& options) : options_(options) {}
+  long long waited() const { return std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin_).count(); }
+  bool over() const { return Clock::now() - begin_ > seconds(options_.join_seconds); }
+  bool due() {
+    if (Clock::now() < next_) return false;
+    next_ = Clock::now() + seconds(options_.notice_seconds);
+    return true;
+  }
+
+ private:
+  const FleetOptions& options_;
+  const Clock::time_point begin_ = Clock::now();
+  Clock::time_point next_ = begin_ + seconds(options_.first_notice_seconds);
+};
+
 }  // namespace
 
 class Fleet::Link {
  public:
   explicit Link(const FleetOptions& options) : options_(completed(options)), link_(options_) {
-    const auto begin = Clock::now();
-    auto next_notice = begin + seconds(options_.first_notice_seconds);
+    Notices notices(options_);
     for (;;) {
       link_.throw_if_refused();
       if (options_.machine_rank == 0) introduce();
-      if (const auto plan = link_.plan(0)) {
+      if (const auto plan = link_.joined()) {
         plan_ = *plan;
         return;
       }
       tick();
-      const auto now = Clock::now();
-      const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now - begin).count();
-      if (now - begin > seconds(options_.join_seconds)) {
-        throw Error(concat("after ", waited, " s not all machines have come: ", missing()));
+      if (notices.over()) {
+        throw Error(concat("after ", notices.waited(), " s not all machines have come: ", missing()));
       }
-      if (now >= next_notice) {
-        next_notice = now + seconds(options_.notice_seconds);
-        say(concat("waiting for ", waited, " s: ", missing()));
-      }
+      if (notices.due()) say(concat("waiting for ", notices.waited(), " s: ", missing()));
     }
   }
 
@@ -81,9 +93,10 @@ class Fleet::Link {
 
   FleetVerdict agree(const FleetOutcome& outcome) {
     link_.give(outcome);
-    const FleetVerdict verdict = options_.machine_rank == 0 ? decide() : learn();
+    const FleetVerdict verdict = options_.machine_rank == 0 ? decide() : learn(outcome);
     if (verdict.restart) {
-      plan_ = *link_.plan(plan_.generation + 1);
+      const auto next = link_.plan(plan_.generation + 1);
+      plan_ = next ? *next : *link_.joined();
       link_.begin(plan_.generation);
     }
     return verdict;
@@ -94,11 +107,15 @@ class Fleet::Link {
     if (options_.say) options_.say(text);
   }
 
-  /// A short wait in which machine 0 serves its store.
   void tick() {
     if (options_.give_up && options_.give_up()) {
       throw Error("stopped on request while waiting for other machines", ExitCode::interrupted);
     }
+    serve();
+  }
+
+  /// A short wait in which machine 0 serves its store.
+  void serve() {
     const auto until = Clock::now() + std::chrono::milliseconds(20);
     if (options_.server == nullptr) {
       ::poll(nullptr, 0, 20);
@@ -112,11 +129,9 @@ class Fleet::Link {
     }
   }
 
-  /// Machine 0: once all have introduced themselves, the plan of generation 0.
-  void introduce() {
-    if (planned_) return;
-    FleetPlan plan;
-    plan.generation = 0;
+  /// Machine 0: the machines that have introduced themselves, by rank.
+  std::vector<Machine> present() {
+    std::vector<Machine> machines;
     for (int k = 0; k < options_.num_machines; ++k) {
       const auto text = options_.server->get(wire::machine_key(k));
       if (!text) continue;
@@ -125,8 +140,17 @@ class Fleet::Link {
         refuse(concat("machine ", k, " (", machine.hostname, ") was told --num_machines ", machine.num_machines,
                       ", machine 0 (", options_.hostname, ") ", options_.num_machines, ": give all the same number"));
       }
-      plan.machines.push_back({machine.hostname, machine.local_processes, 0});
+      machines.push_back({machine.hostname, machine.local_processes, 0, machine.token});
     }
+    return machines;
+  }
+
+  /// Machine 0: once all have introduced themselves, the plan of generation 0.
+  void introduce() {
+    if (planned_) return;
+    FleetPlan plan;
+    plan.generation = 0;
+    plan.machines = present();
     if (static_cast<int>(plan.machines.size()) < options_.num_machines) {
       // Those that count more machines than we know of are not asked above.
       for (const std::string& key : options_.server->list("fleet/machine/")) {
@@ -146,7 +170,9 @@ class Fleet::Link {
   void publish(FleetPlan& plan) {
     plan.master_addr = options_.store_address;
     plan.master_port = choose_port(options_.store_address);
+    if (plan.generation == 0) plan.job_port = plan.master_port;
     options_.server->set(wire::plan_key(plan.generation), wire::write(plan));
+    options_.server->set(wire::now_key, std::to_string(plan.generation));
   }
 
   [[noreturn]] void refuse(const std::string& why) {
@@ -169,17 +195,69 @@ class Fleet::Link {
   }
 
   /// The others: machine 0's word, or the news that it is gone.
-  FleetVerdict learn() {
+  FleetVerdict learn(const FleetOutcome& outcome) {
+    Notices notices(options_);
     for (;;) {
       if (const auto verdict = link_.verdict()) return *verdict;
-      if (const auto why = link_.cut()) return {false, 1, *why};
+      if (const auto why = link_.cut()) {
+        if (!outcome.may_restart || link_.store_ended()) return {false, 1, *why};
+        return come_back(*why);
+      }
+      if (notices.due())
+        say(concat("waiting for ", notices.waited(), " s for machine 0, which waits for other machines"));
       tick();
     }
+  }
+
+  /// The others hold this machine for lost, or will soon, and wait for it.
+  FleetVerdict come_back(const std::string& why) {
+    say(concat(why, "; trying for up to ", options_.join_seconds, " s to come back"));
+    const int former = plan_.generation;
+    link_.rejoin();
+    Notices notices(options_);
+    while (!notices.over()) {
+      try {
+        link_.throw_if_refused();
+      } catch (const Error& error) {
+        return {false, 1, concat(why, "; this machine could not come back: ", error.what())};
+      }
+      if (const auto plan = link_.joined()) {
+        if (plan->generation > former) return {true, 0, why};
+        return {false, 1, concat(why, "; machine 0 has begun another job: start this agent again, too")};
+      }
+      if (notices.due()) say(concat("waiting for ", notices.waited(), " s to come back to machine 0"));
+      tick();
+    }
+    return {false, 1, concat(why, "; it was not back within ", options_.join_seconds, " s")};
   }
 
   FleetVerdict decide() {
     StoreServer& server = *options_.server;
     const int generation = plan_.generation;
+    const std::vector<FleetOutcome> outcomes = collect();
+    std::optional<FleetEvent> event = link_.event(false);
+    if (!event) {  // reported in the same moment as the last outcome
+      if (const auto text = server.get(wire::event_key(generation))) event = wire::read_event(*text);
+    }
+    FleetVerdict verdict = judge(event, outcomes);
+    std::set<int> lost = link_.lost();
+    FleetPlan next;
+    next.generation = generation + 1;
+    next.job_port = plan_.job_port;
+    if (verdict.restart && !lost.empty()) wait_for_the_lost(verdict, lost);
+    if (verdict.restart) {
+      next.machines = present();
+      server.set_generation(next.generation);
+      publish(next);
+    }
+    server.set(wire::verdict_key(generation), wire::write(verdict));
+    wait_until_known(generation, lost);
+    if (verdict.restart && !link_.plan(generation + 1)) throw Error("machine 0 lost its own store");
+    return verdict;
+  }
+
+  /// How the generation ended on each machine that is not lost; one that does not tell may not restart.
+  std::vector<FleetOutcome> collect() {
     std::set<int> waited;
     for (int k = 0; k < options_.num_machines; ++k) waited.insert(k);
     std::vector<FleetOutcome> outcomes(waited.size());
@@ -192,44 +270,71 @@ class Fleet::Link {
       if (!lost.empty() && !until) until = Clock::now() + seconds(10);
       if (until && Clock::now() > *until) break;
       std::erase_if(waited, [&](int k) {
-        const auto text = server.get(wire::outcome_key(generation, k));
+        const auto text = options_.server->get(wire::outcome_key(plan_.generation, k));
         if (text) outcomes[static_cast<std::size_t>(k)] = wire::read_outcome(*text);
         return text.has_value();
       });
     }
-    std::optional<FleetEvent> event = link_.event(false);
-    if (!event) {  // reported in the same moment as the last outcome
-      if (const auto text = server.get(wire::event_key(generation))) event = wire::read_event(*text);
-    }
-    const std::set<int> lost = link_.lost();
-    const FleetVerdict verdict = judge(event, outcomes, lost.empty() && !link_.cut());
-    if (verdict.restart) {
-      FleetPlan next = plan_;
-      next.generation = generation + 1;
-      server.set_generation(next.generation);
-      publish(next);
-    }
-    server.set(wire::verdict_key(generation), wire::write(verdict));
-    wait_until_known(generation, lost);
-    if (verdict.restart && !link_.plan(generation + 1)) throw Error("machine 0 lost its own store");
-    return verdict;
+    return outcomes;
   }
 
-  static FleetVerdict judge(const std::optional<FleetEvent>& event, const std::vector<FleetOutcome>& outcomes,
-                            bool all_here) {
-    const bool all_may =
-        all_here && std::all_of(outcomes.begin(), outcomes.end(), [](auto& o) { return o.may_restart; });
-    const auto bad = std::find_if(outcomes.begin(), outcomes.end(), [](auto& o) { return o.code != 0; });
-    const int code = bad == outcomes.end() ? 0 : bad->code;
-    if (!event) return {false, all_here ? code : 1, ""};
-    switch (event->kind) {
-      case FleetEvent::failure:
-        return {all_may, event->code, event->text};
-      case FleetEvent::stop:
-        return {false, event->code == static_cast<int>(ExitCode::interrupted) ? event->code : code, event->text};
-      default:
-        return {false, event->code, event->text};
+  /// Without lost machines it is what is done; with them it still depends on their coming back.
+  FleetVerdict judge(const std::optional<FleetEvent>& event, const std::vector<FleetOutcome>& outcomes) {
+    const std::set<int> lost = link_.lost();
+    const bool cut = link_.cut().has_value();
+    bool all_may = !cut;
+    int code = 0;
+    for (std::size_t k = 0; k < outcomes.size(); ++k) {
+      if (code == 0) code = outcomes[k].code;
+      if (!lost.contains(static_cast<int>(k))) all_may = all_may && outcomes[k].may_restart;
     }
+    if (!event) return {false, lost.empty() && !cut ? code : 1, ""};
+    if (event->kind != FleetEvent::stop) return {all_may, event->code, event->text};
+    return {false, event->code == static_cast<int>(ExitCode::interrupted) ? event->code : code, event->text};
+  }
+
+  /// Until the same agents, or others in their places, have introduced themselves. Those that are lost meanwhile join
+  /// `lost`. No restart follows when the time is over, or somebody asks to stop.
+  void wait_for_the_lost(FleetVerdict& verdict, std::set<int>& lost) {
+    StoreServer& server = *options_.server;
+    std::set<int> away;
+    const auto give_up = [&](const std::string& why, int code) {
+      verdict = {false, code, concat(verdict.text, "; ", why)};
+      say(why);
+    };
+    Notices notices(options_);
+    for (lost.clear();;) {
+      for (const int machine : link_.lost()) {
+        if (!lost.insert(machine).second) continue;
+        away.insert(machine);
+        for (const std::string& key :
+             {wire::machine_key(machine), wire::heart_key(machine), wire::ended_key(machine)}) {
+          server.erase(key);
+        }
+        say(concat("waiting up to ", options_.join_seconds, " s for machine ", machine, " (",
+                   plan_.machines[static_cast<std::size_t>(machine)].hostname,
+                   ") to come back: its agent does by itself when only the network was away, else start it again"));
+      }
+      std::erase_if(away, [&](int machine) { return server.get(wire::machine_key(machine)).has_value(); });
+      if (away.empty()) return;
+      const std::string machines = concat("machine ", list_machines({away.begin(), away.end()}));
+      if (link_.cut()) return give_up("machine 0 lost its own store", 1);
+      if (options_.give_up && options_.give_up()) {
+        return give_up(concat("stopped on request while waiting for ", machines),
+                       static_cast<int>(ExitCode::interrupted));
+      }
+      if (notices.over())
+        return give_up(concat(machines, " did not come back within ", options_.join_seconds, " s"), 1);
+      if (notices.due()) say(concat("waiting for ", notices.waited(), " s for ", machines, " to come back"));
+      serve();
+    }
+  }
+
+  /// Whether the agent of a machine has closed its last connection.
+  bool has_left(int machine) const {
+    const auto heart = options_.server->get(wire::heart_key(machine));
+    const auto ended = options_.server->get(wire::ended_key(machine));
+    return heart && ended && wire::read_heart(*heart).connection == *ended;
   }
 
   /// The store must live until all have read the verdict.
@@ -237,7 +342,8 @@ class Fleet::Link {
     for (const auto until = Clock::now() + seconds(options_.lost_seconds); Clock::now() < until;) {
       bool all = true;
       for (int k = 0; k < options_.num_machines; ++k) {
-        all = all && (lost.contains(k) || options_.server->get(wire::acknowledged_key(generation, k)));
+        all = all && (lost.contains(k) || has_left(k) ||
+                      options_.server->get(wire::acknowledged_key(generation, k)).has_value());
       }
       if (link_.cut() || (all && link_.verdict())) return;
       tick();

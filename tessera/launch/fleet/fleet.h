@@ -15,6 +15,12 @@
 ///   all local ranks are gone -> fleet.agree(outcome): every machine gets the same answer: restart with plan()
 ///     of the next generation, or the exit code of the job.
 ///
+/// A machine is lost when it gives no sign for lost_seconds; a connection that breaks, or brings no answer, is replaced
+/// until then. An agent that ends, or is killed, is known at once, because its kernel closes the connection: then the
+/// store executes its will (StoreClient::set_will). Where a failure may be followed by a restart, machine 0 waits for
+/// lost machines to come back: for the same agent, which has ended its ranks, too, and tries to reach the store for
+/// join_seconds; or for a new one with the same machine rank. Machine 0 itself cannot be lost: the store is there.
+///
 /// Machine 0 must not stay away from its loop for longer than a second or so: the others wait for its store.
 ///
 /// Only durations are compared, each on one host's monotonic clock: the hosts' clocks need not agree.
@@ -42,7 +48,8 @@ struct FleetOptions {
   double join_seconds = 600;        ///< then the wait for missing machines ends
   double first_notice_seconds = 5;  ///< missing machines are listed after this, and every notice_seconds
   double notice_seconds = 10;
-  double lost_seconds = 3;                      ///< without a sign of the store (or, for machine 0, of another machine)
+  double lost_seconds = 30;  ///< without a sign of the store (or, for machine 0, of another machine)
+  double ended_seconds = 1;  ///< the same once it is known that the agent there has closed its connection
   std::function<void(const std::string&)> say;  ///< lines for people; may be empty
   std::function<bool()> give_up;                ///< asked ten times a second while waiting; true: Error(interrupted)
 };
@@ -51,6 +58,7 @@ struct Machine {
   std::string hostname;
   int local_processes = 0;
   int first_rank = 0;
+  std::string token = {};  ///< of its agent: another one after it has come back
 };
 
 /// Which ranks run where in one generation. Equal on all machines but for `first_rank` and `local_processes`.
@@ -60,6 +68,7 @@ struct FleetPlan {
   int first_rank = 0, local_processes = 1;  ///< ranks that this machine starts
   std::string master_addr;                  ///< for the ranks: MASTER_ADDR (machine 0) and a port
   int master_port = 0;                      ///< that was free there when the plan was made
+  int job_port = 0;                         ///< master_port of generation 0: tells jobs with the same secret apart
   std::vector<Machine> machines;
 };
 
@@ -68,7 +77,7 @@ struct FleetEvent {
   enum Kind {
     failure,  ///< a rank failed: all ranks end, then agree() restarts or ends the job
     stop,     ///< somebody asked the job to stop (SIGTERM, SIGINT): ranks are asked to save and end
-    lost,     ///< a machine, or the store, gave no sign for lost_seconds: all ranks end, and the job
+    lost,     ///< a machine, or the store, gave no sign for lost_seconds: all ranks end, as after a failure
   };
   Kind kind = failure;
   int machine = 0;   ///< where; lost: which one (-1: machine 0 cannot reach its own store any more)
@@ -109,7 +118,8 @@ class Fleet {
   int event_fd() const noexcept;
 
   /// Call when nothing of the local ranks is left. Waits for all machines and returns what all of them return.
-  /// A machine that is lost meanwhile: verdict without restart. On machine 0 this also sets the server's generation.
+  /// Where all that are left may restart, lost machines are waited for, join_seconds long; this machine tries to come
+  /// back when it is the one that was lost. On machine 0 this also sets the server's generation.
   FleetVerdict agree(const FleetOutcome& outcome);
 
  private:

@@ -3,11 +3,14 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/hmac.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace tessera::launch {
 
@@ -17,6 +20,7 @@ using std::chrono::milliseconds;
 namespace wire = fleet_wire;
 
 constexpr milliseconds beat{200};
+constexpr double first_try = 1, longer = 1.5;  // seconds for an answer, and by how much more each time there is none
 
 milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
@@ -35,7 +39,7 @@ std::string random_token() {
 FleetLink::FleetLink(const FleetOptions& options)
     : options_(options), event_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), token_(random_token()) {
   if (!event_fd_) throw InputError(concat("eventfd: ", std::strerror(errno)));
-  hearts_.resize(static_cast<std::size_t>(options_.num_machines));
+  watched_.resize(static_cast<std::size_t>(options_.num_machines));
   sigset_t all, before;  // signals are for the agent's own thread
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -83,6 +87,11 @@ void FleetLink::give(const FleetOutcome& outcome) {
   wake_.notify_all();
 }
 
+std::optional<FleetPlan> FleetLink::joined() {
+  const std::lock_guard lock(mutex_);
+  return joined_plan_;
+}
+
 std::optional<FleetPlan> FleetLink::plan(int generation) {
   const std::lock_guard lock(mutex_);
   const auto found = plans_.find(generation);
@@ -103,6 +112,7 @@ void FleetLink::begin(int generation) {
   to_report_.reset();
   outcome_.reset();
   verdict_.reset();
+  lost_.clear();
 }
 
 void FleetLink::throw_if_refused() {
@@ -125,6 +135,20 @@ std::optional<std::string> FleetLink::cut() {
   return cut_;
 }
 
+bool FleetLink::store_ended() {
+  const std::lock_guard lock(mutex_);
+  return store_ended_;
+}
+
+void FleetLink::rejoin() {
+  {
+    const std::lock_guard lock(mutex_);
+    joined_plan_.reset();
+    rejoin_ = true;
+  }
+  wake_.notify_all();
+}
+
 /// The first event of a generation counts.
 void FleetLink::take(const FleetEvent& event) {
   const std::lock_guard lock(mutex_);
@@ -136,36 +160,45 @@ void FleetLink::take(const FleetEvent& event) {
 
 StoreClient& FleetLink::client() {
   if (!client_) {
+    const bool patient = !joined_ && !came_before_;  // machine 0 may start later
     StoreClientOptions options;
     options.host = options_.store_address;
     options.port = options_.store_port;
     options.secret = options_.secret;
-    options.connect_timeout = to_milliseconds(joined_ ? options_.lost_seconds : options_.join_seconds);
-    options.answer_timeout = to_milliseconds(options_.lost_seconds);
+    options.connect_timeout = to_milliseconds(patient ? options_.join_seconds : try_seconds_);
+    options.answer_timeout = to_milliseconds(patient ? options_.lost_seconds : try_seconds_);
     options.interrupted = [this]() -> std::optional<std::string> {
-      {
-        const std::lock_guard lock(mutex_);
-        if (stop_) return "the agent ends";
-      }
-      if (call_until_ && Clock::now() > *call_until_) return concat("no answer for ", options_.lost_seconds, " s");
-      return std::nullopt;
+      const std::lock_guard lock(mutex_);
+      return stop_ ? std::optional("the agent ends") : std::nullopt;
     };
     client_ = std::make_unique<StoreClient>(options);
+    connection_ = concat(token_, "/", ++connections_);
+    client_->set_will(wire::ended_key(options_.machine_rank), connection_);
   }
   return *client_;
 }
 
-template <class Call>
-auto FleetLink::in_contact(const Call& call) {
+/// A connection on which nothing comes may be one whose packets were lost while the network was away: TCP then waits as
+/// long again as it was away, and a new connection gets through at once. In a slow network answers take their time, so
+/// that each try is longer than the last.
+void FleetLink::in_contact(const std::function<void(StoreClient&)>& call) {
   const auto until = Clock::now() + to_milliseconds(options_.lost_seconds);
+  std::optional<Clock::time_point> refused;
   for (;;) {
-    call_until_ = until;
+    const auto begin = Clock::now();
     try {
-      return call(client());
-    } catch (const StoreLost&) {
+      call(client());
+      try_seconds_ = std::min(first_try, options_.lost_seconds);
+      return;
+    } catch (const StoreLost& lost) {
       client_.reset();
+      const auto now = Clock::now();
+      refused = lost.nobody_listens ? std::optional(refused.value_or(begin)) : std::nullopt;
+      const bool ended = refused && now - *refused >= to_milliseconds(options_.ended_seconds);
       std::unique_lock lock(mutex_);
-      if (stop_ || Clock::now() >= until) throw;
+      store_ended_ = ended;
+      if (stop_ || ended || now >= until) throw;
+      try_seconds_ = std::min(try_seconds_ * longer, std::max(first_try, options_.lost_seconds / 3));
       wake_.wait_for(lock, milliseconds(100), [this] { return stop_; });
     }
   }
@@ -179,44 +212,116 @@ void FleetLink::run() {
     if (!stop_) refused_ = std::current_exception();
     return;
   }
-  try {
-    keep_contact();
-  } catch (const std::exception& error) {
-    const std::string why =
-        concat("this machine (", options_.hostname, ") lost the job's store on machine 0: ", error.what());
-    {
-      const std::lock_guard lock(mutex_);
-      if (stop_) return;
-      cut_ = why;
+  do {
+    try {
+      keep_contact();
+      return;
+    } catch (const std::exception& error) {
+      const std::string why =
+          concat("this machine (", options_.hostname, ") lost the job's store on machine 0: ", error.what());
+      {
+        const std::lock_guard lock(mutex_);
+        if (stop_) return;
+        cut_ = why;
+      }
+      take({FleetEvent::lost, options_.machine_rank == 0 ? -1 : 0, 1, why});  // -1: its own ranks must end too
     }
-    take({FleetEvent::lost, options_.machine_rank == 0 ? -1 : 0, 1, why});  // -1: its own ranks must end too
+  } while (come_back());
+}
+
+/// Waits for rejoin(), and joins again. False: there is no way.
+bool FleetLink::come_back() {
+  {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return stop_ || rejoin_; });
+    if (stop_) return false;
+    rejoin_ = false;
+  }
+  token_ = random_token();  // machine 0 knows by it that the former agent is no more
+  joined_ = false;
+  came_before_ = true;
+  const auto until = Clock::now() + to_milliseconds(options_.join_seconds);
+  std::optional<Clock::time_point> refused;
+  for (;;) {
+    const auto begin = Clock::now();
+    try {
+      join();
+      return true;
+    } catch (const StoreLost& lost) {
+      client_.reset();
+      const auto now = Clock::now();
+      refused = lost.nobody_listens ? std::optional(refused.value_or(begin)) : std::nullopt;
+      const bool ended = refused && now - *refused >= to_milliseconds(options_.ended_seconds);
+      std::unique_lock lock(mutex_);
+      if (stop_) return false;
+      if (ended || now >= until) {
+        refused_ = std::current_exception();
+        return false;
+      }
+      try_seconds_ = std::min(try_seconds_ * longer, std::max(first_try, options_.lost_seconds / 3));
+      wake_.wait_for(lock, milliseconds(100), [this] { return stop_; });
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      refused_ = std::current_exception();
+      return false;
+    }
+  }
+}
+
+/// Takes this machine's place.
+void FleetLink::introduce(StoreClient& store) {
+  const int me = options_.machine_rank;
+  const std::string mine =
+      wire::write(wire::Introduction{options_.num_machines, options_.local_processes, token_, options_.hostname});
+  std::optional<std::string> heart;
+  for (;;) {
+    const std::string there = store.compare_set(wire::machine_key(me), "", mine);
+    if (there == mine) return;
+    // While the job runs, that may be an agent which has died, as machine 0 is about to notice: its heart stands still.
+    const bool runs = store.find(wire::now_key).has_value();
+    const std::string now = store.find(wire::heart_key(me)).value_or("");
+    const bool beats = heart && !heart->empty() && !now.empty() && *heart != now;
+    if (!runs || beats) {
+      throw InputError(concat("machine rank ", me, " is taken by ", wire::read_introduction(there).hostname,
+                              ": give each machine its own --machine_rank"));
+    }
+    heart = now;
+    std::unique_lock lock(mutex_);
+    if (wake_.wait_for(lock, 3 * beat, [this] { return stop_; })) throw StoreLost("the agent ends");
   }
 }
 
 void FleetLink::join() {
   {
     const std::lock_guard lock(mutex_);
-    waiting_for_ = concat("machine 0 at ", options_.store_address, ":", options_.store_port);
+    waiting_for_ = concat("machine 0 at ", endpoint_text(options_.store_address, options_.store_port));
   }
   StoreClient& store = client();
   {
     const std::lock_guard lock(mutex_);
     waiting_for_.clear();
   }
-  const std::string mine =
-      wire::write(wire::Introduction{options_.num_machines, options_.local_processes, token_, options_.hostname});
-  const std::string there = store.compare_set(wire::machine_key(options_.machine_rank), "", mine);
-  if (there != mine) {
-    throw InputError(concat("machine rank ", options_.machine_rank, " is taken by ",
-                            wire::read_introduction(there).hostname, ": give each machine its own --machine_rank"));
-  }
+  introduce(store);
+  const auto me = static_cast<std::size_t>(options_.machine_rank);
   for (;;) {
-    if (const auto text = store.find(wire::plan_key(0))) {
+    const auto now = store.find(wire::now_key);
+    const auto generation = now ? parse_int(*now) : std::nullopt;
+    if (const auto text = generation ? store.find(wire::plan_key(static_cast<int>(*generation))) : std::nullopt) {
       const FleetPlan plan = wire::read_plan(*text, options_.machine_rank);
-      const std::lock_guard lock(mutex_);
-      plans_[0] = plan;
-      joined_ = true;
-      return;
+      if (plan.machines[me].token == token_) {  // else it was made before this agent came
+        const std::lock_guard lock(mutex_);
+        // What the former generation reported, and how it ended, is none of this one's.
+        event_.reset();
+        to_report_.reset();
+        outcome_.reset();
+        verdict_.reset();
+        plans_[plan.generation] = plan;
+        joined_plan_ = plan;
+        generation_ = plan.generation;
+        cut_.reset();
+        joined_ = true;
+        return;
+      }
     }
     if (const auto why = store.find(wire::refused_key)) throw InputError(*why);
     std::unique_lock lock(mutex_);
@@ -226,7 +331,7 @@ void FleetLink::join() {
 
 void FleetLink::keep_contact() {
   const int me = options_.machine_rank;
-  heard_.assign(hearts_.size(), Clock::now());
+  int watched = -1;  // the generation whose hearts are watched
   int settled = -1;  // the generation whose verdict was taken
   for (;;) {
     std::optional<FleetEvent> report;
@@ -239,19 +344,28 @@ void FleetLink::keep_contact() {
       outcome = outcome_;
       generation = generation_;
     }
-    std::optional<std::string> event, verdict, next;
+    std::optional<std::string> event, verdict, next, given_up;
     if (generation > settled) {
       in_contact([&](StoreClient& store) {
-        store.add(wire::heart_key(me), 1);
+        store.set(wire::heart_key(me), wire::write(wire::Heart{connection_, std::to_string(++beats_)}));
         if (report) store.compare_set(wire::event_key(generation), "", wire::write(*report));
         if (outcome) store.set(wire::outcome_key(generation, me), wire::write(*outcome));
         event = store.find(wire::event_key(generation));
+        given_up = store.find(wire::lost_key(generation, me));
         verdict = store.find(wire::verdict_key(generation));
         if (verdict && wire::read_verdict(*verdict).restart) next = store.find(wire::plan_key(generation + 1));
         if (verdict) store.set(wire::acknowledged_key(generation, me), "1");
       });
-      if (me == 0 && !verdict) watch_hearts();
+      if (me == 0 && !verdict) {
+        if (std::exchange(watched, generation) != generation) {
+          looked_ = Clock::now();
+          for (Watched& each : watched_) each = {each.heart, looked_, std::nullopt};
+        }
+        watch_hearts();
+      }
     }
+    // It was away, and is back too late: the others end their ranks, and wait for an agent that begins anew.
+    if (given_up) throw Error(concat("machine 0 has given it up: ", *given_up));
     if (event) take(wire::read_event(*event));
     if (verdict) {
       const std::lock_guard lock(mutex_);
@@ -266,32 +380,52 @@ void FleetLink::keep_contact() {
   }
 }
 
-/// Machine 0: another agent whose count stands still for lost_seconds is lost (its host died, hangs or is cut off).
+/// Machine 0: another agent whose heart stands still is lost (its host died, hangs or is cut off, or it has ended).
 void FleetLink::watch_hearts() {
+  // What passes while this agent does not run, or its own store is slow, says nothing of the others.
+  const auto now = Clock::now();
+  const auto away = std::max(now - looked_ - std::chrono::seconds(1), Clock::duration::zero());
+  looked_ = now;
   for (int machine = 1; machine < options_.num_machines; ++machine) {
-    const auto k = static_cast<std::size_t>(machine);
-    const auto count =
-        in_contact([&](StoreClient& store) { return store.find(wire::heart_key(machine)); }).value_or("");
-    const auto now = Clock::now();
-    if (count != hearts_[k]) {
-      hearts_[k] = count;
-      heard_[k] = now;
-    } else if (now - heard_[k] > to_milliseconds(options_.lost_seconds)) {
-      std::string hostname;
-      int generation = 0;
-      {
-        const std::lock_guard lock(mutex_);
-        if (!lost_.insert(machine).second) continue;
-        hostname = plans_.begin()->second.machines[k].hostname;
-        generation = generation_;
-      }
-      const FleetEvent lost{FleetEvent::lost, machine, 1,
-                            concat("machine ", machine, " (", hostname, ") gave no sign for ", options_.lost_seconds,
-                                   " s: its agent or its host died, hangs, or the network is cut")};
-      in_contact(
-          [&](StoreClient& store) { return store.compare_set(wire::event_key(generation), "", wire::write(lost)); });
-    }
+    Watched& each = watched_[static_cast<std::size_t>(machine)];
+    each.heard += away;
+    if (each.ended) *each.ended += away;
+    watch_heart(machine, now);
   }
+}
+
+void FleetLink::watch_heart(int machine, Clock::time_point now) {
+  Watched& each = watched_[static_cast<std::size_t>(machine)];
+  std::optional<std::string> heart, ended;
+  in_contact([&](StoreClient& store) {
+    heart = store.find(wire::heart_key(machine));
+    ended = store.find(wire::ended_key(machine));
+  });
+  if (heart.value_or("") != each.heart) each = {heart.value_or(""), now, std::nullopt};
+  const bool closed = heart && ended && wire::read_heart(*heart).connection == *ended;
+  each.ended = closed ? std::optional(each.ended.value_or(now)) : std::nullopt;
+  if (each.ended && now - *each.ended > to_milliseconds(options_.ended_seconds)) {
+    declare_lost(machine, "has left: its agent was killed, or ended by an error of its own");
+  } else if (now - each.heard > to_milliseconds(options_.lost_seconds)) {
+    declare_lost(machine, concat("gave no sign for ", options_.lost_seconds,
+                                 " s (--host_timeout): its agent or its host died, hangs, or the network is cut"));
+  }
+}
+
+void FleetLink::declare_lost(int machine, const std::string& why) {
+  std::string hostname;
+  int generation = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_.insert(machine).second) return;
+    generation = generation_;
+    hostname = plans_.at(generation).machines[static_cast<std::size_t>(machine)].hostname;
+  }
+  const FleetEvent lost{FleetEvent::lost, machine, 1, concat("machine ", machine, " (", hostname, ") ", why)};
+  in_contact([&](StoreClient& store) {
+    store.set(wire::lost_key(generation, machine), lost.text);
+    store.compare_set(wire::event_key(generation), "", wire::write(lost));
+  });
 }
 
 }  // namespace tessera::launch

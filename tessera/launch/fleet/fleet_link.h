@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,9 @@ std::string machine_key(int machine);
 std::string plan_key(int generation);
 std::string event_key(int generation);
 std::string heart_key(int machine);
+std::string lost_key(int generation, int machine);  ///< why machine 0 has given it up
+std::string ended_key(int machine);  ///< the will of its agent: Heart::connection of the connection that was closed
+constexpr const char* now_key = "fleet/now";  ///< the generation of the newest plan
 std::string outcome_key(int generation, int machine);
 std::string verdict_key(int generation);
 std::string acknowledged_key(int generation, int machine);
@@ -35,12 +39,19 @@ struct Introduction {
   std::string token;  ///< tells two agents with the same machine rank apart
   std::string hostname;
 };
+/// Of an agent, renewed with every beat.
+struct Heart {
+  std::string connection;  ///< which of its connections brought it: another text for each
+  std::string beats;
+};
+std::string write(const Heart& value);
 std::string write(const Introduction& value);
 std::string write(const FleetPlan& value);
 std::string write(const FleetEvent& value);
 std::string write(const FleetOutcome& value);
 std::string write(const FleetVerdict& value);
 /// These throw Error when the text is not of that form.
+Heart read_heart(const std::string& text);
 Introduction read_introduction(const std::string& text);
 FleetPlan read_plan(const std::string& text, int machine);
 FleetEvent read_event(const std::string& text);
@@ -61,6 +72,7 @@ class FleetLink {
   void report(const FleetEvent& event);
   std::optional<FleetEvent> event(bool drain);
   void give(const FleetOutcome& outcome);
+  std::optional<FleetPlan> joined();              ///< once this machine is in: the plan that it came into
   std::optional<FleetPlan> plan(int generation);  ///< once it is there
   std::optional<FleetVerdict> verdict();          ///< the verdict of this generation, once it is there
   void begin(int generation);                     ///< forgets the last generation's event and verdict
@@ -68,28 +80,35 @@ class FleetLink {
   std::string waiting_for();                      ///< for people, while the store cannot be reached; else empty
   std::set<int> lost();                           ///< machine 0: those that gave no sign, whatever event came first
   std::optional<std::string> cut();               ///< why this machine has no contact with the store any more
+  bool store_ended();                             ///< it has ended: no contact will come
+  void rejoin();                                  ///< after cut(): tries to come in again, as a new agent would
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void run();
   void join();
+  void introduce(StoreClient& store);
+  bool come_back();
   void keep_contact();
   void watch_hearts();
+  void watch_heart(int machine, Clock::time_point now);
+  void declare_lost(int machine, const std::string& why);
   void take(const FleetEvent& event);
   StoreClient& client();
-  /// Runs a call, or several, again on a new connection when the old one broke; throws StoreLost after lost_seconds.
-  template <class Call>
-  auto in_contact(const Call& call);
+  /// Runs a call, or several, again on a new connection when the old one broke or brought no answer; throws StoreLost
+  /// after lost_seconds, or ended_seconds of refused connections.
+  void in_contact(const std::function<void(StoreClient&)>& call);
 
   const FleetOptions options_;
   UniqueFd event_fd_;
-  std::string token_;
+  std::string token_;  ///< tells this agent from others of the same machine rank; the thread's own
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool stop_ = false, joined_ = false;
+  bool stop_ = false, rejoin_ = false, store_ended_ = false;
   int generation_ = 0;
+  std::optional<FleetPlan> joined_plan_;
   std::optional<FleetEvent> event_, to_report_;
   std::optional<FleetOutcome> outcome_;
   std::optional<FleetVerdict> verdict_;
@@ -101,9 +120,19 @@ class FleetLink {
 
   // The thread's own.
   std::unique_ptr<StoreClient> client_;
-  std::optional<Clock::time_point> call_until_;  ///< when a call that gets no answer is given up
-  std::vector<std::string> hearts_;
-  std::vector<Clock::time_point> heard_;
+  std::string connection_;  ///< tells it from those before it
+  bool joined_ = false, came_before_ = false;
+  double try_seconds_ = 1;  ///< after which a connection that brings no answer is replaced; grows while none does
+  int connections_ = 0;
+  std::int64_t beats_ = 0;
+  /// What machine 0 has heard of another one.
+  struct Watched {
+    std::string heart;
+    Clock::time_point heard;
+    std::optional<Clock::time_point> ended;  ///< since when it is known that its last connection was closed
+  };
+  std::vector<Watched> watched_;
+  Clock::time_point looked_{};
   std::thread thread_;
 };
 

@@ -40,6 +40,8 @@ constexpr int big = 1 << 30;
 std::string machine_key(int machine) { return concat("fleet/machine/", machine); }
 std::string plan_key(int generation) { return concat("fleet/plan/", generation); }
 std::string event_key(int generation) { return concat("fleet/event/", generation); }
+std::string lost_key(int generation, int machine) { return concat("fleet/lost/", generation, "/", machine); }
+std::string ended_key(int machine) { return concat("fleet/ended/", machine); }
 std::string heart_key(int machine) { return concat("fleet/heart/", machine); }
 std::string outcome_key(int generation, int machine) { return concat("fleet/outcome/", generation, "/", machine); }
 std::string verdict_key(int generation) { return concat("fleet/verdict/", generation); }
@@ -58,9 +60,17 @@ Introduction read_introduction(const std::string& text) {
   return result;
 }
 
+std::string write(const Heart& v) { return concat(v.connection, "\n", v.beats); }
+Heart read_heart(const std::string& text) {
+  Fields fields(text, "heartbeat");
+  return {fields.line(), fields.rest()};
+}
+
 std::string write(const FleetPlan& v) {
-  std::string text = concat(v.generation, "\n", v.master_addr, "\n", v.master_port, "\n", v.machines.size(), "\n");
-  for (const Machine& machine : v.machines) text += concat(machine.local_processes, "\n", machine.hostname, "\n");
+  std::string text =
+      concat(v.generation, "\n", v.master_addr, "\n", v.master_port, "\n", v.job_port, "\n", v.machines.size(), "\n");
+  for (const Machine& machine : v.machines)
+    text += concat(machine.local_processes, "\n", machine.token, "\n", machine.hostname, "\n");
   return text;
 }
 FleetPlan read_plan(const std::string& text, int machine) {
@@ -69,11 +79,13 @@ FleetPlan read_plan(const std::string& text, int machine) {
   plan.generation = fields.number(0, big);
   plan.master_addr = fields.line();
   plan.master_port = fields.number(1, 65535);
+  plan.job_port = fields.number(1, 65535);
   const int count = fields.number(1, 65'536);
   plan.world_size = 0;
   for (int k = 0; k < count; ++k) {
     Machine next;
     next.local_processes = fields.number(1, 1 << 16);
+    next.token = fields.line();
     next.hostname = fields.line();
     next.first_rank = plan.world_size;
     if (plan.world_size > big - next.local_processes) fields.bad();

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -79,14 +80,15 @@ Host::Host(const std::vector<std::string>& command, const LaunchOptions& options
     how.secret = secret;
     store.emplace(how);
   }
-  store_where = store ? store->where() : concat(options.master_addr, ":", options.master_port);
+  store_where = store ? store->where() : endpoint_text(options.master_addr, options.master_port);
   if (!alone) meet_others();
   const FleetPlan plan = first_plan();
-  job = job_id(secret, plan.master_port);
+  job = job_id(secret, plan.job_port);
   board = Board::create(plan.local_processes, plan.first_rank, plan.world_size,
                         options.job.empty() ? join(command, " ") : options.job);
   board.header().agent_pid = ::getpid();
   if (options.max_restarts > 0) memory = MemoryFolder(memory_parent);
+  watchdog.own_folder(memory.path());
 }
 
 void Host::meet_others() {
@@ -98,6 +100,7 @@ void Host::meet_others() {
   how.store_address = options.master_addr;
   how.store_port = options.master_port;
   how.secret = secret;
+  how.lost_seconds = options.host_timeout;
   how.server = store ? &*store : nullptr;
   how.say = [this](const std::string& text) {
     say(text);
@@ -112,7 +115,7 @@ FleetPlan Host::first_plan() const {
   FleetPlan plan;
   plan.world_size = plan.local_processes = options.num_processes;
   plan.master_addr = options.master_addr;
-  plan.master_port = choose_port(options.master_addr, options.master_port);
+  plan.job_port = plan.master_port = choose_port(options.master_addr, options.master_port);
   return plan;
 }
 

@@ -1,5 +1,6 @@
 #include <tessera/launch/store/store_client.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/store_socket.h>
 #include <tessera/launch/store/store_wire.h>
@@ -63,6 +64,13 @@ class Connection {
       answer_timeout_ = options.answer_timeout;
     }
     return *reply;
+  }
+
+  /// It is closed without a word that would arrive late: where the network was away, the store would take that for the
+  /// end of this process, which has another connection by then.
+  void abandon() {
+    const linger at_once{1, 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   }
 
   /// Largest payload of an answer: whoever meddles with a length does not make this process allocate more.
@@ -193,19 +201,20 @@ struct StoreClient::Impl {
   std::mutex mutex;
   std::vector<std::unique_ptr<Connection>> idle;  // under mutex
   std::string lost;                               // why, once it is; under mutex
+  bool nobody_listens = false;                    // that was why; under mutex
 
   explicit Impl(StoreClientOptions o) : options(std::move(o)) {}
 
-  std::string where() const {
-    const bool ipv6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
-    return concat(ipv6 ? "[" : "", options.host, ipv6 ? "]:" : ":", options.port);
-  }
+  std::string where() const { return endpoint_text(options.host, options.port); }
 
-  [[noreturn]] void lose(const std::string& why) {
+  [[noreturn]] void lose(const std::string& why, bool refused = false) {
     const std::lock_guard lock(mutex);
-    if (lost.empty()) lost = concat("the rendezvous store at ", where(), " is lost: ", why);
+    if (lost.empty()) {
+      lost = concat("the rendezvous store at ", where(), " is lost: ", why);
+      nobody_listens = refused;
+    }
     idle.clear();
-    throw StoreLost(lost);
+    throw StoreLost(lost, nobody_listens);
   }
 
   // Until connected and greeted, or the time is up. `patient`: the store may not be there yet.
@@ -240,7 +249,8 @@ struct StoreClient::Impl {
         }
       } else if (!patient || Clock::now() + pause >= deadline) {
         lose(concat("it could not be reached", patient ? concat(" within ", seconds(options.connect_timeout)) : "",
-                    ": ", why, ". Its agent must be running there; check the address and firewalls"));
+                    ": ", why, ". Its agent must be running there; check the address and firewalls"),
+             why == std::strerror(ECONNREFUSED));
       }
       if (patient && options.interrupted) {
         if (const auto reason = options.interrupted()) lose(*reason);
@@ -257,7 +267,7 @@ struct StoreClient::Impl {
     }
     {
       const std::lock_guard lock(mutex);
-      if (!lost.empty()) throw StoreLost(lost);
+      if (!lost.empty()) throw StoreLost(lost, nobody_listens);
       if (!idle.empty()) {
         auto connection = std::move(idle.back());
         idle.pop_back();
@@ -291,6 +301,7 @@ struct StoreClient::Impl {
     try {
       answer = connection->call(op, number, fields, deadline);
     } catch (const Broken& broken) {
+      if (!broken.closed_by_peer) connection->abandon();
       if (broken.interrupted) throw StoreLost(broken.why);  // this connection still waits for its answer: it goes
       lose(broken.closed_by_peer ? concat(broken.why, " (its agent has ended, or restarts the ranks)") : broken.why);
     }
@@ -379,6 +390,8 @@ void StoreClient::multi_set(const std::vector<std::string>& keys, const std::vec
   for (std::size_t i = 0; i < keys.size(); ++i) fields.insert(fields.end(), {keys[i], values[i]});
   impl_->call(Op::multi_set, 0, fields);
 }
+
+void StoreClient::set_will(const std::string& key, const std::string& value) { impl_->call(Op::will, 0, {key, value}); }
 
 std::vector<std::string> StoreClient::list(const std::string& prefix) {
   return std::move(impl_->call(Op::list, 0, {prefix}).fields);

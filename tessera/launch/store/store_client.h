@@ -18,7 +18,10 @@ namespace tessera::launch {
 /// The store is not there (any more), or it and we do not trust each other. Names host:port and the reason.
 class StoreLost : public Error {
  public:
-  using Error::Error;
+  explicit StoreLost(const std::string& why, bool nobody_listens = false)
+      : Error(why), nobody_listens(nobody_listens) {}
+  /// Its host is there and refuses connections: the store's agent has ended.
+  const bool nobody_listens;
 };
 /// A wait ran into its timeout; the store is well.
 class StoreTimeout : public Error {
@@ -71,6 +74,9 @@ class StoreClient {
   /// Waits for all.
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, milliseconds timeout);
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values);
+  /// From now on `key` is set to `value` when the connection of this call ends because this process closes it, or dies;
+  /// not when the network fails. An empty key: nothing is. Of a client that makes one call at a time.
+  void set_will(const std::string& key, const std::string& value);
   /// Keys that start with `prefix`, sorted.
   std::vector<std::string> list(const std::string& prefix);
 

@@ -23,6 +23,13 @@ std::string_view piece_of(const std::string& text, std::size_t begin, std::size_
 
 }  // namespace
 
+bool StoreConnection::left_by_peer() const {
+  int error = failure_;
+  socklen_t length = sizeof error;
+  if (error == 0 && getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return false;
+  return error == 0 || error == ECONNRESET || error == EPIPE;
+}
+
 StoreConnection::Progress StoreConnection::read(std::size_t budget, std::size_t payload_limit) {
   for (;;) {
     std::size_t wanted = wire::header_bytes;
@@ -48,7 +55,11 @@ StoreConnection::Progress StoreConnection::read(std::size_t budget, std::size_t 
     in_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) return Progress::ended;
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Progress::more : Progress::ended;
+    if (got < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return Progress::more;
+      failure_ = errno;
+      return Progress::ended;
+    }
     budget -= static_cast<std::size_t>(got);
     if (header_) {
       const std::size_t end = std::min(in_.size(), wanted - wire::mac_bytes);
@@ -120,7 +131,11 @@ bool StoreConnection::flush(std::size_t budget) {
     const std::size_t piece = std::min(out_hashed_ - out_sent_, budget);
     const ssize_t sent = send(fd_.get(), out_.data() + out_sent_, piece, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (sent < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+      failure_ = errno;
+      return false;
+    }
     out_sent_ += static_cast<std::size_t>(sent);
     budget -= static_cast<std::size_t>(sent);
   }

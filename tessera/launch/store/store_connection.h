@@ -21,13 +21,15 @@ class StoreConnection {
   enum class Progress {
     more,     ///< nothing whole yet
     whole,    ///< take() what arrived
-    ended,    ///< the peer closed it, or the network did
+    ended,    ///< the peer closed it, or the network did: left_by_peer()
     invalid,  ///< what came cannot be the next message of a peer who knows the secret
   };
 
   explicit StoreConnection(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
+  /// Of a connection that is over: whether its peer closed it, or died (its kernel said so); else the network failed.
+  bool left_by_peer() const;
   Stage stage() const { return stage_; }
 
   /// Reads until a hello, a proof or a request is whole, at most `budget` bytes. In a session frames are checked
@@ -67,6 +69,7 @@ class StoreConnection {
   std::string out_;
   std::size_t out_hashed_ = 0, out_sent_ = 0;
   bool out_sealed_ = false;  // the MAC is at the end of out_
+  int failure_ = 0;          // errno of the call that ended it
 };
 
 }  // namespace tessera::launch

@@ -1,5 +1,6 @@
 #include <tessera/launch/store/store_server.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/launch/store/store_connection.h>
 #include <tessera/launch/store/store_socket.h>
@@ -49,7 +50,8 @@ struct StoreServer::Impl {
     std::optional<Clock::time_point> deadline;
     std::string waits_for;  // the key that a parked request needs next; its bytes stay in the connection
     bool parked = false;
-    bool closing = false;  // once everything is sent
+    bool closing = false;              // once everything is sent
+    std::string will_key, will_value;  // set when the peer leaves; an empty key: nothing is
     std::uint32_t events = 0;
     std::size_t counted = 0;                   // bytes of its buffers that are counted in Impl::buffered
     std::list<std::uint64_t>::iterator place;  // in strangers or greeters, until it is authenticated
@@ -154,6 +156,17 @@ struct StoreServer::Impl {
     peers.erase(found);
   }
 
+  /// The connection is over, not by our wish.
+  void end(Peer& peer) {
+    const bool has_will = !peer.will_key.empty() && peer.connection.left_by_peer();
+    const std::string key = peer.will_key, value = peer.will_value;
+    close(peer.id);
+    if (!has_will) return;
+    const StoreAnswer answer =
+        table.handle({static_cast<std::uint16_t>(wire::Op::set), 0, {std::string_view(key), value}}, buffered);
+    wake(answer.touched);
+  }
+
   void refuse(std::uint64_t id) {
     ++counters.refused;
     close(id);
@@ -252,6 +265,10 @@ struct StoreServer::Impl {
       return true;
     }
     touched.insert(touched.end(), answer.touched.begin(), answer.touched.end());
+    if (request.kind == static_cast<std::uint16_t>(wire::Op::will) && answer.status == Status::ok) {
+      peer.will_key = request.fields[0];
+      peer.will_value = request.fields[1];
+    }
     return respond(peer, answer);
   }
 
@@ -291,7 +308,7 @@ struct StoreServer::Impl {
         ++counters.broken;  // it sends more than there is room for
         return close(id);
       case StoreConnection::Progress::ended:
-        return session ? close(id) : refuse(id);
+        return session ? end(peer) : refuse(id);
       case StoreConnection::Progress::invalid:
         ++counters.broken;
         return close(id);
@@ -304,7 +321,7 @@ struct StoreServer::Impl {
     }
     ++counters.requests;
     std::vector<std::string> touched;
-    serve(peer, touched) ? watch(peer) : close(id);
+    serve(peer, touched) ? watch(peer) : end(peer);
     wake(touched);
   }
 
@@ -315,14 +332,14 @@ struct StoreServer::Impl {
     const bool reading = peer.events & EPOLLIN;
     if (peer.connection.sending()) {
       if (!peer.connection.flush(bytes_per_turn) || (events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) {
-        return close(id);
+        return end(peer);
       }
       if (!peer.connection.sending() && peer.closing) return close(id);
       watch(peer);
     } else if (reading) {
       read(peer);
     } else if ((events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) {
-      close(id);  // it left while it was waiting
+      end(peer);  // it left while it was waiting
     }
   }
 
@@ -403,11 +420,7 @@ StoreServer& StoreServer::operator=(StoreServer&&) noexcept = default;
 
 int StoreServer::fd() const { return impl_->epoll.get(); }
 int StoreServer::port() const { return impl_->port; }
-std::string StoreServer::where() const {
-  const std::string& address = impl_->options.address;
-  const bool ipv6 = address.find(':') != std::string::npos;
-  return concat(ipv6 ? "[" : "", address, ipv6 ? "]:" : ":", impl_->port);
-}
+std::string StoreServer::where() const { return endpoint_text(impl_->options.address, impl_->port); }
 void StoreServer::turn() { impl_->turn(); }
 
 std::optional<Clock::time_point> StoreServer::deadline() const {

@@ -1,9 +1,11 @@
 #include <tessera/launch/store/store_socket.h>
 
+#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/ip.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -17,11 +19,11 @@ namespace tessera::launch {
 using Clock = std::chrono::steady_clock;
 
 UniqueFd listen_on(const std::string& address, int port, int& actual_port) {
-  const std::string where = concat(address, ":", port);
+  const std::string where = endpoint_text(address, port);
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
-  const int failure = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const int failure = getaddrinfo(bare_host(address).c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failure != 0 || found == nullptr) {
     throw InputError(concat("the rendezvous store cannot listen on ", where, ": ", gai_strerror(failure),
                             ". Name an address of one of this host's interfaces"));
@@ -49,9 +51,7 @@ UniqueFd connect_to(const std::string& host, int port, Clock::time_point deadlin
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';  // "[::1]" of "[::1]:29500"
-  const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
-  const int failure = getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const int failure = getaddrinfo(bare_host(host).c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failure != 0) {
     why = concat("the name '", host, "' has no address: ", gai_strerror(failure));
     return {};
@@ -86,6 +86,10 @@ UniqueFd connect_to(const std::string& host, int port, Clock::time_point deadlin
 void set_store_socket_options(int fd) {
   const int on = 1, idle_s = 30, interval_s = 10, probes = 3;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int low_delay = IPTOS_LOWDELAY, interactive = 6;  // TC_PRIO_INTERACTIVE of linux/pkt_sched.h
+  setsockopt(fd, IPPROTO_IP, IP_TOS, &low_delay, sizeof low_delay);
+  setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &low_delay, sizeof low_delay);  // fails on IPv4, as the other on IPv6
+  setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &interactive, sizeof interactive);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);

@@ -18,7 +18,8 @@ UniqueFd listen_on(const std::string& address, int port, int& actual_port);
 UniqueFd connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline,
                     std::string& why);
 
-/// No delay of small messages; keep-alives, so that a host that vanished is noticed within about a minute.
+/// No delay of small messages, which go before bulk data where the network and this host's queues know of priorities
+/// (IPTOS_LOWDELAY); keep-alives, so that a host that vanished is noticed within about a minute.
 void set_store_socket_options(int fd);
 
 }  // namespace tessera::launch

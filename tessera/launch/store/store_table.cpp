@@ -25,6 +25,7 @@ Shape shape_of(Op op) {
   switch (op) {
     case Op::set:
     case Op::append:
+    case Op::will:
       return {2, false};
     case Op::compare_set:
       return {3, false};
@@ -45,7 +46,8 @@ Shape shape_of(Op op) {
 }
 
 bool writes(Op op) {
-  return op == Op::set || op == Op::add || op == Op::compare_set || op == Op::append || op == Op::multi_set;
+  return op == Op::set || op == Op::add || op == Op::compare_set || op == Op::append || op == Op::multi_set ||
+         op == Op::will;
 }
 
 bool is_key(Op op, std::size_t place) {
@@ -101,6 +103,8 @@ StoreAnswer StoreTable::handle(const wire::Message& request, std::size_t others)
       return get_all(fields, true);
     case Op::wait:
       return get_all(fields, false);
+    case Op::will:
+      break;  // kept beside the connection (store_server.cpp)
     case Op::check:
       answer.number =
           std::all_of(fields.begin(), fields.end(), [&](std::string_view key) { return values_.contains(key); });

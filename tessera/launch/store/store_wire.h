@@ -33,7 +33,7 @@
 
 namespace tessera::launch::wire {
 
-constexpr std::uint32_t version = 2;
+constexpr std::uint32_t version = 3;
 constexpr std::string_view magic = "TESSRDZV";
 constexpr std::size_t nonce_bytes = 32, mac_bytes = 32, header_bytes = 32;
 constexpr std::size_t hello_bytes = 80, reply_bytes = 96, proof_bytes = 32;
@@ -53,8 +53,9 @@ enum class Op : std::uint16_t {
   append,       ///< key, value
   multi_set,    ///< key, value, key, value...
   list,         ///< prefix [keys]
+  will,         ///< key, value: what is set when the peer closes this connection, or dies
 };
-constexpr std::uint16_t last_op = static_cast<std::uint16_t>(Op::list);
+constexpr std::uint16_t last_op = static_cast<std::uint16_t>(Op::will);
 
 enum class Status : std::uint16_t {
   ok,

@@ -44,6 +44,7 @@ Guilt guilt(const Candidate& candidate) {
     if (signal == SIGPIPE) return Guilt::victim;
     if (signal != SIGABRT) return Guilt::killed;  // abort() ends an uncaught exception, perhaps about a lost peer
   }
+  if (candidate.words == failed_elsewhere) return Guilt::follower;
   if (speaks_of_a_lost_peer(candidate.words)) return Guilt::victim;
   return candidate.verdict_ns != 0 ? Guilt::failed : Guilt::silent;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
+#include <tessera/base/file_limit.h>
 #include <tessera/base/unnamed_file.h>
 
 #include <fcntl.h>
@@ -24,7 +25,7 @@ at::Tensor zeros_in_file(const std::string& folder, at::IntArrayRef sizes, at::T
   close(fd);
   if (data == MAP_FAILED)
     throw Error(concat("offload: ", bytes, " bytes mapped from a file in '", folder,
-                       "' (empty: TMPDIR): ", std::strerror(error), "; name a folder on a disk with enough room"));
+                       "' (empty: TMPDIR): ", write_error_text(error), "; name a folder on a disk with enough room"));
   return at::from_blob(data, sizes, [bytes](void* p) { munmap(p, bytes); }, options.device(at::kCPU));
 }
 

@@ -11,6 +11,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/config/core/mesh.h>
+#include <tessera/launch/watch/verdict.h>
 #include <tessera/train/core/resume.h>
 #include <tessera/train/loop/batch_size.h>
 #include <tessera/train/loop/determinism.h>
@@ -99,8 +100,12 @@ ExitCode run(const RunConfig& given, const Value& resolved, comm::World& ranks) 
 ExitCode train(const RunConfig& config, const Value& resolved) {
   try {
     return run(config, resolved, world());
-  } catch (const FailedElsewhere&) {
-    throw;  // another rank says why
+  } catch (const FailedElsewhere& error) {
+    comm::life().fail(launch::failed_elsewhere, error.exit_code());
+    throw;
+  } catch (const Error& error) {
+    comm::life().fail(error.what(), error.exit_code());
+    throw;
   } catch (const std::exception& error) {
     comm::life().fail(error.what());
     throw;

@@ -56,7 +56,8 @@ Counts count_over_stages(const Sharded& sharded, const std::function<Counts()>& 
   if (own) std::rethrow_exception(own);
   Counts sums{};
   for (std::size_t stage = 0; stage < told.size(); ++stage) {
-    const std::string text = concat("stage ", stage, ": ", errors[stage]);
+    const std::string text =
+        concat("stage ", stage, ": ", errors[stage].empty() ? "another rank of it fails, and says why" : errors[stage]);
     if (told[stage][2] == static_cast<std::int64_t>(ExitCode::bad_input)) throw InputError(text);
     if (told[stage][2] != 0) throw Error(text, static_cast<ExitCode>(told[stage][2]));
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += told[stage][i];

@@ -13,6 +13,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/life.h>
+#include <tessera/launch/watch/verdict.h>
 #include <tessera/nn/allocator.h>
 
 #include "tool.h"
@@ -35,8 +36,8 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
 int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }
 
 /// As main.cpp says it. A launcher prefixes the rank; the agent reads on the board who failed, and why.
-void say(const std::string& message) {
-  tessera::comm::life().fail(message);
+void say(const std::string& message, tessera::ExitCode code = tessera::ExitCode::failed) {
+  tessera::comm::life().fail(message, code);
   std::fputs(("tessera: " + message + "\n").c_str(), stderr);
 }
 
@@ -63,7 +64,10 @@ extern "C" int tessera_tool_main(const char* name, int argc, const char** argv) 
     return result;
   } catch (const tessera::Error& error) {
     // An error without a message happened on another rank, which tells it.
-    if (*error.what() != '\0') say(error.what());
+    if (*error.what() != '\0')
+      say(error.what(), error.exit_code());
+    else
+      tessera::comm::life().fail(tessera::launch::failed_elsewhere, error.exit_code());
     return code(error.exit_code());
   } catch (const c10::Error& error) {
     say(tessera::concat("LibTorch: ", error.what_without_backtrace()));

@@ -1,0 +1,70 @@
+#include <tessera/launch/agent/orphans.h>
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+
+namespace tessera::launch {
+namespace {
+
+constexpr int most_rounds = 10;
+
+/// The children of all threads of this process, zombies too: of every process of /proc, whose parent we are.
+std::set<pid_t> own_children() {
+  std::set<pid_t> children;
+  for (const std::string& name : list_folder("/proc")) {
+    const auto pid = parse_int(name);
+    if (!pid) continue;
+    std::string stat;
+    try {
+      stat = read_file(path_join("/proc", concat(name, "/stat")));
+    } catch (const Error&) {
+      continue;  // it has ended meanwhile
+    }
+    // PID (NAME) STATE PARENT ...: the name may contain anything.
+    const std::vector<std::string> fields = split(stat.substr(std::min(stat.rfind(')'), stat.size())), ' ');
+    if (fields.size() > 2 && parse_int(fields[2]) == ::getpid()) children.insert(static_cast<pid_t>(*pid));
+  }
+  return children;
+}
+
+}  // namespace
+
+Orphans::Orphans() {
+  ::prctl(PR_GET_CHILD_SUBREAPER, &former_);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  before_ = own_children();
+}
+
+Orphans::~Orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, former_); }
+
+int Orphans::end() {
+  int ran = 0;
+  for (int round = 0; round < most_rounds; ++round) {
+    std::set<pid_t> left = own_children();
+    for (const pid_t pid : before_) left.erase(pid);
+    if (left.empty()) break;
+    for (const pid_t pid : left) {
+      siginfo_t info{};
+      const bool over =
+          ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+      ran += over ? 0 : 1;
+      if (!over) ::kill(pid, SIGKILL);
+      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+  return ran;
+}
+
+}  // namespace tessera::launch
