@@ -196,7 +196,6 @@ void TrainingLoop::count_totals(StopRequest stop) {
 
 void TrainingLoop::write_report() {
   if (!output_) return;
-  const comm::LongPhase writing("report");
   Report report = describe_run(setup_, world_);
   report.metrics = output_->metrics().lines();
   report.configuration = configuration_;
@@ -221,7 +220,7 @@ void TrainingLoop::write_report() {
   report.sample_before = first_sample_.text;
   report.sample_prompt = last_sample_.text.empty() ? first_sample_.prompt : last_sample_.prompt;
   report.sample_text = last_sample_.text;
-  output_->write_report(report);
+  output_->write_report(std::move(report));
 }
 
 }  // namespace tessera::train

@@ -7,11 +7,13 @@
 
 #include <tessera/base/append_file.h>
 #include <tessera/base/value.h>
+#include <tessera/train/reporting/log_sample.h>
 #include <tessera/train/reporting/phases.h>
 #include <tessera/train/reporting/utilization.h>
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -140,22 +142,26 @@ double process_cpu_seconds();
 /// Seconds since this process was started by its launcher (from /proc/self/stat).
 double seconds_since_process_start();
 
+/// Lines of metrics.jsonl as they stand there. A line never changes, so that all who show it share it.
+using MetricsLines = std::vector<std::shared_ptr<const std::string>>;
+
 /// The file, kept open for appending. Every line is one write, so that readers never see half of one.
-/// Reals carry 9 significant digits.
+/// Reals carry 9 significant digits. In memory stays a sample of the lines, bounded however long the run is.
 class MetricsFile {
  public:
   /// Starts an empty file. With resumed_step >= 0, an existing file keeps its lines up to that step instead.
-  /// Lines that cannot be read (a power cut leaves such) are dropped with a warning.
+  /// Lines that cannot be read (a power cut leaves such) are dropped with a warning. The file is read line by line.
   MetricsFile(const std::string& path, std::int64_t resumed_step);
 
   /// What the disk does not take at present is kept and written later.
   void append(const Value& line);
-  /// Every line of the file so far, oldest first.
-  const std::vector<Value>& lines() const { return lines_; }
+  /// Of the lines of the file so far a sample, oldest first: the first, the last, and between them, of each of at most
+  /// 256 equal parts of the steps, its ends and peaks (log_sample.h).
+  MetricsLines lines() const { return sample_.lines(); }
 
  private:
   AppendFile file_;
-  std::vector<Value> lines_;
+  LogSample<std::shared_ptr<const std::string>> sample_;
 };
 
 }  // namespace tessera::train
