@@ -123,6 +123,12 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
     lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
     if (const auto changed = config::changed_since(setup.resume->configuration, setup.config); !changed.empty())
       lines.push_back(concat("settings that are others than before: ", join(changed)));
+    if (const auto changed = changed_since(setup.resume->basis, setup.basis); !changed.empty())
+      lines.push_back(concat("warning: what the run works on is not what the checkpoint was made with: ",
+                             join(changed, "; "), ". Its numbers are others than those of a run that was not stopped"));
+    if (plan.repeated_rows > 0)
+      lines.push_back(
+          concat("--ignore_data_skip: the ", plan.repeated_rows, " rows that this epoch has had so far come again"));
   }
   return lines;
 }
