@@ -109,6 +109,7 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
     progress_.record(hf_line(m, config_.log_format == LogFormat::hf5));
   else if (progress_.mode() == Progress::Mode::plain)
     progress_.note(plain_line(m, total_steps, seconds_left));
+  if (const std::string skipped = describe_skipped(m); !skipped.empty()) note(skipped);
   remember(hf_log_entry(m));
   if (output_ == nullptr) return;
   output_->metrics().append(to_json(m));

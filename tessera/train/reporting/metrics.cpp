@@ -127,6 +127,8 @@ Value to_json(const StepMetrics& m) {
                           {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
   if (m.flops_utilization > 0) line.set("mfu", Value::of(m.flops_utilization));
   if (m.num_input_tokens_seen >= 0) line.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
+  if (m.skipped_steps >= 0) line.set("skipped_steps", Value::of(m.skipped_steps));
+  if (m.loss_scale > 0) line.set("loss_scale", Value::of(m.loss_scale));
   if (m.rows > 0) line.set("rows", Value::of(m.rows));
   if (!m.shares.empty()) {
     line.set("batch_shares", integers(m.shares));
@@ -169,6 +171,7 @@ Value to_json(const RunTotals& t) {
                                    {"tokens", Value::of(t.tokens)},
                                    {"seconds", Value::of(t.seconds)},
                                    {"startup_seconds", Value::of(t.startup_seconds)},
+                                   {"skipped_steps", Value::of(t.skipped_steps)},
                                    {"loss", real_or_text(t.loss)},
                                    {"train_loss", real_or_text(t.train_loss)},
                                    {"tokens_per_second", Value::of(t.tokens_per_second)},

@@ -69,16 +69,18 @@ struct StepMetrics {
   double cpu_utilization = 0;               ///< these / (time x ranks x threads)
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
-  RouterMetrics routers = {};               ///< since the previous log
-  NoiseMetrics noise = {};                  ///< since the previous log
-  std::vector<double> predictions = {};     ///< multi-token prediction: each depth's loss, mean over the steps likewise
-  PreferenceMetrics preference = {};        ///< since the previous log
-  std::int64_t rows = 0;                    ///< that the last step had, where steps differ; else 0
-  std::vector<std::int64_t> shares = {};    ///< rows of the last step by rank (--balance_batches); else empty
-  std::vector<double> idle_by_rank = {};    ///< share of the time in which a rank waited for others
-  std::vector<double> sums = {};            ///< for Window's caller; not written
-  PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
-  double wall_time = 0;      ///< when it was logged, Unix seconds
+  std::int64_t skipped_steps = -1;        ///< whose gradients were not finite, since the previous log; -1: none can be
+  double loss_scale = 0;                  ///< of fp16, for the next step; 0: there is none
+  RouterMetrics routers = {};             ///< since the previous log
+  NoiseMetrics noise = {};                ///< since the previous log
+  std::vector<double> predictions = {};   ///< multi-token prediction: each depth's loss, mean over the steps likewise
+  PreferenceMetrics preference = {};      ///< since the previous log
+  std::int64_t rows = 0;                  ///< that the last step had, where steps differ; else 0
+  std::vector<std::int64_t> shares = {};  ///< rows of the last step by rank (--balance_batches); else empty
+  std::vector<double> idle_by_rank = {};  ///< share of the time in which a rank waited for others
+  std::vector<double> sums = {};          ///< for Window's caller; not written
+  PhaseSeconds phases = {};               ///< seconds of one step, mean over steps and ranks; other: between the steps
+  double wall_time = 0;                   ///< when it was logged, Unix seconds
   std::vector<std::int64_t> memory_by_rank;   ///< peak resident bytes so far, one per rank
   std::vector<MemoryByKind> memory_kinds;     ///< what these consist of, one per rank
   std::int64_t peak_memory_bytes() const;     ///< the maximum over the ranks
@@ -119,6 +121,8 @@ struct RunTotals {
   double total_flops = 0;                     ///< arithmetic of the model since step 0, resumed runs included
   std::int64_t peak_memory_bytes = 0;         ///< the most of one rank
   std::int64_t peak_allocated_bytes = 0;      ///< likewise of what tensors asked for
+  std::int64_t skipped_steps = 0;             ///< of steps_here, whose gradients were not finite
+  double loss_scale = 0;                      ///< of fp16, after the last step; 0: there is none
   double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
   std::string advice;                         ///< what limited the run (advice.h)
