@@ -182,6 +182,7 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
                                         {"replicate_ranks", Value::of(state.mesh->replicate_ranks)}}));
   if (!state.job.empty()) own.set("job", Value::of(state.job));
   if (!state.configuration.is_null()) own.set("configuration", state.configuration);
+  if (!state.basis.is_null()) own.set("basis", state.basis);
   written.push_back(write_json_file(folder, kRunStateFile, own));
   return written;
 }
@@ -215,6 +216,7 @@ RunState read_run_state(const std::string& folder) {
                   .replicate_ranks = mesh->at("replicate_ranks").as_int()};
   if (const Value* job = own.find("job")) state.job = job->as_string();
   if (const Value* configuration = own.find("configuration")) state.configuration = *configuration;
+  if (const Value* basis = own.find("basis")) state.basis = *basis;
   const std::string trainer_path = path_join(folder, kTrainerStateFile);
   state.trainer_state = path_exists(trainer_path);
   if (state.trainer_state) read_trainer_state(state, trainer_path);

@@ -73,6 +73,7 @@ struct RunState {
 
   // Who wrote it, for people and tools; any configuration resumes it. Empty: not said.
   Value configuration = {};       ///< config/core/stored.h
+  Value basis = {};               ///< what numbers depend on besides: data, base model, rows (train/loop/run_basis.h)
   std::optional<Mesh> mesh = {};  ///< the ranks that trained
 };
 

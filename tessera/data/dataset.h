@@ -81,8 +81,10 @@ ReadProgress logged_progress();
 /// What a run trains on, and what it is evaluated on.
 struct Datasets {
   std::shared_ptr<const Dataset> train, validation;  ///< validation may be empty (nullptr)
-  std::shared_ptr<RowStream> stream;         ///< --streaming: what `train` reads, to be started first; else nullptr
-  double train_bytes_per_token = 0;          ///< bytes per token of text input; 0 when unknown
+  std::shared_ptr<RowStream> stream;  ///< --streaming: what `train` reads, to be started first; else nullptr
+  double train_bytes_per_token = 0;   ///< bytes per token of text input; 0 when unknown
+  /// What a run remembers of the rows, before anything is drawn of them at random (contents.h); empty: not known.
+  std::string train_contents = {}, validation_contents = {};
   std::vector<std::string> notes, warnings;  ///< for the log, to be said once (by rank 0)
 };
 

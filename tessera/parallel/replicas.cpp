@@ -5,6 +5,8 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/world.h>
+#include <tessera/parallel/replicas_differ.h>
 #include <tessera/parallel/sharding/hash.h>
 
 #include <algorithm>
@@ -92,25 +94,6 @@ void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& 
   }
 }
 
-namespace {
-
-/// The first rank whose i-th number is not what most ranks have (of two that differ, or without a majority: not rank
-/// 0's); the number of ranks when all are equal.
-std::size_t odd_one_out(const std::vector<std::vector<std::int64_t>>& numbers, std::size_t i) {
-  const auto votes = [&](std::int64_t value) {
-    return static_cast<std::size_t>(
-        std::count_if(numbers.begin(), numbers.end(), [&](const auto& n) { return n[i] == value; }));
-  };
-  std::int64_t usual = numbers[0][i];
-  for (const auto& n : numbers)
-    if (votes(n[i]) > votes(usual)) usual = n[i];
-  for (std::size_t r = 0; r < numbers.size(); ++r)
-    if (numbers[r][i] != usual) return r;
-  return numbers.size();
-}
-
-}  // namespace
-
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what) {
   std::vector<std::int64_t> mine;
   for (const NamedTensor& named : tensors) mine.push_back(as_number(hash_of(named.tensor)));
@@ -118,16 +101,18 @@ void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>&
   const auto sums = comm::all_gather_numbers(group, {as_number(hash_bytes(mine.data(), mine.size() * sizeof mine[0]))});
   if (std::all_of(sums.begin(), sums.end(), [&](const auto& sum) { return sum == sums[0]; })) return;
   const auto hashes = comm::all_gather_numbers(group, mine);
+  // People and logs know the ranks of the job; a group that the caller brought has no job.
+  const std::vector<std::string> ranks =
+      comm::all_gather_text(group, concat(initialized() ? world().rank() : group.rank()));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::size_t odd = odd_one_out(hashes, i);
-    if (odd == hashes.size()) continue;
-    const bool outvoted =
-        std::count_if(hashes.begin(), hashes.end(), [&](const auto& h) { return h[i] != hashes[odd][i]; }) > 1;
+    std::vector<std::int64_t> of_tensor;
+    for (const auto& of_rank : hashes) of_tensor.push_back(of_rank[i]);
+    const std::string odd = describe_odd_ranks(of_tensor, ranks);
+    if (odd.empty()) continue;
     throw ReplicasDiffer(
-        concat("replicas differ: ", what, " '", tensors[i].name, "' on rank ", odd, " has other bits than on ",
-               outvoted ? "most ranks" : concat("rank ", odd == 0 ? 1 : 0), " (", tensors[i].tensor.numel(),
-               " elements, group '", group.name(),
-               "'); something changed it on one rank only (failing memory?), or the update is not deterministic"));
+        concat("replicas differ: ", what, " '", tensors[i].name, "'", odd, " (", tensors[i].tensor.numel(),
+               " elements, group '", group.name(), "' of ranks ", join(ranks, ", "), initialized() ? " of the job" : "",
+               "); something changed it on one rank only (failing memory?), or the update is not deterministic"));
   }
 }
 

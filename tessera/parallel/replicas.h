@@ -34,8 +34,9 @@ class ReplicasDiffer : public Error {
   using Error::Error;
 };
 
-/// Throws ReplicasDiffer, the same on every rank, naming the first tensor whose bits differ, and the rank: the one that
-/// is not like most (of two ranks: the second). 8 bytes per rank are exchanged as long as all is well. `what` as above.
+/// Throws ReplicasDiffer, the same on every rank, naming the first tensor whose bits differ, and ranks by their numbers
+/// in the job: those that are not like most, or, where no majority tells, all parties (replicas_differ.h). 8 bytes per
+/// rank are exchanged as long as all is well. `what` as above.
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what);
 
 }  // namespace tessera::parallel

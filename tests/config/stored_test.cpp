@@ -37,11 +37,12 @@ TEST(StoredConfiguration, WhatNumbersDependOnIsToldWithBothValues) {
   now.optimization.learning_rate = 1e-4;
   now.optimization.bf16 = true;
   now.data.block_size = 64;
+  now.output.ignore_data_skip = true;
   now.output.output_dir = "elsewhere";           // where results go, and
   now.sharding.strategy = Strategy::full_shard;  // who holds what, are nobody's surprise
-  EXPECT_EQ(
-      changed_since(after_a_file(before), now),
-      (std::vector<std::string>{"block_size 64 (was 0)", "learning_rate 1e-04 (was 5e-05)", "bf16 true (was false)"}));
+  EXPECT_EQ(changed_since(after_a_file(before), now),
+            (std::vector<std::string>{"block_size 64 (was 0)", "learning_rate 1e-04 (was 5e-05)",
+                                      "bf16 true (was false)", "ignore_data_skip true (was false)"}));
 }
 
 TEST(StoredConfiguration, WhateverAFileHoldsIsTaken) {

@@ -7,6 +7,7 @@
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
 #include <tessera/parallel/replicas.h>
+#include <tessera/parallel/replicas_differ.h>
 #include <tests/distributed/harness.h>
 #include <tests/error_of.h>
 
@@ -46,9 +47,39 @@ TEST(DdpReplicas, a_flipped_bit_is_named_with_the_rank_that_most_do_not_agree_wi
         if (world.rank() == wrong) tensors[1].tensor.view(at::kInt)[700].bitwise_xor_(1 << 3);
         const std::string said =
             error_of<std::exception>([&] { parallel::require_same_bits(world.group(), tensors, "parameter"); });
-        EXPECT_HAS(said, concat("parameter 'second' on rank ", ranks == 2 ? 1 : wrong, " has other bits than on ",
-                                ranks == 2 ? "rank 0" : "most ranks"));
+        EXPECT_HAS(said, ranks == 2 ? std::string("parameter 'second' has other bits on rank 1 than on rank 0: either "
+                                                  "may be the wrong one")
+                                    : concat("parameter 'second' on rank ", wrong, " has other bits than on most "));
       });
+}
+
+TEST(DdpReplicas, a_group_of_some_ranks_is_named_by_the_ranks_of_the_job) {
+  run_ranks(4, [](comm::World& world) {
+    const comm::Group pair = world.new_group({2, 3}, "pair"), three = world.new_group({0, 2, 3}, "three");
+    std::vector<parallel::NamedTensor> tensors = {{"weight", at::full({5}, world.rank() == 2 ? 1.0 : 0.0)}};
+    const auto said = [&](const comm::Group& group) {
+      return error_of<std::exception>([&] { parallel::require_same_bits(group, tensors, "parameter"); });
+    };
+    if (pair) EXPECT_HAS(said(pair), "'weight' has other bits on rank 3 than on rank 2: either may be the wrong one");
+    if (three) EXPECT_HAS(said(three), "'weight' on rank 2 has other bits than on most ranks (0, 3)");
+    if (pair) EXPECT_HAS(said(pair), "group 'pair' of ranks 2, 3 of the job");
+  });
+}
+
+TEST(DdpReplicas, a_majority_tells_who_is_wrong) {
+  const std::vector<std::string> ranks = {"2", "3", "6", "7"};
+  using parallel::describe_odd_ranks;
+  EXPECT_EQ(describe_odd_ranks({5, 5, 5, 5}, ranks), "");
+  EXPECT_EQ(describe_odd_ranks({5}, {"4"}), "");
+  EXPECT_EQ(describe_odd_ranks({9, 5, 5, 5}, ranks), " on rank 2 has other bits than on most ranks (3, 6, 7)");
+  EXPECT_EQ(describe_odd_ranks({9, 5, 8, 5, 5}, {"0", "1", "2", "3", "4"}),
+            " on ranks 0, 2 have other bits than on most ranks (1, 3, 4)");
+  EXPECT_EQ(describe_odd_ranks({1, 2}, {"4", "6"}),
+            " has other bits on rank 6 than on rank 4: either may be the wrong one");
+  EXPECT_EQ(describe_odd_ranks({1, 1, 2, 2}, ranks),
+            " has other bits on ranks 6, 7 than on ranks 2, 3: either may be the wrong one");
+  EXPECT_EQ(describe_odd_ranks({1, 2, 3}, {"0", "1", "2"}),
+            " has other bits on rank 1 than on rank 0, and others on rank 2: no majority tells which is right");
 }
 
 TEST(DdpReplicas, buffers_follow_rank_0_after_each_reduction) {

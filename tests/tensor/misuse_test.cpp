@@ -72,7 +72,7 @@ TEST(TensorMisuse, of_plans) {
   expect_refused("rank 0 has 'no sequence_parallel', rank 1 'sequence_parallel'", [](comm::World& world) {
     const TensorParallel parts(*heads_net().module, {.plan = heads_plan(), .sequence_parallel = world.rank() == 1});
   });
-  expect_refused("parameter 'place.weight' on rank 1 has other bits", [](comm::World& world) {
+  expect_refused("parameter 'place.weight' has other bits on rank 1 than on rank 0", [](comm::World& world) {
     const User user = heads_net();
     if (world.rank() == 1) parameter(user, "place.weight").detach()[3][2] += 1;
     const TensorParallel parts(*user.module, {.plan = heads_plan()});

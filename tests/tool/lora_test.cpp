@@ -54,6 +54,21 @@ class LoraTest : public ToolTest {
   static inline std::unique_ptr<TemporaryFolder> base_;
 };
 
+TEST_F(LoraTest, AResumeSaysThatTheBaseIsAnother) {
+  ASSERT_EQ(tessera(adapters("out", batch(6, 1, 2))).exit_code, 0);
+  const auto go_on = [&](int steps) {
+    return tessera(adapters("out", batch(6, 1, steps) + Strings{"--resume_from_checkpoint", "last"})).err;
+  };
+  const std::string same = go_on(3);
+  EXPECT_FALSE(contains(same, "base model of the adapters")) << same;
+  std::string weights = bytes("base/model.safetensors");
+  weights[weights.size() - 4] ^= 1;  // a low bit of the last number
+  write_file_atomically(at("base/model.safetensors"), weights);
+  const std::string other = go_on(4);
+  EXPECT_TRUE(contains(other, "base model of the adapters ")) << other;
+  EXPECT_TRUE(contains(other, " (was ")) << other;
+}
+
 TEST_F(LoraTest, TrainsAdaptersAndSavesAPeftFolder) {
   const std::string base = bytes("base/model.safetensors");
   const auto run = tessera(adapters("out", batch(6, 1, 12)));

@@ -83,6 +83,31 @@ TEST_F(ResumeTest, LastContinuesInPlaceAndKeepsTheCurve) {
       << "five steps and the end";
 }
 
+TEST_F(ResumeTest, OtherRowsPerStepAndOtherDataAreToldWithBothValues) {
+  ASSERT_EQ(tessera(training("out", batch(3, 1, 2))).exit_code, 0);
+  const auto go_on = [&](int steps, const Strings& more = {}) {
+    const auto run = tessera(training(
+        "out", batch(3, 1, steps) + Strings{"--num_processes", "2", "--resume_from_checkpoint", "last"} + more));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.err;
+  };
+  const std::string rows = go_on(3);
+  EXPECT_TRUE(contains(rows, "rows per step 6 of 2 processes (was 3 of 1)")) << rows;
+  EXPECT_FALSE(contains(rows, "training data ")) << rows;
+  const std::string same = go_on(4);
+  EXPECT_FALSE(contains(same, "what the run works on")) << same;
+
+  const std::string text = read_file(at("text.txt"));
+  write_file_atomically(at("text.txt"), text + text.substr(0, 1000));
+  const std::string appended = go_on(5);
+  EXPECT_TRUE(contains(appended, "warning: what the run works on")) << appended;
+  EXPECT_TRUE(contains(appended, "training data ")) << appended;
+  EXPECT_FALSE(contains(appended, "rows per step")) << appended;
+  const std::string again = go_on(6, {"--ignore_data_skip", "true"});
+  EXPECT_TRUE(contains(again, "ignore_data_skip true (was false)")) << again;
+  EXPECT_FALSE(contains(again, "what the run works on")) << again;
+}
+
 TEST_F(ResumeTest, AnotherNumberOfProcessesContinuesToo) {
   ASSERT_EQ(tessera(training("one", batch(6, 1, 4) + Strings{"--save_steps", "2"})).exit_code, 0);
   const auto run = tessera(training("two", batch(3, 1, 4) + Strings{"--num_processes", "2", "--resume_from_checkpoint",

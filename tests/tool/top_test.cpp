@@ -155,6 +155,26 @@ TEST_F(TopTest, MarksWhoIsInTrouble) {
   EXPECT_TRUE(contains(top({"--once"}).out, " left ")) << "a rank that said goodbye may be gone";
 }
 
+TEST_F(TopTest, SaysThatTheAgentIsStopped) {
+  const auto agent_of_json = [&] { return parse_json(top({"--json"}).out, "output").at("jobs").items()[0]; };
+  EXPECT_FALSE(agent_of_json().at("agent_stopped").as_bool());
+  EXPECT_FALSE(contains(top({"--once"}).out, "the agent is stopped"));
+  const pid_t agent = fork();
+  if (agent == 0) {
+    for (;;) pause();
+  }
+  ASSERT_GT(agent, 0);
+  kill(agent, SIGSTOP);
+  int status = 0;
+  ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
+  board_.header().agent_pid = agent;
+  const std::string text = top({"--once"}).out;
+  EXPECT_TRUE(contains(text, concat("the agent is stopped, and nobody watches its ranks: kill -CONT ", agent))) << text;
+  EXPECT_TRUE(agent_of_json().at("agent_stopped").as_bool());
+  kill(agent, SIGKILL);
+  waitpid(agent, &status, 0);
+}
+
 TEST_F(TopTest, BelievesNothing) {
   launch::write_text(board_.header().job, "\x1b[2Jevil\r\n\xff\x9b");
   RankSlot& slot = board_.slot(0);

@@ -56,6 +56,31 @@ TEST(Metrics, TellsWhereTimeGoes) {
   EXPECT_DOUBLE_EQ(line.at("cpu_utilization").as_real(), 0.5);
 }
 
+TEST(Metrics, SkippedStepsAreSaidWhereThereCanBeSome) {
+  StepMetrics metrics = at_step(20);
+  EXPECT_FALSE(to_json(metrics).contains("skipped_steps"));
+  EXPECT_FALSE(to_json(metrics).contains("loss_scale"));
+  EXPECT_EQ(describe_skipped(metrics), "");
+  metrics.skipped_steps = 0;
+  metrics.loss_scale = 1024;
+  EXPECT_EQ(to_json(metrics).at("skipped_steps").as_int(), 0);
+  EXPECT_EQ(to_json(metrics).at("loss_scale").as_real(), 1024);
+  EXPECT_EQ(describe_skipped(metrics), "");
+  metrics.skipped_steps = 3;
+  EXPECT_EQ(describe_skipped(metrics),
+            "step 20: 3 steps since the previous log were skipped, whose fp16 gradients were not finite (loss scale "
+            "1024 now)");
+  RunTotals totals;
+  totals.steps_here = 100;
+  EXPECT_EQ(describe_skipped(totals), "");
+  totals.skipped_steps = 4;
+  totals.loss_scale = 512;
+  EXPECT_EQ(to_json(totals).at("skipped_steps").as_int(), 4);
+  EXPECT_EQ(describe_skipped(totals),
+            "skipped: 4 of 100 steps, whose gradients were not finite; weights and optimizer stayed as they were "
+            "(--fp16: loss scale 512)");
+}
+
 TEST(Metrics, TheEndAsHuggingFaceTellsIt) {
   RunTotals totals;
   totals.seconds = 8;

@@ -18,7 +18,8 @@ Report small_report() {
   step.step = 1;
   step.loss = 4.5;
   step.memory_by_rank = {1, 2};
-  report.metrics = {to_json(step), to_json(RunTotals{})};
+  for (const Value& line : {to_json(step), to_json(RunTotals{})})
+    report.metrics.push_back(std::make_shared<const std::string>(dump_json(line, -1, 9)));
   report.configuration = Value::make_object(
       {{"Data", Value::make_object({{"train_file", Value::make_object({{"value", Value::of("a.txt")},
                                                                        {"origin", Value::of("--train_file")}})}})}});

@@ -11,8 +11,9 @@ const Value* member(const Value& object, std::string_view name) {
   return object.is_object() ? object.find(name) : nullptr;
 }
 
-bool numbers_depend_on(Section section) {
-  return section == Section::model || section == Section::data || section == Section::optimization;
+bool numbers_depend_on(const Field& field) {
+  return field.section == Section::model || field.section == Section::data || field.section == Section::optimization ||
+         field.name == "ignore_data_skip";  // stands among what becomes of checkpoints, and changes the order of rows
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ Value stored_configuration(const RunConfig& config) {
 std::vector<std::string> changed_since(const Value& stored, const RunConfig& now) {
   std::vector<std::string> changed;
   for (const Field& field : fields()) {
-    if (!numbers_depend_on(field.section) || only_describes(field.name)) continue;
+    if (!numbers_depend_on(field) || only_describes(field.name)) continue;
     const Value* const section = member(stored, section_key(field.section));
     const Value* const before = section == nullptr ? nullptr : member(*section, field.name);
     if (before == nullptr) continue;

@@ -13,6 +13,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/peft.h>
+#include <tessera/checkpoint/weights_glance.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/config/model/config_value.h>
@@ -175,6 +176,18 @@ data::ReadProgress heard_by_watchers(data::ReadProgress progress) {
     if (done != std::exchange(last, done)) comm::life().advance();
     progress(path, done, of);
   };
+}
+
+/// For whom resumes this run: what its numbers depend on.
+RunBasis basis_of(const Setup& setup, const comm::World& world) {
+  return {.processes = world.size(),
+          .rows_per_step = setup.plan.rows_per_step(),
+          .training_data = setup.datasets.train_contents,
+          .validation_data = setup.datasets.validation_contents,
+          // Rank 0 compares and saves, and others need not read what they do not hold.
+          .base_model = setup.lora && !setup.config.model.model_name_or_path.empty() && world.rank() == 0
+                            ? checkpoint::describe_weights(setup.lora->base_model)
+                            : ""};
 }
 
 /// What can only be said of a model on so many ranks.
@@ -364,6 +377,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
       make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
                     lengths_in_order(config, setup, groups),
                     setup.datasets.train ? setup.datasets.train->max_length() : 0, attention_share(*setup.model));
+  setup.basis = basis_of(setup, world);
   check_batches(config, setup, groups);
   if ((pipelined || few_experts || quantized) && !parts_only && !cut_later) {
     models::fill_parameters(*setup.model, setup.weights.get());

@@ -18,6 +18,7 @@
 #include <tessera/train/loop/compression.h>
 #include <tessera/train/loop/fp8.h>
 #include <tessera/train/loop/pipeline.h>
+#include <tessera/train/loop/run_basis.h>
 #include <tessera/train/loop/run_groups.h>
 
 #include <functional>
@@ -50,6 +51,7 @@ struct Setup {
   /// null, from their initialisers.
   std::shared_ptr<const models::WeightSource> weights;
   RunPlan plan;
+  RunBasis basis;                        ///< what a resumed run is told of changes of
   std::optional<PipelinePlan> pipeline;  ///< --pp_size; the model holds this rank's stages
 
   /// Rows of the training data that may be read at any time.

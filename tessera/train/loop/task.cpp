@@ -1,6 +1,8 @@
 #include <tessera/train/loop/task.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/model/config_value.h>
+#include <tessera/data/contents.h>
 #include <tessera/data/fill_in_middle.h>
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
@@ -115,6 +117,8 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
     datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress,
                                    tokenizer_place(config.model), sampling_seed(config), pairs, model.image_input());
   }
+  datasets.train_contents = data::describe_contents(*datasets.train);
+  if (datasets.validation) datasets.validation_contents = data::describe_contents(*datasets.validation);
   if (config.data.fim_data) {
     const data::FillInMiddle how = data::fill_in_middle(config.data, tokenizer, sampling_seed(config));
     for (auto* rows : {&datasets.train, &datasets.validation})

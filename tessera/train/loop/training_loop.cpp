@@ -53,6 +53,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       window_(setup_.config.output.hf_loss_scale, setup_.config.output.logging_nan_inf_filter),
       process_bytes_(process_bytes) {
   last_log_.loss = not_known;
+  if (setup_.resume) setup_.resume->log_history = {};  // the journal goes on with it
   if (setup_.compression) setup_.compression->set_step(step_);
   setup_.model->set_label_smoothing(setup_.config.optimization.label_smoothing_factor);
   setup_.model->set_embedding_noise(setup_.config.optimization.neftune_noise_alpha);
@@ -341,6 +342,7 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
     if (stop == StopRequest::none && setup_.config.output.model_card)
       output_->write_cards(card_facts(setup_, world_, configuration_, totals_, journal_.log_history()));
     write_report();
+    output_->finish_report();
     journal_.close();
     if (stop == StopRequest::none) unmark_output(setup_.config.output.output_dir);
     if (!describe_strategy(setup_.config, *sharded_).empty() && !last_log_.memory_kinds.empty())

@@ -142,6 +142,7 @@ class TrainingLoop {
 
   std::int64_t step_ = 0;              // done
   std::int64_t skipped_steps_ = 0;     // whose gradients were not finite (--fp16, --nan_policy skip)
+  std::int64_t skipped_logged_ = 0;    // how many of them a log line has told
   std::int64_t skipped_in_a_row_ = 0;  // counted for --nan_policy skip
   std::int64_t micro_batches_ = 0;     // on each rank since the last log
   double grad_norm_ = 0, learning_rate_ = 0;

@@ -93,6 +93,10 @@ void TrainingLoop::log(bool tell) {
   metrics.routers = routers_.close(*setup_.model, world_.group(), setup_.groups,
                                    std::exchange(micro_batches_, 0) * setup_.groups.data.size());
   metrics.step = step_;
+  const optim::LossScale* const scale = core_.loss_scale();
+  if (scale != nullptr) metrics.loss_scale = scale->scale();
+  if (scale != nullptr || setup_.config.output.nan_policy == NanPolicy::skip)
+    metrics.skipped_steps = skipped_steps_ - std::exchange(skipped_logged_, skipped_steps_);
   metrics.grad_norm = grad_norm_;
   metrics.learning_rate = learning_rate_;
   metrics.epoch = plan_.epoch(step_);
@@ -181,6 +185,8 @@ void TrainingLoop::count_totals(StopRequest stop) {
   totals_.tokens = tokens_;
   totals_.rows = plan_.samples(step_) - plan_.resumed_samples;
   totals_.seconds = seconds_since(started_ns_);
+  totals_.skipped_steps = skipped_steps_;
+  totals_.loss_scale = last_log_.loss_scale;
   totals_.loss = last_log_.loss;
   totals_.train_loss = totals_.steps_here > 0 ? loss_sum_ / static_cast<double>(totals_.steps_here) : not_known;
   totals_.tokens_per_second = train_seconds_ > 0 ? static_cast<double>(tokens_) / train_seconds_ : 0;
@@ -196,7 +202,6 @@ void TrainingLoop::count_totals(StopRequest stop) {
 
 void TrainingLoop::write_report() {
   if (!output_) return;
-  const comm::LongPhase writing("report");
   Report report = describe_run(setup_, world_);
   report.metrics = output_->metrics().lines();
   report.configuration = configuration_;
@@ -221,7 +226,7 @@ void TrainingLoop::write_report() {
   report.sample_before = first_sample_.text;
   report.sample_prompt = last_sample_.text.empty() ? first_sample_.prompt : last_sample_.prompt;
   report.sample_text = last_sample_.text;
-  output_->write_report(report);
+  output_->write_report(std::move(report));
 }
 
 }  // namespace tessera::train

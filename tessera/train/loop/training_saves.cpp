@@ -123,6 +123,7 @@ checkpoint::RunState TrainingLoop::run_state() const {
   plan_.write_to(state, step_);
   core_.write_to(state, setup_.config);
   state.job = this_restart().job;
+  state.basis = to_json(setup_.basis);
   if (setup_.datasets.stream) state.stream = setup_.datasets.stream->state_at(plan_.samples(step_));
   if (balance_) state.seconds_per_row = balance_->balancer().seconds_per_row();
   if (setup_.fp8 && setup_.fp8->keeps_history()) state.fp8_history = fp8_history(*setup_.fp8);

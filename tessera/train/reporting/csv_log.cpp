@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/train/reporting/kept_lines.h>
 
 namespace tessera::train {
 namespace {
@@ -20,18 +21,18 @@ constexpr int csv_digits = 9;
 std::string_view CsvLog::header() { return kHeader; }
 
 CsvLog::CsvLog(const std::string& path, std::int64_t resumed_step) {
-  std::string kept = concat(kHeader, "\n");
-  if (resumed_step >= 0 && path_exists(path)) {
-    const std::vector<std::string> lines = split(read_file(path), '\n');
-    const auto fields = static_cast<std::size_t>(std::count(kHeader.begin(), kHeader.end(), ','));
-    const bool same = !lines.empty() && lines[0] == kHeader;
-    for (std::size_t i = 1; same && i + 1 < lines.size(); ++i) {  // the last one is empty, or has no end
-      const auto step = parse_int(lines[i].substr(0, lines[i].find(',')));
-      const bool whole = static_cast<std::size_t>(std::count(lines[i].begin(), lines[i].end(), ',')) == fields;
-      if (whole && step && *step <= resumed_step) kept += lines[i] + "\n";
-    }
+  if (resumed_step >= 0) {
+    const auto commas = std::count(kHeader.begin(), kHeader.end(), ',');
+    std::int64_t number = 0;
+    bool same = true;
+    keep_lines(path, concat(kHeader, "\n"), [&](std::string_view line, bool ended) {
+      if (number++ == 0) same = line == kHeader;
+      const auto step = parse_int(line.substr(0, line.find(',')));
+      return same && ended && step && *step <= resumed_step && std::count(line.begin(), line.end(), ',') == commas;
+    });
+  } else {
+    write_file_atomically(path, concat(kHeader, "\n"));
   }
-  write_file_atomically(path, kept);
   file_ = AppendFile(path);
 }
 

@@ -2,10 +2,13 @@
 
 #include <time.h>
 #include <cmath>
+#include <exception>
 #include <filesystem>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
 #include <tessera/train/reporting/log_format.h>
 #include <tessera/train/reporting/summary.h>
 
@@ -46,7 +49,8 @@ Journal::Journal(const Setup& setup, const comm::World& world)
     server_->show(prometheus_text(exposition_));
   }
   if (world.rank() == 0 && reports_to(config_, "mlflow")) mlflow_settings_ = read_mlflow_settings();
-  if (setup.resume) log_history_ = setup.resume->log_history;
+  if (setup.resume)
+    for (const Value& entry : setup.resume->log_history) remember(entry);
 }
 
 void Journal::open(OutputFolder& output, const Value& configuration) {
@@ -105,7 +109,8 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
     progress_.record(hf_line(m, config_.log_format == LogFormat::hf5));
   else if (progress_.mode() == Progress::Mode::plain)
     progress_.note(plain_line(m, total_steps, seconds_left));
-  log_history_.push_back(hf_log_entry(m));
+  if (const std::string skipped = describe_skipped(m); !skipped.empty()) note(skipped);
+  remember(hf_log_entry(m));
   if (output_ == nullptr) return;
   output_->metrics().append(to_json(m));
   exposition_.step = m;
@@ -131,7 +136,7 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
 }
 
 void Journal::evaluated(const EvalMetrics& m) {
-  log_history_.push_back(hf_log_entry(m));
+  remember(hf_log_entry(m));
   if (config_.log_format != LogFormat::plain)
     progress_.record(hf_line(m, config_.log_format == LogFormat::hf5));
   else
@@ -152,7 +157,7 @@ void Journal::sampled(std::int64_t step, const std::string& prompt, const std::s
 }
 
 void Journal::ended(const RunTotals& t) {
-  log_history_.push_back(hf_log_entry(t));
+  remember(hf_log_entry(t));
   progress_.close();
   if (config_.log_format != LogFormat::plain) progress_.record(hf_line(t, config_.log_format == LogFormat::hf5));
   if (output_ == nullptr) return;
@@ -173,12 +178,23 @@ void Journal::expose() {
   exposition_.wall_time = unix_seconds();
   if (server_) server_->show(prometheus_text(exposition_));
   if (config_.metrics_file.empty()) return;
-  try {
-    write_file_atomically(config_.metrics_file, prometheus_text(exposition_));
-  } catch (const Error& error) {  // a full disk of the collector ends no training
-    if (!exposition_failed_) note(concat("warning: --metrics_file: ", error.what()));
-    exposition_failed_ = true;
-  }
+  expositions_.submit([this, text = prometheus_text(exposition_)] {
+    try {
+      write_file_atomically(config_.metrics_file, text);
+    } catch (const std::exception& error) {  // a full disk of the collector ends no training
+      if (!std::exchange(exposition_failed_, true)) log::warning("--metrics_file: ", error.what());
+    }
+  });
+}
+
+void Journal::close() {
+  expositions_.finish();
+  progress_.close();
+}
+
+void Journal::remember(Value entry) {
+  const LogPoint point = log_point(entry);
+  log_history_.add(point, std::move(entry));
 }
 
 Journal::Number Journal::number(const std::string& group, const std::string& name, double value) {

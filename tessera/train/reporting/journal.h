@@ -7,6 +7,8 @@
 #include <tessera/format/tensorboard.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/csv_log.h>
+#include <tessera/train/reporting/latest_job.h>
+#include <tessera/train/reporting/log_sample.h>
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/metrics_server.h>
 #include <tessera/train/reporting/mlflow_log.h>
@@ -43,13 +45,15 @@ class Journal {
   void evaluated(const EvalMetrics& metrics);
   void sampled(std::int64_t step, const std::string& prompt, const std::string& text);
   void ended(const RunTotals& totals);
-  /// Ends the progress line.
-  void close() { progress_.close(); }
+  /// Ends the progress line. What --metrics_file shows is the end.
+  void close();
 
-  /// As Hugging Face's trainer_state.json keeps them, those before a resume included.
-  const std::vector<Value>& log_history() const { return log_history_; }
+  /// As Hugging Face's trainer_state.json keeps them, those before a resume included; of more than 1,024 a sample
+  /// (log_sample.h), which depends on the lines alone and not on where the run was resumed.
+  std::vector<Value> log_history() const { return log_history_.lines(); }
 
  private:
+  void remember(Value entry);
   /// Brings --metrics_file and --metrics_port up to date.
   void expose();
   /// A number as TensorBoard groups it and as transformers' logs name it: "eval/loss" and "eval_loss".
@@ -70,13 +74,14 @@ class Journal {
   Progress progress_;
   OutputFolder* output_ = nullptr;
   Exposition exposition_;
-  bool exposition_failed_ = false;  ///< which was said
   std::optional<MetricsServer> server_;
   std::optional<format::EventFile> events_;
   MlflowSettings mlflow_settings_;
   std::unique_ptr<format::MlflowRun> mlflow_;
   std::optional<CsvLog> csv_;
-  std::vector<Value> log_history_;
+  LogSample<Value> log_history_{1024};
+  bool exposition_failed_ = false;            ///< which was said; the thread's of expositions_
+  LatestJob expositions_{"tessera-numbers"};  ///< of --metrics_file; last: it ends first
 };
 
 }  // namespace tessera::train

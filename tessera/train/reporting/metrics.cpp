@@ -13,11 +13,13 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/train/reporting/kept_lines.h>
 
 namespace tessera::train {
 namespace {
 
 constexpr int real_digits = 9;
+constexpr std::int64_t shown_parts = 256;  // a curve is some 1,000 pixels wide, and each part has several lines
 
 Value integers(const std::vector<std::int64_t>& numbers) {
   Value array = Value::make_array();
@@ -125,6 +127,8 @@ Value to_json(const StepMetrics& m) {
                           {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
   if (m.flops_utilization > 0) line.set("mfu", Value::of(m.flops_utilization));
   if (m.num_input_tokens_seen >= 0) line.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
+  if (m.skipped_steps >= 0) line.set("skipped_steps", Value::of(m.skipped_steps));
+  if (m.loss_scale > 0) line.set("loss_scale", Value::of(m.loss_scale));
   if (m.rows > 0) line.set("rows", Value::of(m.rows));
   if (!m.shares.empty()) {
     line.set("batch_shares", integers(m.shares));
@@ -167,6 +171,7 @@ Value to_json(const RunTotals& t) {
                                    {"tokens", Value::of(t.tokens)},
                                    {"seconds", Value::of(t.seconds)},
                                    {"startup_seconds", Value::of(t.startup_seconds)},
+                                   {"skipped_steps", Value::of(t.skipped_steps)},
                                    {"loss", real_or_text(t.loss)},
                                    {"train_loss", real_or_text(t.train_loss)},
                                    {"tokens_per_second", Value::of(t.tokens_per_second)},
@@ -233,34 +238,31 @@ double seconds_since_process_start() {
   return *seconds;
 }
 
-MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) {
-  std::string kept;
-  if (resumed_step >= 0 && path_exists(path)) {
+MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : sample_(shown_parts) {
+  if (resumed_step >= 0) {
     std::size_t unreadable = 0;
     // Lines after the checkpoint will be measured again, and the former end is no longer the end.
-    for (const std::string& text : split(read_file(path), '\n')) {
-      if (trim(text).empty()) continue;
-      try {
-        Value line = parse_json(text, path);
-        const Value* step = line.find("step");
-        if (step == nullptr || step->as_int() > resumed_step) continue;
-        kept += text + "\n";
-        lines_.push_back(std::move(line));
-      } catch (const InputError&) {
-        ++unreadable;
-      }
-    }
+    keep_lines(path, "", [&](std::string_view line, bool) {
+      if (trim(line).empty()) return false;
+      const std::optional<LogPoint> point = read_log_point(line);
+      if (!point) ++unreadable;
+      if (!point || !point->step || *point->step > resumed_step) return false;
+      sample_.add(*point, std::make_shared<const std::string>(line));
+      return true;
+    });
     if (unreadable > 0)
       log::warning(path, ": ", unreadable, unreadable == 1 ? " line that is no JSON is" : " lines that are no JSON are",
                    " left out (a machine that lost power leaves such)");
+  } else {
+    write_file_atomically(path, "");
   }
-  write_file_atomically(path, kept);
   file_ = AppendFile(path);
 }
 
 void MetricsFile::append(const Value& line) {
-  file_.append(dump_json(line, -1, real_digits) + "\n");
-  lines_.push_back(line);
+  auto text = std::make_shared<const std::string>(dump_json(line, -1, real_digits));
+  file_.append(*text + "\n");
+  sample_.add(log_point(line), std::move(text));
 }
 
 }  // namespace tessera::train

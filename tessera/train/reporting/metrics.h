@@ -7,11 +7,13 @@
 
 #include <tessera/base/append_file.h>
 #include <tessera/base/value.h>
+#include <tessera/train/reporting/log_sample.h>
 #include <tessera/train/reporting/phases.h>
 #include <tessera/train/reporting/utilization.h>
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,16 +69,18 @@ struct StepMetrics {
   double cpu_utilization = 0;               ///< these / (time x ranks x threads)
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
-  RouterMetrics routers = {};               ///< since the previous log
-  NoiseMetrics noise = {};                  ///< since the previous log
-  std::vector<double> predictions = {};     ///< multi-token prediction: each depth's loss, mean over the steps likewise
-  PreferenceMetrics preference = {};        ///< since the previous log
-  std::int64_t rows = 0;                    ///< that the last step had, where steps differ; else 0
-  std::vector<std::int64_t> shares = {};    ///< rows of the last step by rank (--balance_batches); else empty
-  std::vector<double> idle_by_rank = {};    ///< share of the time in which a rank waited for others
-  std::vector<double> sums = {};            ///< for Window's caller; not written
-  PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
-  double wall_time = 0;      ///< when it was logged, Unix seconds
+  std::int64_t skipped_steps = -1;        ///< whose gradients were not finite, since the previous log; -1: none can be
+  double loss_scale = 0;                  ///< of fp16, for the next step; 0: there is none
+  RouterMetrics routers = {};             ///< since the previous log
+  NoiseMetrics noise = {};                ///< since the previous log
+  std::vector<double> predictions = {};   ///< multi-token prediction: each depth's loss, mean over the steps likewise
+  PreferenceMetrics preference = {};      ///< since the previous log
+  std::int64_t rows = 0;                  ///< that the last step had, where steps differ; else 0
+  std::vector<std::int64_t> shares = {};  ///< rows of the last step by rank (--balance_batches); else empty
+  std::vector<double> idle_by_rank = {};  ///< share of the time in which a rank waited for others
+  std::vector<double> sums = {};          ///< for Window's caller; not written
+  PhaseSeconds phases = {};               ///< seconds of one step, mean over steps and ranks; other: between the steps
+  double wall_time = 0;                   ///< when it was logged, Unix seconds
   std::vector<std::int64_t> memory_by_rank;   ///< peak resident bytes so far, one per rank
   std::vector<MemoryByKind> memory_kinds;     ///< what these consist of, one per rank
   std::int64_t peak_memory_bytes() const;     ///< the maximum over the ranks
@@ -117,6 +121,8 @@ struct RunTotals {
   double total_flops = 0;                     ///< arithmetic of the model since step 0, resumed runs included
   std::int64_t peak_memory_bytes = 0;         ///< the most of one rank
   std::int64_t peak_allocated_bytes = 0;      ///< likewise of what tensors asked for
+  std::int64_t skipped_steps = 0;             ///< of steps_here, whose gradients were not finite
+  double loss_scale = 0;                      ///< of fp16, after the last step; 0: there is none
   double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
   std::string advice;                         ///< what limited the run (advice.h)
@@ -140,22 +146,26 @@ double process_cpu_seconds();
 /// Seconds since this process was started by its launcher (from /proc/self/stat).
 double seconds_since_process_start();
 
+/// Lines of metrics.jsonl as they stand there. A line never changes, so that all who show it share it.
+using MetricsLines = std::vector<std::shared_ptr<const std::string>>;
+
 /// The file, kept open for appending. Every line is one write, so that readers never see half of one.
-/// Reals carry 9 significant digits.
+/// Reals carry 9 significant digits. In memory stays a sample of the lines, bounded however long the run is.
 class MetricsFile {
  public:
   /// Starts an empty file. With resumed_step >= 0, an existing file keeps its lines up to that step instead.
-  /// Lines that cannot be read (a power cut leaves such) are dropped with a warning.
+  /// Lines that cannot be read (a power cut leaves such) are dropped with a warning. The file is read line by line.
   MetricsFile(const std::string& path, std::int64_t resumed_step);
 
   /// What the disk does not take at present is kept and written later.
   void append(const Value& line);
-  /// Every line of the file so far, oldest first.
-  const std::vector<Value>& lines() const { return lines_; }
+  /// Of the lines of the file so far a sample, oldest first: the first, the last, and between them, of each of at most
+  /// 256 equal parts of the steps, its ends and peaks (log_sample.h).
+  MetricsLines lines() const { return sample_.lines(); }
 
  private:
   AppendFile file_;
-  std::vector<Value> lines_;
+  LogSample<std::shared_ptr<const std::string>> sample_;
 };
 
 }  // namespace tessera::train

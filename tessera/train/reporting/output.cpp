@@ -129,13 +129,20 @@ void OutputFolder::write_cards(CardFacts facts) {
   write(path(kMergedFolder));
 }
 
-void OutputFolder::write_report(const Report& report) {
-  try {
+void OutputFolder::write_report(Report report) {
+  const auto or_warn = [](const auto& write) {
+    try {
+      write();
+    } catch (const std::exception& error) {
+      log::warning("the report is not up to date, and training goes on: ", error.what());
+    }
+  };
+  or_warn([&] {
     files_.add({"report.html"});
-    write_file_atomically(path("report.html"), render(report));
-  } catch (const Error& error) {
-    log::warning("the report is not up to date, and training goes on: ", error.what());
-  }
+    reports_.submit([or_warn, file = path("report.html"), shown = std::make_shared<const Report>(std::move(report))] {
+      or_warn([&] { write_file_atomically(file, render(*shown)); });
+    });
+  });
 }
 
 }  // namespace tessera::train

@@ -4,6 +4,7 @@
 
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/train/loop/setup.h>
+#include <tessera/train/reporting/latest_job.h>
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/model_card.h>
 #include <tessera/train/reporting/output_lock.h>
@@ -37,13 +38,18 @@ class OutputFolder {
   /// README.md of the finished model, and of the merged one; a person's stays, with a note. That one cannot be written
   /// is a warning.
   void write_cards(CardFacts facts);
-  void write_report(const Report& report);  ///< that it cannot be written is a warning
+  /// Begins to write report.html, or will when the one before is written; returns at once. That it cannot be written
+  /// is a warning.
+  void write_report(Report report);
+  /// Returns when the last report is written.
+  void finish_report() { reports_.finish(); }
 
  private:
   OutputLock lock_;
   std::string folder_;
   RunFiles files_;
   MetricsFile metrics_;
+  LatestJob reports_{"tessera-report"};  // last: it ends before the folder is given up
 };
 
 }  // namespace tessera::train

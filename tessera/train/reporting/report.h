@@ -4,6 +4,7 @@
 /// dygraphs (MIT licence) draws the curves; it is embedded when Tessera is built, so the page needs no network.
 
 #include <tessera/base/value.h>
+#include <tessera/train/reporting/metrics.h>
 
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ struct Report {
   std::string title;                             ///< "gpt2, 10.0 M parameters"
   std::vector<std::string> facts;                ///< one line under the title: "2 processes", "Debian 12", ...
   std::string footer;                            ///< versions, time
-  std::vector<Value> metrics;                    ///< the lines of metrics.jsonl
+  MetricsLines metrics;                          ///< lines of metrics.jsonl
   Value configuration;                           ///< sections of {"name": {"value": ..., "origin": ...}}
   Value communication;                           ///< communication_table()
   Value predicted_memory = Value::make_array();  ///< state bytes per rank as they follow from the settings, by kind

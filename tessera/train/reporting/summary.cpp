@@ -123,6 +123,12 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
     lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
     if (const auto changed = config::changed_since(setup.resume->configuration, setup.config); !changed.empty())
       lines.push_back(concat("settings that are others than before: ", join(changed)));
+    if (const auto changed = changed_since(setup.resume->basis, setup.basis); !changed.empty())
+      lines.push_back(concat("warning: what the run works on is not what the checkpoint was made with: ",
+                             join(changed, "; "), ". Its numbers are others than those of a run that was not stopped"));
+    if (plan.repeated_rows > 0)
+      lines.push_back(
+          concat("--ignore_data_skip: the ", plan.repeated_rows, " rows that this epoch has had so far come again"));
   }
   return lines;
 }
@@ -131,6 +137,20 @@ std::string describe(const EvalMetrics& m) {
   return concat("step ", m.step, numbers_text("  eval loss %.4f", m.loss),
                 m.has_perplexity() ? numbers_text("  perplexity %.2f", m.perplexity()) : "",
                 numbers_text("  (%.1f s)", m.seconds));
+}
+
+std::string describe_skipped(const StepMetrics& m) {
+  if (m.loss_scale <= 0 || m.skipped_steps <= 0) return "";
+  return concat("step ", m.step, ": ", plural(m.skipped_steps, "step"), " since the previous log ",
+                m.skipped_steps == 1 ? "was" : "were", " skipped, whose fp16 gradients were not finite (loss scale ",
+                format_real(m.loss_scale), " now)");
+}
+
+std::string describe_skipped(const RunTotals& t) {
+  if (t.skipped_steps <= 0) return "";
+  return concat("skipped: ", t.skipped_steps, " of ", plural(t.steps_here, "step"),
+                ", whose gradients were not finite; weights and optimizer stayed as they were",
+                t.loss_scale > 0 ? concat(" (--fp16: loss scale ", format_real(t.loss_scale), ")") : "");
 }
 
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, const Sample& before, const Sample& after,
@@ -150,6 +170,7 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
                  : "",
              ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process (",
              format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
+  if (std::string skipped = describe_skipped(t); !skipped.empty()) lines.push_back(std::move(skipped));
   if (t.steps_here > 0) lines.push_back(t.advice);
   for (std::string& line : communication_lines(t.communication, t.seconds)) lines.push_back(std::move(line));
   if (t.reason == "done") {

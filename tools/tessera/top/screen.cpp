@@ -210,6 +210,7 @@ std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen
   };
   // Each job: title, heading, an empty line between. Each rank: a line, and those of details when there is room.
   std::size_t needed = snapshot.jobs.size() * 3;
+  for (const JobView& job : snapshot.jobs) needed += job.agent_stopped ? 1 : 0;
   for (const JobView& job : snapshot.jobs)
     for (const RankView& rank : job.ranks) needed += 1 + detail_lines(rank, screen.columns).size();
   const bool details = screen.rows <= 0 || needed <= static_cast<std::size_t>(screen.rows);
@@ -217,6 +218,9 @@ std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen
   for (const JobView& job : snapshot.jobs) {
     if (!lines.empty()) lines.emplace_back();
     lines.push_back(painted(bold, title(job, screen.columns)));
+    if (job.agent_stopped)
+      lines.push_back(
+          painted(red, concat("  the agent is stopped, and nobody watches its ranks: kill -CONT ", job.agent_pid)));
     if (!job.stop_reason.empty()) lines.push_back(painted(red, "  ending: " + job.stop_reason));
     lines.push_back(cut(heading(), screen.columns));
     for (const RankView& rank : job.ranks) {
@@ -245,6 +249,7 @@ Value to_json(const Snapshot& snapshot) {
                                       {"generation", Value::of(static_cast<std::int64_t>(job.generation))},
                                       {"world_size", Value::of(job.world_size)},
                                       {"seconds", known(job.seconds, job.seconds >= 0)}});
+    if (job.agent_pid > 0) value.set("agent_stopped", Value::of(job.agent_stopped));
     if (!job.stop_reason.empty()) value.set("stop_reason", Value::of(job.stop_reason));
     value.set("ranks", std::move(ranks));
     jobs.push_back(std::move(value));

@@ -20,7 +20,8 @@ struct ScreenSize {
 /// counted).
 std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen, bool colours);
 
-/// {"jobs": [{"job", "agent_pid", "generation", "world_size", "seconds", "ranks": [...]}]}; what is unknown is null.
+/// {"jobs": [{"job", "agent_pid", "agent_stopped", "generation", "world_size", "seconds", "ranks": [...]}]}; what is
+/// unknown is null.
 Value to_json(const Snapshot& snapshot);
 
 /// "running", "FROZEN", "dead", ...: at most 10 letters.

@@ -42,6 +42,9 @@ struct ProcessState {
   double seconds = 0;  ///< since it began
 };
 
+/// By a signal, or by a debugger.
+bool is_stopped(const ProcessState& process) { return process.state == 'T' || process.state == 't'; }
+
 /// nullopt: there is no such process.
 std::optional<ProcessState> process_state(pid_t pid) {
   std::ifstream file(concat("/proc/", pid, "/stat"));
@@ -75,7 +78,7 @@ Pulse pulse_of(const RankView& rank, const std::optional<ProcessState>& process)
   if (rank.pid <= 0) return Pulse::starting;
   if (!process || process->state == 'Z' || process->state == 'X')
     return rank.state == RankState::left ? Pulse::gone : Pulse::dead;
-  if (process->state == 'T' || process->state == 't') return Pulse::frozen;
+  if (is_stopped(*process)) return Pulse::frozen;
   const bool watched = rank.state != RankState::left && rank.state != RankState::none;
   return watched && rank.heartbeat_age > seconds_without_beat ? Pulse::frozen : Pulse::beating;
 }
@@ -135,7 +138,7 @@ RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::o
   rank.comm_ns = read(slot.comm_ns);
   if (const std::int64_t beat = read(slot.heartbeat_ns); beat > 0) rank.heartbeat_age = seconds_since(beat, now_ns);
   if (rank.pid > 0) process = process_state(rank.pid);
-  rank.stopped = process && (process->state == 'T' || process->state == 't');
+  rank.stopped = process && is_stopped(*process);
   rank.pulse = pulse_of(rank, process);
   read_last_collective(slot, now_ns, rank);
   read_axes(slot, rank);
@@ -213,8 +216,10 @@ Snapshot BoardWatcher::take(pid_t pid, bool look) {
     job.generation = read(header.generation);
     job.world_size = header.world_size;
     if (read(header.stop) != 0) job.stop_reason = harmless(launch::read_text(header.stop_reason));
-    if (const auto agent = job.agent_pid > 0 ? process_state(job.agent_pid) : std::nullopt)
+    if (const auto agent = job.agent_pid > 0 ? process_state(job.agent_pid) : std::nullopt) {
       job.seconds = agent->seconds;
+      job.agent_stopped = is_stopped(*agent);
+    }
     for (int i = 0; i < held.slots; ++i) {
       std::optional<ProcessState> process;
       RankView rank = read_slot(held.board.slot(i), header.first_rank + i, snapshot.time_ns, process);

@@ -54,8 +54,9 @@ struct RankView {
 };
 
 struct JobView {
-  std::string name;     ///< for people: program and output folder
-  pid_t agent_pid = 0;  ///< 0: ranks of another launcher
+  std::string name;            ///< for people: program and output folder
+  pid_t agent_pid = 0;         ///< 0: ranks of another launcher
+  bool agent_stopped = false;  ///< by a signal, or traced: nobody watches the ranks
   unsigned generation = 0;
   int world_size = 0;
   double seconds = -1;          ///< since its agent (or oldest rank) began; -1: unknown
