@@ -36,6 +36,5 @@ std::string own_program();
 /// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, chat, env, test,
 /// bench_comm, calibrate) and returns its exit code. Throws Error when the library is missing or cannot be loaded.
 int run_with_tensors(const std::string& name, const Arguments& arguments);
-bool tensors_are_loaded();
 
 }  // namespace tessera::tool

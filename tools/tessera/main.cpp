@@ -6,8 +6,6 @@
 #include <tessera/base/file_limit.h>
 #include <tools/tessera/commands.h>
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -105,10 +103,5 @@ int main(int argc, char** argv) {
     message = error.what();
   }
   if (!message.empty()) std::fprintf(stderr, "tessera: %s\n", message.c_str());
-  // LibTorch would take a tenth of a second to undo what it has registered.
-  if (tessera::tool::tensors_are_loaded()) {
-    std::fflush(nullptr);
-    ::_exit(code);
-  }
   return code;
 }

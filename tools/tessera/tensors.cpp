@@ -14,7 +14,6 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* library_name = "libtessera_tool.so";
-bool loaded = false;
 
 std::string find_library() {
   const std::string folder = std::filesystem::path(own_program()).parent_path().string();
@@ -35,8 +34,6 @@ std::string own_program() {
   return path.string();
 }
 
-bool tensors_are_loaded() { return loaded; }
-
 int run_with_tensors(const std::string& name, const Arguments& arguments) {
   const std::string path = find_library();
   // libgomp reads this when it is loaded. Its default, spinning for seconds at the end of a parallel region, wastes the
@@ -46,7 +43,6 @@ int run_with_tensors(const std::string& name, const Arguments& arguments) {
   // outlive us.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) throw Error(concat("cannot load ", path, ": ", ::dlerror()));
-  loaded = true;
   using Entry = int (*)(const char*, int, const char**);
   const auto entry = reinterpret_cast<Entry>(::dlsym(library, "tessera_tool_main"));
   if (entry == nullptr)
