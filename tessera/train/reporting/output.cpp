@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include <tessera/base/abandoned.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/base/system/abandoned.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/config/core/mesh.h>
