@@ -37,7 +37,7 @@ std::string make_ready(const Setup& setup) {
   prepare_output_folder(output, setup.resume_folder, this_restart().generation == 0,
                         setup.lora && setup.config.model.lora_merge);
   mark_output(output.output_dir, this_restart());
-  // Of runs that were killed while they wrote; the folder is locked, so that no other run is at it.
+  // What runs that were killed while they wrote have left; the folder is locked, so that no other run is at it.
   remove_abandoned(output.output_dir, [](const std::string& name) {
     const std::string whole = name_of_temporary(name);
     return whole == kRunFilesList || (!whole.empty() && is_run_name(whole));
