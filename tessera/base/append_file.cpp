@@ -11,8 +11,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/file_limit.h>
 #include <tessera/base/log.h>
+#include <tessera/base/system/file_limit.h>
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
-#include <tessera/base/abandoned.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/abandoned.h>
+#include <tessera/base/system/file_limit.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>

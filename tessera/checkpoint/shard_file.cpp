@@ -14,7 +14,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 #include <tessera/checkpoint/direct_file.h>
 #include <tessera/checkpoint/finite.h>
 #include <tessera/checkpoint/read_back.h>

@@ -4,9 +4,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/system/endpoint.h>
 #include <tessera/comm/c10d/agent_store.h>
 #include <tessera/comm/cause.h>
 #include <tessera/comm/recorder.h>

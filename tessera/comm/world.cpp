@@ -4,8 +4,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file_limit.h>
 #include <tessera/base/log.h>
+#include <tessera/base/system/file_limit.h>
 #include <tessera/comm/alias.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/backend_plugin.h>

@@ -1,4 +1,4 @@
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 
 #include <gtest/gtest.h>
 #include <signal.h>

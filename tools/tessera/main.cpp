@@ -3,7 +3,7 @@
 /// Torch-free, so that it starts in milliseconds.
 
 #include <tessera/base/error.h>
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 #include <tools/tessera/commands.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 #include <tessera/base/error.h>
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 #include <tessera/comm/shm/control.h>
 #include <tessera/comm/shm/header.h>
 #include <tessera/comm/shm/segment.h>

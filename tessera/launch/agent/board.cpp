@@ -1,7 +1,7 @@
 #include <tessera/launch/agent/board.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 #include <tessera/base/text.h>
 
 #include <fcntl.h>

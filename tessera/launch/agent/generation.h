@@ -86,7 +86,7 @@ class Generation {
   int failure_code_ = 1;  ///< unless the culprit has one of its own
   int stop_signal_ = 0;   ///< the first request to stop
   int stop_code_ = 0;     ///< first exit code other than 0 after it
-  int first_code_ = 0;    ///< of the rank that was the first to be seen failing
+  int first_code_ = 0;    ///< exit code of the rank that was the first to be seen failing
   Time stopped_at_{};
 };
 

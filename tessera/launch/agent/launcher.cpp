@@ -1,7 +1,7 @@
 #include <tessera/launch/agent/launcher.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/generation.h>
 #include <tessera/launch/agent/ports.h>

@@ -8,7 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 #include <tessera/base/text.h>
 #include <algorithm>
 #include <cerrno>

@@ -5,8 +5,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
+#include <tessera/base/system/endpoint.h>
 #include <tessera/base/text.h>
 #include <cerrno>
 #include <cstring>

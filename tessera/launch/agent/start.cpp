@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/system/endpoint.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/fleet/ssh.h>

@@ -1,8 +1,8 @@
 #include <tessera/launch/cli/command_line.h>
 
-#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/system/endpoint.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/cli/launch_flags.h>
 #include <algorithm>

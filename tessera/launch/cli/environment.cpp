@@ -1,8 +1,8 @@
 #include <tessera/launch/cli/environment.h>
 
-#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
 #include <tessera/base/hash.h>
+#include <tessera/base/system/endpoint.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/fleet/hostfile.h>

@@ -58,7 +58,7 @@ struct Machine {
   std::string hostname;
   int local_processes = 0;
   int first_rank = 0;
-  std::string token = {};  ///< of its agent: another one after it has come back
+  std::string token = {};  ///< tells its agent from another one in its place
 };
 
 /// Which ranks run where in one generation. Equal on all machines but for `first_rank` and `local_processes`.

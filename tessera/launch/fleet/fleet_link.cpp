@@ -3,8 +3,8 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 
-#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
+#include <tessera/base/system/endpoint.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/hmac.h>
 #include <algorithm>

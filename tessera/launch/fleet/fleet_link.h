@@ -39,7 +39,7 @@ struct Introduction {
   std::string token;  ///< tells two agents with the same machine rank apart
   std::string hostname;
 };
-/// Of an agent, renewed with every beat.
+/// The sign of life of an agent, renewed with every beat.
 struct Heart {
   std::string connection;  ///< which of its connections brought it: another text for each
   std::string beats;

@@ -1,6 +1,6 @@
 #include <tessera/launch/store/store_client.h>
 
-#include <tessera/base/endpoint.h>
+#include <tessera/base/system/endpoint.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/store_socket.h>
 #include <tessera/launch/store/store_wire.h>

@@ -28,7 +28,7 @@ class StoreConnection {
   explicit StoreConnection(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
-  /// Of a connection that is over: whether its peer closed it, or died (its kernel said so); else the network failed.
+  /// Whether the peer closed a connection that is over, or died (its kernel said so); else the network failed.
   bool left_by_peer() const;
   Stage stage() const { return stage_; }
 

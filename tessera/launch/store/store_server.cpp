@@ -1,7 +1,7 @@
 #include <tessera/launch/store/store_server.h>
 
-#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
+#include <tessera/base/system/endpoint.h>
 #include <tessera/launch/store/store_connection.h>
 #include <tessera/launch/store/store_socket.h>
 #include <tessera/launch/store/store_table.h>

@@ -1,7 +1,7 @@
 #include <tessera/launch/store/store_socket.h>
 
-#include <tessera/base/endpoint.h>
 #include <tessera/base/error.h>
+#include <tessera/base/system/endpoint.h>
 
 #include <netdb.h>
 #include <netinet/in.h>

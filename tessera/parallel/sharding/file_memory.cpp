@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 #include <tessera/base/unnamed_file.h>
 
 #include <fcntl.h>

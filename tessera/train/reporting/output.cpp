@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include <tessera/base/abandoned.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/base/system/abandoned.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/config/core/mesh.h>
@@ -37,7 +37,7 @@ std::string make_ready(const Setup& setup) {
   prepare_output_folder(output, setup.resume_folder, this_restart().generation == 0,
                         setup.lora && setup.config.model.lora_merge);
   mark_output(output.output_dir, this_restart());
-  // Of runs that were killed while they wrote; the folder is locked, so that no other run is at it.
+  // What runs that were killed while they wrote have left; the folder is locked, so that no other run is at it.
   remove_abandoned(output.output_dir, [](const std::string& name) {
     const std::string whole = name_of_temporary(name);
     return whole == kRunFilesList || (!whole.empty() && is_run_name(whole));

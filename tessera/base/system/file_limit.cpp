@@ -1,4 +1,4 @@
-#include <tessera/base/file_limit.h>
+#include <tessera/base/system/file_limit.h>
 
 #include <signal.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include <tessera/base/endpoint.h>
+#include <tessera/base/system/endpoint.h>
 
 #include <arpa/inet.h>
 

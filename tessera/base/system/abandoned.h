@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// base/system/: what the kernel does with processes that are killed, limited or far away, and how that is met.
+///
 /// Files and folders that processes which were killed have left. Who writes one holds a lock of the kernel on it
 /// (flock), which ends with the process however it ends, also in a container with process numbers of its own. What
 /// nobody holds, where locks work, is abandoned.

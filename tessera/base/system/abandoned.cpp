@@ -1,4 +1,4 @@
-#include <tessera/base/abandoned.h>
+#include <tessera/base/system/abandoned.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
