@@ -211,21 +211,6 @@ TEST_F(TrainTest, StepsThatAreNotFiniteAreSkippedAlikeAndNotForEver) {
   }
 }
 
-TEST_F(TrainTest, StepsWhoseHalfPrecisionGradientsOverflowAreSaid) {
-  const Strings arguments =
-      training("out", batch(4, 1, 4) + Strings{"--fp16", "--initial_scale_power", "32", "--save_strategy", "no",
-                                               "--overwrite_output_dir"});
-  for (const char* processes : {"1", "2"}) {
-    const auto run = tessera(arguments + Strings{"--num_processes", processes});
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    const std::string told = "step 1 is skipped (--fp16): its gradients overflow at a loss scale of ";
-    const std::size_t first = run.err.find(told);
-    ASSERT_NE(first, std::string::npos) << run.err;
-    EXPECT_EQ(run.err.find(told, first + 1), std::string::npos) << "told by one rank: " << run.err;
-    EXPECT_TRUE(contains(run.out + run.err, " of 4 steps were skipped")) << run.out << run.err;
-  }
-}
-
 TEST_F(TrainTest, OverwritingRemovesTheFormerRun) {
   const Strings first = training("out", batch(4, 1, 4) + Strings{"--save_steps", "2"});
   const Strings second = training("out", batch(4, 1, 3) + Strings{"--overwrite_output_dir"});

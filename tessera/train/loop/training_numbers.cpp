@@ -181,7 +181,6 @@ Utilization TrainingLoop::utilization() const {
 void TrainingLoop::count_totals(StopRequest stop) {
   totals_.steps = step_;
   totals_.steps_here = step_ - plan_.resumed_step;
-  totals_.skipped_steps = skipped_steps_;
   totals_.epoch = plan_.epoch(step_);
   totals_.tokens = tokens_;
   totals_.rows = plan_.samples(step_) - plan_.resumed_samples;

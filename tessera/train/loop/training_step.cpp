@@ -225,14 +225,7 @@ bool TrainingLoop::update_weights() {
   if (good) core_.clip_by(grad_norm_, setup_.config.optimization.max_grad_norm);
   enter(Phase::optimizer);
   if (!good) core_.end_step();
-  const double scale = core_.loss_factor();
   const bool taken = good && core_.step();
-  if (good && !taken && world_.rank() == 0)
-    log::info("step ", step_ + 1, " is skipped (--fp16): its gradients overflow at a loss scale of ",
-              format_real(scale),
-              core_.loss_factor() < scale ? concat(", which is ", format_real(core_.loss_factor()), " from now on")
-                                          : std::string(),
-              "; weights and optimizer stay as they are");
   if (taken || !good) core_.step_schedule();  // skipped steps count in the schedule, but for those of --fp16
   return taken;
 }

@@ -183,7 +183,6 @@ Value to_json(const RunTotals& t) {
                                    {"advice", Value::of(t.advice)},
                                    {"unigram_entropy", Value::of(t.unigram_entropy)},
                                    {"communication", t.communication}});
-  if (t.skipped_steps > 0) line.set("skipped_steps", Value::of(t.skipped_steps));
   if (t.has_eval) {
     line.set("eval_loss", real_or_text(t.eval_loss));
     if (t.has_perplexity) line.set("perplexity", real_or_text(std::exp(t.eval_loss)));

@@ -103,21 +103,20 @@ struct EvalMetrics {
 
 /// The figures of a whole run.
 struct RunTotals {
-  std::int64_t steps = 0;       ///< done, counting those before a resume
-  double epoch = 0;             ///< passes over the training data, with a fraction
-  std::int64_t tokens = 0;      ///< processed by this process and its peers since it started (inputs without padding)
-  std::int64_t rows = 0;        ///< likewise
-  std::int64_t steps_here = 0;  ///< likewise
-  std::int64_t skipped_steps = 0;             ///< likewise; their gradients were not finite (--fp16, --nan_policy skip)
-  double seconds = 0;                         ///< since the first step
-  double startup_seconds = 0;                 ///< from the start of the process to the first step
-  double loss = 0;                            ///< loss of the last log
-  double train_loss = 0;                      ///< mean over the steps of this process
-  double eval_loss = 0;                       ///< loss of the last evaluation
-  bool has_eval = false;                      ///< eval_loss counts
-  bool has_perplexity = true;                 ///< and is a cross-entropy, not a loss of pairs
-  double tokens_per_second = 0;               ///< over training steps only
-  double flops_per_second = 0;                ///< speed of the model, all ranks
+  std::int64_t steps = 0;        ///< done, counting those before a resume
+  double epoch = 0;              ///< passes over the training data, with a fraction
+  std::int64_t tokens = 0;       ///< processed by this process and its peers since it started (inputs without padding)
+  std::int64_t rows = 0;         ///< likewise
+  std::int64_t steps_here = 0;   ///< likewise
+  double seconds = 0;            ///< since the first step
+  double startup_seconds = 0;    ///< from the start of the process to the first step
+  double loss = 0;               ///< loss of the last log
+  double train_loss = 0;         ///< mean over the steps of this process
+  double eval_loss = 0;          ///< loss of the last evaluation
+  bool has_eval = false;         ///< eval_loss counts
+  bool has_perplexity = true;    ///< and is a cross-entropy, not a loss of pairs
+  double tokens_per_second = 0;  ///< over training steps only
+  double flops_per_second = 0;   ///< speed of the model, all ranks
   double peak_flops_per_second = 0;           ///< peak of all ranks in a matrix product (utilization.h); 0: unknown
   double total_flops = 0;                     ///< arithmetic of the model since step 0, resumed runs included
   std::int64_t peak_memory_bytes = 0;         ///< the most of one rank

@@ -159,12 +159,10 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
   const bool twice = !before.text.empty() && !after.text.empty();
   if (twice) lines.push_back(concat("before: ", one_line(before.prompt), " |", one_line(before.text)));
   if (twice) lines.push_back(concat("after:  ", one_line(after.prompt), " |", one_line(after.text)));
-  lines.push_back(
-      concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds),
-             "): ", numbers_text("loss %.4f", t.loss), t.has_eval ? numbers_text(", eval loss %.4f", t.eval_loss) : "",
-             numbers_text("; unigram entropy %.4f", t.unigram_entropy),
-             t.skipped_steps > 0 ? concat("; ", t.skipped_steps, " of ", t.steps_here, " steps were skipped")
-                                 : std::string()));
+  lines.push_back(concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds),
+                         "): ", numbers_text("loss %.4f", t.loss),
+                         t.has_eval ? numbers_text(", eval loss %.4f", t.eval_loss) : "",
+                         numbers_text("; unigram entropy %.4f", t.unigram_entropy)));
   lines.push_back(
       concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
              t.peak_flops_per_second > 0
