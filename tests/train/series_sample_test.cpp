@@ -63,7 +63,8 @@ RC_GTEST_PROP(SeriesSample, KeepsEndsAndPeaksOfEveryBucketInOrder, ()) {
   RC_ASSERT(lines.front() == 0u);
   RC_ASSERT(lines.back() == points.size() - 1);
   RC_ASSERT(points.back().step / sample.width() < buckets);
-  RC_ASSERT(sample.width() == 1 || points.back().step / (sample.width() / 2) >= buckets);  // no coarser than it must be
+  const bool needed = sample.width() == 1 || points.back().step / (sample.width() / 2) >= buckets;
+  RC_ASSERT(needed);  // no coarser than it must be
 
   for (std::size_t begin = 0; begin < points.size();) {
     const auto bucket = [&](std::size_t i) { return points[i].step / sample.width(); };
