@@ -7,10 +7,11 @@ Public headers are those that cmake/Install.cmake installs; HEADER names others.
 includes, with the build's own options. LibTorch's headers take some seconds to parse, so those that need them are
 compiled after the build's precompiled header, which shows what is missing of ours, and of LibTorch outside it; with
 --full they are compiled without it, too (minutes), which shows what is missing of the standard library; with
---torch-free they are left out (they take four fifths of the time). Nothing is written. Exit status 1 when a header does
-not compile; the last line has the processor time.
+--torch-free they are left out (they take four fifths of the time). Units without LibTorch are left in BUILD/header_units,
+so that ccache, where there is one, knows what compiled before. Exit status 1 when a header does not compile; the last
+line has the processor time.
 """
-import argparse, concurrent.futures, json, os, re, resource, shlex, subprocess, sys
+import argparse, concurrent.futures, json, os, re, resource, shlex, shutil, subprocess, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools", "docs"))
@@ -63,8 +64,17 @@ def compiled(build, options, header):
     """What the compiler says of a unit that includes the header only; empty: it compiles."""
     path = header if os.path.isabs(header) else None
     unit = f'#include "{path}"\n' if path else f"#include <{header}>\n"
-    done = subprocess.run([*options, "-fsyntax-only", "-x", "c++", "-"], input=unit, cwd=build, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    command, environment = [*options, "-fsyntax-only", "-x", "c++", "-"], os.environ
+    if not path and not needs_torch(header) and shutil.which("ccache"):  # which has nothing to say of -fsyntax-only
+        name = os.path.join("header_units", header.replace("/", "_"))
+        os.makedirs(os.path.join(build, "header_units"), exist_ok=True)
+        with open(os.path.join(build, name + ".cpp"), "w", encoding="utf-8") as file:
+            file.write(unit)
+        command = ["ccache", *options, "-g0", "-c", name + ".cpp", "-o", name + ".o"]
+        sloppiness = "include_file_mtime,include_file_ctime"
+        environment = {**os.environ, "CCACHE_BASEDIR": ROOT, "CCACHE_NOHASHDIR": "1", "CCACHE_SLOPPINESS": sloppiness}
+    done = subprocess.run(command, input=unit, cwd=build, text=True, env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
     return (done.stdout or f"exit status {done.returncode}\n") if done.returncode else ""
 
 

@@ -263,11 +263,11 @@ TEST_F(TrainSettingsTest, ABatchThatFits) {
 // machine (what the kernels of its products take), the sums do not.
 TEST_F(TrainSettingsTest, ABatchThatFitsAPipeline) {
   std::string text;
-  for (int i = 0; i < 4; ++i) text += read_file(at("text.txt"));
+  for (int i = 0; i < 12; ++i) text += read_file(at("text.txt"));
   write_file_atomically(at("long.txt"), text);
   const Strings large = {
       "--config_overrides",
-      "n_layer=4,n_embd=256,n_head=4,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
+      "n_layer=4,n_embd=64,n_head=4,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
       "--max_steps",
       "1",
       "--save_strategy",
@@ -275,14 +275,14 @@ TEST_F(TrainSettingsTest, ABatchThatFitsAPipeline) {
       "--train_file",
       at("long.txt")};
   const Strings pipeline = {
-      "--per_device_train_batch_size", "512", "--auto_find_batch_size", "--num_processes", "2", "--pp_size", "2"};
+      "--per_device_train_batch_size", "2048", "--auto_find_batch_size", "--num_processes", "2", "--pp_size", "2"};
   const auto halved = launch::run_and_capture(
       Strings{"sh", "-c", "ulimit -d 700000; exec \"$@\"", "sh", program} + with("halved", large + pipeline),
       {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
   ASSERT_EQ(halved.exit_code, 0) << halved.err;
-  EXPECT_TRUE(contains(halved.err, "512 rows per process do not fit into memory; trying 256 in 2 micro-batches"))
+  EXPECT_TRUE(contains(halved.err, "2048 rows per process do not fit into memory; trying 1024 in 2 micro-batches"))
       << halved.err;
-  run("given", large + Strings{"--per_device_train_batch_size", "64", "--gradient_accumulation_steps", "8"});
+  run("given", large + Strings{"--per_device_train_batch_size", "128", "--gradient_accumulation_steps", "16"});
   expect_near(values(curve("halved")), values(curve("given")), 1e-6);
 }
 
