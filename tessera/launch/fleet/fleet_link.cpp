@@ -402,7 +402,7 @@ void FleetLink::watch_heart(int machine, Clock::time_point now) {
     ended = store.find(wire::ended_key(machine));
   });
   if (heart.value_or("") != each.heart) each = {heart.value_or(""), now, std::nullopt};
-  const bool closed = heart && ended && wire::read_heart(*heart).connection == *ended;
+  const bool closed = ended && (!heart || wire::read_heart(*heart).connection == *ended);
   each.ended = closed ? std::optional(each.ended.value_or(now)) : std::nullopt;
   if (each.ended && now - *each.ended > to_milliseconds(options_.ended_seconds)) {
     declare_lost(machine, "has left: its agent was killed, or ended by an error of its own");
