@@ -78,7 +78,9 @@ inline void be_quiet() {
 class ResumeJobs : public ::testing::Test {
  protected:
   ResumeJobs() {
-    { const parallel::DeferredScope scope; }  // registers operators here, once, instead of in every rank
+    {
+      const parallel::DeferredScope scope;
+    }  // registers operators here, once, instead of in every rank
     std::string text;
     for (int i = 0; i < 160; ++i) text += concat("rank ", i % 5, " holds tile ", (i * i) % 13, " of the mosaic.\n");
     write_file_atomically(path("text.txt"), text);

@@ -223,7 +223,8 @@ struct Stairs : torch::nn::Module {
     x = x * scale;
     for (std::size_t i = 0; i < layers.size(); ++i) {
       x = at::tanh(layers[i]->forward(x));
-      if (look && (layers.size() - i) % 2 == 1) look();  // the widest and every other: the kernel counts for milliseconds
+      if (look && (layers.size() - i) % 2 == 1)
+        look();  // the widest and every other: the kernel counts for milliseconds
     }
     return x;
   }

@@ -265,15 +265,14 @@ TEST_F(TrainSettingsTest, ABatchThatFitsAPipeline) {
   std::string text;
   for (int i = 0; i < 12; ++i) text += read_file(at("text.txt"));
   write_file_atomically(at("long.txt"), text);
-  const Strings large = {
-      "--config_overrides",
-      "n_layer=4,n_embd=64,n_head=4,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
-      "--max_steps",
-      "1",
-      "--save_strategy",
-      "no",
-      "--train_file",
-      at("long.txt")};
+  const Strings large = {"--config_overrides",
+                         "n_layer=4,n_embd=64,n_head=4,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
+                         "--max_steps",
+                         "1",
+                         "--save_strategy",
+                         "no",
+                         "--train_file",
+                         at("long.txt")};
   const Strings pipeline = {
       "--per_device_train_batch_size", "2048", "--auto_find_batch_size", "--num_processes", "2", "--pp_size", "2"};
   const auto halved = launch::run_and_capture(

@@ -10,8 +10,8 @@
 namespace tessera {
 
 struct Endpoint {
-  std::string host;  ///< without brackets
-  std::optional<int> port = {};
+  std::string host;              ///< without brackets
+  std::optional<int> port = {};  ///< nothing: none was given
 };
 
 /// "[fd00::1]" -> "fd00::1"; what has no brackets around it stays. For every address that is read from outside.

@@ -31,7 +31,7 @@ LifeLimits limits_of(const LaunchOptions& options) {
 }  // namespace
 
 Generation::Generation(Host& host, const FleetPlan& plan, bool may_restart)
-    : host_(host), plan_(plan), may_restart_(may_restart), life_(limits_of(host.options)) {
+    : host_(host), plan_(plan), may_restart_(may_restart), orphans_(host.job), life_(limits_of(host.options)) {
   BoardHeader& header = host.board.header();
   for (int i = 0; i < host.board.slots(); ++i) clear(host.board.slot(i));
   header.world_size = plan.world_size;

@@ -38,9 +38,19 @@ std::set<pid_t> own_children() {
   return children;
 }
 
+/// Whether a process was given this variable when it began.
+bool has_variable(pid_t pid, const std::string& variable) {
+  try {
+    const std::vector<std::string> all = split(read_file(concat("/proc/", pid, "/environ")), '\0');
+    return std::find(all.begin(), all.end(), variable) != all.end();
+  } catch (const Error&) {
+    return false;  // another user's, or over
+  }
+}
+
 }  // namespace
 
-Orphans::Orphans() {
+Orphans::Orphans(const std::string& job) : variable_("TESSERA_JOB=" + job) {
   ::prctl(PR_GET_CHILD_SUBREAPER, &former_);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   before_ = own_children();
@@ -58,6 +68,10 @@ int Orphans::end() {
       siginfo_t info{};
       const bool over =
           ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+      if (!over && !has_variable(pid, variable_)) {
+        before_.insert(pid);
+        continue;
+      }
       ran += over ? 0 : 1;
       if (!over) ::kill(pid, SIGKILL);
       while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {

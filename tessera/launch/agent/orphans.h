@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <set>
+#include <string>
 
 namespace tessera::launch {
 
@@ -13,18 +14,20 @@ namespace tessera::launch {
 /// thread that starts the ranks.
 class Orphans {
  public:
-  /// Notes the children that are there: they are none.
-  Orphans();
+  /// Notes the children that are there: they are none. `job`: the TESSERA_JOB of the ranks, which what they start
+  /// inherits. In a container the agent may be the first process, to which everybody's orphans come.
+  explicit Orphans(const std::string& job);
   ~Orphans();
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
-  /// Ends by SIGKILL, and collects, every child that was not there at the beginning, and what comes to us from it: call
-  /// it when no child of one's own is left. Returns how many still ran. Gives up after ten rounds of those that appear
-  /// faster than they can be ended.
+  /// Ends by SIGKILL, and collects, every child of the job that was not there at the beginning, and what comes to us from
+  /// it: call it when no child of one's own is left. Returns how many still ran. Gives up after ten rounds of those that
+  /// appear faster than they can be ended.
   int end();
 
  private:
+  const std::string variable_;  ///< "TESSERA_JOB=..."
   std::set<pid_t> before_;
   int former_ = 0;  ///< the setting that was in force
 };

@@ -42,7 +42,7 @@ struct Introduction {
 /// The sign of life of an agent, renewed with every beat.
 struct Heart {
   std::string connection;  ///< which of its connections brought it: another text for each
-  std::string beats;
+  std::string beats;       ///< counts
 };
 std::string write(const Heart& value);
 std::string write(const Introduction& value);

@@ -18,6 +18,7 @@ namespace tessera::launch {
 /// The store is not there (any more), or it and we do not trust each other. Names host:port and the reason.
 class StoreLost : public Error {
  public:
+  /// `why` names host:port and the reason.
   explicit StoreLost(const std::string& why, bool nobody_listens = false)
       : Error(why), nobody_listens(nobody_listens) {}
   /// Its host is there and refuses connections: the store's agent has ended.
