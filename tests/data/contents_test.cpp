@@ -29,11 +29,12 @@ TEST(Contents, AreTheSameForTheSameRowsAndSayHowMany) {
 }
 
 TEST(Contents, TellsAnyChangeOfAFewRows) {
-  const std::vector<std::int32_t> tokens = some_tokens(400);
+  const std::vector<std::int32_t> tokens = some_tokens(80);
+  const std::string before = contents(tokens);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     std::vector<std::int32_t> other = tokens;
     other[i] ^= 1;
-    EXPECT_NE(contents(other), contents(tokens)) << i;
+    EXPECT_NE(contents(other), before) << i;
   }
 }
 
