@@ -107,8 +107,7 @@ TEST(Json, ATemporaryValueGivesItsPartsAway) {
   std::string keys;
   for (const auto& [key, value] : parse_json(text, "x.json").members()) keys += concat(key, value.items().size());
   EXPECT_EQ(keys, "a1b1");
-  EXPECT_EQ(error_of([&] { parse_json(text, "x.json").at("nothing"); }),
-            "x.json:1:1: the key \"nothing\" is missing");
+  EXPECT_EQ(error_of([&] { parse_json(text, "x.json").at("nothing"); }), "x.json:1:1: the key \"nothing\" is missing");
   EXPECT_EQ(error_of([&] { parse_json("[1]", "x.json").members(); }), "x.json:1:1: expected an object, found an array");
 }
 
