@@ -215,7 +215,8 @@ TemporaryFolder::TemporaryFolder(const std::string& prefix) {
     path_ = pattern;
     fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd_ >= 0) hold_as_ours(fd_);
-    if ((fd_ >= 0 && leads_to(path_, fd_)) || tries == 10) return;
+    if (fd_ >= 0 && leads_to(path_, fd_)) return;
+    if (tries == 10) throw Error(concat("cannot keep a temporary folder: '", path_, "' is removed or closed at once"));
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
 }

@@ -276,6 +276,25 @@ TEST(Launcher, WhatMovedToASessionOfItsOwnIsEnded) {
   }
 }
 
+TEST(Launcher, WhatEndsInASessionOfItsOwnIsCollectedWhileTheJobRuns) {
+  const std::string zombies = "awk -v p=$PPID '$4 == p && $3 == \"Z\"' /proc/[0-9]*/stat 2>/dev/null | wc -l";
+  const Captured done = run_agent(
+      shell(concat("for i in 1 2 3; do (setsid true &); done; sleep 0.5; for i in $(seq 400); do left=$(", zombies,
+                   "); [ $left = 0 ] && break; sleep 0.05; done; echo left $left")),
+      ranks(1));
+  EXPECT_TRUE(contains(done.out, "left 0")) << done.out << done.err;
+}
+
+TEST(Launcher, TheLastLinesWaitForAReaderWhoComesLate) {
+  LaunchOptions options = ranks(1);
+  options.prefix_rank0 = false;
+  AgentUnderTest agent(shell("yes line | head -n 60000; echo reason; exit 7"), options);
+  std::this_thread::sleep_for(std::chrono::seconds(6));
+  const Captured done = agent.finish();
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_EQ(std::count(done.out.begin(), done.out.end(), '\n'), 60001) << done.out.substr(done.out.size() - 99);
+}
+
 TEST(Launcher, SomethingLeftBehindThatNeverStopsWritingIsEnded) {
   const testing::Stopwatch watch;
   const Captured done = run_agent(shell("trap '' TERM; yes & echo done; exit 0"), ranks(1));

@@ -255,15 +255,19 @@ void Communicator::Sleeping::look() {
   }
   if (wait_.starter_blocked != nullptr && wait_.starter_blocked->load()) {
     if (!shown_) show();
-    if (shown_) look_for_ring();
+    if (!shown_) return;
+    communicator_.own_.header().waiting.looks.fetch_add(1);
+    look_for_ring();
   }
 }
 
 // Follows the chain of who waits for whom; when it leads back here and nothing in it moves for a while, it never will.
+// On a busy machine that alone proves nothing: a process that was woken may not have run yet. Each has to look twice
+// more, since between two looks it has found that there is nothing for it.
 void Communicator::Sleeping::look_for_ring() {
   if (communicator_.own_.header().waiting.starter.load() < 0) return;
   const pid_t self = getpid();
-  std::vector<std::uint64_t> turns;
+  std::vector<std::uint64_t> turns, looks;
   std::string text = concat("rank ", communicator_.options_.job_rank, " waits in ", launch::describe(wait_.entry));
   pid_t pid = communicator_.members_[static_cast<std::size_t>(for_rank_)].pid;
   for (int length = 0; length < max_ranks && pid != self; ++length) {
@@ -274,14 +278,17 @@ void Communicator::Sleeping::look_for_ring() {
     const std::uint64_t turn = record.turn.load();
     if (turn % 2 == 0 || record.starter.load() < 0) return;
     turns.push_back(turn);
+    looks.push_back(record.looks.load());
     text += concat("; rank ", record.rank, " (pid ", pid, ") in ", launch::describe(copy_entry(record.entry)));
     pid = record.for_pid.load();
   }
   if (pid != self || turns.empty()) return;
   if (turns != ring_seen_) {
     ring_seen_ = std::move(turns);
+    looks_seen_ = std::move(looks);
     still_ = 0;
-  } else if (++still_ > still_looks) {
+  } else if (++still_ > still_looks && std::equal(looks.begin(), looks.end(), looks_seen_.begin(),
+                                                  [](auto now, auto then) { return now >= then + 2; })) {
     text = concat("the ranks wait for each other: ", text,
                   ". They started different operations, or the same ones in another order.");
     tell_why_stuck(communicator_.own_.header(), text);

@@ -125,7 +125,7 @@ class Communicator {
     Clock::time_point next_look_;
     int still_ = 0;
     bool shown_ = false;
-    std::vector<std::uint64_t> ring_seen_;
+    std::vector<std::uint64_t> ring_seen_, looks_seen_;  // turns and looks of the others, when first seen
   };
 
   int spins_to(int rank) const;

@@ -85,6 +85,12 @@ void Generation::start(int local_rank) {
   }
 }
 
+std::set<pid_t> Generation::pids() const {
+  std::set<pid_t> all;
+  for (const LocalRank& rank : ranks_) all.insert(rank.process.pid());
+  return all;
+}
+
 Outcome Generation::run() {
   // Who is to blame may be told by another host when nothing runs here any more.
   while (undecided() || std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone; })) {
@@ -101,6 +107,7 @@ Outcome Generation::run() {
       if (rank.status && !rank.process.group_is_alive()) rank.collect();
       if (!rank.gone && rank.kill_at && AgentClock::now() >= *rank.kill_at) rank.kill();
     }
+    if (!stacks_) orphans_.collect(pids());
     host_.out.write_some();
     host_.err.write_some();
   }

@@ -13,6 +13,7 @@
 #include <tessera/launch/watch/verdict.h>
 
 #include <list>
+#include <set>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ class Generation {
   void start(int local_rank);
   void wait();
   std::size_t running() const;
+  std::set<pid_t> pids() const;  ///< of the ranks
   bool made_progress() const;
   bool work_is_done() const;
   bool undecided() const { return first_failure_ && !failed_ && stop_signal_ == 0; }

@@ -53,10 +53,20 @@ bool wait_before_restart(Host& host, double seconds) {
   return true;
 }
 
+/// What the ranks have written is shown before the agent ends, as long as somebody may read it: until a pipe is closed,
+/// or a signal asks for the end.
+void show_the_rest(Host& host) {
+  for (OutputSink* sink : {&host.out, &host.err}) {
+    pollfd asked{host.signals.fd(), POLLIN, 0};
+    while (!sink->empty() && ::poll(&asked, 1, 0) == 0) sink->flush(0.2);
+  }
+}
+
 }  // namespace
 
 int run(const std::vector<std::string>& command, const LaunchOptions& options) {
   ignore_file_limit_signal();  // an agent that dies of it tells nobody why, and nobody else does
+  ::signal(SIGPIPE, SIG_IGN);  // the job goes on without a reader; ranks get the default again
   if (command.empty()) throw InputError("nothing to launch: no program was given");
   if (options.num_processes < 1 || options.num_processes > max_processes) {
     throw InputError(
@@ -82,8 +92,7 @@ int run(const std::vector<std::string>& command, const LaunchOptions& options) {
     }
     plan->master_port = choose_port(options.master_addr, options.master_port);
   }
-  host.out.flush(5);
-  host.err.flush(5);
+  show_the_rest(host);
   return outcome.code;
 }
 

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <tessera/base/error.h>
@@ -18,6 +20,7 @@ namespace tessera::launch {
 namespace {
 
 constexpr int most_rounds = 10;
+constexpr std::chrono::seconds most_time{1};
 
 /// The children of all threads of this process, zombies too: of every process of /proc, whose parent we are.
 std::set<pid_t> own_children() {
@@ -58,7 +61,18 @@ Orphans::Orphans(const std::string& job) : variable_("TESSERA_JOB=" + job) {
 
 Orphans::~Orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, former_); }
 
+void Orphans::collect(const std::set<pid_t>& own) {
+  siginfo_t info{};
+  // What other threads of a program start stays in its process group.
+  while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 && !own.contains(info.si_pid) &&
+         !before_.contains(info.si_pid) && ::getpgid(info.si_pid) != ::getpgrp()) {
+    ::waitpid(info.si_pid, nullptr, WNOHANG);
+    info = {};
+  }
+}
+
 int Orphans::end() {
+  const auto deadline = std::chrono::steady_clock::now() + most_time;
   int ran = 0;
   for (int round = 0; round < most_rounds; ++round) {
     std::set<pid_t> left = own_children();
@@ -74,8 +88,10 @@ int Orphans::end() {
       }
       ran += over ? 0 : 1;
       if (!over) ::kill(pid, SIGKILL);
-      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-      }
+      pid_t collected = 0;
+      while ((collected = ::waitpid(pid, nullptr, WNOHANG)) == 0 && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (collected == 0) before_.insert(pid);
     }
   }
   return ran;

@@ -24,7 +24,7 @@ bool may_be_of_job(const std::string& folder, const std::string& job) {
     const Value state = read_json(path_join(folder, checkpoint::kRunStateFile));
     const Value* const named = state.find("job");
     return named != nullptr && named->as_string() == job;
-  } catch (const InputError&) {
+  } catch (const Error&) {
     return true;  // damaged: whoever reads it all says how
   }
 }

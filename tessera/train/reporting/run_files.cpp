@@ -106,7 +106,8 @@ RunFiles::RunFiles(std::string output_dir) : output_dir_(std::move(output_dir)) 
 void RunFiles::add(const std::vector<std::string>& names) {
   const std::size_t before = names_.size();
   names_.insert(names.begin(), names.end());
-  if (names_.size() != before) write();
+  const bool gone = is_directory(output_dir_) && !path_exists(path_join(output_dir_, kRunFilesList));  // by a person
+  if (names_.size() != before || gone) write();
 }
 
 void RunFiles::write() const {
@@ -114,6 +115,16 @@ void RunFiles::write() const {
   for (const std::string& name : names_) text += name + "\n";
   write_file_atomically(path_join(output_dir_, kRunFilesList), text);
 }
+
+namespace {
+
+/// Whether a run lists such a name, whatever a damaged list holds.
+bool is_listed_name(const std::string& name) {
+  return is_run_name(name) || name.starts_with(concat(kMergedFolder, "/")) ||
+         fs::path(name).filename().string().starts_with("events.out.tfevents.");
+}
+
+}  // namespace
 
 void RunFiles::remove_all() {
   std::set<fs::path> folders;
@@ -123,6 +134,7 @@ void RunFiles::remove_all() {
       stay.insert(name);
       continue;
     }
+    if (!is_listed_name(name)) continue;  // the list is damaged
     const fs::path path = path_join(output_dir_, name);
     std::error_code error;
     if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a person's, of the same name
