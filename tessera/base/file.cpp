@@ -4,6 +4,7 @@
 #include <tessera/base/system/file_limit.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -174,18 +175,31 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 namespace {
 
-constexpr std::string_view held = ".held.", random_part = "XXXXXX";
+constexpr std::string_view random_part = "XXXXXX";
+
+/// "PREFIX.held.5f3a9c0b-": of this boot of this host. Locks of some shared file systems hold on one host only.
+std::string name_on_this_host(const std::string& prefix) {
+  std::string boot;
+  try {
+    boot = read_file("/proc/sys/kernel/random/boot_id").substr(0, 8);
+  } catch (const Error&) {  // no /proc
+  }
+  return concat(prefix, ".held.", boot, "-");
+}
 
 void remove_abandoned_once(const std::string& base, const std::string& prefix) {
   static std::mutex mutex;
   static std::set<std::string>& done = *new std::set<std::string>;
-  const std::string begin = concat(prefix, held);
+  const std::string begin = name_on_this_host(prefix);
   {
     const std::lock_guard lock(mutex);
     if (!done.insert(path_join(base, begin)).second) return;
   }
   remove_abandoned(base, [&](const std::string& name) {
-    return name.starts_with(begin) && name.size() == begin.size() + random_part.size();
+    if (!name.starts_with(begin) || name.size() < begin.size() + random_part.size() + 2) return false;
+    const auto pid = parse_int(name.substr(begin.size(), name.size() - begin.size() - random_part.size() - 1));
+    // A lock does not tell all: another file system may be mounted over the folder.
+    return pid && *pid > 0 && ::kill(static_cast<pid_t>(*pid), 0) != 0 && errno == ESRCH;
   });
 }
 
@@ -203,7 +217,7 @@ TemporaryFolder::TemporaryFolder(const std::string& prefix) {
   const std::string base = given == nullptr || *given == '\0' ? "/tmp" : given;
   remove_abandoned_once(base, prefix);
   for (int tries = 0;; ++tries) {
-    std::string pattern = path_join(base, concat(prefix, held, random_part));
+    std::string pattern = path_join(base, concat(name_on_this_host(prefix), ::getpid(), ".", random_part));
     if (::mkdtemp(pattern.data()) == nullptr) {
       const int error = errno;
       const std::string what = concat("cannot create a temporary folder '", pattern, "': ", write_error_text(error));

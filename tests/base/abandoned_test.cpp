@@ -91,12 +91,16 @@ TEST(Abandoned, TemporaryFoldersGoWithTheirOwnerAtTheNextStart) {
   Process dead(make), living(make);
   dead.kill();
   make_folders(path_join(folder.path(), "tessera-tokenizer.mine"));
+  // Of a dead process of another host, which shares the folder: its locks may not be seen here.
+  const std::string far = path_join(folder.path(), "tessera-tokenizer.held.00000000-1.abcdef");
+  make_folders(far);
   EXPECT_TRUE(path_exists(dead.told));
   Process next(make);  // another process: each looks once
   EXPECT_FALSE(path_exists(dead.told));
   EXPECT_TRUE(path_exists(path_join(living.told, "tokenizer.json")));
   EXPECT_TRUE(path_exists(path_join(next.told, "tokenizer.json")));
   EXPECT_TRUE(path_exists(path_join(folder.path(), "tessera-tokenizer.mine")));
+  EXPECT_TRUE(path_exists(far));
   before ? ::setenv("TMPDIR", before->c_str(), 1) : ::unsetenv("TMPDIR");
 }
 

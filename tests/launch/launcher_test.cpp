@@ -278,10 +278,10 @@ TEST(Launcher, WhatMovedToASessionOfItsOwnIsEnded) {
 
 TEST(Launcher, WhatEndsInASessionOfItsOwnIsCollectedWhileTheJobRuns) {
   const std::string zombies = "awk -v p=$PPID '$4 == p && $3 == \"Z\"' /proc/[0-9]*/stat 2>/dev/null | wc -l";
-  const Captured done = run_agent(
-      shell(concat("for i in 1 2 3; do (setsid true &); done; sleep 0.5; for i in $(seq 400); do left=$(", zombies,
-                   "); [ $left = 0 ] && break; sleep 0.05; done; echo left $left")),
-      ranks(1));
+  const Captured done =
+      run_agent(shell(concat("for i in 1 2 3; do (setsid true &); done; sleep 0.5; for i in $(seq 400); do left=$(",
+                             zombies, "); [ $left = 0 ] && break; sleep 0.05; done; echo left $left")),
+                ranks(1));
   EXPECT_TRUE(contains(done.out, "left 0")) << done.out << done.err;
 }
 

@@ -14,7 +14,7 @@ constexpr std::uint32_t segment_version = 2;
 /// What the one thread of a process that starts operations is blocked in: an edge of the graph of who waits for whom.
 /// A ring of such edges never moves again: ranks started operations in different orders, or of different groups.
 struct WaitRecord {
-  std::atomic<std::uint64_t> turn;    ///< odd while blocked; every wait has its own number
+  std::atomic<std::uint64_t> turn;  ///< odd while blocked; every wait has its own number
   /// Times that it looked while blocked: who has looked again has found since then that there is nothing for it yet.
   std::atomic<std::uint64_t> looks;
   std::atomic<std::int32_t> for_pid;  ///< the process that must act

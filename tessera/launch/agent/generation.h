@@ -13,8 +13,8 @@
 #include <tessera/launch/watch/verdict.h>
 
 #include <list>
-#include <set>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 

@@ -64,8 +64,8 @@ Orphans::~Orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, former_); }
 void Orphans::collect(const std::set<pid_t>& own) {
   siginfo_t info{};
   // What other threads of a program start stays in its process group.
-  while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 && !own.contains(info.si_pid) &&
-         !before_.contains(info.si_pid) && ::getpgid(info.si_pid) != ::getpgrp()) {
+  while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
+         !own.contains(info.si_pid) && !before_.contains(info.si_pid) && ::getpgid(info.si_pid) != ::getpgrp()) {
     ::waitpid(info.si_pid, nullptr, WNOHANG);
     info = {};
   }

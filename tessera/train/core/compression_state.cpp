@@ -88,7 +88,8 @@ RankTensors compression_state(const Sharded& sharded, const comm::Group& all, co
 void restore_compression(Sharded& sharded, const comm::Group& all, const std::string& folder, const std::string& stem) {
   if (!remembers(sharded)) {
     if (all.rank() == 0 && first_file(folder, stem))
-      log::warning(folder, " holds the state of a --grad_compression that is off now, or has one process: what earlier ",
+      log::warning(folder,
+                   " holds the state of a --grad_compression that is off now, or has one process: what earlier ",
                    "steps left out of the gradients (error feedback) is lost");
     return;
   }
