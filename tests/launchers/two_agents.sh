@@ -53,7 +53,7 @@ kill -9 $pid1
 begin=$(date +%s)
 ended 1 137
 [ $(($(date +%s) - begin)) -le 60 ] || { echo "a lost machine took too long"; exit 1; }
-grep -q "machine 1 .*gave no sign" lost.0 || { cat lost.0; exit 1; }
+grep -q "machine 1 .*has left: its agent was killed" lost.0 || { cat lost.0; exit 1; }
 for _ in $(seq 100); do pgrep -f "^sleep 600\.$$\$" > /dev/null || break; sleep 0.1; done
 ! pgrep -f "^sleep 600\.$$\$" > /dev/null || { echo "a rank was left running"; exit 1; }
 

@@ -152,6 +152,7 @@ TEST_F(ResumeTest, OneCommandForTheFirstStartAndAllLaterOnes) {
 
   // What was killed before it saved anything begins anew; a finished model is not trained over.
   make_folders(at("killed"));
+  write_file_atomically(at("killed/.tessera-files"), "metrics.jsonl\n");
   write_file_atomically(at("killed/metrics.jsonl"), "");
   const auto anew = tessera(
       training("killed", Strings{"--resume_from_checkpoint", "auto", "--save_strategy", "no"} + batch(3, 1, 1)));

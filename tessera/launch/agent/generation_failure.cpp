@@ -227,15 +227,18 @@ void Generation::fail(LocalRank* culprit, const std::string& text) {
 }
 
 void Generation::tell_circumstances(const LocalRank& rank, bool last_lines) {
+  auto lines = last_lines ? rank.output.last_lines(told_lines) : std::vector<std::string>{};
   if (rank.on_board()) {
     const RankView view = view_of(rank);
     const bool told = view.state == RankState::failed;
     host_.say_lines(
         concat(told ? "" : concat("it was ", state_name(view.state), ": "), describe_place(view, monotonic_ns())));
     const std::string error = read_text(rank.slot().error);
-    if (told && !rank.output.has_shown(error)) host_.say_lines(concat("it said: ", error));
+    const bool shown = told && rank.output.has_shown(error);
+    if (told && !shown) host_.say_lines(concat("it said: ", error));
+    if (shown && !error.empty())  // once is enough
+      std::erase_if(lines, [&](const std::string& line) { return line.find(first_part(error)) != std::string::npos; });
   }
-  const auto lines = last_lines ? rank.output.last_lines(told_lines) : std::vector<std::string>{};
   if (lines.empty()) return;
   host_.say_lines(concat("its last ", lines.size() == 1 ? "line" : "lines",
                          rank.output.log_path().empty() ? "" : concat(" (", rank.output.log_path(), ")"), ":"));

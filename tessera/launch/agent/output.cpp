@@ -232,9 +232,13 @@ void RankOutput::finish() {
   }
 }
 
+std::string_view first_part(std::string_view message) {
+  return message.substr(0, std::min(message.find('\n'), std::size_t{900}));
+}
+
 bool RankOutput::has_shown(std::string_view text) const {
   if (!captured_) return true;
-  const std::string_view first_line = text.substr(0, std::min(text.find('\n'), std::size_t{900}));
+  const std::string_view first_line = first_part(text);
   return shown_[1] && std::any_of(last_.begin(), last_.end(),
                                   [&](const std::string& line) { return line.find(first_line) != std::string::npos; });
 }

@@ -74,6 +74,9 @@ class LinePrefixer {
   bool raw_ = false;
 };
 
+/// The beginning of a message by which it is found in what a rank has written.
+std::string_view first_part(std::string_view message);
+
 /// Both streams of one rank on their way: to the terminal with a prefix, to the rank's log file as they are, or both
 /// (LaunchOptions: prefix_output, prefix_rank0, host_label, log_dir, tee, tee_of_rank, shown_ranks). Keeps the last
 /// lines for the report of a failure.
