@@ -18,14 +18,16 @@ TEST(CsvLog, OneLinePerLogUnderOneHeader) {
     CsvLog log(path, -1);
     log.append(1700000000.25, 1, Points{{"loss", 2.5}, {"epoch", 0.125}});
     log.append(1700000001, 2, Points{{"eval_loss", 1.0 / 3}});
-    EXPECT_THROW(log.append(0, 3, Points{{"losss", 1}}), Error);
+    log.append(1700000002, 3, Points{{"rewards/chosen", 5}, {"loss", 2}});  // a figure of preference training
   }
   const std::vector<std::string> lines = split(read_file(path), '\n');
-  ASSERT_EQ(lines.size(), 4u);
+  ASSERT_EQ(lines.size(), 5u);
   EXPECT_EQ(lines[0], CsvLog::header());
   EXPECT_TRUE(lines[1].starts_with("1,1700000000.25,0.125,2.5,,,")) << lines[1];
   EXPECT_NE(lines[2].find(",0.333333333,,"), std::string::npos) << lines[2];
-  for (const std::string& line : {lines[1], lines[2]})
+  EXPECT_TRUE(lines[3].starts_with("3,1700000002,,2,,")) << lines[3];
+  EXPECT_EQ(lines[3].find('5'), std::string::npos) << "it has no column";
+  for (const std::string& line : {lines[1], lines[2], lines[3]})
     EXPECT_EQ(std::count(line.begin(), line.end(), ','), std::count(lines[0].begin(), lines[0].end(), ',')) << line;
 }
 

@@ -20,7 +20,7 @@ class CsvLog {
   /// step; half a line, which a machine that lost power leaves, is dropped. Throws Error.
   CsvLog(const std::string& path, std::int64_t resumed_step);
 
-  /// One line. Throws Error for a name that is no column.
+  /// One line, without the figures that have no column: those of one kind of training are in metrics.jsonl alone.
   void append(double wall_time, std::int64_t step, std::span<const std::pair<std::string, double>> values);
   static std::string_view header();
 
