@@ -130,11 +130,12 @@ TEST_F(Choose, WhatIsNotDamagedIsPassedOverAndStays) {
 }
 
 TEST_F(Choose, AnOlderDamagedOneOfThatNameIsReplaced) {
-  make_folders(path_join(out(), "checkpoint-2.damaged/old"));
+  make_folders(path_join(out(), "checkpoint-2.damaged"));
+  write_file_atomically(path_join(out(), "checkpoint-2.damaged/old.json"), "{}");
   save(2);
   flip(path_join(at_step(2), "manifest.json"), 40);
   EXPECT_EQ(choose(1), "none");
-  EXPECT_FALSE(path_exists(path_join(out(), "checkpoint-2.damaged/old")));
+  EXPECT_FALSE(path_exists(path_join(out(), "checkpoint-2.damaged/old.json")));
   EXPECT_TRUE(path_exists(path_join(out(), "checkpoint-2.damaged/config.json")));
 }
 

@@ -308,7 +308,8 @@ void FleetLink::join() {
     const auto generation = now ? parse_int(*now) : std::nullopt;
     if (const auto text = generation ? store.find(wire::plan_key(static_cast<int>(*generation))) : std::nullopt) {
       const FleetPlan plan = wire::read_plan(*text, options_.machine_rank);
-      if (plan.machines[me].token == token_) {  // else it was made before this agent came
+      if (plan.machines[me].token == token_) {                    // else it was made before this agent came
+        store.set_answer_timeout(to_milliseconds(try_seconds_));  // of the connection on which it was patient
         const std::lock_guard lock(mutex_);
         // What the former generation reported, and how it ended, is none of this one's.
         event_.reset();

@@ -77,6 +77,7 @@ class Connection {
   void set_answer_limit(std::uint64_t bytes) { answer_limit_ = bytes; }
 
   /// Whether the calls that follow may be interrupted.
+  void set_answer_timeout(milliseconds timeout) { answer_timeout_ = timeout; }
   void set_interruptible(bool value) { interruptible_ = value; }
 
   struct Answer {
@@ -389,6 +390,12 @@ void StoreClient::multi_set(const std::vector<std::string>& keys, const std::vec
   std::vector<std::string_view> fields;
   for (std::size_t i = 0; i < keys.size(); ++i) fields.insert(fields.end(), {keys[i], values[i]});
   impl_->call(Op::multi_set, 0, fields);
+}
+
+void StoreClient::set_answer_timeout(milliseconds timeout) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->options.answer_timeout = timeout;
+  for (const auto& connection : impl_->idle) connection->set_answer_timeout(timeout);
 }
 
 void StoreClient::set_will(const std::string& key, const std::string& value) { impl_->call(Op::will, 0, {key, value}); }

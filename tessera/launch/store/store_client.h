@@ -78,6 +78,8 @@ class StoreClient {
   /// From now on `key` is set to `value` when the connection of this call ends because this process closes it, or dies;
   /// not when the network fails. An empty key: nothing is. Of a client that makes one call at a time.
   void set_will(const std::string& key, const std::string& value);
+  /// From now on, of a client that makes one call at a time.
+  void set_answer_timeout(milliseconds timeout);
   /// Keys that start with `prefix`, sorted.
   std::vector<std::string> list(const std::string& prefix);
 
