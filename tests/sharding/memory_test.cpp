@@ -221,10 +221,9 @@ struct Stairs : torch::nn::Module {
   static std::int64_t width_of(int i) { return 1536 + 64 * i; }
   at::Tensor forward(at::Tensor x) {
     x = x * scale;
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      x = at::tanh(layers[i]->forward(x));
-      if (look && (layers.size() - i) % 2 == 1)
-        look();  // the widest and every other: the kernel counts for milliseconds
+    for (auto& layer : layers) {
+      x = at::tanh(layer->forward(x));
+      if (look) look();
     }
     return x;
   }
@@ -273,7 +272,7 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
           const at::Tensor x = at::full({4, Stairs::width_of(0)}, 0.1);
           const auto expect_at_most = [&](const char* what, std::int64_t bytes, const std::function<void()>& run) {
             samples.clear();
-            for (int pass = 0; pass < 3; ++pass) run();
+            for (int pass = 0; pass < 4; ++pass) run();
             at::Tensor used = at::tensor(samples, at::kDouble);
             world.group().all_reduce(used).wait();
             const double mean = used.max().item<double>() / world.size(), bound = 1.1 * static_cast<double>(bytes);
