@@ -95,7 +95,7 @@ std::vector<std::string> foreign_names(const std::string& folder) {
 
 /// Moves what no save has written from a folder that is replaced to its successor.
 void hand_over(const std::string& old, const std::string& target) {
-  if (!is_directory(old) || std::filesystem::is_symlink(old)) return;  // of a link nothing but the link goes
+  if (!is_directory(old) || std::filesystem::is_symlink(old)) return;  // for a link nothing but the link goes
   for (const std::string& name : foreign_names(old)) {
     const std::string from = path_join(old, name), to = path_join(target, name);
     const std::string place = path_exists(to) ? to + ".kept" : to;

@@ -1,7 +1,7 @@
 // save_model over an older model: whatever fails, one of the two is there, whole.
-#include <tests/distributed/small_disk.h>
 #include <tests/faces/mixed_model.h>
 #include <tests/faces/trainer_options.h>
+#include <tests/small_disk.h>
 
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>

@@ -1,6 +1,6 @@
 // Checkpoints of tessera::Trainer that cannot be written: dropped on every rank with the cause, and training goes on.
-#include <tests/distributed/small_disk.h>
 #include <tests/faces/trainer_options.h>
+#include <tests/small_disk.h>
 
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/folder.h>

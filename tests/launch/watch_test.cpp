@@ -59,7 +59,7 @@ TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
     const Captured done = run_agent(fake("--victim 1 --at 3 --do fail"), ranks(4));
     EXPECT_EQ(done.exit_code, 1);
     EXPECT_TRUE(contains(done.err, "[agent] rank 1 (pid ")) << done.err;
-    EXPECT_TRUE(contains(done.err, "[agent]   | step 3: the loss is not a number")) << done.err;
+    EXPECT_TRUE(contains(done.err, "[rank 1] step 3: the loss is not a number")) << done.err;
     EXPECT_EQ(pids_after(done.err, "[agent] rank ").size(), 1u) << done.err;
   }
 }

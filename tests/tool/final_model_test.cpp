@@ -2,7 +2,7 @@
 
 #include "program.h"
 
-#include <tests/distributed/small_disk.h>
+#include <tests/small_disk.h>
 
 #include <cstring>
 #include <filesystem>

@@ -309,7 +309,7 @@ void FleetLink::join() {
     if (const auto text = generation ? store.find(wire::plan_key(static_cast<int>(*generation))) : std::nullopt) {
       const FleetPlan plan = wire::read_plan(*text, options_.machine_rank);
       if (plan.machines[me].token == token_) {                    // else it was made before this agent came
-        store.set_answer_timeout(to_milliseconds(try_seconds_));  // of the connection on which it was patient
+        store.set_answer_timeout(to_milliseconds(try_seconds_));  // for the connection on which it was patient
         const std::lock_guard lock(mutex_);
         // What the former generation reported, and how it ended, is none of this one's.
         event_.reset();

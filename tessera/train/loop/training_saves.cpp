@@ -102,7 +102,7 @@ void TrainingLoop::save_final_model() {
   SaveContents contents{.step = step_,
                         .form = {.optimizer = false, .full = true, .finite = false},
                         .folder = setup_.config.output.output_dir,
-                        // Of an older model what a run has written, never a person's file of such a name.
+                        // For an older model what a run has written, never a person's file of such a name.
                         .model = ModelFolder{[this](const std::string& name) {
                           return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
                         }}};

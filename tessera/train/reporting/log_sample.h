@@ -27,7 +27,7 @@ struct LogPoint {
   std::array<double, peaks_of_step> peaks = {};
 };
 
-LogPoint log_point(const Value& line);  ///< of an object
+LogPoint log_point(const Value& line);  ///< for an object
 /// Of a line's text; empty: it is no JSON object, or its step no integer.
 std::optional<LogPoint> read_log_point(std::string_view line);
 

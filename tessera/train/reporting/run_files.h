@@ -24,7 +24,8 @@ class RunFiles {
 
   /// `name`: a path inside the output folder.
   bool holds(const std::string& name) const { return names_.contains(name); }
-  /// Notes files that are written next, or were written just now, where no other file was before. Throws Error when the list cannot be written.
+  /// Notes files that are written next, or were written just now, where no other file was before. Throws Error when
+  /// the list cannot be written.
   void add(const std::vector<std::string>& names);
   /// Removes what the list holds, and folders that are empty then; but not the finished model, which stays until
   /// another one takes its place.
@@ -41,10 +42,12 @@ class RunFiles {
 bool is_run_name(std::string_view name);
 
 /// Makes the output folder ready for a run; rank 0 calls it before anything else is written there. `resume_folder`: the
-/// checkpoint that the run goes on from; empty: none. metrics.jsonl is noted as the run's. `first_life`: no restart of the same job.
+/// checkpoint that the run goes on from; empty: none. metrics.jsonl is noted as the run's. `first_life`: no restart
+/// of the same job.
 ///
 /// --overwrite_output_dir without a checkpoint to go on from: the former run goes, that is, checkpoints that hold
-/// nothing but what their manifests list, and the files of the list but for the model. Everything else stays. Throws InputError that
+/// nothing but what their manifests list, and the files of the list but for the model. Everything else stays. Throws
+/// InputError that
 /// names the first path which a run may have to replace and which no run of ours has written; nothing was changed then.
 void prepare_output_folder(const OutputConfig& output, const std::string& resume_folder, bool first_life, bool merges);
 

@@ -24,9 +24,9 @@ std::string describe_model(const models::LanguageModel& model);
 
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world);
 std::string describe(const EvalMetrics& metrics);
-/// Of fp16, whose steps are skipped in silence: how many were since the previous log; empty: none.
+/// For fp16, whose steps are skipped in silence: how many were since the previous log; empty: none.
 std::string describe_skipped(const StepMetrics& metrics);
-/// Of the run; empty: none were.
+/// For the run; empty: none were.
 std::string describe_skipped(const RunTotals& totals);
 /// `before` and `after`: samples; an empty one is not shown.
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& totals, const Sample& before,
