@@ -8,9 +8,8 @@ includes, with the build's own options. LibTorch's headers take some seconds to 
 compiled after the build's precompiled header, which shows what is missing of ours, and of LibTorch outside it; with
 --full they are compiled without it, too (minutes), which shows what is missing of the standard library; with
 --torch-free they are left out (they take four fifths of the time). Units without LibTorch are left in
-BUILD/header_units,
-so that ccache, where there is one, knows what compiled before. Exit status 1 when a header does not compile; the last
-line has the processor time.
+BUILD/header_units, so that ccache, where there is one, knows what compiled before. Exit status 1 when a header does
+not compile; the last line has the processor time.
 """
 import argparse, concurrent.futures, json, os, re, resource, shlex, shutil, subprocess, sys
 

@@ -13,6 +13,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/system/file_limit.h>
+#include <tessera/base/system/open_file.h>
 
 namespace tessera {
 
@@ -41,13 +42,10 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
 
 /// Opens the file anew when another one, or none, is under its name.
 void AppendFile::follow() {
-  struct stat opened{}, there{};
-  if (::fstat(fd_, &opened) != 0) return;
-  if (::stat(path_.c_str(), &there) == 0) {
-    if (there.st_dev == opened.st_dev && there.st_ino == opened.st_ino) return;
-  } else if (errno != ENOENT && errno != ENOTDIR) {
-    return;  // a disk that fails is no folder that has gone
-  }
+  if (leads_to(path_, fd_)) return;
+  struct stat there{};
+  const bool gone = ::stat(path_.c_str(), &there) != 0;
+  if (gone && errno != ENOENT && errno != ENOTDIR) return;  // a disk that fails is no folder that has gone
   try {
     if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty()) make_folders(folder.string());
   } catch (const Error&) {

@@ -2,6 +2,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/system/abandoned.h>
 #include <tessera/base/system/file_limit.h>
+#include <tessera/base/system/open_file.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -203,13 +204,6 @@ void remove_abandoned_once(const std::string& base, const std::string& prefix) {
   });
 }
 
-/// Whether the path still leads to what is open: somebody may have taken a new folder for an abandoned one.
-bool leads_to(const std::string& path, int fd) {
-  struct stat there{}, opened{};
-  return ::fstat(fd, &opened) == 0 && ::lstat(path.c_str(), &there) == 0 && there.st_ino == opened.st_ino &&
-         there.st_dev == opened.st_dev;
-}
-
 }  // namespace
 
 TemporaryFolder::TemporaryFolder(const std::string& prefix) {
@@ -229,7 +223,7 @@ TemporaryFolder::TemporaryFolder(const std::string& prefix) {
     path_ = pattern;
     fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd_ >= 0) hold_as_ours(fd_);
-    if (fd_ >= 0 && leads_to(path_, fd_)) return;
+    if (fd_ >= 0 && leads_to(path_, fd_)) return;  // else somebody has taken it for an abandoned one
     if (tries == 10) throw Error(concat("cannot keep a temporary folder: '", path_, "' is removed or closed at once"));
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }

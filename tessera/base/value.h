@@ -44,7 +44,7 @@ class Value {
 
   Kind kind() const noexcept { return kind_; }                   ///< which of the typed accessors below will do
   const SourcePos& where() const& noexcept { return pos_; }      ///< place of its first character, for messages
-  SourcePos where() && noexcept { return std::move(pos_); }      ///< for a temporary value: a place of its own
+  SourcePos where() && noexcept { return std::move(pos_); }      ///< its own copy: a temporary value goes
   void set_where(SourcePos pos) { pos_ = std::move(pos); }       ///< for values that the program made of others
   bool is_null() const noexcept { return kind_ == Kind::null; }  ///< also a Value() that was never set
   bool is_number() const noexcept { return kind_ == Kind::integer || kind_ == Kind::real; }  ///< integer or real

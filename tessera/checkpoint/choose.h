@@ -81,9 +81,9 @@ class Examination {
 std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks,
                                          Depth depth = Depth::all, const WhyNotResumable& why_not = why_not_resumable);
 
-/// Renames a damaged checkpoint-N to checkpoint-N.damaged (in place of an older one of that name, unless
-/// something else is in it) and warns; its bytes
-/// stay, for whoever wants to look at them. One that cannot be renamed stays, with another warning. Called by one rank.
+/// Renames a damaged checkpoint-N to checkpoint-N.damaged (in place of an older one of that name, unless something else
+/// is in it) and warns; its bytes stay, for whoever wants to look at them. One that cannot be renamed stays, with
+/// another warning. Called by one rank.
 void set_aside(const std::string& folder, const Finding& finding);
 
 /// What a user is told who has named a folder that is not whole: the finding, and which is the newest whole checkpoint

@@ -95,7 +95,7 @@ std::vector<std::string> foreign_names(const std::string& folder) {
 
 /// Moves what no save has written from a folder that is replaced to its successor.
 void hand_over(const std::string& old, const std::string& target) {
-  if (!is_directory(old) || std::filesystem::is_symlink(old)) return;  // for a link nothing but the link goes
+  if (!is_directory(old) || std::filesystem::is_symlink(old)) return;  // only the link itself is replaced
   for (const std::string& name : foreign_names(old)) {
     const std::string from = path_join(old, name), to = path_join(target, name);
     const std::string place = path_exists(to) ? to + ".kept" : to;
@@ -207,11 +207,11 @@ void remove_written(const std::string& folder) {
 void remove_checkpoint(const std::string& folder) {
   const std::string aside = concat(folder, kDeleting, ::getpid());
   remove_written(aside);
-  if (foreign_names(folder).empty()) {
+  const std::vector<std::string> foreign = foreign_names(folder);
+  if (foreign.empty()) {
     if (::rename(folder.c_str(), aside.c_str()) != 0) fail("cannot rename", folder);
     return remove_tree(aside);  // a crash half way leaves no damaged checkpoint-STEP
   }
-  const std::vector<std::string> foreign = foreign_names(folder);
   log::info(folder, " stays with ", foreign[0], foreign.size() > 1 ? " and more" : "",
             ", which no save has written; the checkpoint in it is removed");
   const std::vector<std::string> names = list_folder(folder);

@@ -7,6 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/system/endpoint.h>
+#include <tessera/base/system/host_name.h>
 #include <tessera/comm/c10d/agent_store.h>
 #include <tessera/comm/cause.h>
 #include <tessera/comm/recorder.h>
@@ -51,11 +52,7 @@ std::string run_prefix(const launch::RankEnvironment& environment) {
   return prefix;
 }
 
-std::string host_and_pid() {
-  char host[256] = "?";
-  gethostname(host, sizeof host - 1);
-  return concat(host, " pid ", getpid());
-}
+std::string host_and_pid() { return concat(host_name("?"), " pid ", getpid()); }
 
 // Polls until `done()` or the deadline. Store::wait cannot be used for this: it reports a timeout, not who is missing.
 template <class Done>

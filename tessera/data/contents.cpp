@@ -28,7 +28,7 @@ std::string describe_contents(const Dataset& dataset) {
   const std::int64_t rows = dataset.blend() != nullptr ? dataset.blend()->rows() : dataset.size();
   const bool whole = rows <= tokens_hashed_whole / std::max<std::int64_t>(1, dataset.max_length());
   const std::int64_t looked_at = whole ? rows : std::min(rows, rows_looked_at);
-  std::string bytes;  // for a row; then its hash, behind those of the rows before it
+  std::string bytes;  // one row's
   std::string hashes;
   for (std::int64_t i = 0; i < looked_at; ++i) {
     const Row row = dataset.read(looked_at == rows ? i : i * (rows - 1) / (looked_at - 1));

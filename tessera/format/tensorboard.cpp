@@ -8,6 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/system/host_name.h>
 #include <tessera/format/manifest/crc32c.h>
 
 namespace tessera::format {
@@ -75,11 +76,6 @@ std::uint32_t masked_crc(std::string_view text) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
-}
-
 }  // namespace
 
 std::string version_event(double wall_time) {
@@ -143,7 +139,7 @@ std::string tfrecord(std::string_view message) {
 EventFile::EventFile(const std::string& folder, double wall_time, std::int64_t first_step) {
   make_folders(folder);
   const std::string name = path_join(folder, concat("events.out.tfevents.", static_cast<std::int64_t>(wall_time), ".",
-                                                    host_name(), ".", getpid(), "."));
+                                                    host_name("localhost"), ".", getpid(), "."));
   int number = 0;
   while (path_exists(concat(name, number))) ++number;
   file_ = AppendFile(concat(name, number), O_CREAT | O_EXCL);

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/system/host_name.h>
 #include <tessera/base/text.h>
 #include <tessera/base/user_folders.h>
 
@@ -145,9 +146,7 @@ std::string calibration_file() {
   const auto folder = user_cache_folder();
   if (!folder)
     throw InputError("there is no folder for what is measured: neither XDG_CACHE_HOME nor HOME is set; name a file");
-  char host[256] = "";
-  if (::gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') std::snprintf(host, sizeof host, "host");
-  return path_join(path_join(*folder, "hardware"), std::string(host) + ".json");
+  return path_join(path_join(*folder, "hardware"), host_name("host") + ".json");
 }
 
 }  // namespace tessera::plan

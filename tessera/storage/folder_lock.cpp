@@ -1,7 +1,6 @@
 #include <tessera/storage/folder_lock.h>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <thread>
 
 #include <tessera/base/error.h>
+#include <tessera/base/system/open_file.h>
 #include <tessera/base/text.h>
 
 namespace tessera::storage {
@@ -29,10 +29,7 @@ FolderLock::FolderLock(const std::string& path, const std::atomic<bool>* cancell
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     // The one before may have removed the file while we waited for it: then somebody else may hold a new one.
-    struct stat mine{}, there{};
-    if (::fstat(fd_.get(), &mine) == 0 && ::stat(path_.c_str(), &there) == 0 && mine.st_ino == there.st_ino &&
-        mine.st_dev == there.st_dev)
-      return;
+    if (leads_to(path_, fd_.get())) return;
   }
 }
 

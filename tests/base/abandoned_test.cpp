@@ -91,7 +91,7 @@ TEST(Abandoned, TemporaryFoldersGoWithTheirOwnerAtTheNextStart) {
   Process dead(make), living(make);
   dead.kill();
   make_folders(path_join(folder.path(), "tessera-tokenizer.mine"));
-  // For a dead process of another host, which shares the folder: its locks may not be seen here.
+  // A process of another host has made this one: its locks may not be seen here.
   const std::string far = path_join(folder.path(), "tessera-tokenizer.held.00000000-1.abcdef");
   make_folders(far);
   EXPECT_TRUE(path_exists(dead.told));

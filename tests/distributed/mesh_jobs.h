@@ -24,7 +24,7 @@ struct Mesh {
 
 class TrainMesh : public ResumeJobs {
  protected:
-  /// For few rows, which divide evenly over no mesh.
+  /// Evaluations of few rows, which divide evenly over no mesh.
   static Words evaluations() {
     return {"--validation_split_percentage", "4", "--eval_strategy", "steps", "--eval_steps", concat(saved_at)};
   }

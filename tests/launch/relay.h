@@ -1,10 +1,8 @@
 #pragma once
 /// \file
 /// A network between a client and a server of one host, which can be cut: a relay of TCP connections. What is on the
-/// way
-/// when it is cut is lost for good on the connections that were there, as where TCP waits ever longer between its
-/// tries;
-/// connections that begin after the cut get through.
+/// way when it is cut is lost for good on the connections that were there, as where TCP waits ever longer between its
+/// tries; connections that begin after the cut get through.
 
 #include <poll.h>
 #include <sys/socket.h>

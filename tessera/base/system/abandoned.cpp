@@ -27,7 +27,7 @@ void remove_unless_held(const std::string& path) {
 
 }  // namespace
 
-bool hold_as_ours(int fd) { return ::flock(fd, LOCK_SH | LOCK_NB) == 0; }
+void hold_as_ours(int fd) { ::flock(fd, LOCK_SH | LOCK_NB); }
 
 void remove_abandoned(const std::string& folder, const std::function<bool(const std::string& name)>& ours) noexcept {
   try {

@@ -1,7 +1,5 @@
 #pragma once
 /// \file
-/// base/system/: what the kernel does with processes that are killed, limited or far away, and how that is met.
-///
 /// Files and folders that processes which were killed have left. Who writes one holds a lock of the kernel on it
 /// (flock), which ends with the process however it ends, also in a container with process numbers of its own. What
 /// nobody holds, where locks work, is abandoned.
@@ -11,9 +9,9 @@
 
 namespace tessera {
 
-/// This process holds what is open at `fd` until the last descriptor of it is closed. False: it is being removed by
-/// remove_abandoned(), or there are no locks here, and then nothing is taken for abandoned either.
-bool hold_as_ours(int fd);
+/// This process holds what is open at `fd` until the last descriptor of it is closed. Where there are no locks nothing is
+/// held, nor taken for abandoned.
+void hold_as_ours(int fd);
 
 /// Removes the entries of a folder whose names `ours` knows, which belong to this user, are regular files or folders,
 /// and which nobody holds. Never throws: what cannot be looked at or removed stays.

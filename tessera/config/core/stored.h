@@ -14,8 +14,8 @@ namespace tessera::config {
 /// only say how the run was described (files, --fsdp ...).
 Value stored_configuration(const RunConfig& config);
 
-/// "learning_rate 1e-04 (was 5e-05)": the settings of model, data and optimization (and ignore_data_skip), on which
-/// the numbers of a run depend, whose value is another than the stored one. Settings that `stored` does not know (an
+/// "learning_rate 1e-04 (was 5e-05)": the settings of model, data and optimization, ignore_data_skip and
+/// grad_compression, on which the numbers of a run depend, whose value is another than the stored one. Settings that `stored` does not know (an
 /// older program's) are passed over; it may be any JSON.
 std::vector<std::string> changed_since(const Value& stored, const RunConfig& now);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -18,13 +19,14 @@ bool is_bystander(const std::string& folder, const std::string& name) {
          std::filesystem::is_regular_file(path_join(folder, name), ignored);
 }
 
-}  // namespace
-
+/// The entries beside which no run begins untold.
 std::vector<std::string> entries_that_count(const std::string& folder) {
   std::vector<std::string> names = list_folder(folder);
   std::erase_if(names, [&](const std::string& name) { return is_bystander(folder, name); });
   return names;
 }
+
+}  // namespace
 
 std::string why_not_empty(const std::string& folder) {
   const std::vector<std::string> names = entries_that_count(folder);

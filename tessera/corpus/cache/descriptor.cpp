@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <tessera/base/error.h>
+#include <tessera/base/system/open_file.h>
 
 namespace tessera::corpus {
 namespace {
@@ -76,10 +77,6 @@ bool PlaceLocks::is_locked(std::uint64_t place) const {
   return ::fcntl(file_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-bool PlaceLocks::still_there() const {
-  struct stat opened{}, there{};
-  if (::fstat(file_.get(), &opened) != 0 || ::stat(path_.c_str(), &there) != 0) return false;
-  return opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
-}
+bool PlaceLocks::still_there() const { return leads_to(path_, file_.get()); }
 
 }  // namespace tessera::corpus

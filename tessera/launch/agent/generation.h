@@ -46,7 +46,7 @@ class Generation {
   void start(int local_rank);
   void wait();
   std::size_t running() const;
-  std::set<pid_t> pids() const;  ///< for the ranks
+  std::set<pid_t> pids() const;  ///< the ranks' processes
   bool made_progress() const;
   bool work_is_done() const;
   bool undecided() const { return first_failure_ && !failed_ && stop_signal_ == 0; }

@@ -69,11 +69,9 @@ struct LaunchOptions {
 /// after saving). A rank of ours (one that has come to the board) that ends with 3 by itself is
 /// such a request, not a failure.
 ///
-/// No process that the ranks started outlives this call. If the agent is killed, none of their process groups
-/// outlives it
-/// (watchdog.h): only what called setsid(). Throws InputError when the program cannot be started (what was started
-/// is ended) or the port is in
-/// use. Call it from the main thread of a process without other threads.
+/// No process that the ranks started outlives this call. If the agent is killed, none of their process groups outlives
+/// it (watchdog.h): only what called setsid(). Throws InputError when the program cannot be started (what was started
+/// is ended) or the port is in use. Call it from the main thread of a process without other threads.
 int run(const std::vector<std::string>& command, const LaunchOptions& options);
 
 }  // namespace tessera::launch

@@ -26,10 +26,8 @@ class Orphans {
   void collect(const std::set<pid_t>& own);
 
   /// Ends by SIGKILL, and collects, every child of the job that was not there at the beginning, and what comes to us
-  /// from
-  /// it: call it when no child of one's own is left. Returns how many still ran. Gives up after ten rounds of those
-  /// that
-  /// appear faster than they can be ended, or after a second (one that waits for a lost disk does not end).
+  /// from it: call it when no child of one's own is left. Returns how many still ran. Gives up after ten rounds of
+  /// those that appear faster than they can be ended, or after a second (one that waits for a lost disk does not end).
   int end();
 
  private:

@@ -41,10 +41,9 @@ int exit_code_of(int status);
 std::string signal_name(int signal);
 
 /// One running child. Its destructor kills the whole process group and collects the child: nothing is left behind
-/// except what moved itself to another session on purpose (setsid; orphans.h). The child gets SIGKILL if this
-/// process dies. Its
-/// standard input is /dev/null: several ranks cannot share a terminal, and a background group that reads from one is
-/// stopped.
+/// except what moved itself to another session on purpose (setsid; orphans.h). The child gets SIGKILL if this process
+/// dies. Its standard input is /dev/null: several ranks cannot share a terminal, and a background group that reads from
+/// one is stopped.
 class Process {
  public:
   /// Throws InputError naming the program when it cannot be started (missing, not executable, no more processes

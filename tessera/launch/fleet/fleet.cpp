@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/system/host_name.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/fleet/fleet_link.h>
@@ -22,16 +23,11 @@ Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
 }
 
-std::string own_hostname() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
 FleetOptions completed(FleetOptions options) {
   TESSERA_CHECK(options.num_machines > 0 && options.machine_rank >= 0 && options.machine_rank < options.num_machines,
                 "machine ", options.machine_rank, " of ", options.num_machines);
   TESSERA_CHECK((options.server != nullptr) == (options.machine_rank == 0), "the store is served by machine 0");
-  if (options.hostname.empty()) options.hostname = own_hostname();
+  if (options.hostname.empty()) options.hostname = host_name("unknown");
   std::replace(options.hostname.begin(), options.hostname.end(), '\n', ' ');
   return options;
 }

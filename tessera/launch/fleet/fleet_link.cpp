@@ -178,28 +178,33 @@ StoreClient& FleetLink::client() {
   return *client_;
 }
 
+/// Not when the time is over, or when for ended_seconds nobody has listened any more. Waits a moment.
+bool FleetLink::may_try_again(const StoreLost& lost, Tries& tries) {
+  client_.reset();
+  const auto now = Clock::now();
+  tries.refused = lost.nobody_listens ? std::optional(tries.refused.value_or(tries.begin)) : std::nullopt;
+  const bool ended = tries.refused && now - *tries.refused >= to_milliseconds(options_.ended_seconds);
+  std::unique_lock lock(mutex_);
+  store_ended_ = ended;
+  if (stop_ || ended || now >= tries.until) return false;
+  try_seconds_ = std::min(try_seconds_ * longer, std::max(first_try, options_.lost_seconds / 3));
+  wake_.wait_for(lock, milliseconds(100), [this] { return stop_; });
+  return true;
+}
+
 /// A connection on which nothing comes may be one whose packets were lost while the network was away: TCP then waits as
 /// long again as it was away, and a new connection gets through at once. In a slow network answers take their time, so
 /// that each try is longer than the last.
 void FleetLink::in_contact(const std::function<void(StoreClient&)>& call) {
-  const auto until = Clock::now() + to_milliseconds(options_.lost_seconds);
-  std::optional<Clock::time_point> refused;
+  Tries tries{Clock::now() + to_milliseconds(options_.lost_seconds)};
   for (;;) {
-    const auto begin = Clock::now();
+    tries.begin = Clock::now();
     try {
       call(client());
       try_seconds_ = std::min(first_try, options_.lost_seconds);
       return;
     } catch (const StoreLost& lost) {
-      client_.reset();
-      const auto now = Clock::now();
-      refused = lost.nobody_listens ? std::optional(refused.value_or(begin)) : std::nullopt;
-      const bool ended = refused && now - *refused >= to_milliseconds(options_.ended_seconds);
-      std::unique_lock lock(mutex_);
-      store_ended_ = ended;
-      if (stop_ || ended || now >= until) throw;
-      try_seconds_ = std::min(try_seconds_ * longer, std::max(first_try, options_.lost_seconds / 3));
-      wake_.wait_for(lock, milliseconds(100), [this] { return stop_; });
+      if (!may_try_again(lost, tries)) throw;
     }
   }
 }
@@ -240,26 +245,17 @@ bool FleetLink::come_back() {
   token_ = random_token();  // machine 0 knows by it that the former agent is no more
   joined_ = false;
   came_before_ = true;
-  const auto until = Clock::now() + to_milliseconds(options_.join_seconds);
-  std::optional<Clock::time_point> refused;
+  Tries tries{Clock::now() + to_milliseconds(options_.join_seconds)};
   for (;;) {
-    const auto begin = Clock::now();
+    tries.begin = Clock::now();
     try {
       join();
       return true;
     } catch (const StoreLost& lost) {
-      client_.reset();
-      const auto now = Clock::now();
-      refused = lost.nobody_listens ? std::optional(refused.value_or(begin)) : std::nullopt;
-      const bool ended = refused && now - *refused >= to_milliseconds(options_.ended_seconds);
-      std::unique_lock lock(mutex_);
-      if (stop_) return false;
-      if (ended || now >= until) {
-        refused_ = std::current_exception();
-        return false;
-      }
-      try_seconds_ = std::min(try_seconds_ * longer, std::max(first_try, options_.lost_seconds / 3));
-      wake_.wait_for(lock, milliseconds(100), [this] { return stop_; });
+      if (may_try_again(lost, tries)) continue;
+      const std::lock_guard lock(mutex_);
+      if (!stop_) refused_ = std::current_exception();
+      return false;
     } catch (...) {
       const std::lock_guard lock(mutex_);
       refused_ = std::current_exception();
@@ -309,7 +305,7 @@ void FleetLink::join() {
     if (const auto text = generation ? store.find(wire::plan_key(static_cast<int>(*generation))) : std::nullopt) {
       const FleetPlan plan = wire::read_plan(*text, options_.machine_rank);
       if (plan.machines[me].token == token_) {                    // else it was made before this agent came
-        store.set_answer_timeout(to_milliseconds(try_seconds_));  // for the connection on which it was patient
+        store.set_answer_timeout(to_milliseconds(try_seconds_));  // it was patient on this connection
         const std::lock_guard lock(mutex_);
         // What the former generation reported, and how it ended, is none of this one's.
         event_.reset();

@@ -96,6 +96,13 @@ class FleetLink {
   void declare_lost(int machine, const std::string& why);
   void take(const FleetEvent& event);
   StoreClient& client();
+  /// Tries to reach the store again.
+  struct Tries {
+    Clock::time_point until;                        ///< when they end
+    Clock::time_point begin = {};                   ///< of the present one
+    std::optional<Clock::time_point> refused = {};  ///< since when each was refused; empty: the last one was not
+  };
+  bool may_try_again(const StoreLost& lost, Tries& tries);
   /// Runs a call, or several, again on a new connection when the old one broke or brought no answer; throws StoreLost
   /// after lost_seconds, or ended_seconds of refused connections.
   void in_contact(const std::function<void(StoreClient&)>& call);

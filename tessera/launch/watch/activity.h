@@ -32,7 +32,7 @@ class CpuMeter {
   /// It wants to run and gets less than a quarter of a processor.
   bool starves() const { return starves_; }
   bool knows() const { return share_ >= 0; }
-  std::int64_t window_begin_ns() const { return begin_ns_; }  ///< for the second that share() is about
+  std::int64_t window_begin_ns() const { return begin_ns_; }  ///< begin of the second that share() is about
 
  private:
   std::int64_t ticks_ = 0, since_ns_ = 0, begin_ns_ = 0;

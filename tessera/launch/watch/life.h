@@ -11,10 +11,9 @@
 /// This file has the ranks and their hearts: stopped, paused, without a heartbeat. progress.h has the rest.
 ///
 /// A process that a signal has stopped is named after told_pause and ended after heartbeat_timeout, whatever it was
-/// doing: also before it has come to tessera::init(), and after it has left. Other pauses are told when they are
-/// over. A
-/// busy machine is no fault of the rank: while its threads wait for a processor for at least half of the time, neither
-/// its pause nor its missing heartbeat is told.
+/// doing: also before it has come to tessera::init(), and after it has left. Other pauses are told when they are over.
+/// A busy machine is no fault of the rank: while its threads wait for a processor for at least half of the time,
+/// neither its pause nor its missing heartbeat is told.
 ///
 /// Never judged: a rank under a debugger. When the agent itself did not run for a second (the machine was suspended),
 /// all clocks begin anew.

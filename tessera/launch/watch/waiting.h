@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// For whom outside of the job a process waits, as far as the kernel tells: a lock that another program holds, a reader
+/// Whom outside of the job a process waits for, as far as the kernel tells: a lock that another program holds, a reader
 /// of its output, a program that it has started.
 
 #include <sys/types.h>

@@ -1,9 +1,8 @@
 #pragma once
 /// \file
-/// What gradient compression remembers from step to step (error feedback, PowerSGD's bases, how many steps are
-/// done), in
-/// checkpoints: every rank writes what it has into a file of its own and reads it again when it goes on. It belongs to
-/// its rank and to the way in which gradients are divided: another number of ranks or another division begins anew,
+/// What gradient compression remembers from step to step (error feedback, PowerSGD's bases, how many steps are done),
+/// in checkpoints: every rank writes what it has into a file of its own and reads it again when it goes on. It belongs
+/// to its rank and to the way in which gradients are divided: another number of ranks or another division begins anew,
 /// and says so.
 
 #include <tessera/comm/group.h>

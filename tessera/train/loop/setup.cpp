@@ -178,7 +178,7 @@ data::ReadProgress heard_by_watchers(data::ReadProgress progress) {
   };
 }
 
-/// For whom resumes this run: what its numbers depend on.
+/// What the numbers of this run depend on, for one that resumes it.
 RunBasis basis_of(const Setup& setup, const comm::World& world) {
   return {.processes = world.size(),
           .rows_per_step = setup.plan.rows_per_step(),

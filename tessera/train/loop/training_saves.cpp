@@ -102,7 +102,7 @@ void TrainingLoop::save_final_model() {
   SaveContents contents{.step = step_,
                         .form = {.optimizer = false, .full = true, .finite = false},
                         .folder = setup_.config.output.output_dir,
-                        // For an older model what a run has written, never a person's file of such a name.
+                        // Files of an older model that a run has written go; a person's file of such a name stays.
                         .model = ModelFolder{[this](const std::string& name) {
                           return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
                         }}};

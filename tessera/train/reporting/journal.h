@@ -81,7 +81,7 @@ class Journal {
   std::optional<CsvLog> csv_;
   LogSample<Value> log_history_{1024};
   bool exposition_failed_ = false;            ///< which was said; the thread's of expositions_
-  LatestJob expositions_{"tessera-numbers"};  ///< for --metrics_file; last: it ends first
+  LatestJob expositions_{"tessera-numbers"};  ///< writes --metrics_file; last: it ends first
 };
 
 }  // namespace tessera::train

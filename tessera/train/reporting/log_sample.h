@@ -6,6 +6,7 @@
 #include <tessera/base/value.h>
 #include <tessera/train/reporting/series_sample.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -27,7 +28,7 @@ struct LogPoint {
   std::array<double, peaks_of_step> peaks = {};
 };
 
-LogPoint log_point(const Value& line);  ///< for an object
+LogPoint log_point(const Value& line);  ///< `line`: an object
 /// Of a line's text; empty: it is no JSON object, or its step no integer.
 std::optional<LogPoint> read_log_point(std::string_view line);
 

@@ -70,7 +70,7 @@ struct StepMetrics {
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
   std::int64_t skipped_steps = -1;        ///< whose gradients were not finite, since the previous log; -1: none can be
-  double loss_scale = 0;                  ///< for fp16, for the next step; 0: there is none
+  double loss_scale = 0;                  ///< that --fp16 takes in the next step; 0: no fp16
   RouterMetrics routers = {};             ///< since the previous log
   NoiseMetrics noise = {};                ///< since the previous log
   std::vector<double> predictions = {};   ///< multi-token prediction: each depth's loss, mean over the steps likewise
@@ -121,8 +121,8 @@ struct RunTotals {
   double total_flops = 0;                     ///< arithmetic of the model since step 0, resumed runs included
   std::int64_t peak_memory_bytes = 0;         ///< the most of one rank
   std::int64_t peak_allocated_bytes = 0;      ///< likewise of what tensors asked for
-  std::int64_t skipped_steps = 0;             ///< for steps_here, whose gradients were not finite
-  double loss_scale = 0;                      ///< for fp16, after the last step; 0: there is none
+  std::int64_t skipped_steps = 0;             ///< steps among them whose gradients were not finite
+  double loss_scale = 0;                      ///< that --fp16 has after the last step; 0: no fp16
   double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
   std::string advice;                         ///< what limited the run (advice.h)
@@ -159,7 +159,7 @@ class MetricsFile {
 
   /// What the disk does not take at present is kept and written later.
   void append(const Value& line);
-  /// For the lines of the file so far a sample, oldest first: the first, the last, and between them, of each of at most
+  /// A sample of the lines of the file so far, oldest first: the first, the last, and between them, of each of at most
   /// 256 equal parts of the steps, its ends and peaks (log_sample.h).
   MetricsLines lines() const { return sample_.lines(); }
 

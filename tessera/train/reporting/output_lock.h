@@ -3,6 +3,8 @@
 /// An output folder belongs to one job at a time: OUT/.tessera-lock, which the kernel gives free when its holder ends,
 /// however it ends.
 
+#include <tessera/launch/agent/unique_fd.h>
+
 #include <string>
 
 namespace tessera::train {
@@ -23,7 +25,7 @@ class OutputLock {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  launch::UniqueFd fd_;
 };
 
 /// Throws that InputError if another process holds the lock now; makes no file.

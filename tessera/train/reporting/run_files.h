@@ -47,8 +47,8 @@ bool is_run_name(std::string_view name);
 ///
 /// --overwrite_output_dir without a checkpoint to go on from: the former run goes, that is, checkpoints that hold
 /// nothing but what their manifests list, and the files of the list but for the model. Everything else stays. Throws
-/// InputError that
-/// names the first path which a run may have to replace and which no run of ours has written; nothing was changed then.
+/// InputError that names the first path which a run may have to replace and which no run of ours has written; nothing
+/// was changed then.
 void prepare_output_folder(const OutputConfig& output, const std::string& resume_folder, bool first_life, bool merges);
 
 /// Throws that InputError; changes nothing.

@@ -50,7 +50,7 @@ class SeriesSample {
 
   /// In the order in which they were added.
   const std::vector<Kept>& lines() const { return kept_; }
-  std::int64_t width() const { return width_; }  ///< for a bucket, in steps
+  std::int64_t width() const { return width_; }  ///< a bucket's, in steps
 
  private:
   using Place = typename std::vector<Kept>::iterator;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include <tessera/base/system/host_name.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/stored.h>
 #include <tessera/models/frozen/quantize.h>
@@ -73,11 +74,6 @@ std::string one_line(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '\n' ? ' ' : c;
   return out;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
 }  // namespace
@@ -192,7 +188,7 @@ Report describe_run(const Setup& setup, const comm::World& world) {
   const std::time_t now = std::time(nullptr);
   std::tm local = {};
   std::strftime(time, sizeof time, "%Y-%m-%d %H:%M", localtime_r(&now, &local));
-  report.footer = concat("written ", time, " on ", host_name());
+  report.footer = concat("written ", time, " on ", host_name("?"));
   report.sample_note = concat("what is given is pale; temperature ", format_real(sample_temperature), ", top-p ",
                               format_real(sample_top_p));
   return report;

@@ -24,9 +24,9 @@ std::string describe_model(const models::LanguageModel& model);
 
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world);
 std::string describe(const EvalMetrics& metrics);
-/// For fp16, whose steps are skipped in silence: how many were since the previous log; empty: none.
+/// How many steps --fp16 has skipped since the previous log; empty: none.
 std::string describe_skipped(const StepMetrics& metrics);
-/// For the run; empty: none were.
+/// How many steps the run has skipped; empty: none.
 std::string describe_skipped(const RunTotals& totals);
 /// `before` and `after`: samples; an empty one is not shown.
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& totals, const Sample& before,

@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/base/system/host_name.h>
 #include <tessera/config/core/command_flags.h>
 #include <tessera/launch/agent/affinity.h>
 #include <tessera/launch/agent/launcher.h>
@@ -151,9 +152,7 @@ double best_rate(const Curve& curve) {
 Cluster cluster_of(std::vector<std::shared_ptr<const Speeds>> all, int cores) {
   Cluster c = plan::parse_cluster("CPU");
   const Speeds& one = *all.front();
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  c.device.name = host;
+  c.device.name = host_name("");
   c.device.source = concat("tessera plan calibrate, ", cores, " cores");
   c.device.fp32 = best_rate(one[Work::product_fp32]);
   c.device.bf16 = best_rate(one[Work::product_bf16]);
