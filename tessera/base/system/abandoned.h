@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// base/system/: what the kernel does with processes that are killed, limited or far away, and how that is met.
+///
 /// Files and folders that processes which were killed have left. Who writes one holds a lock of the kernel on it
 /// (flock), which ends with the process however it ends, also in a container with process numbers of its own. What
 /// nobody holds, where locks work, is abandoned.
@@ -9,8 +11,8 @@
 
 namespace tessera {
 
-/// This process holds what is open at `fd` until the last descriptor of it is closed. Where there are no locks nothing is
-/// held, nor taken for abandoned.
+/// This process holds the file that is open at `fd` until its last descriptor is closed. Where locks do not exist,
+/// nothing is held and nothing counts as abandoned.
 void hold_as_ours(int fd);
 
 /// Removes the entries of a folder whose names `ours` knows, which belong to this user, are regular files or folders,

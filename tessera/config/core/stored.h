@@ -14,9 +14,9 @@ namespace tessera::config {
 /// only say how the run was described (files, --fsdp ...).
 Value stored_configuration(const RunConfig& config);
 
-/// "learning_rate 1e-04 (was 5e-05)": the settings of model, data and optimization, ignore_data_skip and
-/// grad_compression, on which the numbers of a run depend, whose value is another than the stored one. Settings that `stored` does not know (an
-/// older program's) are passed over; it may be any JSON.
+/// "learning_rate 1e-04 (was 5e-05)": the settings on which the numbers of a run depend (the sections model, data and
+/// optimization, ignore_data_skip, grad_compression) whose value differs from the stored one. Settings that `stored`
+/// does not know (an older program's) are passed over; it may be any JSON.
 std::vector<std::string> changed_since(const Value& stored, const RunConfig& now);
 
 }  // namespace tessera::config

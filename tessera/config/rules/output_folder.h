@@ -6,9 +6,9 @@
 
 namespace tessera::config {
 
-/// Why a run cannot begin there, without the folder's name: "is not empty (1 entry): ..."; empty: it can. What people,
-/// shells and file systems leave there does not count: hidden files (.gitkeep), lost+found, and logs (regular files that
-/// end with .log, .out, .err or .pid).
+/// Why a run cannot begin there, without the folder's name: "is not empty (1 entry): ..."; empty: it can. Entries that
+/// people, shells and file systems leave there do not count: hidden files (.gitkeep), lost+found, and logs (regular
+/// files that end with .log, .out, .err or .pid).
 std::string why_not_empty(const std::string& folder);
 
 }  // namespace tessera::config

@@ -99,7 +99,7 @@ class FleetLink {
   /// Tries to reach the store again.
   struct Tries {
     Clock::time_point until;                        ///< when they end
-    Clock::time_point begin = {};                   ///< of the present one
+    Clock::time_point begin = {};                   ///< when the present one began
     std::optional<Clock::time_point> refused = {};  ///< since when each was refused; empty: the last one was not
   };
   bool may_try_again(const StoreLost& lost, Tries& tries);
