@@ -268,6 +268,11 @@ TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
   const std::string one = whole();
   for (const std::int64_t most : {std::int64_t{1} << 40, std::int64_t{200}}) {
     const std::string folder = path(concat("model ", most));
+    std::vector<std::string> announced;
+    const auto announce = [&](const std::vector<std::string>& names) {
+      announced = names;
+      for (const std::string& name : names) EXPECT_FALSE(path_exists(path_join(folder, name))) << name;
+    };
     run_ranks(2, [&](comm::World& world) {
       Rank rank(world, {.stages = 2, .strategy = "ddp"});
       rank.fill(1);
@@ -275,8 +280,10 @@ TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
           world.group(), {{.sharded = &rank.sharded()}},
           {.form = {.optimizer = false, .full = true, .max_file_bytes = most},
            .folder = folder,
-           .model = train::ModelFolder{[](const std::string& name) { return name.ends_with(".safetensors"); }}});
+           .model = train::ModelFolder{.replaces = [](const std::string& name) { return name.ends_with(".safetensors"); },
+                                       .before_publishing = announce}});
     });
+    EXPECT_EQ(announced, list_folder(folder)) << "so that a run knows its files if it is killed before they are all there";
     expect_same(folder, one, /*with_states=*/false);
     const std::string index_path = path_join(folder, "model.safetensors.index.json");
     const auto index = format::parse_safetensors_index(read_file(index_path), index_path);

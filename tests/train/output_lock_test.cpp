@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -61,6 +62,32 @@ TEST(OutputLock, AKilledJobHoldsNothing) {
   EXPECT_TRUE(list_folder(folder.path()).empty());
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+TEST(OutputLock, AMovedFolderIsTakenAgainUnlessAnotherJobHasIt) {
+  const TemporaryFolder around;
+  const std::string out = path_join(around.path(), "out");
+  const auto move_away = [&](const std::string& name) {
+    std::filesystem::rename(out, path_join(around.path(), name));
+  };
+  make_folders(out);
+  OutputLock lock(out, "job-a");
+  lock.keep();
+  move_away("first");
+  EXPECT_EQ(error_of([&] { require_unlocked(out); }), "");
+  lock.keep();
+  EXPECT_NE(refusal(out).find("job job-a, "), std::string::npos);
+  EXPECT_EQ(error_of([&] { require_unlocked(path_join(around.path(), "first")); }), "") << "nobody writes there now";
+  move_away("second");
+  make_folders(out);
+  {
+    const OutputLock other(out, "job-b");
+    const std::string error = error_of([&] { lock.keep(); });
+    for (const char* part : {"was moved or removed", "job job-b, ", "this run ends"})
+      EXPECT_NE(error.find(part), std::string::npos) << part << " in: " << error;
+  }
+  lock.keep();
+  EXPECT_NE(refusal(out).find("job job-a, "), std::string::npos);
 }
 
 }  // namespace

@@ -10,6 +10,10 @@
 #include <tessera/train/reporting/run_files.h>
 #include <tests/error_of.h>
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -196,6 +200,28 @@ TEST(RunFiles, AFormerRunGoesAndANoteInItIsNamed) {
   remove_tree(path_join(out, "checkpoint-6/notes.txt"));
   prepare_output_folder(output_of(out, true), "", true, true);
   EXPECT_EQ(list_folder(out), (std::vector<std::string>{kRunFilesList, "config.json", "model.safetensors"}));
+}
+
+/// In a process of another user where this one is root, whom nothing is denied.
+TEST(RunFiles, AWriteProtectedCheckpointIsNamedBeforeAnythingGoes) {
+  const TemporaryFolder around;
+  const std::string out = path_join(around.path(), "out"), locked = path_join(out, "checkpoint-6");
+  ASSERT_EQ(::chmod(around.path().c_str(), 0777), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::geteuid() == 0 && (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0)) ::_exit(2);
+    make_run(out);
+    ::chmod(locked.c_str(), 0555);
+    const Tree before = tree_of(out);
+    const std::string error = error_of([&] { prepare_output_folder(output_of(out, true), "", true, true); });
+    const bool named = error.find(locked + " is write-protected") != std::string::npos;
+    const bool kept = tree_of(out) == before;
+    ::chmod(locked.c_str(), 0755);
+    ::_exit(named && kept ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 /// Only the folder of a checkpoint of ours is taken over as a run's, also one from before there was a list.

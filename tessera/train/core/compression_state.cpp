@@ -18,8 +18,6 @@
 namespace tessera::train {
 namespace {
 
-using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
-
 constexpr const char* kOrder = "order of gradients";
 constexpr const char* kDivision = "division: ";  // what the names of a file's first tensor begin with
 
@@ -57,17 +55,9 @@ std::optional<std::pair<int, std::string>> first_file(const std::string& folder,
   return std::nullopt;
 }
 
-Tensors read_all(const std::string& path) {
-  const format::SafetensorsFile file(path);
-  Tensors tensors;
+std::string stored_division(const format::SafetensorsFile& file) {
   for (const format::TensorInfo& info : file.tensors())
-    tensors.emplace_back(info.name, checkpoint::read_tensor(file, info).clone());
-  return tensors;
-}
-
-std::string stored_division(const Tensors& tensors) {
-  for (const auto& [name, tensor] : tensors)
-    if (name.starts_with(kDivision)) return name.substr(std::string(kDivision).size());
+    if (info.name.starts_with(kDivision)) return info.name.substr(std::string(kDivision).size());
   return "an unknown one";
 }
 
@@ -101,20 +91,22 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   const auto first = first_file(folder, stem);
   if (!first) return anew("holds no state of it");
   const bool same_ranks = first->first == all.size();
-  const Tensors tensors =
-      read_all(path_join(folder, same_ranks ? file_of_rank(stem, all.rank(), all.size()) : first->second));
-  const std::string was = stored_division(tensors), is = division_of(sharded);
+  const format::SafetensorsFile file(
+      path_join(folder, same_ranks ? file_of_rank(stem, all.rank(), all.size()) : first->second));
+  const std::string was = stored_division(file), is = division_of(sharded);
   const bool fits = same_ranks && was == is;
-  Tensors state;
+  std::vector<std::pair<std::string, at::Tensor>> state;
   std::vector<std::size_t> order;
-  for (const auto& [name, tensor] : tensors) {
-    const std::string of_method = name.starts_with("state: ") ? name.substr(7) : "";
+  for (const format::TensorInfo& info : file.tensors()) {
+    const std::string of_method = info.name.starts_with("state: ") ? info.name.substr(7) : "";
     // The steps that are done belong to no rank: a warm-up does not begin again.
     if (!of_method.empty() && (fits || of_method == "steps" || of_method == "told"))
-      state.emplace_back(of_method, tensor);
-    if (name == kOrder && fits)
-      for (std::int64_t i = 0; i < tensor.numel(); ++i)
-        order.push_back(static_cast<std::size_t>(tensor[i].item<std::int64_t>()));
+      state.emplace_back(of_method, checkpoint::read_tensor(file, info).clone());
+    if (info.name == kOrder && fits) {
+      const at::Tensor stored = checkpoint::read_tensor(file, info);
+      for (std::int64_t i = 0; i < stored.numel(); ++i)
+        order.push_back(static_cast<std::size_t>(stored[i].item<std::int64_t>()));
+    }
   }
   sharded.options().compression->restore(state);
   if (!fits)

@@ -203,7 +203,7 @@ void TrainingLoop::count_totals(StopRequest stop) {
 void TrainingLoop::write_report() {
   if (!output_) return;
   Report report = describe_run(setup_, world_);
-  report.metrics = output_->metrics().lines();
+  report.metrics = output_->metrics();
   report.configuration = configuration_;
   report.communication = communication_table();
   report.memory = Value::make_array();

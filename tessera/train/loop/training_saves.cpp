@@ -48,6 +48,7 @@ void TrainingLoop::open_checkpoints() {
 
 void TrainingLoop::save() {
   check_replicas();
+  keep_output();
   enter(Phase::other, "save");
   const bool with_optimizer = !setup_.config.output.save_only_model;
   checkpoints_.save(step_, {.optimizer = with_optimizer, .full = saves_whole()},
@@ -60,6 +61,13 @@ void TrainingLoop::save_in_memory() {
   enter(Phase::other, "save in memory");
   checkpoints_.save_in_memory(step_, [&](SaveContents& contents) { return fill(contents); });
   enter(Phase::other);
+}
+
+/// Nothing is saved into a folder that has become another job's.
+void TrainingLoop::keep_output() {
+  agree(world_.group(), [&] {
+    if (output_) output_->keep();
+  });
 }
 
 /// A run that trains adapters saves them alone, as PEFT names them.
@@ -103,13 +111,17 @@ void TrainingLoop::save_final_model() {
                         .form = {.optimizer = false, .full = true, .finite = false},
                         .folder = setup_.config.output.output_dir,
                         // Files of an older model that a run has written go; a person's file of such a name stays.
-                        .model = ModelFolder{[this](const std::string& name) {
-                          return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
-                        }}};
+                        .model = ModelFolder{
+                            .replaces = [this](const std::string& name) {
+                              return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
+                            },
+                            // Before, so that a run which is killed meanwhile leaves no file that counts as a person's.
+                            .before_publishing = [this](const std::vector<std::string>& names) {
+                              output_->note_new_files(names);
+                            }}};
+  keep_output();
   std::vector<SavedModel> models = fill(contents);
-  const std::function<void()> note = output_ ? output_->note_new_files() : std::function<void()>();
   save_now(world_.group(), std::move(models), std::move(contents));
-  if (note) note();
   {
     const comm::LongPhase phase("merging adapters");
     if (output_) output_->save_merged(setup_);

@@ -112,7 +112,7 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
   if (const std::string skipped = describe_skipped(m); !skipped.empty()) note(skipped);
   remember(hf_log_entry(m));
   if (output_ == nullptr) return;
-  output_->metrics().append(to_json(m));
+  output_->append(to_json(m));
   exposition_.step = m;
   exposition_.planned = total_steps;
   exposition_.seconds_left = seconds_left;
@@ -142,7 +142,7 @@ void Journal::evaluated(const EvalMetrics& m) {
   else
     progress_.note(describe(m));
   if (output_ == nullptr) return;
-  output_->metrics().append(to_json(m));
+  output_->append(to_json(m));
   exposition_.evaluation = m;
   expose();
   std::vector<Number> numbers = {number("eval", "loss", m.loss), number("eval", "runtime", m.seconds)};
@@ -161,7 +161,7 @@ void Journal::ended(const RunTotals& t) {
   progress_.close();
   if (config_.log_format != LogFormat::plain) progress_.record(hf_line(t, config_.log_format == LogFormat::hf5));
   if (output_ == nullptr) return;
-  output_->metrics().append(to_json(t));
+  output_->append(to_json(t));
   exposition_.running = false;
   expose();
   const Value entry = hf_log_entry(t);

@@ -90,13 +90,17 @@ std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolde
   };
 }
 
-std::function<void()> OutputFolder::note_new_files() {
-  return [this, before = list_folder(folder_)] {
-    std::vector<std::string> names;
-    for (const std::string& name : list_folder(folder_))
-      if (is_run_name(name) && !std::binary_search(before.begin(), before.end(), name)) names.push_back(name);
-    files_.add(names);
-  };
+void OutputFolder::append(const Value& line) {
+  keep();
+  metrics_.append(line);
+}
+
+void OutputFolder::note_new_files(const std::vector<std::string>& names) {
+  const std::vector<std::string> there = list_folder(folder_);
+  std::vector<std::string> fresh;
+  for (const std::string& name : names)
+    if (is_run_name(name) && !std::binary_search(there.begin(), there.end(), name)) fresh.push_back(name);
+  files_.add(fresh);
 }
 
 void OutputFolder::save_merged(const Setup& setup) {

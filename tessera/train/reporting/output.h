@@ -23,11 +23,16 @@ class OutputFolder {
   /// another job writes there, or when it holds what a run would have to replace and no run has written.
   explicit OutputFolder(const Setup& setup);
 
-  MetricsFile& metrics() { return metrics_; }
+  /// Appends a line to metrics.jsonl.
+  void append(const Value& line);
+  /// A sample of the lines so far.
+  MetricsLines metrics() const { return metrics_.lines(); }
+  /// Takes the folder's lock anew where the folder was moved or removed (OutputLock::keep).
+  void keep() { lock_.keep(); }
   std::string path(const std::string& name) const;
   RunFiles& files() { return files_; }  ///< what runs have written here
-  /// To be called when the finished model has its names: notes which files are new since now.
-  std::function<void()> note_new_files();
+  /// Notes those of `names` that no file in the folder has: the run is about to write them.
+  void note_new_files(const std::vector<std::string>& names);
 
   /// What writes everything of a checkpoint, or of the finished model, but tensors: a Hugging Face folder, or, of a run
   /// that trains LoRA adapters, a PEFT folder. It holds values of its own, for another thread.

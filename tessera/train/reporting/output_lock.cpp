@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -25,8 +26,8 @@ std::string holder(int fd) {
   return told.empty() ? "another job, which is just beginning," : told;
 }
 
-[[noreturn]] void refuse(const std::string& output_dir, int fd) {
-  throw InputError(concat("--output_dir ", output_dir, ": ", holder(fd),
+[[noreturn]] void refuse(const std::string& output_dir, const std::string& holder) {
+  throw InputError(concat("--output_dir ", output_dir, ": ", holder,
                           " writes there now, and a folder belongs to one ",
                           "job at a time: choose another folder, or end that job first"));
 }
@@ -51,21 +52,56 @@ bool take_lock(int fd, const std::string& path) {
   return true;
 }
 
+/// A locked file, or the holder of the lock.
+struct Taken {
+  launch::UniqueFd fd = {};
+  std::string holder = {};
+};
+
+/// Throws Error when the file cannot be made.
+Taken take(const std::string& path, const std::string& text) {
+  Taken taken;
+  for (;;) {
+    taken.fd.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!taken.fd && errno == EACCES && path_exists(path))
+      throw Error(concat(path, " belongs to another user, whose job has left it or still writes there: remove it if no ",
+                         "such job runs, or choose another folder"));
+    if (!taken.fd) throw Error(concat(path, " cannot be made: ", std::strerror(errno)));
+    if (!take_lock(taken.fd.get(), path)) return {.holder = holder(taken.fd.get())};
+    if (leads_to(path, taken.fd.get())) break;  // else its former holder has removed it meanwhile
+  }
+  const int fd = taken.fd.get();
+  if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    log::warning(path, " cannot be written: a second job will not be told of this one");
+  return taken;
+}
+
 }  // namespace
 
 OutputLock::OutputLock(const std::string& output_dir, const std::string& job)
-    : path_(path_join(output_dir, kOutputLock)) {
-  for (;;) {
-    fd_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!fd_) throw Error(concat(path_, " cannot be made: ", std::strerror(errno)));
-    if (!take_lock(fd_.get(), path_)) refuse(output_dir, fd_.get());
-    if (leads_to(path_, fd_.get())) break;  // else its former holder has removed it meanwhile
+    : folder_(output_dir),
+      path_(path_join(output_dir, kOutputLock)),
+      text_(concat(job.empty() ? "a job" : concat("job ", job), ", process ", ::getpid(), " on host ", host_name("?"),
+                   "\n")) {
+  Taken taken = take(path_, text_);
+  if (!taken.fd) refuse(output_dir, taken.holder);
+  fd_ = std::move(taken.fd);
+}
+
+void OutputLock::keep() {
+  if (leads_to(path_, fd_.get())) return;
+  Taken taken;
+  try {
+    make_folders(folder_);
+    taken = take(path_, text_);
+  } catch (const Error&) {
+    return;
   }
-  const std::string text =
-      concat(job.empty() ? "a job" : concat("job ", job), ", process ", ::getpid(), " on host ", host_name("?"), "\n");
-  if (::ftruncate(fd_.get(), 0) != 0 ||
-      ::pwrite(fd_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-    log::warning(path_, " cannot be written: a second job will not be told of this one");
+  if (!taken.fd)
+    throw Error(concat("--output_dir ", folder_, " was moved or removed while this run wrote there, and now ",
+                       taken.holder, " writes there: this run ends, its former files are where they were moved"));
+  log::warning(path_, " was moved or removed: this run has taken the folder again");
+  fd_ = std::move(taken.fd);
 }
 
 OutputLock::~OutputLock() {
@@ -77,7 +113,7 @@ void require_unlocked(const std::string& output_dir) {
   const launch::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return;  // none, or not ours to open: whoever makes the lock says it
   struct flock lock = exclusive();
-  if (::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) refuse(output_dir, fd.get());
+  if (::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) refuse(output_dir, holder(fd.get()));
 }
 
 }  // namespace tessera::train

@@ -18,13 +18,18 @@ class OutputLock {
   /// Does not wait. Throws InputError that names the job, the process and the host which write there, and Error when
   /// the file cannot be made.
   OutputLock(const std::string& output_dir, const std::string& job);
+  /// Takes the lock anew, with a warning, where the file or its folder was moved or removed. Throws Error when another
+  /// job has taken it meanwhile. What the disk refuses is left as it is: whatever is written next says so.
+  void keep();
   /// Removes the file.
   ~OutputLock();
   OutputLock(const OutputLock&) = delete;
   OutputLock& operator=(const OutputLock&) = delete;
 
  private:
+  std::string folder_;
   std::string path_;
+  std::string text_;  // what the file says of its holder
   launch::UniqueFd fd_;
 };
 

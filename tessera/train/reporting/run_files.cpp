@@ -1,5 +1,7 @@
 #include <tessera/train/reporting/run_files.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -157,6 +159,15 @@ bool is_run_name(std::string_view name) {
 
 namespace {
 
+/// The checkpoints that go with the former run.
+std::vector<std::string> former_checkpoints(const std::string& output_dir, bool first_life) {
+  std::vector<std::string> folders;
+  for (const auto& folder : checkpoint::step_folders(output_dir)) folders.push_back(folder.path);
+  if (first_life)  // a restart that begins anew keeps what shows why
+    for (std::string& folder : checkpoint::damaged_folders(output_dir)) folders.push_back(std::move(folder));
+  return folders;
+}
+
 /// `removes`: the former run is to be removed.
 std::string path_in_the_way(const std::string& output_dir, bool removes, bool first_life, bool merges) {
   if (!is_directory(output_dir)) return "";
@@ -166,11 +177,23 @@ std::string path_in_the_way(const std::string& output_dir, bool removes, bool fi
   if (merges)
     if (std::string foreign = foreign_in_merged(output_dir, files); !foreign.empty()) return foreign;
   if (!removes) return "";
-  for (const auto& folder : checkpoint::step_folders(output_dir))
-    if (std::string foreign = foreign_in_checkpoint(folder.path); !foreign.empty()) return foreign;
-  if (first_life)
-    for (const std::string& folder : checkpoint::damaged_folders(output_dir))
-      if (std::string foreign = foreign_in_checkpoint(folder); !foreign.empty()) return foreign;
+  for (const std::string& folder : former_checkpoints(output_dir, first_life))
+    if (std::string foreign = foreign_in_checkpoint(folder); !foreign.empty()) return foreign;
+  return "";
+}
+
+/// The first folder of the former run in which this user may not remove files; empty: none.
+std::string write_protected(const std::string& output_dir, bool first_life) {
+  std::vector<std::string> folders = former_checkpoints(output_dir, first_life);
+  for (const std::string& folder : std::vector<std::string>(folders)) {
+    std::error_code ignored;
+    for (fs::recursive_directory_iterator at(folder, ignored), end; at != end; at.increment(ignored))
+      if (at->is_directory(ignored) && !at->is_symlink(ignored)) folders.push_back(at->path());
+  }
+  for (const std::string& name : {"", kMergedFolder})
+    if (const std::string folder = path_join(output_dir, name); is_directory(folder)) folders.push_back(folder);
+  for (const std::string& folder : folders)
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) return folder;
   return "";
 }
 
@@ -186,6 +209,11 @@ void require_nothing_in_the_way(const OutputConfig& output, const std::string& r
                             path_join(folder, kRunFilesList),
                             " nor a manifest says that a run of ours has written it. ",
                             "Nothing was changed. Move it away, or choose another folder"));
+  if (!removes || !is_directory(folder)) return;
+  if (const std::string path = write_protected(folder, first_life); !path.empty())
+    throw InputError(concat("--overwrite_output_dir: ", path, " is write-protected for this user, so that the former ",
+                            "run cannot be removed. Nothing was changed. Give write permission, or choose another ",
+                            "folder"));
 }
 
 void prepare_output_folder(const OutputConfig& output, const std::string& resume_folder, bool first_life, bool merges) {
@@ -196,9 +224,7 @@ void prepare_output_folder(const OutputConfig& output, const std::string& resume
   make_folders(folder);
   RunFiles files(folder);
   if (removes) {
-    for (const auto& checkpoint : checkpoint::step_folders(folder)) checkpoint::remove_written(checkpoint.path);
-    if (first_life)  // a restart that begins anew keeps what shows why
-      for (const std::string& damaged : checkpoint::damaged_folders(folder)) checkpoint::remove_written(damaged);
+    for (const std::string& former : former_checkpoints(folder, first_life)) checkpoint::remove_written(former);
     for (const std::string& card : {card_of(folder), card_of(path_join(folder, kMergedFolder))})
       if (is_own_card_file(card)) remove_tree(card);
     files.remove_all();

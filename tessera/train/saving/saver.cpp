@@ -277,7 +277,9 @@ void Saver::publish(const std::vector<Value>& reports) {
     if (!file.name.ends_with(".safetensors"))
       checkpoint::read_back(path_join(job.temporary, file.name), file.digest, cancelled_);
   if (job.contents.model) {
-    checkpoint::publish_files(job.temporary, job.contents.folder, job.contents.model->replaces);
+    const ModelFolder& model = *job.contents.model;
+    if (model.before_publishing) model.before_publishing(list_folder(job.temporary));
+    checkpoint::publish_files(job.temporary, job.contents.folder, model.replaces);
     remove_or_warn(job.temporary);
     return;
   }

@@ -61,6 +61,8 @@ struct SaverOptions {
 struct ModelFolder {
   /// The names of files that belonged to an older model; they go when the new one is there.
   std::function<bool(const std::string& name)> replaces;
+  /// Called on rank 0's writing thread with the names of all files that are about to be published; may be empty.
+  std::function<void(const std::vector<std::string>& names)> before_publishing = {};
 };
 
 /// Everything of a save that is not a tensor.
