@@ -136,6 +136,22 @@ TEST(OutputSink, NobodyReadsSoLinesAreLeftOutAndCounted) {
   EXPECT_EQ(pipe.drain(), "[rank 1] again\n");
 }
 
+TEST(OutputSink, AFullDiskIsToldOnce) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full);
+  OutputSink sink(full.get());
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    sink.append_line("", "a line");
+    sink.write_some();
+    EXPECT_TRUE(sink.empty()) << "it does not pile up";
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const std::size_t first = said.find("No space left on device");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("No space", first + 1), std::string::npos) << said;
+}
+
 TEST(OutputSink, ATerminalThatNobodyReadsIsNotWaitedFor) {
   int master = -1, slave = -1;
   ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);

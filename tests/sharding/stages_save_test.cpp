@@ -268,10 +268,11 @@ TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
   const std::string one = whole();
   for (const std::int64_t most : {std::int64_t{1} << 40, std::int64_t{200}}) {
     const std::string folder = path(concat("model ", most));
-    std::vector<std::string> announced;
+    const std::string announced = path(concat("announced ", most));  // by a process that ends before this one looks
     const auto announce = [&](const std::vector<std::string>& names) {
-      announced = names;
-      for (const std::string& name : names) EXPECT_FALSE(path_exists(path_join(folder, name))) << name;
+      std::string text;
+      for (const std::string& name : names) text += name + (path_exists(path_join(folder, name)) ? " is there\n" : "\n");
+      write_file_atomically(announced, text);
     };
     run_ranks(2, [&](comm::World& world) {
       Rank rank(world, {.stages = 2, .strategy = "ddp"});
@@ -283,7 +284,8 @@ TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
            .model = train::ModelFolder{.replaces = [](const std::string& name) { return name.ends_with(".safetensors"); },
                                        .before_publishing = announce}});
     });
-    EXPECT_EQ(announced, list_folder(folder)) << "so that a run knows its files if it is killed before they are all there";
+    EXPECT_EQ(read_file(announced), concat(join(list_folder(folder), "\n"), "\n"))
+        << "a run knows its files even if it is killed before all of them are there";
     expect_same(folder, one, /*with_states=*/false);
     const std::string index_path = path_join(folder, "model.safetensors.index.json");
     const auto index = format::parse_safetensors_index(read_file(index_path), index_path);

@@ -82,7 +82,7 @@ TEST(OutputLock, AMovedFolderIsTakenAgainUnlessAnotherJobHasIt) {
   make_folders(out);
   {
     const OutputLock other(out, "job-b");
-    const std::string error = error_of([&] { lock.keep(); });
+    const std::string error = error_of<Error>([&] { lock.keep(); });
     for (const char* part : {"was moved or removed", "job job-b, ", "this run ends"})
       EXPECT_NE(error.find(part), std::string::npos) << part << " in: " << error;
   }

@@ -8,12 +8,14 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
 #include <tessera/base/system/file_limit.h>
 #include <tessera/base/text.h>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace tessera::launch {
 
@@ -74,6 +76,12 @@ void OutputSink::tell_dropped() {
   dropped_lines_ = 0;
 }
 
+void OutputSink::tell_lost(int error) {
+  if (error == EPIPE || fd_ == STDERR_FILENO || std::exchange(told_lost_, true)) return;
+  log::warning("the output of the ranks cannot be written: ", write_error_text(error),
+               "; its lines are lost until it can (--log_dir DIR keeps all)");
+}
+
 void OutputSink::write_some() {
   std::size_t done = 0;
   while (done < pending_.size()) {
@@ -84,7 +92,9 @@ void OutputSink::write_some() {
     if (written >= 0) {
       done += static_cast<std::size_t>(written);
     } else if (errno != EINTR) {
-      if (errno != EAGAIN) done = pending_.size();
+      if (errno == EAGAIN) break;
+      tell_lost(errno);
+      done = pending_.size();
       break;
     }
   }

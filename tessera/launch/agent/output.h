@@ -29,8 +29,8 @@ class OutputSink {
   void append_line(std::string_view prefix, std::string_view line);
   /// Bytes of a rank as they are, or, while nobody reads, nothing.
   void append_raw(std::string_view bytes);
-  /// Writes what the descriptor takes without waiting. Bytes that nobody can receive any more are dropped (a closed
-  /// pipe).
+  /// Writes what the descriptor takes without waiting. Bytes that nobody can receive any more are dropped: silently
+  /// where the reader of a pipe has gone, with one warning where a disk is full.
   void write_some();
   /// Writes everything, waiting at most `seconds` for the reader.
   void flush(double seconds);
@@ -42,6 +42,7 @@ class OutputSink {
   bool unread() const;  ///< nobody has taken a byte for `patience` seconds
   bool drops(std::string_view bytes);
   void tell_dropped();
+  void tell_lost(int error);
 
   int fd_;
   UniqueFd own_;       ///< a description of the same pipe or terminal that does not block; none for other files
@@ -51,6 +52,7 @@ class OutputSink {
   Clock::time_point dropping_since_{};
   std::size_t dropped_lines_ = 0;
   bool dropping_ = false;
+  bool told_lost_ = false;
   std::string pending_;
 };
 
