@@ -205,7 +205,7 @@ TEST_F(Cache, ManyAtOnceShareTheWork) {
 
 // Whoever waits for the last item of another finds the folder published, and must not begin the item anew.
 TEST_F(Cache, WhoWaitsWhileAnotherPublishesFindsIt) {
-  const std::string text = long_text(3 << 20);
+  const std::string text = long_text(1 << 20);
   const auto asked = request({write("a.txt", text)});
   for (int round = 0; round < 12; ++round) {
     const std::string root = path(concat("round ", round));
@@ -228,7 +228,7 @@ TEST_F(Cache, WhoWaitsWhileAnotherPublishesFindsIt) {
 }
 
 TEST_F(Cache, AKilledWorkersItemsAreTakenOver) {
-  const std::string text = long_text(6 << 20);
+  const std::string text = long_text(2 << 20);
   const auto asked = request({write("a.txt", text)});
   for (int attempt = 0; attempt < 12; ++attempt) {
     const pid_t child = ::fork();

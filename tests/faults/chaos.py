@@ -157,15 +157,19 @@ class Run:
         except (KeyError, ProcessLookupError):
             return False
 
-    def ended(self, codes):
+    def ended(self, codes, pids=()):
+        """The agent has ended with one of `codes`, and all of the job, `pids` too, soon after it."""
         code, _ = self.work.finish(job.limit(30))
         if code is None:
             raise Lost("did not end")
         if code not in codes:
             raise Lost(f"ended with {code}, not {codes}")
-        left = self.work.leftovers()
-        if left:
-            raise Lost(f"left {left}")
+        self.work.pids.update(pids)
+        deadline = time.monotonic() + job.limit(3)
+        while left := self.work.leftovers():
+            if time.monotonic() > deadline:
+                raise Lost(f"left {left}")
+            time.sleep(0.02)
 
     def named(self, fault, ranks):
         said = r"stands still|no heartbeat" if fault == "SIGSTOP" else \
@@ -193,12 +197,7 @@ class Run:
             else:
                 pids = {}
             # 0: it was at its last step.
-            self.ended({signal.SIGTERM: (3, 0), signal.SIGINT: (130, 0), signal.SIGKILL: (-9, 0)}[number])
-            deadline = time.monotonic() + job.limit(5)
-            while any(job.alive(pid) for pid in pids.values()):
-                if time.monotonic() > deadline:
-                    raise Lost("ranks outlive their agent")
-                time.sleep(0.01)
+            self.ended({signal.SIGTERM: (3, 0), signal.SIGINT: (130, 0), signal.SIGKILL: (-9, 0)}[number], pids.values())
             if self.work.process.returncode == 0:
                 return False
             self.start()
@@ -254,14 +253,13 @@ def mesh(name):
                 break
         for _ in range(3):  # a signal that ended it at its last step is followed by a start
             code, _ = run.work.finish(job.limit(300))
+            if code is None:
+                raise Lost("hangs")
             if code in (3, 130, -9):
                 run.start()
             else:
                 break
-        if code != 0:
-            raise Lost("hangs" if code is None else f"ended with {code}")
-        if run.work.leftovers():
-            raise Lost(f"left {run.work.leftovers()}")
+        run.ended((0,))
         ours, theirs = numbers(run.output), numbers(calm)
         for step in sorted(theirs):
             if ours.get(step) != theirs[step]:

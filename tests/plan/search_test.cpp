@@ -84,12 +84,12 @@ TEST(PlanSearch, LayoutsByFlopAreThoseOfTheRun) {
 }
 
 TEST(PlanSearch, ThreadsChangeNothing) {
-  for (const char* cluster : {"16xH100", "64xA100-40", "128xB200"}) {
-    Question q = question("olmoe-1b-7b", cluster, 256, 4096);
+  for (const char* cluster : {"16xH100", "64xA100-40"}) {
+    Question q = question("olmoe-1b-7b", cluster, 128, 4096);
     q.threads = 1;
     const Answer one = search(q);
     ASSERT_FALSE(one.best.empty());
-    for (const int threads : {2, 3, 5}) {
+    for (const int threads : {2, 5}) {
       q.threads = threads;
       const Answer several = search(q);
       EXPECT_EQ(one.points, several.points);

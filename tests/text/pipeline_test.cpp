@@ -136,13 +136,16 @@ RC_GTEST_PROP(PipelineFamilies, PartsOfWordsDoNotDependOnEachOther, ()) {
       rc::gen::element<std::string>("the", " ", "  ", "a", "\n", "earth", "\xE2\x96\x81", "12", "\xC3\xA9", "."));
   std::string text;
   for (const std::string& word : words) text += word;
-  Value row = rows_of("families.jsonl").front();
-  Value tree = row.at("tokenizer"), model = tree.at("model");
-  static const auto cut = tokenizer_of(row);
-  model.set("ignore_merges", Value::of(true));  // such a model is not cut
-  tree.set("model", model);
-  row.set("tokenizer", tree);
-  static const auto whole = tokenizer_of(row);
+  static const auto tokenizers = [] {
+    Value row = rows_of("families.jsonl").front();
+    Value tree = row.at("tokenizer"), model = tree.at("model");
+    auto cut = tokenizer_of(row);
+    model.set("ignore_merges", Value::of(true));  // such a model is not cut
+    tree.set("model", model);
+    row.set("tokenizer", tree);
+    return std::pair(std::move(cut), tokenizer_of(row));
+  }();
+  const auto& [cut, whole] = tokenizers;
   if (whole->token_id(text)) return;  // a token of its own
   RC_ASSERT(cut->encode("x" + text + "<q>") == whole->encode("x" + text + "<q>"));
 }
