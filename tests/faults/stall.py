@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""A disk that stands still while trainings read, log and save on it (fsfreeze): nobody is ended, and the end is that of
+an undisturbed run. Needs root (a loop device).
+
+    tests/faults/stall.py [--build DIR] [--seconds 10,40,90] [--ranks 2]
+
+One row per stall; exit code 1 when a job was ended, or has other weights.
+"""
+import os
+import subprocess
+import sys
+import time
+
+import job
+import training
+
+parser = training.arguments(__doc__, trials=0, full=0)
+parser.add_argument("--seconds", default="10,40,90")
+options = parser.parse_args()
+training.need_root("to mount a disk and to freeze it")
+folder = training.work_folder(options, "stall")
+text = training.write_text(folder)
+image, disk = os.path.join(folder, "image"), os.path.join(folder, "disk")
+os.mkdir(disk)
+with open(image, "wb") as file:
+    file.truncate(256 << 20)
+made = subprocess.run(f"mkfs.ext4 -q -F {image} && mount -o loop {image} {disk}", shell=True, capture_output=True,
+                      text=True)
+if made.returncode != 0:
+    training.remove(folder)
+    training.skip(f"no loop device: {made.stderr.strip()}")
+
+
+def start(name, steps):
+    output = os.path.join(disk, name)
+    return job.Job(training.command(options, text, output, *options.train_flags.split(), "--save_steps", "20",
+                                    "--save_total_limit", "2", model=training.TINY_MODEL, steps=steps)), output
+
+
+def weights(output):
+    found = {}
+    for name in sorted(os.listdir(output)):
+        if name.endswith(".safetensors"):
+            with open(os.path.join(output, name), "rb") as file:
+                found[name] = file.read()
+    return found
+
+
+wrong = []
+try:
+    calm, undisturbed = start("calm", 300)
+    if calm.finish(300)[0] != 0:
+        raise RuntimeError(calm.text())
+    for seconds in [float(word) for word in options.seconds.split(",")]:
+        work, output = start(f"stalled-{seconds:g}", 300)
+        work.wait_for(training.SAVED, 1, 120)
+        subprocess.run(["fsfreeze", "-f", disk], check=True)
+        try:
+            time.sleep(seconds)
+        finally:
+            subprocess.run(["fsfreeze", "-u", disk], check=True)
+        code, _ = work.finish(job.limit(120))
+        lines = work.text()
+        told = "waits for a disk" in lines or "no progress for" in lines
+        same = code == 0 and weights(output) == weights(undisturbed)
+        if not (same and (told or seconds < 75)):  # of a save the agent speaks after a minute
+            wrong.append(f"{seconds:g} s: exit code {code}, told {told}\n{lines}")
+        job.row(f"disk frozen for {seconds:g} s", f"exit code {code}, {'the same' if same else 'other'} weights, "
+                f"{'told' if told else 'not told'}", "0, the same, told after a minute of a save", not wrong)
+        training.end(work)
+        training.remove(output)
+finally:
+    subprocess.run(["umount", "-l", disk], check=False)
+training.conclude(folder, not wrong, wrong)
