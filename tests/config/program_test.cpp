@@ -86,6 +86,9 @@ TEST(Program, OneVerdictOnWhatIsSaid) {
   EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
   write_file_atomically(file, "train_file: /absent/a.txt\n");
   EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
+  write_file_atomically(file, "learning_rate: 1e-4\nlearning_rate: 2e-4\n");  // the last counts
+  EXPECT_EQ(tessera({"config", "check", file}).exit_code, 0);
+  EXPECT_EQ(tessera({"train", "--print_config", file}).exit_code, 0);
 }
 
 TEST(Program, ConfigCheckKnowsTheProcesses) {

@@ -107,7 +107,8 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
       {R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})", "DeepSpeed's JSON"},
       {R"({"sharding_strategy": "FULL_SHARD", "forward_prefetch": true})", "an fsdp_config"},
       {R"({"output_dir": "out", "push_to_hub": false})", "a file of TrainingArguments"},
-      {R"({"sharding": {"strategy": "zero1"}})", "Tessera's own file"}};
+      {R"({"sharding": {"strategy": "zero1"}})", "Tessera's own file"},
+      {R"({"model": {"config_name": "gpt2-tiny"}})", "Tessera's own file"}};
   for (const auto& [text, title] : kinds) {
     const auto run = config({"check", file("kind.json", text)});
     EXPECT_EQ(run.exit_code, 0) << run.out;
