@@ -18,8 +18,8 @@ constexpr OtherProgram other_programs[] = {
      "num_ppo_epochs ppo_epochs num_mini_batches kl_coef cliprange cliprange_value vf_coef missing_eos_penalty "
      "response_length sft_model_path epsilon_high actor_rollout_ref rollout_batch_size actor_num_nodes "
      "advantage_estimator num_sample_generations rloo_k",
-     "reinforcement learning (GRPO, PPO, RLOO) is not built: fine-tuning (--train_file) and preferences "
-     "(--preference_loss) are"},
+     "reinforcement learning (GRPO, PPO, RLOO) is not built: use fine-tuning (--train_file) or preferences "
+     "(--preference_loss)"},
     {"finetuning_type dataset_dir infer_backend neat_packing pref_loss pref_beta pref_ftx freeze_trainable_layers",
      "LLaMA-Factory's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, "
      "train_file, max_seq_length, lora_r, ...; tessera train --help)"},
