@@ -323,6 +323,11 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
     datasets.train =
         has_weights(train) ? blended(std::move(parts), weights, config.blend_mode) : joined(std::move(parts));
   }
+  const auto first_of = [](std::shared_ptr<const Dataset>& rows, std::int64_t most) {
+    if (rows && most > 0 && most < rows->size()) rows = slice(rows, 0, most);
+  };
+  if (!config.streaming) first_of(datasets.train, config.max_train_samples);
+  first_of(datasets.validation, config.max_eval_samples);
   if (images) {
     const ImageReader reader(*images, config.image_aspect_ratio == ImageAspectRatio::pad);
     for (auto* rows : {&datasets.train, &datasets.validation})

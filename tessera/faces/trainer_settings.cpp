@@ -12,7 +12,7 @@ namespace tessera::faces {
 std::span<const std::string_view> trainer_settings() {
   static constexpr auto names = std::to_array<std::string_view>(
       {// where settings come from
-       "config", "config_file", "deepspeed", "args_file", "compat",
+       "config", "config_file", "deepspeed", "args_file", "compat", "unknown",
        // data
        "train_sampling_strategy", "group_by_length", "data_seed", "dataloader_drop_last",
        // optimisation

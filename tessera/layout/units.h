@@ -65,9 +65,11 @@ struct Unit {
 /// that several modules share belongs to the innermost unit around all of them, which is present whenever one of them
 /// runs.
 ///
-/// Throws InputError: a class, name or pattern that fits no module (with the nearest, or what there is), a bad pattern,
-/// a tree without root or with a parent after its child.
+/// Throws InputError: classes of which none is there, a name or pattern that fits no module (with the nearest, or what
+/// there is), a bad pattern, a tree without root or with a parent after its child.
 std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy);
+/// The classes of a policy by class that no module has: make_units() passes over them while another one is there.
+std::vector<std::string> missing_classes(const ModuleTree& tree, const WrapPolicy& policy);
 
 /// "tessera::models::LlamaBlockImpl" -> "LlamaBlock": the name without namespace, "Impl" and pointer decoration.
 std::string_view short_class_name(std::string_view type);

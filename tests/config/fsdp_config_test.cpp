@@ -28,6 +28,7 @@ Texts settings(const std::string& json) {
 
 Words problems_of(const std::string& json) {
   Problems problems;
+  problems.unknown = UnknownWords::refuse;
   read_fsdp_config(json, problems);
   return problems.lines;
 }

@@ -229,6 +229,19 @@ TEST_F(DatasetTest, FilesOfOneListAreOneStream) {
   EXPECT_EQ(open(config, 4, 256, false).train->read(0).document_starts, std::vector<std::int64_t>{0});
 }
 
+TEST_F(DatasetTest, TheFirstRowsAreTakenWhenAsked) {
+  DataConfig config = from(write("a.txt", "abcdefghijkl"));
+  config.validation_file = write("v.txt", "ABCDEFGH");
+  config.max_train_samples = 2;
+  config.max_eval_samples = 1;
+  const Datasets datasets = open(config, 4, 256, true);
+  ASSERT_EQ(datasets.train->size(), 2);
+  ASSERT_EQ(datasets.validation->size(), 1);
+  EXPECT_EQ(block(*datasets.train, 1), (std::vector<std::int64_t>{'e', 'f', 'g', 'h'}));
+  config.max_train_samples = 5;
+  EXPECT_EQ(open(config, 4, 256, true).train->size(), 3) << "there are no more";
+}
+
 TEST_F(DatasetTest, DocumentsOfTokenFilesAreKnown) {
   DataConfig config = from(write_indexed("m", {{1, 2, 3}, {4, 5}, {6, 7, 8, 9, 10, 11}}));
   config.reset_position_ids = true;

@@ -72,6 +72,9 @@ TEST(Units, BlocksByClassAndByHuggingFacesName) {
   policy.classes = {"GPT2Block"};
   policy.class_aliases = {{"GPT2Block", "Gpt2Block"}};
   EXPECT_EQ(by_name(tree, make_units(tree, policy)), expected);
+  policy.classes = {"BertLayer", "GPT2Block"};  // one of them is enough, as for accelerate
+  EXPECT_EQ(by_name(tree, make_units(tree, policy)), expected);
+  EXPECT_EQ(missing_classes(tree, policy), std::vector<std::string>{"BertLayer"});
 }
 
 TEST(Units, ATiedParameterBelongsToTheUnitAroundAllItsUses) {

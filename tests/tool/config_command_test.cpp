@@ -100,16 +100,15 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
   const auto two = config({"check", good, bad});
   EXPECT_EQ(two.exit_code, 2);
   EXPECT_TRUE(contains(two.out, concat(bad, ":1:19: distributed_type must be one of "))) << two.out;
-  EXPECT_TRUE(contains(two.out, concat("\n", bad, ":2:14: unknown key num_process; did you mean num_processes?\n", bad,
-                                       ":4:26: unknown key "
-                                       "fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?\n")))
+  EXPECT_TRUE(contains(two.out, concat("\n", bad, ":2:14: unknown key num_process; did you mean num_processes?\n")))
       << two.out;
 
   const std::pair<const char*, const char*> kinds[] = {
       {R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})", "DeepSpeed's JSON"},
       {R"({"sharding_strategy": "FULL_SHARD", "forward_prefetch": true})", "an fsdp_config"},
       {R"({"output_dir": "out", "push_to_hub": false})", "a file of TrainingArguments"},
-      {R"({"sharding": {"strategy": "zero1"}})", "Tessera's own file"}};
+      {R"({"sharding": {"strategy": "zero1"}})", "Tessera's own file"},
+      {R"({"model": {"config_name": "gpt2-tiny"}})", "Tessera's own file"}};
   for (const auto& [text, title] : kinds) {
     const auto run = config({"check", file("kind.json", text)});
     EXPECT_EQ(run.exit_code, 0) << run.out;

@@ -130,13 +130,12 @@ TEST_F(LaunchTrainingTest, BeforeOrAfterTheProgram) {
 
 // DeepSpeed's keys, too, where the program is our own: one message, from the launcher.
 TEST_F(LaunchTrainingTest, DeepspeedsFileIsCheckedWithTheTrainingsFlags) {
-  write_file_atomically(at("ds.json"), "{\"train_batch_size\": 6,\n \"zero_optimisation\": {\"stage\": 2}}\n");
+  write_file_atomically(at("ds.json"), "{\"train_batch_size\": 6,\n \"zero_optimization\": {\"stge\": 2}}\n");
   for (const Strings& before : {Strings{"--use_deepspeed", "--deepspeed_config_file", at("ds.json")}, Strings{}}) {
     const Strings after = before.empty() ? Strings{"--deepspeed", at("ds.json")} : Strings{};
     const auto run = tessera(Strings{"launch", "--num_processes=2"} + before + gpt2("out", after), home());
     EXPECT_EQ(run.exit_code, 2);
-    EXPECT_TRUE(contains(run.err, "ds.json:2:23: unknown key zero_optimisation; did you mean zero_optimization?"))
-        << run.err;
+    EXPECT_TRUE(contains(run.err, "ds.json:2:32: unknown key zero_optimization.stge; did you mean stage?")) << run.err;
     EXPECT_TRUE(contains(run.err, "train_batch_size is not equal to micro_batch_per_gpu")) << run.err;
     EXPECT_FALSE(contains(run.err, "[rank")) << run.err;
     EXPECT_FALSE(path_exists(at("out")));

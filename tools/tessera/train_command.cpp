@@ -134,6 +134,7 @@ int train_command(const Arguments& given) {
     config::validate_said(resolved, problems);
     if (environment.rank > 0) return 0;  // the first one speaks
     config::throw_if_any(problems);
+    for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
     print(config::print_config_json(resolved));
     return 0;
   }

@@ -141,6 +141,7 @@ class Reader {
   }
 
   void unknown(const std::string& key, const Value& value, const std::string& section) {
+    if (!section.empty() && key.starts_with('_')) return to_.ignored(value, section + "." + key, "it is a comment");
     std::vector<std::string> names;
     const std::string_view prefix = accelerate_prefix(section);
     const bool bare = !section.empty() && !key.starts_with(prefix);
@@ -159,7 +160,9 @@ class Reader {
         if (const KeyRow* row = find_row(std::string(other), key); row != nullptr && section.empty())
           advice = concat("; it belongs into ", other);
     if (section.empty() && key.starts_with("fsdp_")) advice = "; it belongs into fsdp_config";
-    to_.problem(value.where(), concat("unknown key ", section.empty() ? "" : section + ".", key, advice));
+    const std::string said = concat("unknown key ", section.empty() ? "" : section + ".", key);
+    if (section.empty() || problems_.unknown == UnknownWords::refuse) return to_.problem(value.where(), said + advice);
+    to_.note(value.where(), concat(said, ", which accelerate passes over, has no effect", near ? advice : ""));
   }
 
   Kind kind() {

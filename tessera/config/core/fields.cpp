@@ -125,6 +125,10 @@ const std::vector<Field>& table() {
                            "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; also as the only "
                            "argument without a flag"),
       files<&F::compat>("compat", words<Compat>(), "transformers' version whose defaults hold where they differ"),
+      files<&F::unknown>("unknown", words<UnknownWords>(),
+                         "unknown arguments and keys: warn = those that do not concern the training are passed over "
+                         "with one warning; refuse (--strict) = also those that DeepSpeed or accelerate passes over; "
+                         "auto = as their own program has it"),
 
       model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
                                     "Hugging Face folder whose weights the training starts from"),
@@ -235,6 +239,12 @@ const std::vector<Field>& table() {
                            "what the file calls the fields of an example: prompt=question,completion=answer"),
       data<&D::chat_template>("chat_template", anything("FILE|TEXT"),
                               "Jinja template of conversations, as text or in a file; unset: the tokenizer's"),
+      data<&D::eos_token>("eos_token", anything("TOKEN"),
+                          "what ends a text; another one than the tokenizer's own (tokenizer_config.json) is refused"),
+      data<&D::max_train_samples>("max_train_samples", at_least(0),
+                                  "rows (blocks of texts) that are trained on: the first ones; 0 = all"),
+      data<&D::max_eval_samples>("max_eval_samples", at_least(0),
+                                 "rows (blocks of texts) that are evaluated: the first ones; 0 = all"),
       data<&D::reset_position_ids>("reset_position_ids", anything(),
                                    "documents that share a block (files of text, documents of a .bin) do not see each "
                                    "other, and their positions count from 0; else a block is one text"),
@@ -341,6 +351,8 @@ const std::vector<Field>& table() {
           "preference losses: weight of the chosen answer's cross-entropy beside them"),
       optimization<&O::preference_gamma>("preference_gamma", at_least(0),
                                          "simpo: margin by which the chosen answer is to be better"),
+      optimization<&O::gamma_beta_ratio>("gamma_beta_ratio", at_least(0),
+                                         "simpo: that margin as a multiple of preference_beta"),
       optimization<&O::disable_dropout>("disable_dropout", anything(),
                                         "train without dropout, whatever the model's config.json and --lora_dropout "
                                         "say"),
@@ -660,8 +672,7 @@ const std::vector<Field>& table() {
                                        "steps between copies of the training in memory, from which a job is restarted "
                                        "(max_restarts) when a process died; 0 = none"),
       output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
-      output<&W::eval_strategy>("eval_strategy", words<Interval>(),
-                                "when the model is evaluated; eval_steps alone means steps"),
+      output<&W::eval_strategy>("eval_strategy", words<Interval>(), "when the model is evaluated"),
       output<&W::eval_steps>("eval_steps", steps_or_share(),
                              "steps between two evaluations; below 1: a share of all steps; unset: logging_steps"),
       output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step, too"),

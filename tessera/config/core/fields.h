@@ -74,6 +74,8 @@ const Field* find_field(std::string_view name);
 /// Other names of settings: older or other systems' flags -> ours ("evaluation_strategy" -> "eval_strategy").
 std::span<const std::pair<std::string_view, std::string_view>> aliases();
 
+/// The text of a number without the '_' between digits, which Python's int() and float() pass over: 10_000 is 10000.
+std::string ungrouped(std::string_view text);
 /// "true", "no"... as a boolean; nullopt for anything else.
 std::optional<bool> parse_bool(std::string_view text);
 

@@ -50,6 +50,8 @@ struct Resolved {
 struct Problems {
   std::vector<std::string> lines;  ///< in the order in which they were found
   std::set<std::string> doubtful;  ///< names of the settings
+  /// What becomes of unknown words in files that are read after the flags.
+  UnknownWords unknown = UnknownWords::automatic;
 };
 
 /// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to

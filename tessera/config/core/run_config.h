@@ -75,6 +75,9 @@ struct DataConfig {
   std::string text_column_name = "text";  ///< field of a .jsonl line that holds plain text
   std::string column_map;                 ///< "prompt=question,completion=answer": what the file calls a field
   std::string chat_template;              ///< Jinja text or a file of it; empty: the tokenizer's
+  std::string eos_token;                  ///< what ends a text, which the tokenizer must say itself; empty: it does
+  std::int64_t max_train_samples = 0;     ///< rows that are trained on, the first ones; 0: all
+  std::int64_t max_eval_samples = 0;      ///< the same of those that are evaluated
   bool reset_position_ids = false;        ///< documents inside a block do not see each other; else a block is one
   std::int64_t max_seq_length = 0;        ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
   std::int64_t max_prompt_length = 0;     ///< tokens kept of a prompt, its last ones; 0: no bound of its own
@@ -119,6 +122,7 @@ struct OptimizationConfig {
   double preference_label_smoothing = 0;  ///< share of the pairs whose labels are taken to be the wrong way round
   double preference_sft_weight = 0;       ///< weight of the chosen answers' cross-entropy beside the preference loss
   double preference_gamma = 0.5;          ///< simpo: margin by which the chosen answer is to be better
+  double gamma_beta_ratio = 0;            ///< given: that margin as a multiple of preference_beta
   bool disable_dropout = false;           ///< whatever the model's config.json and lora_dropout say
   double router_aux_loss_coef = -1;       ///< factor of the balancing loss of experts; -1: as config.json says
   RouterLossForm router_aux_loss_form = RouterLossForm::layers_together;  ///< whose load it keeps even
@@ -251,7 +255,7 @@ struct OutputConfig {
   std::string output_dir;                       ///< required by train
   bool overwrite_output_dir = false;            ///< replace the run in output_dir; what no run has written stays
   std::string resume_from_checkpoint;           ///< folder, "last" (newest in output_dir), "auto" (or from the start)
-  double logging_steps = 10;                    ///< Hugging Face: 500; below 1: a share of all steps
+  double logging_steps = 500;                   ///< below 1: a share of all steps
   bool logging_first_step = false;              ///< log the first step, too
   Interval logging_strategy = Interval::steps;  ///< when log lines are written
   bool logging_nan_inf_filter = true;  ///< a loss that is not finite counts as the mean of the others in log lines
@@ -273,7 +277,7 @@ struct OutputConfig {
   std::int64_t checkpoint_in_memory =
       0;                          ///< steps between copies in memory, which survive the death of a process; 0: none
   bool ignore_data_skip = false;  ///< a resumed run starts its epoch's data again
-  Interval eval_strategy = Interval::no;         ///< giving eval_steps alone means steps
+  Interval eval_strategy = Interval::no;         ///< when the model is evaluated
   double eval_steps = 0;                         ///< 0: logging_steps; below 1: a share of all steps
   bool eval_on_start = false;                    ///< evaluate before the first step, too
   double eval_delay = 0;                         ///< steps (eval_strategy steps) or epochs before the first evaluation
@@ -303,6 +307,7 @@ struct FilesConfig {
   std::string deepspeed;       ///< DeepSpeed's JSON: path, JSON object or base64
   std::string args_file;       ///< a .json, .yaml or .args of TrainingArguments, given without a flag
   Compat compat = Compat::v5;  ///< whose defaults TrainingArguments have where versions differ
+  UnknownWords unknown = UnknownWords::automatic;  ///< what becomes of unknown keys and arguments
 };
 
 /// All settings of a run, in the sections of --print_config.

@@ -217,6 +217,9 @@ class Rules : RuleChecks {
     if (d.dataloader_drop_last)
       problem({"streaming", "dataloader_drop_last"}, said("dataloader_drop_last"),
               " leaves out the end of each epoch, which --streaming does not know");
+    if (d.max_train_samples > 0)
+      problem({"streaming", "max_train_samples"}, said("max_train_samples"),
+              " counts rows, of which --streaming has no number: leave it out; --max_steps ends the run");
     if (o.ignore_data_skip)
       problem({"streaming", "ignore_data_skip"}, said("ignore_data_skip"),
               " goes back to the beginning of an epoch, which --streaming does not know; it skips nothing anyway");

@@ -6,6 +6,7 @@
 #include <tessera/config/core/resolve.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::config {
@@ -15,6 +16,9 @@ namespace tessera::config {
 /// --eval_strategy, --eval_steps, --save_strategy and --save_steps and do not get. As transformers has it
 /// (TrainingArguments.__post_init__); nothing is read or written.
 void validate_evaluations(const Resolved& resolved, Problems& problems);
+
+/// Whether `tessera train` computes the metric: loss or perplexity, with eval_ or without; empty: loss.
+bool is_metric_of_evaluations(std::string_view metric);
 
 /// A setting that follows the evaluations, as the user gave it: "--load_best_model_at_end", "--save_strategy best".
 struct FollowsEvaluations {

@@ -30,6 +30,7 @@ constexpr ProgramDefault program_defaults[] = {
     {"Qwen", "use_lora", "lora_r", "64"},
     {"Qwen", "use_lora", "lora_alpha", "16"},
     {"Qwen", "use_lora", "lora_dropout", "0.05"},
+    {"Qwen", "use_lora", "lora_target_modules", "all-linear"},
     {"FastChat", "q_lora", "bnb_4bit_use_double_quant", "true"},
     {"LLaVA", "bits", "bnb_4bit_use_double_quant", "true"},
     {"LLaVA", "lora_enable", "lora_r", "64"},

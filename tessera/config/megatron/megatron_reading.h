@@ -28,6 +28,9 @@ struct MegatronRow {
 /// nullptr: there is none of its own (it may belong to a family: find_megatron_key).
 const MegatronRow* find_megatron_row(std::string_view name);
 
+/// What of the arguments shares one answer with others: megatron_families.cpp.
+std::vector<KeyRow> megatron_families();
+
 class MegatronArguments {
  public:
   struct Given {

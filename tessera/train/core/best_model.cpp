@@ -10,6 +10,7 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/config/core/validate_evaluations.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/train/saving/stage_parts.h>
@@ -43,6 +44,7 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
+  if (!config::is_metric_of_evaluations(metric_)) return false;  // then nothing follows it: the rules say so
   return wanted_ && update(metric_of(metrics, metric_), metrics.step);
 }
 
