@@ -1,4 +1,5 @@
 // Megatron's arguments as flags of tessera train.
+// Long because: it has a line for every argument.
 
 #include "accelerate_under_test.h"
 

@@ -71,7 +71,7 @@ class Reader {
     without_experts();
     mesh();
     strategy();
-    recompute();
+    translate_megatron_recompute(a_);
     batch();
     schedule();
     translate_megatron_optimizer(a_);
@@ -288,34 +288,6 @@ class Reader {
       return a_.problem(name, concat(*copies, " does not divide the ", sharers,
                                      " processes that would share the optimizer's states"));
     a_.give(name, "shard_group_size", std::to_string(sharers / *copies));
-  }
-
-  void recompute() {
-    const auto word = a_.word("recompute_granularity", {"full", "selective"});
-    const bool attention = a_.has("recompute_activations");
-    if (word == "full" && attention)
-      return a_.problem(
-          "recompute_activations",
-          "recomputes the attention only, but --recompute-granularity full whole blocks: keep one of them",
-          {"gradient_checkpointing"});
-    constexpr const char* offload = "fine_grained_activation_offloading";
-    if (!word && !attention && a_.has(offload))
-      return a_.problem(offload,
-                        "needs --recompute-granularity: what goes to the host is what is kept to compute blocks, or "
-                        "their attention, again; give --recompute-granularity full or selective, or leave it out",
-                        {"gradient_checkpointing_kwargs"});
-    if (!word && !attention) return;
-    const char* from = attention ? "recompute_activations" : "recompute_granularity";
-    a_.give(from, "gradient_checkpointing", "true");
-    std::vector<std::string> how;
-    if (word != "full") how.emplace_back("part=attention");
-    if (a_.has(offload)) {
-      how.emplace_back("offload_inputs_to=host");
-      a_.note(offload,
-              concat("moves to the host what is kept to compute ", word == "full" ? "blocks" : "their attention",
-                     " again, and nothing else: the numbers are the same, the memory is not"));
-    }
-    if (!how.empty()) a_.give(a_.has(offload) ? offload : from, "gradient_checkpointing_kwargs", join(how, ","));
   }
 
   /// By --num_processes, or the launcher's WORLD_SIZE; 1 without both.

@@ -75,6 +75,9 @@ class MegatronArguments {
 /// complaint about their number. `schedule_given`: by a name of ours, which counts.
 std::int64_t translate_megatron_pipeline(MegatronArguments& arguments, bool schedule_given);
 
+/// --recompute-granularity and what belongs to it: megatron_recompute.cpp.
+void translate_megatron_recompute(MegatronArguments& arguments);
+
 /// --optimizer and what belongs to it: megatron_optimizer.cpp.
 void translate_megatron_optimizer(MegatronArguments& arguments);
 

@@ -127,6 +127,9 @@ class ModelRules : RuleChecks {
   void end_of_text() {
     const ModelConfig& m = c_.model;
     const std::string place = m.tokenizer_name.empty() ? m.model_name_or_path : m.tokenizer_name;
+    const char* const source = place.empty()              ? "eos_token"
+                               : m.tokenizer_name.empty() ? "model_name_or_path"
+                                                          : "tokenizer_name";
     const std::size_t slash = is_directory(place) ? place.size() : place.rfind('/');
     const std::string file =
         path_join(slash == std::string::npos ? "." : place.substr(0, slash), "tokenizer_config.json");
@@ -137,10 +140,10 @@ class ModelRules : RuleChecks {
       if (token != nullptr && token->is_object()) token = token->find("content");
       if (token != nullptr && token->is_string()) own = token->as_string();
     } catch (const InputError& error) {
-      return problem({"eos_token", "tokenizer_name"}, error.what());
+      return problem({"eos_token", source}, error.what());
     }
     if (own != c_.data.eos_token)
-      problem({"eos_token", "tokenizer_name", "model_name_or_path"}, said("eos_token"), " ", c_.data.eos_token,
+      problem({"eos_token", source}, said("eos_token"), " ", c_.data.eos_token,
               " is not the tokenizer's own end of a text (", own.empty() ? "it says none" : own,
               "): name it as eos_token in its tokenizer_config.json, and its id as eos_token_id in the model's "
               "config.json, or leave it out");
