@@ -475,7 +475,7 @@ TEST_F(DamagedAdapters, RanksAndAlphasByPatternAreReadComputedAndWritten) {
 }
 
 TEST_F(DamagedAdapters, NamesMayBeginOtherwise) {
-  const auto whole = models::load_model(from(fixtures + "/lora/gpt2"), 0);
+  const auto whole = models::load_model(from(folder_.path()), 0);
   for (const char* before : {"", "_orig_mod.transformer.", "model.transformer."}) {
     edit([&](auto& tensors) {
       for (auto& [name, tensor] : tensors) name = before + name.substr(std::string("transformer.").size());
