@@ -8,6 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/module_names.h>
 #include <tessera/checkpoint/files.h>
 
 namespace tessera::checkpoint {
@@ -30,6 +31,8 @@ constexpr std::array harmless = std::to_array<std::string_view>({
     "base_model_name_or_path",
     "bias",
     "init_lora_weights",
+    "rank_pattern",
+    "alpha_pattern",
     "auto_mapping",
     "revision",
     "inference_mode",
@@ -50,8 +53,6 @@ constexpr std::array features = std::to_array<Feature>({
     {"use_dora", "weight-decomposed adapters (DoRA)"},
     {"use_qalora", "quantisation-aware adapters (QALoRA)"},
     {"lora_bias", "a bias on lora_B"},
-    {"rank_pattern", "another rank for some modules"},
-    {"alpha_pattern", "another lora_alpha for some modules"},
     {"layer_replication", "replicated layers"},
     {"trainable_token_indices", "trained token embeddings"},
     {"target_parameters", "adapters on bare parameters"},
@@ -142,6 +143,35 @@ void read_saved_modules(const Value& json, LoraConfig& config) {
   }
 }
 
+/// A member that maps patterns to numbers.
+template <class Number>
+void read_pattern(const Value& json, const char* member, Number (*number)(const Value& value),
+                  std::vector<std::pair<std::string, Number>>& patterns) {
+  const Value* given_patterns = given(json, member);
+  if (given_patterns == nullptr) return;
+  if (!given_patterns->is_object()) refuse(*given_patterns, concat(member, " must be an object: names and numbers"));
+  for (const auto& [name, value] : given_patterns->members()) {
+    patterns.emplace_back(name, number(value));
+    try {
+      is_meant_module("", concat("(", name, ")"));
+    } catch (const InputError& error) {
+      refuse(value, concat(member, ": ", error.what()));
+    }
+  }
+}
+
+std::int64_t rank_in(const Value& value) {
+  const std::int64_t rank = value.as_int();
+  if (rank < 1 || rank > (1 << 20)) refuse(value, concat("r is ", rank, ", must be from 1 to ", 1 << 20));
+  return rank;
+}
+
+double alpha_in(const Value& value) {
+  const double alpha = value.as_real();
+  if (!(alpha > 0)) refuse(value, concat("lora_alpha is ", alpha, ", must be above 0"));
+  return alpha;
+}
+
 }  // namespace
 
 LoraConfig read_adapter_config(const std::string& folder) {
@@ -150,17 +180,16 @@ LoraConfig read_adapter_config(const std::string& folder) {
   check_kind(json);
   check_features(json);
   LoraConfig config;
-  const Value& rank = json.at("r");
-  config.r = rank.as_int();
-  if (config.r < 1 || config.r > (1 << 20)) refuse(rank, concat("r is ", config.r, ", must be from 1 to ", 1 << 20));
-  const Value& alpha = json.at("lora_alpha");
-  config.alpha = alpha.as_real();
-  if (!(config.alpha > 0)) refuse(alpha, concat("lora_alpha is ", config.alpha, ", must be above 0"));
+  config.r = rank_in(json.at("r"));
+  config.alpha = alpha_in(json.at("lora_alpha"));
+  read_pattern(json, "rank_pattern", rank_in, config.ranks);
+  read_pattern(json, "alpha_pattern", alpha_in, config.alphas);
   if (const Value* dropout = given(json, "lora_dropout")) {
     config.dropout = dropout->as_real();
     if (!(config.dropout >= 0 && config.dropout < 1))
       refuse(*dropout, concat("lora_dropout is ", config.dropout, ", must be at least 0 and below 1"));
   }
+  if (const Value* flag = given(json, "ensure_weight_tying")) config.ties_embeddings = flag->as_bool();
   if (const Value* flag = given(json, "use_rslora")) config.rank_stabilized = flag->as_bool();
   if (const Value* flag = given(json, "fan_in_fan_out")) config.fan_in_fan_out = flag->as_bool();
   if (const Value* base = given(json, "base_model_name_or_path")) config.base_model = base->as_string();

@@ -153,8 +153,10 @@ TEST_F(ValidateTraining, TheBestModel) {
   EXPECT_EQ(
       error_of({"--save_strategy", "best"}),
       "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
-  EXPECT_EQ(error_of({"--metric_for_best_model", "eval_los", "--eval_strategy", "epoch"}),
-            "--metric_for_best_model is 'eval_los'; did you mean eval_loss? (an evaluation has loss and perplexity)");
+  EXPECT_EQ(
+      error_of({"--metric_for_best_model", "eval_los", "--eval_strategy", "epoch"}),
+      "--metric_for_best_model is 'eval_los'; did you mean eval_loss? (an evaluation has loss and perplexity, of a "
+      "classifier loss, accuracy and f1)");
   EXPECT_EQ(unused({"--greater_is_better", "true"}), Words{"--greater_is_better has no effect: no best model is asked "
                                                            "for (--load_best_model_at_end, --save_strategy best)"});
 }

@@ -42,6 +42,18 @@ TEST(Task, FillInMiddleNeedsTheTokensOfIt) {
       << error;
 }
 
+TEST(Task, DropoutOfTheConfigurationComesBack) {
+  for (const char* text :
+       {R"({"model_type": "gpt2", "resid_pdrop": 0.3, "n_layer": 2})", R"({"model_type": "opt"})",
+        R"({"model_type": "llava", "text_config": {"model_type": "llama", "attention_dropout": 0.2}})"}) {
+    const Value before = parse_json(text, "config");
+    EXPECT_EQ(dump_json(with_dropout_of(without_dropout(before), before)), dump_json(before));
+  }
+  const Value llama = parse_json(R"({"model_type": "llama", "attention_dropout": 0.2})", "config");
+  const Value composed = parse_json(R"({"model_type": "llava", "text_config": {"attention_dropout": 0.0}})", "config");
+  EXPECT_EQ(with_dropout_of(composed, llama).at("text_config").at("attention_dropout").as_real(), 0.2);
+}
+
 TEST(Task, WithoutDropoutEveryFamilyHasNone) {
   const Value gpt2 = without_dropout(parse_json(R"({"model_type": "gpt2", "resid_pdrop": 0.3})", "gpt2"));
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) EXPECT_EQ(gpt2.at(key).as_real(), 0) << key;

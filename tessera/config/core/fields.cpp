@@ -149,10 +149,10 @@ const std::vector<Field>& table() {
       model<&M::use_rslora>("use_rslora", anything(),
                             "scale LoRA adapters by lora_alpha / sqrt(lora_r) instead (rank-stabilized)"),
       model<&M::lora_dropout>("lora_dropout", from_to_below(0, 1), "dropout before the LoRA adapters"),
-      model<&M::lora_target_modules>(
-          "lora_target_modules", anything("NAME,..."),
-          "modules that get adapters (ends of their names), or all-linear; unset: q_proj,v_proj "
-          "(Llama family), c_attn (GPT-2)"),
+      model<&M::lora_target_modules>("lora_target_modules", anything("NAME,..."),
+                                     "modules that get adapters (ends of their names, or one regular expression of "
+                                     "their whole names), or all-linear; "
+                                     "unset: q_proj,v_proj (Llama family), c_attn (GPT-2)"),
       model<&M::lora_modules_to_save>("lora_modules_to_save", anything("NAME,..."),
                                       "beside LoRA: modules that are trained whole (ends of their names: lm_head)"),
       model<&M::lora_merge>("lora_merge", anything(), "at the end also write the merged model to OUT/merged"),
@@ -680,7 +680,9 @@ const std::vector<Field>& table() {
       output<&W::do_eval>("do_eval", anything(), "evaluate after the training"),
       output<&W::load_best_model_at_end>("load_best_model_at_end", anything(),
                                          "the final model is the best checkpoint's"),
-      output<&W::metric_for_best_model>("metric_for_best_model", anything("NAME"), "which metric is best; unset: loss"),
+      output<&W::metric_for_best_model>(
+          "metric_for_best_model", anything("NAME"),
+          "which metric is best: loss, perplexity, of a classifier accuracy or f1; unset: loss"),
       output<&W::greater_is_better>("greater_is_better", words<Choice>(), "of that metric; auto: not for losses"),
       output<&W::nan_policy>("nan_policy", words<NanPolicy>(),
                              "a step whose loss or gradients are not finite ends the run, or is left out"),

@@ -27,7 +27,7 @@ struct ModelConfig {
   bool use_rslora = false;     ///< or by lora_alpha / sqrt(lora_r) (Kalajdzievski 2023)
   double lora_dropout = 0;     ///< share of the adapters' inputs that is dropped in training
   std::string
-      lora_target_modules;  ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
+      lora_target_modules;  ///< "q_proj,v_proj" (ends of names), a pattern or "all-linear"; empty: PEFT's for the model
   std::string lora_modules_to_save;  ///< "lm_head": ends of names of modules that are trained whole beside them
   bool lora_merge = false;           ///< at the end, also the merged model in OUT/merged
   bool load_in_4bit = false;         ///< the frozen weights of the blocks' linear maps take four bits each

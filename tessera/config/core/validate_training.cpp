@@ -261,12 +261,14 @@ class TrainingRules : RuleChecks {
 
   void best_metric() {
     const OutputConfig& o = c_.output;
+    static const std::vector<std::string> metrics = {"loss",     "eval_loss",     "perplexity", "eval_perplexity",
+                                                     "accuracy", "eval_accuracy", "f1",         "eval_f1"};
     if (const std::string& metric = o.metric_for_best_model;
         !what_follows_evaluations(resolved_).empty() && !is_metric_of_evaluations(metric)) {
-      const auto near =
-          nearest(metric, std::array<std::string, 4>{"loss", "eval_loss", "perplexity", "eval_perplexity"});
+      const auto near = nearest(metric, metrics);
       problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'",
-              near ? concat("; did you mean ", *near, "?") : "", " (an evaluation has loss and perplexity)");
+              near ? concat("; did you mean ", *near, "?") : "",
+              " (an evaluation has loss and perplexity, of a classifier loss, accuracy and f1)");
     }
   }
 

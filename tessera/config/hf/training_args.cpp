@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/module_names.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
@@ -303,12 +304,19 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
   if (argument.shape == Shape::boolean) return of_boolean(argument, text);
   if (row.setting == "lora_target_modules" || row.setting == "lora_modules_to_save") {  // a list, or words
     std::string names = trim(text);
+    const bool listed = names.starts_with('[');
+    if (row.key == "lora_target_modules" && !listed && is_module_pattern(names)) {  // as PEFT takes a lone string
+      meaning.settings.emplace_back(row.setting, names);
+      return meaning;
+    }
     std::erase_if(names, [](char c) { return std::string_view("[]'\"").find(c) != std::string_view::npos; });
     for (std::size_t at; (at = names.find(", ")) != std::string::npos;) names.erase(at + 1, 1);
     std::replace(names.begin(), names.end(), ' ', ',');
     const std::string lower = to_lower(names);
-    if (names.find_first_of("*()|^$\\+?") != std::string::npos)
-      meaning.problem = concat(" ", trim(text), ": patterns are not built: give ends of module names, or all-linear");
+    if (is_module_pattern(names))
+      meaning.problem =
+          concat(" ", trim(text), ": a pattern ", listed ? "in a list" : "", " names no module: give ",
+                 row.key == "lora_target_modules" ? "one pattern alone, or " : "", "ends of module names");
     else
       meaning.settings.emplace_back(
           row.setting, lower == "all-linear" || lower == "all_linear" || (row.key == "lora_target" && lower == "all")

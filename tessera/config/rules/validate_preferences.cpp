@@ -105,10 +105,12 @@ class PreferenceRules : RuleChecks {
 
   void best_model() {
     const std::string& metric = c_.output.metric_for_best_model;
-    if (metric == "perplexity" || metric == "eval_perplexity")
+    if (!metric.empty() && !metric.ends_with("loss"))
       problem({"metric_for_best_model", "preference_loss"}, said("metric_for_best_model"), " ", metric,
               " does not go with ", said("preference_loss"),
-              ": the loss of pairs is no cross-entropy, and its exponential no perplexity; give loss");
+              metric.ends_with("perplexity")
+                  ? ": the loss of pairs is no cross-entropy, and its exponential no perplexity; give loss"
+                  : ": pairs of answers have no classes; give loss");
   }
 
   const PreferenceLoss loss_ = c_.optimization.preference_loss;

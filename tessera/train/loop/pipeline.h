@@ -63,7 +63,8 @@ class RunPipeline {
   /// A step's computations of this rank, with nothing from or for the others (PipelineExecutor::rehearse): throws where
   /// they do not fit into memory. Gradients are left behind.
   void rehearse(const std::vector<data::Batch>& batches);
-  /// The losses of batches, each times its scale, without gradients. On every rank; collective over the pipeline.
+  /// The losses of batches, each times its scale, without gradients; of a classifier with what take_predictions() is to
+  /// give. On every rank; collective over the pipeline.
   std::vector<double> evaluate(const std::vector<data::Batch>& batches, const std::vector<double>& scales);
   /// models::CausalLm::next_logits() through all stages, on every rank; collective over the pipeline.
   at::Tensor next_logits(const at::Tensor& ids, models::KvCache& cache);

@@ -88,6 +88,22 @@ Value without_dropout(Value config) {
   return config;
 }
 
+Value with_dropout_of(const Value& config, const Value& before) {
+  const Value without = without_dropout(before);
+  Value result = Value::make_object();
+  for (const auto& [key, value] : config.members()) {
+    const Value *const old = before.find(key), *const none = without.find(key);
+    const bool changed = none != nullptr && (old == nullptr || dump_json(*none) != dump_json(*old));
+    if (key == "text_config" && value.is_object())
+      result.set(key, with_dropout_of(value, old != nullptr ? *old : before));
+    else if (!changed)
+      result.set(key, value);
+    else if (old != nullptr)  // else the family's own holds again
+      result.set(key, *old);
+  }
+  return result;
+}
+
 data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model,
                                   const std::shared_ptr<const text::Tokenizer>& shared_tokenizer,
                                   std::int64_t block_size, bool want_validation, const data::ReadProgress& progress) {

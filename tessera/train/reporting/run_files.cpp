@@ -15,6 +15,7 @@
 #include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/plan/automatic.h>
+#include <tessera/text/tokenizer_files.h>
 #include <tessera/train/reporting/mlflow_log.h>
 #include <tessera/train/reporting/model_card.h>
 
@@ -26,26 +27,11 @@ namespace fs = std::filesystem;
 /// What a run writes besides checkpoints, event files and the model.
 constexpr std::array<const char*, 6> own_names = {"metrics.jsonl", "metrics.csv",  "report.html",
                                                   "trace.json",    kMlflowRunFile, plan::chosen_file};
-/// What a finished model has besides checkpoint::is_model_file().
-constexpr std::array<const char*, 11> model_names = {"trainer_state.json",
-                                                     "tokenizer.json",
-                                                     "tokenizer_config.json",
-                                                     "special_tokens_map.json",
-                                                     "added_tokens.json",
-                                                     "vocab.json",
-                                                     "merges.txt",
-                                                     "vocab.txt",
-                                                     "tokenizer.model",
-                                                     "sentencepiece.bpe.model",
-                                                     "chat_template.jinja"};
+constexpr const char* last_state = "trainer_state.json";
 
 template <class Names>
 bool is_among(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool is_part_of_model(std::string_view name) {
-  return checkpoint::is_model_file(std::string(name)) || (is_among(model_names, name) && name != "trainer_state.json");
 }
 
 /// Also a link that leads nowhere.
@@ -153,8 +139,12 @@ void RunFiles::remove_all() {
   write();
 }
 
+bool is_part_of_model(std::string_view name) {
+  return checkpoint::is_model_file(std::string(name)) || text::is_tokenizer_file(name);
+}
+
 bool is_run_name(std::string_view name) {
-  return is_among(own_names, name) || is_among(model_names, name) || checkpoint::is_model_file(std::string(name));
+  return is_among(own_names, name) || name == last_state || is_part_of_model(name);
 }
 
 namespace {

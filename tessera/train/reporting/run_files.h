@@ -38,6 +38,8 @@ class RunFiles {
   std::set<std::string> names_;
 };
 
+/// Whether a file of that name belongs to a finished model: weights, configuration, tokenizer.
+bool is_part_of_model(std::string_view name);
 /// Whether a run may write a file or a folder of that name into its output folder.
 bool is_run_name(std::string_view name);
 

@@ -132,6 +132,7 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
 std::string describe(const EvalMetrics& m) {
   return concat("step ", m.step, numbers_text("  eval loss %.4f", m.loss),
                 m.has_perplexity() ? numbers_text("  perplexity %.2f", m.perplexity()) : "",
+                m.classes.measured ? numbers_text("  accuracy %.4f", m.classes.accuracy) : "",
                 numbers_text("  (%.1f s)", m.seconds));
 }
 
