@@ -351,9 +351,7 @@ constexpr TrainingArgument arguments[] = {
     ignored("env", Shape::object, "{}", "variables are set where the program is started"),
     of_trl(ignored("model_init_kwargs", Shape::object, "{}", "the model is what its folder holds")),
     of_trl(ignored("dataset_kwargs", Shape::object, "{}", kRows)),
-    of_trl(refused("completion_only_loss", Shape::boolean, "true",
-                   "of a prompt and its completion only the completion is scored: leave it out, or write both as one "
-                   "text")),
+    acts("completion_only_loss", Shape::boolean, "TRL"),
     ignored("eos_token", Shape::word, "", "the tokenizer's own end of a text is used"),
     ignored("pad_token", Shape::word, "", "what is padded is not looked at"),
     ignored("pad_to_multiple_of", Shape::word, "", "what is padded is not looked at"),

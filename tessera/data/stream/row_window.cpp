@@ -149,6 +149,8 @@ bool WindowMaker::encode(const corpus::RecordCursor::Item& item) {
   encoded_.ids.clear();
   encoded_.scored.clear();
   encoded_.unused_fields.clear();
+  encoded_.left_out.clear();
+  encoded_.remark.clear();
   encoded_.cut = false;
   if (!item.record) {
     request_.encode_line(item.line, encoded_);
@@ -158,6 +160,13 @@ bool WindowMaker::encode(const corpus::RecordCursor::Item& item) {
   request_.encode(*item.record, encoded_);
   check_ids();
   if (!request_.examples) return true;
+  const std::string place = item.record->where().str();
+  count(encoded_.remark, place, "");
+  count(encoded_.left_out, place, "is left out: ");
+  for (const std::string& name : encoded_.unused_fields)
+    if (unused_.insert(name).second && options_.warn)
+      options_.warn(concat(place, ": a field that is not used: ", name));
+  if (!encoded_.left_out.empty()) return false;
   check_kind(*item.record);
   const auto& scored = encoded_.scored;
   const bool useless = scored.empty() || std::find(scored.begin() + 1, scored.end(), true) == scored.end();
@@ -172,6 +181,16 @@ bool WindowMaker::encode(const corpus::RecordCursor::Item& item) {
 
 void WindowMaker::warn_once(bool& told, const std::string& text) const {
   if (!std::exchange(told, true) && options_.warn) options_.warn(text);
+}
+
+/// Tells of the 1st, 10th, 100th, ... record of which this is said: a stream has no end at which all are counted.
+void WindowMaker::count(const std::string& said, const std::string& place, const char* what) {
+  if (said.empty()) return;
+  const std::int64_t count = ++counts_[said];
+  std::int64_t round = 1;
+  while (round < count) round *= 10;
+  if (round != count || !options_.warn) return;
+  options_.warn(concat(place, ": ", what, said, count == 1 ? "" : concat(" (", count, " records so far)")));
 }
 
 void WindowMaker::check_ids() const {
