@@ -23,9 +23,12 @@ Value findings_json(const Findings& findings) {
   return Value::make_object(std::move(members));
 }
 
-Findings findings_from_json(const Value& value) {
+/// Entries that were made before there were any have none.
+Findings findings_from_json(const Value& tally, const char* name) {
   Findings findings;
-  for (const auto& [said, finding] : value.members()) {
+  const Value* value = tally.find(name);
+  if (value == nullptr) return findings;
+  for (const auto& [said, finding] : value->members()) {
     if (finding.items().size() != 2) throw InputError(concat(finding.where().str(), ": a finding has two values"));
     findings[said] = {finding.items()[0].as_int(), finding.items()[1].as_string()};
   }
@@ -103,8 +106,8 @@ Tally tally_from_json(const Value& value) {
   tally.kind = value.at("kind").as_string();
   tally.kind_place = value.at("kind_place").as_string();
   for (const Value& name : value.at("unused_fields").items()) tally.unused_fields.insert(name.as_string());
-  tally.left_out = findings_from_json(value.at("left_out"));
-  tally.remarks = findings_from_json(value.at("remarks"));
+  tally.left_out = findings_from_json(value, "left_out");
+  tally.remarks = findings_from_json(value, "remarks");
   return tally;
 }
 
