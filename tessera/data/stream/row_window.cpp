@@ -95,7 +95,8 @@ std::shared_ptr<const RowWindow> WindowMaker::make() {
       throw InputError(concat(request_.sources.front().path, request_.sources.size() > 1 ? " and others" : "",
                               request_.examples
                                   ? concat(": no example has a scored token within the first ", row_length(),
-                                           " tokens: raise --max_seq_length or shorten the prompts")
+                                           " tokens: raise --max_seq_length, shorten the prompts, or look at the "
+                                           "records that were left out")
                                   : concat(": fewer tokens than one block of ", row_length(),
                                            ": give more data or a smaller --block_size")));
   }
