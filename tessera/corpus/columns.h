@@ -53,7 +53,7 @@ class Columns {
   /// mean several things, or contradict the options.
   Columns(const Value& first_record, const ColumnOptions& options);
 
-  /// Of the first record.
+  /// What the first record is.
   RecordForm form() const { return form_; }
   /// Whether the first record becomes one with lists of messages.
   bool has_messages() const { return has_messages_; }
@@ -84,7 +84,7 @@ class Columns {
   void write_note(const Value& first_record, const Form& form);
 
   ColumnOptions options_;
-  std::vector<std::pair<std::string, std::string>> names_;  ///< of the options: meaning, column
+  std::vector<std::pair<std::string, std::string>> names_;  ///< meaning, column: those of the options
   const Form* mapped_ = nullptr;                            ///< what they say
   RecordForm form_ = RecordForm::text;
   bool has_messages_ = false, renames_ = false;

@@ -81,7 +81,7 @@ struct DataConfig {
   bool mock_data = false;                 ///< rows of made-up tokens in place of files, as Megatron-LM's --mock-data
   bool packing = false;              ///< several examples in one row, which do not see each other; else rows are padded
   bool assistant_only_loss = true;   ///< only what the assistant says in `messages` is scored
-  bool completion_only_loss = true;  ///< of a prompt and its completion nothing of the prompt is scored
+  bool completion_only_loss = true;  ///< a prompt before a completion is not scored
   double mlm_probability = 0.15;     ///< masked language models: share of the tokens that are to be guessed
   // Fill in the middle (data/fill_in_middle.h), with Megatron-LM's names and defaults.
   bool fim_data = false;                          ///< texts of blocks become prefix, suffix and middle

@@ -20,7 +20,7 @@ std::int64_t RunPlan::samples(std::int64_t steps) const {
 
 std::int64_t RunPlan::micro_batches(std::int64_t step) const {
   if (segments.empty()) return accumulation;
-  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // of the first rank: most
+  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has most
   return (own + batch_size - 1) / batch_size;
 }
 
