@@ -50,6 +50,8 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 std::string percent(double part, double whole) { return concat(format_real(100 * ratio(part, whole), 3), "%"); }
 
+std::string counted(std::int64_t count, const char* what) { return concat(count, " ", what, count == 1 ? "" : "s"); }
+
 /// Opens the files of one configuration and collects what there is to say about them.
 class Opener {
  public:
@@ -157,7 +159,12 @@ class Opener {
                               config_.column_map.empty() ? "--text_column_name" : "--column_map"));
     const ImageExamples read = read_image_examples(files, tokenizer_, options, images_, progress_);
     const std::int64_t count = read.source->size(), unclear = read.unclear;
-    if (read.kind.empty()) throw InputError(concat(name, ": has no records: there is nothing to train on"));
+    corpus::Tally tally;
+    tally.left_out = read.left_out;
+    tally.remarks = read.remarks;
+    if (read.kind.empty() && read.left_out.empty())
+      throw InputError(concat(name, ": has no records: there is nothing to train on"));
+    if (read.kind.empty()) check_usable(name, tally);
     if (unclear > 0)
       warnings.push_back(concat(name, ": ", unclear, unclear == 1 ? " conversation was" : " conversations were",
                                 " left out: a turn is empty or not answered, or what parts turns stands in a text, so "
@@ -168,7 +175,6 @@ class Opener {
     if (count == 0)
       throw InputError(concat(name, ": none of its examples has a scored token within the first ", example_length_,
                               " tokens, those of images counted: raise --max_seq_length (--model_max_length)"));
-    corpus::Tally tally;
     tally.kind = concat(read.kind, ", ", read.images, read.images == 1 ? " image" : " images");
     tally.records = count;
     tally.tokens = read.tokens;
@@ -200,7 +206,15 @@ class Opener {
   }
 
   void check_usable(const std::string& name, const corpus::Tally& tally) const {
-    if (tally.kind.empty()) throw InputError(concat(name, ": has no lines: there is nothing to train on"));
+    if (tally.kind.empty() && tally.left_out.empty())
+      throw InputError(concat(name, ": has no lines: there is nothing to train on"));
+    if (tally.records == 0 && tally.dropped == 0) {
+      std::vector<std::string> why;
+      for (const auto& [said, finding] : tally.left_out)
+        why.push_back(concat(finding.count, " left out: ", said, " (", finding.place, ")"));
+      throw InputError(concat(name, ": nothing can be learnt from its ", counted(tally.all_left_out(), "record"), ": ",
+                              join(why, "; ")));
+    }
     if (tally.records == 0)
       throw InputError(concat(name, ": none of its ", tally.dropped, " examples has a scored token within the first ",
                               example_length_, " tokens: raise --max_seq_length or shorten the prompts"));
@@ -218,6 +232,13 @@ class Opener {
       warnings.push_back(concat(name, ": ", tally.dropped, tally.dropped == 1 ? " example was" : " examples were",
                                 " left out: no scored token within the first ", example_length_,
                                 " tokens (--max_seq_length)"));
+    for (const auto& [said, finding] : tally.left_out)
+      warnings.push_back(concat(name, ": ", finding.count, " of ", count + tally.dropped + tally.all_left_out(),
+                                finding.count == 1 ? " records was" : " records were", " left out: ", said,
+                                finding.count == 1 ? " (" : " (first at ", finding.place, ")"));
+    for (const auto& [said, finding] : tally.remarks)
+      warnings.push_back(concat(name, ": ", counted(finding.count, "record"), ": ", said,
+                                finding.count == 1 ? " (" : " (first at ", finding.place, ")"));
     if (!tally.unused_fields.empty())
       warnings.push_back(
           concat(name, ": fields that are not used: ",

@@ -163,6 +163,18 @@ TEST_F(LabelledTest, ReadsFilesOfAnyKind) {
             std::string::npos);
 }
 
+TEST_F(LabelledTest, EmptyCellsAreLeftOutAndCounted) {
+  const std::string path = write("text,label\nthe,up\n,down\nearth,\n", "empty.csv");
+  EXPECT_EQ(label_names(path, "text"), (std::vector<std::string>{"down", "up"}));
+  DataConfig config;
+  config.train_file = path;
+  const Datasets datasets = open_labelled(config, tokenizer(), 12, {{"down", 0}, {"up", 1}}, 2, false);
+  EXPECT_EQ(datasets.train->size(), 1);
+  ASSERT_EQ(datasets.warnings.size(), 1u);
+  EXPECT_NE(datasets.warnings[0].find("2 records were left out: the text or the label is empty (first at "),
+            std::string::npos);
+}
+
 TEST_F(LabelledTest, UnknownClassesAreNamed) {
   const auto open = [&](const std::string& text) {
     return error_of([&] { open_labelled(config(text), tokenizer(), 12, {{"a", 0}, {"b", 1}}, 2, false); });

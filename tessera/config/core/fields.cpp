@@ -260,6 +260,8 @@ const std::vector<Field>& table() {
                         "put several examples into one row (they do not see each other) instead of padding"),
       data<&D::assistant_only_loss>("assistant_only_loss", anything(),
                                     "of examples with messages, score only what the assistant says"),
+      data<&D::completion_only_loss>("completion_only_loss", anything(),
+                                     "of examples with a prompt and a completion, score nothing of the prompt"),
       data<&D::mlm_probability>("mlm_probability", from_to_below(0, 1),
                                 "masked language models: share of the tokens to be guessed"),
       data<&D::fim_data>("fim_data", anything(),

@@ -82,9 +82,10 @@ struct DataConfig {
   std::int64_t max_seq_length = 0;        ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
   std::int64_t max_prompt_length = 0;     ///< tokens kept of a prompt, its last ones; 0: no bound of its own
   bool mock_data = false;                 ///< rows of made-up tokens in place of files, as Megatron-LM's --mock-data
-  bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
-  bool assistant_only_loss = true;  ///< only what the assistant says in `messages` is scored
-  double mlm_probability = 0.15;    ///< masked language models: share of the tokens that are to be guessed
+  bool packing = false;              ///< several examples in one row, which do not see each other; else rows are padded
+  bool assistant_only_loss = true;   ///< only what the assistant says in `messages` is scored
+  bool completion_only_loss = true;  ///< a prompt before a completion is not scored
+  double mlm_probability = 0.15;     ///< masked language models: share of the tokens that are to be guessed
   // Fill in the middle (data/fill_in_middle.h), with Megatron-LM's names and defaults.
   bool fim_data = false;                          ///< texts of blocks become prefix, suffix and middle
   double fim_rate = 0.5;                          ///< share of the texts that are rearranged

@@ -442,8 +442,8 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
   if (!corpus::may_hold_examples(c.data.train_file))
     for (const char* name :
-         {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length",
-          "group_by_modality_length", "image_folder", "image_aspect_ratio", "version"})
+         {"packing", "max_seq_length", "assistant_only_loss", "completion_only_loss", "text_column_name", "column_map",
+          "group_by_length", "group_by_modality_length", "image_folder", "image_aspect_ratio", "version"})
       unused(name, "--train_file is not a .jsonl file of examples");
   if (!c.data.streaming) unused("streaming_buffer", "--streaming is not given");
   if (!corpus::has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");

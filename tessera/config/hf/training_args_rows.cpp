@@ -358,9 +358,7 @@ constexpr TrainingArgument arguments[] = {
     ignored("env", Shape::object, "{}", "variables are set where the program is started"),
     of_trl(ignored("model_init_kwargs", Shape::object, "{}", "the model is what its folder holds")),
     of_trl(ignored("dataset_kwargs", Shape::object, "{}", kRows)),
-    of_trl(refused("completion_only_loss", Shape::boolean, "true",
-                   "of a prompt and its completion only the completion is scored: leave it out, or write both as one "
-                   "text")),
+    acts("completion_only_loss", Shape::boolean, "TRL"),
     acts("eos_token", Shape::word, "TRL; another one than the tokenizer's own is refused"),
     ignored("pad_token", Shape::word, "", "what is padded is not looked at"),
     ignored("pad_to_multiple_of", Shape::word, "", "what is padded is not looked at"),

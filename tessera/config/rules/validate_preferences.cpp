@@ -79,8 +79,6 @@ class PreferenceRules : RuleChecks {
     if (d.packing) not_with("packing", "a pair is two rows; leave it out");
     if (d.streaming)
       not_with("streaming", "what the reference says of a row is computed before the first step; leave it out");
-    if (!d.column_map.empty())
-      not_with("column_map", "columns are prompt, chosen and rejected; leave it out, and rename them in the file");
   }
 
   void batches() {

@@ -67,6 +67,7 @@ class TrainingLoop {
   void prepare_measuring();
   std::vector<data::Batch> read_step();
   data::Batch read_rows(std::int64_t micro) const;
+  data::Batch idle_batch() const;
   std::vector<data::Batch> read_token_batches() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches);
   StopRequest stop_requested() const;

@@ -62,8 +62,10 @@ std::string batch_text(const Setup& setup) {
                   plural(plan.data_ranks, "process", "processes"), " x ",
                   plural(plan.accumulation, "micro-batch", "micro-batches"), " of at most ",
                   setup.config.optimization.tokens_per_batch, " tokens, padding counted)");
-  const std::string before =
-      plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ") : std::string();
+  const bool small = !plan.segments.empty() && plan.segments.back().rows < plan.rows_per_step();
+  const std::string before = small ? concat(plan.segments.back().rows, " rows, all of an epoch; of up to ")
+                             : plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ")
+                                                        : std::string();
   return concat(
       before, plan.rows_per_step(), " rows (",
       plural(plan.data_ranks, setup.groups.cuts() ? "copy" : "process", setup.groups.cuts() ? "copies" : "processes"),
