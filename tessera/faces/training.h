@@ -50,7 +50,7 @@ class Training : public train::StepCore {
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
   /// What goes in where weights are narrow (param_dtype), as FSDP's cast_forward_inputs: floating-point tensors become
-  /// as narrow.
+  /// as narrow. Where autocast computes in fp32 (nn/autocast.h) narrow ones become fp32.
   at::Tensor narrow(const at::Tensor& input) const;
   template <class T>
   decltype(auto) narrow(T&& input) const {
