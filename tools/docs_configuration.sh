@@ -61,7 +61,7 @@ name one. They must agree: those that do not are listed together.
 whole file will do (its section is read). `transformer_layer_cls_to_wrap` takes Hugging Face's class names. What those
 programs ignore is honoured or named: `backward_prefetch_policy`, `wrap_policy`, `min_num_param` are taken as what they
 mean; `reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the size of the groups; `state_dict_type` is
-`save_state_dict_type` (`LOCAL_STATE_DICT` is written as sharded); `use_orig_params` changes nothing and is said so;
+`save_state_dict_type` (`LOCAL_STATE_DICT` is written as sharded); `use_orig_params` is true here, false has no effect;
 `xla: true` is refused. Blocks are wrapped also without `auto_wrap`; `auto_wrap_policy: NO_WRAP` does not.
 
 ## The mesh
@@ -70,8 +70,8 @@ The processes of a run are a grid: `pp x dp_replicate x dp_shard x cp x tp`, the
 which of them share shards, inside a stage of the pipeline. Batch sizes, `"auto"` and accumulation count data-parallel
 processes: processes / (pp x tp x cp). `--shard_group_size` counts processes of dp_shard x cp, over which shards lie.
 What does not fit is refused with the rule, the numbers and the nearest choices.
-[parallelism.md](parallelism.md) says what the axes do; `tessera train` runs them, the faces (Trainer, Accelerator,
-DeepSpeed's engine) refuse sizes above 1 as yet.
+[parallelism.md](parallelism.md) says what the axes do; `tessera train` runs them all, the faces (Trainer, Accelerator,
+DeepSpeed's engine) follow `tp_size` and `sequence_parallel` and refuse the others above 1 ([faces.md](faces.md)).
 
 With `--pp_size` above 1 the `gradient_accumulation_steps` micro-batches of a step go through the stages in the order of
 `--pipeline_schedule`, a name of [parallelism.md](parallelism.md)'s table or a file; a schedule that cannot be made of

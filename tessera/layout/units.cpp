@@ -66,22 +66,24 @@ std::string aliased(const WrapPolicy& policy, const std::string& name) {
   return found == policy.class_aliases.end() ? name : found->second;
 }
 
+bool is_of_class(const ModuleEntry& module, const WrapPolicy& policy, const std::string& wanted) {
+  const std::string_view type = short_class_name(module.type);
+  return type == wanted || type == aliased(policy, wanted) || module.type == wanted;
+}
+
 std::vector<bool> picked_by_class(const ModuleTree& tree, const WrapPolicy& policy) {
-  std::vector<bool> picked(tree.modules.size(), false);
-  for (const std::string& wanted : policy.classes) {
-    const std::string ours = aliased(policy, wanted);
-    bool any = false;
-    std::vector<std::string> types;
-    for (std::size_t i = 0; i < tree.modules.size(); ++i) {
-      const std::string type(short_class_name(tree.modules[i].type));
-      if (type == wanted || type == ours || tree.modules[i].type == wanted) picked[i] = any = true;
-      if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
-    }
-    if (!any) {
-      throw InputError(concat("no module of class '", wanted, "' to wrap; the model has ", join(types)));
-    }
+  std::vector<bool> picked;
+  for (const ModuleEntry& module : tree.modules)
+    picked.push_back(std::any_of(policy.classes.begin(), policy.classes.end(),
+                                 [&](const std::string& wanted) { return is_of_class(module, policy, wanted); }));
+  if (policy.classes.empty() || std::find(picked.begin(), picked.end(), true) != picked.end()) return picked;
+  std::vector<std::string> types;
+  for (const ModuleEntry& module : tree.modules) {
+    const std::string type(short_class_name(module.type));
+    if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
   }
-  return picked;
+  throw InputError(
+      concat(no_class_to_wrap, " '", join(policy.classes, "', '"), "' to wrap; the model has ", join(types)));
 }
 
 std::vector<bool> picked_by_name(const ModuleTree& tree, const WrapPolicy& policy) {
@@ -146,6 +148,16 @@ std::string_view short_class_name(std::string_view type) {
   if (const auto dot = type.rfind('.'); dot != std::string_view::npos) type = type.substr(dot + 1);
   if (type.size() > 4 && type.ends_with("Impl")) type.remove_suffix(4);
   return type;
+}
+
+std::vector<std::string> classes_without_module(const ModuleTree& tree, const WrapPolicy& policy) {
+  std::vector<std::string> without;
+  if (policy.kind != WrapPolicy::Kind::by_class) return without;
+  for (const std::string& wanted : policy.classes)
+    if (std::none_of(tree.modules.begin(), tree.modules.end(),
+                     [&](const ModuleEntry& module) { return is_of_class(module, policy, wanted); }))
+      without.push_back(wanted);
+  return without;
 }
 
 std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy) {

@@ -65,9 +65,15 @@ struct Unit {
 /// that several modules share belongs to the innermost unit around all of them, which is present whenever one of them
 /// runs.
 ///
-/// Throws InputError: a class, name or pattern that fits no module (with the nearest, or what there is), a bad pattern,
-/// a tree without root or with a parent after its child.
+/// Throws InputError: classes of which none fits a module (it begins with no_class_to_wrap), a name or pattern that
+/// fits none (with the nearest, or what there is), a bad pattern, a tree without root or with a parent after its child.
 std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy);
+
+/// How the error of classes that fit no module begins.
+constexpr std::string_view no_class_to_wrap = "no module of class";
+/// Of by_class, where another class fits: those of `classes` that no module has. A list for several models has them
+/// (Hugging Face's guide names LlamaDecoderLayer and BertLayer), and so has a misspelt one: worth a warning.
+std::vector<std::string> classes_without_module(const ModuleTree& tree, const WrapPolicy& policy);
 
 /// "tessera::models::LlamaBlockImpl" -> "LlamaBlock": the name without namespace, "Impl" and pointer decoration.
 std::string_view short_class_name(std::string_view type);

@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
@@ -194,6 +195,10 @@ void Sharded::Impl::listen() {
 
 void Sharded::Impl::make_groups() {
   const bool sharded = strategy_.shard_parameters;
+  if (const auto none = layout::classes_without_module(parameters_.tree, options_.wrap);
+      !none.empty() && none.size() < options_.wrap.classes.size() && context_.data_parallel.rank() == 0)
+    log::warning(layout::no_class_to_wrap, " '", join(none, "', '"),
+                 "' to wrap: it is passed over, others that were named are there");
   plan_ = sharded ? parallel::group_by_units(parameters_, options_.wrap, options_.persistence_threshold)
                   : parallel::group_by_buckets(parameters_,
                                                {.first_mb = options_.first_bucket_mb,
