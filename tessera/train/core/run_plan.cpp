@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <tessera/base/error.h>
+#include <tessera/base/plural.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/layout/batch/ramp.h>
 
@@ -130,9 +131,10 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
         layout::TokenBudget{optimization.tokens_per_batch, data_ranks * plan.accumulation, quadratic_cost}, longest,
         length, resume.step, resume.samples);
   } else if (train_blocks < rows)
-    throw InputError(concat("the training data has ", train_blocks, " blocks but one step takes ", rows, " (",
-                            data_ranks, " processes x ", plan.batch_size, " rows x ", plan.accumulation,
-                            " micro-batches): lower --per_device_train_batch_size, --gradient_accumulation_steps or "
+    throw InputError(concat("the training data has ", plural(train_blocks, "row"), " but one step takes ", rows, " (",
+                            plural(data_ranks, "process", "processes"), " x ", plural(plan.batch_size, "row"), " x ",
+                            plural(plan.accumulation, "micro-batch", "micro-batches"),
+                            "): lower --per_device_train_batch_size, --gradient_accumulation_steps or "
                             "--block_size, or give more text"));
   if (!optimization.batch_size_schedule.empty()) {
     const layout::BatchRamp ramp = layout::parse_batch_ramp(optimization.batch_size_schedule);
