@@ -28,6 +28,7 @@
 #include <tessera/text/templated_tokenizer.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_files.h>
+#include <tessera/train/core/precision.h>
 #include <tessera/train/loop/predictions.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/loop/task.h>
