@@ -41,11 +41,11 @@ class Training : public train::StepCore {
 
   /// Belongs around the forward pass (train/core/precision.h).
   [[nodiscard]] nn::Autocast autocast() const {
-    return nn::Autocast(train::training_precision(config_), ranks_.all.device().type());
+    return nn::Autocast(train::training_precision(config_), ranks_.all.device().type(), /*wide=*/true);
   }
   /// Around a forward pass that evaluates.
   [[nodiscard]] nn::Autocast evaluation_autocast() const {
-    return nn::Autocast(train::evaluation_precision(config_), ranks_.all.device().type());
+    return nn::Autocast(train::evaluation_precision(config_), ranks_.all.device().type(), /*wide=*/true);
   }
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);

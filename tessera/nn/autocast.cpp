@@ -29,13 +29,13 @@ std::optional<c10::ScalarType> libtorch_autocast_type(c10::DeviceType device) {
   return at::autocast::get_autocast_dtype(device);
 }
 
-Autocast::Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device)
+Autocast::Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device, bool wide)
     : enabled_(type.has_value()), device_(device) {
   if (!enabled_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   former_type_ = at::autocast::get_autocast_dtype(device_);
   former_rounding_ = rounding();
-  const bool rounds = device_ == c10::kCPU && !has_instructions(*type);
+  const bool rounds = device_ == c10::kCPU && (wide || *type == at::kHalf) && !has_instructions(*type);
   if (device_ == c10::kCPU) set_rounding(rounds ? type : std::nullopt);
   at::autocast::set_autocast_dtype(device_, *type);
   at::autocast::set_autocast_enabled(device_, !rounds);
