@@ -78,8 +78,8 @@ The processes of a run are a grid: `pp x dp_replicate x dp_shard x cp x tp`, the
 which of them share shards, inside a stage of the pipeline. Batch sizes, `"auto"` and accumulation count data-parallel
 processes: processes / (pp x tp x cp). `--shard_group_size` counts processes of dp_shard x cp, over which shards lie.
 What does not fit is refused with the rule, the numbers and the nearest choices.
-[parallelism.md](parallelism.md) says what the axes do; `tessera train` runs them, the faces (Trainer, Accelerator,
-DeepSpeed's engine) refuse sizes above 1 as yet.
+[parallelism.md](parallelism.md) says what the axes do; `tessera train` runs them all, the faces (Trainer, Accelerator,
+DeepSpeed's engine) follow `tp_size` and `sequence_parallel` and refuse the others above 1 ([faces.md](faces.md)).
 
 With `--pp_size` above 1 the `gradient_accumulation_steps` micro-batches of a step go through the stages in the order of
 `--pipeline_schedule`, a name of [parallelism.md](parallelism.md)'s table or a file; a schedule that cannot be made of

@@ -169,7 +169,7 @@ class Accelerator {
 
   /// The precision of mixed_precision for what is computed while it lives, outside of the models' forward, too.
   [[nodiscard]] nn::Autocast autocast() const {
-    return nn::Autocast(train::training_precision(config_), device().type());
+    return nn::Autocast(train::training_precision(config_), device().type(), /*wide=*/true);
   }
   /// loss / gradient_accumulation_steps, times the loss scale; backward. Throws InputError where even_batches = false
   /// leaves other ranks without a batch, so that they would be waited for.

@@ -13,6 +13,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>
+#include <tessera/nn/gemm.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/setup.h>
 
@@ -118,9 +119,10 @@ std::shared_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
                                         bool& scheduled) {
   const config::Resolved resolved = resolve(options, ranks_of(options));
   RunConfig config = resolved.values;
-  if (makes_weights_bf16(config)) config.sharding.param_dtype = FloatType::bf16;
   TrainingRanks groups = make_training_ranks(config, options.tp_plan, options.group);
   const comm::World& ranks = world();
+  if (makes_weights_bf16(config) && (!ranks.device().is_cpu() || nn::has_instructions(at::kBFloat16)))
+    config.sharding.param_dtype = FloatType::bf16;
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   if (ranks.rank() == 0)
     for (const std::string& note : resolved.notes) log::warning(note);

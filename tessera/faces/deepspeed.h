@@ -253,7 +253,8 @@ class Engine : public faces::DeepSpeedEngine {
       : DeepSpeedEngine(module, options), module_(std::move(module)) {}
 
   /// module.forward(...), in the precision of the configuration. bf16: its weights are bf16 (the optimizer's are fp32),
-  /// and so do floating-point tensors become that go in. A tensor that comes out in fp16 or bf16 becomes fp32.
+  /// and so do floating-point tensors become that go in; on processors without instructions for it both are fp32. A
+  /// tensor that comes out in fp16 or bf16 becomes fp32.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     return training().forward(*module_, std::forward<Arguments>(arguments)...);

@@ -39,6 +39,9 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
   ParallelConfig& parallel = config_.parallel;
   if (parallel.deterministic_reduce && parallel.logical_shards == 0)
     parallel.logical_shards = ranks_.data.size() * accumulation_;
+  if (const std::string slow = train::precision_warning(config_, ranks_.all.device().type());
+      !slow.empty() && ranks_.all.rank() == 0)
+    log::warning(slow);
   module->to(ranks_.all.device());
   if (ranks_.tensor) {
     layout::TensorPlan plan = plan_of(ranks_, *module);
@@ -66,7 +69,8 @@ at::Tensor Training::widen(const at::Tensor& output) {
 
 at::Tensor Training::narrow(const at::Tensor& input) const {
   const FloatType type = config_.sharding.param_dtype;
-  if (type == FloatType::fp32 || !input.defined() || !input.is_floating_point()) return input;
+  if (type == FloatType::fp32) return nn::rounding() ? widen(input) : input;
+  if (!input.defined() || !input.is_floating_point()) return input;
   return input.to(type == FloatType::bf16 ? at::kBFloat16 : at::kHalf);
 }
 

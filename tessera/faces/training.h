@@ -41,16 +41,16 @@ class Training : public train::StepCore {
 
   /// Belongs around the forward pass (train/core/precision.h).
   [[nodiscard]] nn::Autocast autocast() const {
-    return nn::Autocast(train::training_precision(config_), ranks_.all.device().type());
+    return nn::Autocast(train::training_precision(config_), ranks_.all.device().type(), /*wide=*/true);
   }
   /// Around a forward pass that evaluates.
   [[nodiscard]] nn::Autocast evaluation_autocast() const {
-    return nn::Autocast(train::evaluation_precision(config_), ranks_.all.device().type());
+    return nn::Autocast(train::evaluation_precision(config_), ranks_.all.device().type(), /*wide=*/true);
   }
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
   /// What goes in where weights are narrow (param_dtype), as FSDP's cast_forward_inputs: floating-point tensors become
-  /// as narrow.
+  /// as narrow. Where autocast computes in fp32 (nn/autocast.h) narrow ones become fp32.
   at::Tensor narrow(const at::Tensor& input) const;
   template <class T>
   decltype(auto) narrow(T&& input) const {

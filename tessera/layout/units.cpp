@@ -83,7 +83,7 @@ std::vector<bool> picked_by_class(const ModuleTree& tree, const WrapPolicy& poli
   }
   if (!policy.classes.empty() && std::find(picked.begin(), picked.end(), true) == picked.end())
     throw InputError(
-        concat("no module of class '", join(policy.classes, "' or '"), "' to wrap; the model has ", join(types)));
+        concat(no_class_to_wrap, " '", join(policy.classes, "' or '"), "' to wrap; the model has ", join(types)));
   return picked;
 }
 

@@ -71,6 +71,9 @@ std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy);
 /// The classes of a policy by class that no module has: make_units() passes over them while another one is there.
 std::vector<std::string> missing_classes(const ModuleTree& tree, const WrapPolicy& policy);
 
+/// How the error of classes that fit no module begins.
+constexpr std::string_view no_class_to_wrap = "no module of class";
+
 /// "tessera::models::LlamaBlockImpl" -> "LlamaBlock": the name without namespace, "Impl" and pointer decoration.
 std::string_view short_class_name(std::string_view type);
 

@@ -149,7 +149,8 @@ TEST(DeepspeedBatch, Problems) {
   Problems alone;
   resolve_deepspeed(R"({"gradient_accumulation_steps": 4})", 1, alone);
   EXPECT_EQ(alone.lines,
-            Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"});
+            Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided (or "
+                  "--per_device_train_batch_size among the arguments)"});
 }
 
 // ---- where the file comes from
@@ -492,7 +493,8 @@ TEST(Deepspeed, UndecidedBatchSizesLeaveTheProgramsOwnDefaultsAlone) {
   Problems problems;
   resolve_deepspeed(R"({"train_batch_size": "auto"})", 1, problems);
   EXPECT_EQ(problems.lines,
-            Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"});
+            Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided (or "
+                  "--per_device_train_batch_size among the arguments)"});
 }
 
 TEST(Deepspeed, AutotuningIsForTheProgramThatPlans) {

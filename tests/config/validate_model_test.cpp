@@ -122,7 +122,8 @@ TEST(ValidateModel, WhatTensorParallelismCuts) {
   EXPECT_TRUE(inner.starts_with("tp=2: the MLP's intermediate size 99 of llama does not divide by 2")) << inner;
   const std::string block = problems_of(
       "--config_name llama-tiny --tp_size 4 --num_processes 4 --sequence_parallel --block_size 130 --train_file a.txt");
-  EXPECT_NE(block.find("the sequence of 130 tokens must divide by tp = 4 (sequence_parallel)"), block.npos) << block;
+  EXPECT_NE(block.find("the sequence of 130 tokens must be divisible by tp = 4 (sequence_parallel)"), block.npos)
+      << block;
   EXPECT_EQ(problems_of("--config_name mixtral-tiny --config_overrides intermediate_size=99 --tp_size 2 "
                         "--num_processes 2"),
             "");

@@ -70,7 +70,7 @@ TEST_F(ConfigCommand, ChecksAFileWithoutTheShellsVariables) {
 TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
   const std::string good = file("good.yaml",
                                 "distributed_type: FSDP\nnum_processes: 2\ndebug: true\nfsdp_config:\n  "
-                                "fsdp_use_orig_params: true\n  fsdp_sharding_strategy: 1\n");
+                                "fsdp_use_orig_params: false\n  fsdp_sharding_strategy: 1\n");
   const auto ok = config({"check", good});
   EXPECT_EQ(ok.exit_code, 0) << ok.out;
   EXPECT_TRUE(ok.out.starts_with(concat(good, ": accelerate's file, ok: 3 settings\n"))) << ok.out;

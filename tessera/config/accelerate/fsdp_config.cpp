@@ -113,6 +113,7 @@ class FsdpReader {
     if (value.is_null()) return;
     if (bare == "version") return version(name, value);
     if (bare == "xla") return xla(value);
+    if (bare == "use_orig_params" && !means_no(value)) return;  // which it is here
     if (bare.starts_with("xla_") && (xla_ || means_no(value) || (value.is_object() && value.members().empty()))) return;
     if (found->effect != Effect::acts) return to_.follow(*found, name, value);
     if (value.is_array() && value.items().empty()) return;
@@ -209,12 +210,26 @@ class FsdpReader {
 
 Value read(const std::string& given) {
   if (trim(given).starts_with("{")) return parse_json(given, "fsdp_config");
-  if (!path_exists(given))
-    throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
-  return read_settings_file(given, "--fsdp_config");
+  return read_settings_file(fsdp_config_path(given), "--fsdp_config");
 }
 
 }  // namespace
+
+std::string fsdp_config_path(const std::string& given) {
+  if (is_directory(given)) {
+    std::vector<std::string> files;
+    for (const std::string& name : list_folder(given))
+      if (const std::string lower = to_lower(name);
+          lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml"))
+        files.push_back(name);
+    if (files.size() == 1) return path_join(given, files[0]);
+    throw InputError(
+        concat("--fsdp_config ", given, " is a folder with ", files.size(), " .json and .yaml files; name the file"));
+  }
+  if (!path_exists(given))
+    throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
+  return given;
+}
 
 Translation read_fsdp_section(const Value& section, Problems& problems, std::optional<Compat> compat) {
   FsdpReader reader(problems, compat);

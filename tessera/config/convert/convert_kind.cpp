@@ -47,7 +47,11 @@ std::optional<FileKind> guess_kind(const Value& file) {
       else if (nearest(key, known))
         score += 1;
     }
-    if (score > best_score) {
+    // DeepSpeed's files are JSON: YAML that fits both alike is of arguments
+    const bool yaml =
+        file.where().file && (file.where().file->ends_with(".yaml") || file.where().file->ends_with(".yml"));
+    const bool rather = yaml && kind == FileKind::training_args && best == FileKind::deepspeed && score == best_score;
+    if (score > best_score || rather) {
       best = kind;
       best_score = score;
     }

@@ -612,8 +612,8 @@ const std::vector<Field>& table() {
       sharding<&S::data_dependent>("data_dependent", anything(),
                                    "processes may skip modules, or call them in another order; slower"),
       sharding<&S::grad_compression>("grad_compression", anything("METHOD"),
-                                     "gradients on the wire: fp16, bf16, powersgd:rank=2, topk:ratio=0.01 or "
-                                     "onebit:warmup=100"),
+                                     "gradients on the wire: fp16, bf16, powersgd:rank=2 (whole before step "
+                                     "start=1000), topk:ratio=0.01 or onebit:warmup=100"),
 
       output<&W::output_dir>("output_dir", anything("DIR"),
                              "receives the model, checkpoints, metrics.jsonl and report.html"),
@@ -708,7 +708,7 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 30> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 38> names = {{
       {"data_path", "train_file"},                  // the scripts of Alpaca, FastChat, LLaVA, Qwen
       {"evaluation_strategy", "eval_strategy"},     // transformers before v4.46
       {"embedding_learning_rate", "decoupled_lr"},  // Unsloth
@@ -719,7 +719,9 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"ddp_backend", "backend"},                              // TrainingArguments
       {"num_cpu_threads_per_process", "threads_per_process"},  // accelerate launch
       {"nproc_per_node", "num_processes"},                     // torchrun
+      {"num_gpus", "num_processes"},                           // deepspeed
       {"pipeline_parallel_size", "pp_size"},
+      {"pp_schedule", "pipeline_schedule"},
       {"tensor_parallel_size", "tp_size"},
       {"tensor_model_parallel_size", "tp_size"},  // Megatron-LM
       {"context_parallel_size", "cp_size"},       // Megatron-LM
@@ -729,6 +731,12 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"moe_expert_capacity_factor", "moe_capacity_factor"},  // Megatron-LM
       {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch, and from here on
       {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
+      {"fsdp_wrap_policy", "auto_wrap_policy"},  // this and the next of Hugging Face's guide
+      {"fsdp_min_num_param", "min_num_params"},
+      {"min_num_param", "min_num_params"},
+      {"fsdp_backward_prefetch_policy", "backward_prefetch"},
+      {"fsdp_offload_params", "cpu_offload"},
+      {"fsdp_state_dict_type", "save_state_dict_type"},
       {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too
       {"fsdp_min_num_params", "min_num_params"},                                // transformers v4, too
       {"fsdp_backward_prefetch", "backward_prefetch"},

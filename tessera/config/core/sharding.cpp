@@ -48,6 +48,7 @@ class Sharding {
     }
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
     settle("cpu_offload", sharding_.cpu_offload, offloads_, "places", std::equal_to{});
+    offload_whole_parameters();
     if (strategies_.empty() && !sharding_.fsdp_config.empty() && !config_is_off_ && !doubtful("fsdp_config") &&
         !doubtful("fsdp") && !doubtful("strategy"))
       derive("strategy", sharding_.strategy, Strategy::full_shard, "fsdp_config is given");
@@ -218,6 +219,23 @@ class Sharding {
       return;
     }
     if (is_default(name)) derive(name, place, claims.front().value, claims.front().source);
+  }
+
+  /// FSDP offloads the parameters of NO_SHARD, too. Here whole parameters stay, and what is theirs beside them goes.
+  void offload_whole_parameters() {
+    if (offloads_.empty() || strategies_.empty()) return;
+    const Origin from = origin("cpu_offload");
+    const bool of_fsdp = from.kind == Origin::Kind::file || from.kind == Origin::Kind::derived ||
+                         offloads_.front().source.starts_with("--fsdp");
+    if (sharding_.cpu_offload != Offload::all || sharding_.strategy != Strategy::ddp || !of_fsdp ||
+        !resolved_.values.files.deepspeed.empty())
+      return;
+    resolved_.notes.push_back(concat(
+        offloads_.front().source, ": NO_SHARD (", strategies_.front().source,
+        ") keeps parameters whole, and in memory: only the optimizer's states and its step are offloaded; FULL_SHARD "
+        "divides parameters and offloads them"));
+    derive("cpu_offload", sharding_.cpu_offload, Offload::optimizer,
+           concat(offloads_.front().source, " with NO_SHARD"));
   }
 
   /// What was given decides the kind of policy; two kinds at once are a contradiction unless the kind itself is given.

@@ -360,7 +360,10 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
     unused("backward_prefetch", "parameters stay whole after forward: backward gathers nothing");
   if (s.auto_wrap_policy != AutoWrap::transformer_based)
     unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
-  if (s.auto_wrap_policy != AutoWrap::size_based)
+  // beside classes resolve_sharding() has said it, of a file
+  const bool said = s.auto_wrap_policy == AutoWrap::transformer_based && s.min_num_params > 0 &&
+                    !s.transformer_layer_cls_to_wrap.empty() && !resolved.origin("min_num_params").is_flag();
+  if (s.auto_wrap_policy != AutoWrap::size_based && !said)
     unused("min_num_params", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
   if (s.auto_wrap_policy != AutoWrap::regex)
     unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));

@@ -230,6 +230,8 @@ constexpr TrainingArgument arguments[] = {
     acts("fsdp_config", Shape::object),
     acts("fsdp_min_num_params", "min_num_params", Shape::word, "version 4"),
     acts("fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap", Shape::word, "version 4"),
+    ignored("fsdp_use_orig_params", Shape::boolean, "true",
+            "parameters keep their identity here, so every optimizer and every grouping works"),
     acts("deepspeed", Shape::object),
     refused("sharded_ddp", Shape::words, "",
             "FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "

@@ -212,7 +212,11 @@ class ModelRules : RuleChecks {
     try {
       (void)choose_block_size(c_.data, positions);
     } catch (const InputError& error) {
-      problem({"block_size", "max_seq_length", source_, "config_overrides"}, error.what());
+      const bool implied = c_.data.max_seq_length > positions && !origin("max_seq_length").is_given();
+      problem({"block_size", "max_seq_length", source_, "config_overrides"}, error.what(),
+              implied
+                  ? concat(" by max_length: ", c_.data.max_seq_length, " is ", origin("max_seq_length"), ", not yours")
+                  : "");
     }
   }
 

@@ -100,20 +100,7 @@ void fsdp_words(const std::string& given, const std::string& flag, std::vector<T
 /// The file of --fsdp_config, or the only one in that folder; a JSON object.
 Value read_fsdp_file(const std::string& given) {
   if (trim(given).starts_with("{")) return parse_json(given, "--fsdp_config");
-  std::string path = given;
-  if (is_directory(given)) {
-    std::vector<std::string> files;
-    for (const std::string& name : list_folder(given))
-      if (const std::string lower = to_lower(name);
-          lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml"))
-        files.push_back(name);
-    if (files.size() != 1)
-      throw InputError(concat("tessera launch: --fsdp_config ", given, " is a folder with ", files.size(),
-                              " .json and .yaml files; name the file"));
-    path = path_join(given, files[0]);
-  }
-  if (!path_exists(path))
-    throw InputError(concat("tessera launch: --fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
+  const std::string path = config::fsdp_config_path(given);
   const std::string text = read_file(path, 256 << 10), lower = to_lower(path);
   Value file = lower.ends_with(".yaml") || lower.ends_with(".yml") ? parse_yaml(text, path) : parse_json(text, path);
   const Value* section = file.is_object() ? file.find("fsdp_config") : nullptr;
@@ -193,7 +180,7 @@ class Merged {
       throw InputError(
           concat("tessera launch: --cpu and ", typed_.kinds[0].second, " exclude each other: give one of them"));
     if (!typed_.kinds.empty()) root_.set("distributed_type", of_flag(typed_.kinds[0].first, typed_.kinds[0].second));
-    if (root_.find("distributed_type") == nullptr && typed_.config_file.empty()) {
+    if (root_.find("distributed_type") == nullptr && (typed_.config_file.empty() || typed_.config_file == "none")) {
       root_.set("distributed_type", of_flag("NO", "(no --use_fsdp or --use_deepspeed)"));
       typed_.kinds.emplace_back("NO", "");
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <tessera/base/error.h>
+#include <tessera/base/plural.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/layout/batch/ramp.h>
 
@@ -159,8 +160,9 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
     const std::string why = small_steps ? needs_whole_steps(config, plan) : "";
     if (!small_steps || !why.empty())
       throw InputError(concat(
-          "the training data have ", train_blocks, " rows but one step takes ", rows, " (", data_ranks, " processes x ",
-          plan.batch_size, " rows x ", plan.accumulation, " micro-batches)", why.empty() ? "" : concat(", and ", why),
+          "the training data has ", plural(train_blocks, "row"), " but one step takes ", rows, " (",
+          plural(data_ranks, "process", "processes"), " x ", plural(plan.batch_size, "row"), " x ",
+          plural(plan.accumulation, "micro-batch", "micro-batches"), ")", why.empty() ? "" : concat(", and ", why),
           ": lower --per_device_train_batch_size, --gradient_accumulation_steps or --block_size, or "
           "give more text"));
   }

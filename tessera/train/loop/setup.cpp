@@ -23,7 +23,6 @@
 #include <tessera/config/rules/output_folder.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/data/stream/row_stream.h>
-#include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
 #include <tessera/models/vision/compose.h>
@@ -32,6 +31,7 @@
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_files.h>
 #include <tessera/train/core/best_model.h>
+#include <tessera/train/core/precision.h>
 #include <tessera/train/loop/predictions.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/loop/task.h>
@@ -373,10 +373,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
         "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
         "does not know: it computes other logits from this model's folder");
 
-  if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
-    log::warning(
-        "--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so products round their operands "
-        "to bf16 and multiply in fp32, which costs time and saves none; leave the flag out");
+  if (const std::string slow = precision_warning(config, world.device().type()); !slow.empty() && world.rank() == 0)
+    log::warning(slow);
 
   if (setup.fp8 && world.device().is_cpu() && world.rank() == 0)
     log::warning(

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include <tessera/base/clock.h>
+#include <tessera/base/plural.h>
 #include <tessera/base/system/host_name.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/stored.h>
@@ -30,10 +32,6 @@ std::string numbers_text(const char* format, Numbers... numbers) {
   char buffer[128];
   std::snprintf(buffer, sizeof buffer, format, numbers...);
   return buffer;
-}
-
-std::string plural(std::int64_t count, const std::string& thing, const std::string& many = "") {
-  return concat(count, " ", count == 1 ? thing : many.empty() ? thing + "s" : many);
 }
 
 std::string processes_text(const comm::World& world) {
@@ -72,9 +70,15 @@ std::string batch_text(const Setup& setup) {
       " x ", plan.batch_size, " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
 }
 
+/// Control bytes, of which a model that has learnt little is full, by their numbers: a log is text.
 std::string one_line(const std::string& text) {
   std::string out;
-  for (const char c : text) out += c == '\n' ? ' ' : c;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    char number[8];
+    std::snprintf(number, sizeof number, "\\x%02x", byte);
+    out += c == '\n' ? " " : byte < 0x20 || byte == 0x7f ? std::string(number) : std::string(1, c);
+  }
   return out;
 }
 
@@ -120,7 +124,7 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
   if (setup.resume) {
     lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
     if (const auto changed = config::changed_since(setup.resume->configuration, setup.config); !changed.empty())
-      lines.push_back(concat("settings that are others than before: ", join(changed)));
+      lines.push_back(concat("settings that differ from before: ", join(changed)));
     if (const auto changed = changed_since(setup.resume->basis, setup.basis); !changed.empty())
       lines.push_back(concat("warning: what the run works on is not what the checkpoint was made with: ",
                              join(changed, "; "), ". Its numbers are others than those of a run that was not stopped"));
@@ -171,7 +175,9 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
              format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
   if (std::string skipped = describe_skipped(t); !skipped.empty()) lines.push_back(std::move(skipped));
   if (t.steps_here > 0) lines.push_back(t.advice);
-  for (std::string& line : communication_lines(t.communication, t.seconds)) lines.push_back(std::move(line));
+  // the waits are those of the start, too
+  const double seconds = seconds_since_start(getpid()).value_or(t.seconds);
+  for (std::string& line : communication_lines(t.communication, seconds)) lines.push_back(std::move(line));
   if (t.reason == "done") {
     const std::string& output = setup.config.output.output_dir;
     lines.push_back((setup.lora ? "LoRA adapters: " : "model:  ") + output);
