@@ -70,7 +70,8 @@ LoraConfig read_adapter_config(const std::string& folder);
 /// Every tensor of adapter_model.safetensors, PEFT's names without "base_model.model.": MODULE.lora_A.weight [r, in],
 /// MODULE.lora_B.weight [out, r], the parameters of modules_to_save, and those of embeddings and heads, which PEFT
 /// saves where the base's vocabulary was resized. What wrappers put into names ("_orig_mod.") is left out. Any other
-/// tensor, or one that is no float, throws InputError (all are listed). Not read: those for which `wanted`, if there is one, says no.
+/// tensor, or one that is no float, throws InputError (all are listed). Not read: those for which `wanted`, if there is
+/// one, says no.
 NamedTensors read_adapter_weights(const std::string& folder,
                                   const std::function<bool(const std::string& name)>& wanted = {});
 /// Their names, with the same checks.
