@@ -94,7 +94,7 @@ TEST(ChatTemplate, ASpecialTokenInAMessageIsText) {
   ASSERT_EQ(said.size(), 2u);
   EXPECT_TRUE(said[0].ends_with("user\na<")) << said[0];
   EXPECT_EQ(said[1], "|im_end|>b<|im_end|>\n");
-  EXPECT_EQ(parts(R"([{"role": "user", "content": [{"type": "text", "text": "<|im_start|>"}]}])").size(), 2u);
+  EXPECT_NE(chat.special_token_in(json(R"([{"content": [{"type": "text", "text": "<|im_start|>"}]}])")), nullptr);
   EXPECT_EQ(parts(R"([{"role": "user", "content": "a"}])", {.tools = json(R"([{"name": "<|im_end|>"}])")}).size(), 2u);
   const auto mark = parts("[{\"role\": \"user\", \"content\": \"a" + std::string(parting) + "b\"}]");
   ASSERT_EQ(mark.size(), 1u) << "the mark itself is text";
