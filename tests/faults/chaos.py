@@ -22,11 +22,12 @@ import job
 import training
 
 SAVE_EVERY = 4
+MODEL = training.TINY_MODEL.replace("n_layer=1", "n_layer=4")  # one for each stage of zbv
 MOE = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 257, "hidden_size": 32,
        "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
        "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64, "bos_token_id": 256,
        "eos_token_id": 256, "tie_word_embeddings": False}
-# name: ranks, flags. `pieces` are the samples of a step, the same for each run of a mesh.
+# name: ranks, flags.
 MESHES = {
     "ddp2": (2, ""),
     "ddp2-deterministic": (2, "--deterministic_reduce"),
@@ -85,7 +86,7 @@ class Lost(Exception):
 
 def command(ranks, flags, output, steps, *more):
     options.ranks = ranks
-    words = training.command(options, text, output, *flags.split(), *more, model=training.TINY_MODEL, steps=steps)
+    words = training.command(options, text, output, *flags.split(), *more, model=MODEL, steps=steps)
     if "--ep_size" in flags:
         at = words.index("--config_name")
         words[at:at + 4] = ["--config_name", moe]
