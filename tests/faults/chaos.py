@@ -49,13 +49,13 @@ MESHES = {
     "memory-tp2fsdp2": (4, "--tp_size 2 --fsdp full_shard --checkpoint_in_memory 2"),
     "streaming3": (3, "--streaming"),
     "plateau2": (2, "--lr_scheduler_type reduce_lr_on_plateau --eval_strategy steps --eval_steps 4 "
-                    "--validation_split_percentage 5 --max_eval_samples 8 --metric_for_best_model loss "
+                    "--validation_split_percentage 1 --metric_for_best_model loss "
                     "--save_strategy steps"),
     "limit1": (2, "--save_total_limit 1"),
     "topk2": (2, "--grad_compression topk:ratio=0.05"),
     "onebit2": (2, "--grad_compression onebit:warmup=8"),
     "powersgd3": (3, "--grad_compression powersgd:rank=2,start=4,min_rate=1"),
-    "offload2": (2, "--zero_stage 2 --offload_optimizer"),
+    "offload2": (2, "--zero_stage 2 --cpu_offload optimizer"),
 }
 RANK_FAULTS = {"kill -9": signal.SIGKILL, "SIGSEGV": signal.SIGSEGV, "SIGABRT": signal.SIGABRT,
                "SIGSTOP": signal.SIGSTOP}
@@ -90,8 +90,19 @@ def command(ranks, flags, output, steps, *more):
     if "--ep_size" in flags:
         at = words.index("--config_name")
         words[at:at + 4] = ["--config_name", moe]
+    if "--lora_r" in flags:
+        at = words.index("--config_name")
+        words[at:at + 4] = ["--model_name_or_path", base_model()]
     words[words.index("--save_steps") + 1] = str(SAVE_EVERY)
     return words
+
+
+def base_model():
+    """A model for adapters."""
+    output = os.path.join(folder, "base")
+    if not os.path.isdir(output):
+        job.Job(command(1, "--save_strategy no", output, 1)).finish(120)
+    return output
 
 
 def numbers(output):

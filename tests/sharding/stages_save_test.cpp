@@ -271,18 +271,19 @@ TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
     const std::string announced = path(concat("announced ", most));  // by a process that ends before this one looks
     const auto announce = [&](const std::vector<std::string>& names) {
       std::string text;
-      for (const std::string& name : names) text += name + (path_exists(path_join(folder, name)) ? " is there\n" : "\n");
+      for (const std::string& name : names)
+        text += name + (path_exists(path_join(folder, name)) ? " is there\n" : "\n");
       write_file_atomically(announced, text);
     };
     run_ranks(2, [&](comm::World& world) {
       Rank rank(world, {.stages = 2, .strategy = "ddp"});
       rank.fill(1);
-      train::save_now(
-          world.group(), {{.sharded = &rank.sharded()}},
-          {.form = {.optimizer = false, .full = true, .max_file_bytes = most},
-           .folder = folder,
-           .model = train::ModelFolder{.replaces = [](const std::string& name) { return name.ends_with(".safetensors"); },
-                                       .before_publishing = announce}});
+      train::save_now(world.group(), {{.sharded = &rank.sharded()}},
+                      {.form = {.optimizer = false, .full = true, .max_file_bytes = most},
+                       .folder = folder,
+                       .model = train::ModelFolder{
+                           .replaces = [](const std::string& name) { return name.ends_with(".safetensors"); },
+                           .before_publishing = announce}});
     });
     EXPECT_EQ(read_file(announced), concat(join(list_folder(folder), "\n"), "\n"))
         << "a run knows its files even if it is killed before all of them are there";

@@ -67,9 +67,7 @@ TEST(OutputLock, AKilledJobHoldsNothing) {
 TEST(OutputLock, AMovedFolderIsTakenAgainUnlessAnotherJobHasIt) {
   const TemporaryFolder around;
   const std::string out = path_join(around.path(), "out");
-  const auto move_away = [&](const std::string& name) {
-    std::filesystem::rename(out, path_join(around.path(), name));
-  };
+  const auto move_away = [&](const std::string& name) { std::filesystem::rename(out, path_join(around.path(), name)); };
   make_folders(out);
   OutputLock lock(out, "job-a");
   lock.keep();

@@ -209,7 +209,8 @@ TEST(RunFiles, AWriteProtectedCheckpointIsNamedBeforeAnythingGoes) {
   ASSERT_EQ(::chmod(around.path().c_str(), 0777), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::geteuid() == 0 && (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0)) ::_exit(2);
+    if (::geteuid() == 0 && (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0))
+      ::_exit(2);
     make_run(out);
     ::chmod(locked.c_str(), 0555);
     const Tree before = tree_of(out);

@@ -107,18 +107,18 @@ void TrainingLoop::load_best_model() {
 }
 
 void TrainingLoop::save_final_model() {
-  SaveContents contents{.step = step_,
-                        .form = {.optimizer = false, .full = true, .finite = false},
-                        .folder = setup_.config.output.output_dir,
-                        // Files of an older model that a run has written go; a person's file of such a name stays.
-                        .model = ModelFolder{
-                            .replaces = [this](const std::string& name) {
-                              return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
-                            },
-                            // Before, so that a run which is killed meanwhile leaves no file that counts as a person's.
-                            .before_publishing = [this](const std::vector<std::string>& names) {
-                              output_->note_new_files(names);
-                            }}};
+  SaveContents contents{
+      .step = step_,
+      .form = {.optimizer = false, .full = true, .finite = false},
+      .folder = setup_.config.output.output_dir,
+      // Files of an older model that a run has written go; a person's file of such a name stays.
+      .model = ModelFolder{
+          .replaces =
+              [this](const std::string& name) {
+                return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
+              },
+          // Before, so that a run which is killed meanwhile leaves no file that counts as a person's.
+          .before_publishing = [this](const std::vector<std::string>& names) { output_->note_new_files(names); }}};
   keep_output();
   std::vector<SavedModel> models = fill(contents);
   save_now(world_.group(), std::move(models), std::move(contents));

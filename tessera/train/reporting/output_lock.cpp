@@ -27,8 +27,7 @@ std::string holder(int fd) {
 }
 
 [[noreturn]] void refuse(const std::string& output_dir, const std::string& holder) {
-  throw InputError(concat("--output_dir ", output_dir, ": ", holder,
-                          " writes there now, and a folder belongs to one ",
+  throw InputError(concat("--output_dir ", output_dir, ": ", holder, " writes there now, and a folder belongs to one ",
                           "job at a time: choose another folder, or end that job first"));
 }
 
@@ -64,7 +63,8 @@ Taken take(const std::string& path, const std::string& text) {
   for (;;) {
     taken.fd.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!taken.fd && errno == EACCES && path_exists(path))
-      throw Error(concat(path, " belongs to another user, whose job has left it or still writes there: remove it if no ",
+      throw Error(concat(path,
+                         " belongs to another user, whose job has left it or still writes there: remove it if no ",
                          "such job runs, or choose another folder"));
     if (!taken.fd) throw Error(concat(path, " cannot be made: ", std::strerror(errno)));
     if (!take_lock(taken.fd.get(), path)) return {.holder = holder(taken.fd.get())};
