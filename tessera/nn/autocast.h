@@ -4,8 +4,8 @@
 /// fp16, whatever needs range stays fp32, weights stay fp32. Our own operations look at autocast_type().
 ///
 /// LibTorch's products in fp16 take tens of times as long as in fp32 on a processor without instructions for it, and in
-/// bf16 several times. There PyTorch's autocast stays off for fp16, and where the caller says so for bf16: its operations
-/// compute in fp32, ours multiply rounded operands in fp32 (nn/gemm.h).
+/// bf16 several times. There PyTorch's autocast stays off for fp16, and where the caller says so for bf16: its
+/// operations compute in fp32, ours multiply rounded operands in fp32 (nn/gemm.h).
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>

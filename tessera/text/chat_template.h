@@ -62,8 +62,8 @@ class ChatTemplate {
   /// The text of a conversation and what `{% generation %}` blocks wrote of it. `messages`: a list of objects with
   /// "role" and whatever the template reads ("content": a text or a list of parts; "tool_calls"; ...); members that
   /// are null count as missing, and the names of reasoning (reasoning_content, thinking, reasoning) as one, as in
-  /// transformers. Special tokens that people wrote are marked (parted_tokens.h): ChatEncoder makes text of them. Throws
-  /// InputError naming the message, or the place in the template: not of this form, or refused by the template.
+  /// transformers. Special tokens that people wrote are marked (parted_tokens.h): ChatEncoder makes text of them.
+  /// Throws InputError naming the message, or the place in the template: not of this form, or refused by the template.
   jinja::Rendered render(const tessera::Value& messages, const ChatOptions& options = {}) const;
 
   /// The same text in pieces; scored is what the assistant says and the mark of its end, neighbours differ in

@@ -127,11 +127,7 @@ void TrainingLoop::save_final_model() {
       .model = ModelFolder{
           .replaces =
               [this](const std::string& name) {
-<<<<<<< HEAD
                 return is_part_of_model(name) && output_ && output_->files().holds(name);
-=======
-                return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
->>>>>>> safe
               },
           // Before, so that a run which is killed meanwhile leaves no file that counts as a person's.
           .before_publishing = [this](const std::vector<std::string>& names) { output_->note_new_files(names); }}};
