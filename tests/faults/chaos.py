@@ -5,8 +5,8 @@ run, is every culprit named, and does nothing hang?
     tests/faults/chaos.py [--build DIR] [--trials 12 | --full] [--meshes fsdp4,topk2] [--seed N] [--keep]
 
 `--trials`: faults of each run. One row each; exit code 1 when one fails. The faults: kill -9 of a random rank, of rank
-0, of two at once, and again while the job restarts; SIGSEGV, SIGABRT, SIGSTOP of a rank; SIGTERM and SIGINT of a rank or
-of the agent, kill -9 of the agent, each followed by the same command with `--resume_from_checkpoint auto`.
+0, of two at once, and again while the job restarts; SIGSEGV, SIGABRT, SIGSTOP of a rank; SIGTERM and SIGINT of a rank
+or of the agent, kill -9 of the agent, each followed by the same command with `--resume_from_checkpoint auto`.
 """
 import collections
 import glob
@@ -209,7 +209,8 @@ class Run:
             else:
                 pids = {}
             # 0: it was at its last step.
-            self.ended({signal.SIGTERM: (3, 0), signal.SIGINT: (130, 0), signal.SIGKILL: (-9, 0)}[number], pids.values())
+            codes = {signal.SIGTERM: (3, 0), signal.SIGINT: (130, 0), signal.SIGKILL: (-9, 0)}
+            self.ended(codes[number], pids.values())
             if self.work.process.returncode == 0:
                 return False
             self.start()
@@ -303,6 +304,6 @@ for name in options.meshes.split(","):
         print(f"{name}: FAILED: {str(lost).splitlines()[0]}", flush=True)
 tried = len(options.meshes.split(","))
 print(f"faults: {dict(counts)}; first step after one: {job.spread(recoveries)}; {time.monotonic() - began:.0f} s")
-good = job.row(f"{tried} meshes, {sum(counts.values())} faults", f"{same} runs end with the bits of an undisturbed one, "
-               "each culprit named, nothing left", "all", same == tried)
+good = job.row(f"{tried} meshes, {sum(counts.values())} faults", f"{same} runs end with the bits of an undisturbed "
+               "one, each culprit named, nothing left", "all", same == tried)
 training.conclude(folder, good, wrong)
