@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <tessera/base/file.h>
@@ -11,6 +13,7 @@
 #include <tessera/launch/agent/ports.h>
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include <tests/paths.h>
 #include <tests/stopwatch.h>
@@ -187,24 +190,58 @@ TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
   EXPECT_FALSE(contains(done.err, "hangs")) << done.err;
 }
 
+/// A process that holds the lock of a file until it is released. Not this one: agents that it forks would hold what it
+/// has open, too, and may have smaller numbers.
+class LockHolder {
+ public:
+  explicit LockHolder(const std::string& path) {
+    int ready[2] = {-1, -1};
+    if (::pipe2(ready, O_CLOEXEC) != 0) return;
+    const UniqueFd read(ready[0]);
+    UniqueFd write(ready[1]);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+      struct flock lock{};
+      lock.l_type = F_WRLCK;
+      if (::fcntl(file, F_OFD_SETLK, &lock) != 0 || ::write(write.get(), "x", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    write.reset();
+    char byte = 0;
+    holds_ = ::read(read.get(), &byte, 1) == 1;
+  }
+  ~LockHolder() { release(); }
+  LockHolder(const LockHolder&) = delete;
+  LockHolder& operator=(const LockHolder&) = delete;
+  bool holds() const { return holds_; }
+  pid_t pid() const { return pid_; }
+  void release() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_ = 0;
+  bool holds_ = false;
+};
+
 TEST(Watch, ARankThatWaitsForALockOfAnotherProgramIsToldWithIt) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "lock");
   write_file_atomically(path, "");
-  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  struct flock lock{};
-  lock.l_type = F_WRLCK;
-  ASSERT_EQ(::fcntl(file.get(), F_OFD_SETLK, &lock), 0);
+  LockHolder holder(path);
+  ASSERT_TRUE(holder.holds());
   LaunchOptions options = ranks(2);
   options.hang_timeout = 600;
   AgentUnderTest agent(fake(concat("--victim 1 --at 5 --steps 20 --do lock=", path)), options);
   EXPECT_TRUE(agent.wait_for_error(concat("making tokens (", path,
                                           ", which it has open, is locked by another program: "
                                           "pid ",
-                                          ::getpid(), " (")))
+                                          holder.pid(), " (")))
       << agent.err();
-  lock.l_type = F_UNLCK;
-  ASSERT_EQ(::fcntl(file.get(), F_OFD_SETLK, &lock), 0);
+  holder.release();
   EXPECT_EQ(agent.finish().exit_code, 0) << "it goes on once it has the lock";
 }
 
