@@ -41,8 +41,8 @@ page come from it.
   changes meanwhile makes no difference. Under other launchers each rank reads them, and the ranks compare the results.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,
   `derived (why)`) on standard output, every warning on standard error, and exits.
-- Unknown flags and arguments are errors with the nearest known name; with `--unknown warn` those that can hardly concern
-  the training (`--my_tag`) are passed over, with one warning. Keys that DeepSpeed (at the top level, in `optimizer` and
+- Unknown flags and arguments are errors with the nearest known name; with `--unknown warn` those that can hardly
+  concern the training (`--my_tag`) are passed over, with one warning. Keys that DeepSpeed (at the top level, in `optimizer` and
   `pipeline`) or accelerate (in its sections, and in fsdp_config) passes over get a warning, and with `--strict`, which
   is `--unknown refuse`, an error. Words that only another program has (LLaMA-Factory, axolotl, ms-swift, GPT-NeoX,
   torchtune, reinforcement learning) are answered in one line. Megatron's ignored names are a list; none is passed over
@@ -130,8 +130,8 @@ torchao, and 4 bits.
 same schedule; 0 freezes them. The log shows the rate of all others.
 
 ## Differences from Hugging Face and DeepSpeed
-- DeepSpeed's file without `gradient_clipping` clips nothing; DeepSpeed itself clips at 1.0 since version 0.19.3, and did
-  not before. A warning says so, unless the file or `--max_grad_norm` says what is meant.
+- DeepSpeed's file without `gradient_clipping` clips nothing; DeepSpeed itself clips at 1.0 since version 0.19.3, and
+  did not before. A warning says so, unless the file or `--max_grad_norm` says what is meant.
 - The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the
   shifted-away one too, and so prints (T-1)/T of it.
 - Text is one stream cut into blocks, with one rest dropped at the end; `run_clm.py` drops a rest per 1000 lines.

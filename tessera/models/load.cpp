@@ -232,8 +232,9 @@ class Matching {
   std::vector<std::string> names_, unexpected_, problems_;
   const format::SafetensorsFolder::Stored* head_ = nullptr;  ///< what a tied embedding may be stored as
   std::string renamed_;                                      ///< a name that was read as another one, for people
-  std::int64_t rows_now_ = 0, rows_before_ = 0;  ///< of embeddings: the model's, and the folder's where those are fewer
-  int left_aside_ = 0;  ///< depths of multi-token prediction that the folder has and the model does not
+  std::int64_t rows_now_ = 0,
+               rows_before_ = 0;  ///< rows of embeddings: the model's, and the folder's where those are fewer
+  int left_aside_ = 0;            ///< depths of multi-token prediction that the folder has and the model does not
 };
 
 /// config.json as the run wants it. Throws InputError where it asks for what the family does not have.
@@ -325,7 +326,7 @@ void load_weights(torch::nn::Module& module, const Value& hf_config, const std::
                           choice);  // every complaint comes before the first byte is read
   const at::NoGradGuard no_grad;
   std::vector<checkpoint::Placement> placements = matching.placements();
-  for (checkpoint::Placement& place : placements)  // of a table with more rows than are stored, those that are
+  for (checkpoint::Placement& place : placements)  // a table with more rows than are stored: only those
     if (!place.stored->info.shape.empty() && place.target.size(0) > place.stored->info.shape[0])
       place.target = place.target.narrow(0, 0, place.stored->info.shape[0]);
   checkpoint::read_into(weights, placements, sums);

@@ -294,7 +294,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   std::string place;
   setup.tokenizer = tokenizer_for(config, world.rank() == 0, place, setup.tokenizer_fits_data);
   Value with_dropout;
-  std::int64_t rows_before = 0;  // of the embedding, where the tokenizer has more tokens
+  std::int64_t rows_before = 0;  // rows of the embedding where the tokenizer has more tokens
   const models::ConfigEdit edit = [&, drops, task = task_edit(config.data)](Value json) {
     json = task(std::move(json));
     const std::int64_t rows = config::vocabulary_of(json), tokens = setup.tokenizer->vocab_size();

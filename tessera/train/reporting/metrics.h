@@ -53,7 +53,7 @@ struct PreferenceMetrics {
 struct ClassMetrics {
   bool measured = false;  ///< false: the model is no classifier
   double accuracy = 0;    ///< share of the rows whose likeliest class is theirs
-  double f1 = 0;          ///< of two classes that of class 1, else the mean of those that occur (scikit-learn's macro)
+  double f1 = 0;          ///< class 1's of two classes, else the mean of those that occur (scikit-learn's macro)
 };
 /// From [3, classes]: rows of a class that were found, rows that were taken for it, rows of it.
 ClassMetrics class_metrics(const std::vector<double>& counts);
@@ -108,7 +108,7 @@ struct EvalMetrics {
   std::int64_t rows = 0, batches = 0;  ///< the whole validation set's rows; this rank's batches
   double seconds = 0;                  ///< that it took
   PreferenceMetrics preference = {};   ///< means over the whole validation set; loss is then the mean over its pairs
-  ClassMetrics classes = {};           ///< of a classifier, likewise
+  ClassMetrics classes = {};           ///< a classifier's, likewise
   /// False where the loss is none of predicted tokens, but of pairs of answers or of classes: nothing reports a
   /// perplexity then.
   bool has_perplexity() const { return !preference.measured && !classes.measured; }
