@@ -128,7 +128,7 @@ def plain(a):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
         mesh = init_device_mesh("cpu", (a.world,))
-        for block in net.get_submodule("transformer.h"):
+        for block in net.get_submodule("transformer").h:
             fully_shard(block, mesh=mesh)
         fully_shard(net, mesh=mesh)
     if a.compile:
