@@ -44,9 +44,9 @@ page come from it.
 - Unknown flags and arguments are errors with the nearest known name; with `--unknown warn` those that can hardly
   concern the training (`--my_tag`) are passed over, with one warning. Keys that DeepSpeed (at the top level, in
   `optimizer` and `pipeline`) or accelerate (in its sections, and in fsdp_config) passes over get a warning, and with
-  `--strict`, which is `--unknown refuse`, an error. Words that only another program has (LLaMA-Factory, axolotl, ms-swift, GPT-NeoX,
-  torchtune, reinforcement learning) are answered in one line. Megatron's ignored names are a list; none is passed over
-  by its beginning.
+  `--strict`, which is `--unknown refuse`, an error. Words that only another program has (LLaMA-Factory, axolotl,
+  ms-swift, GPT-NeoX, torchtune, reinforcement learning) are answered in one line. Megatron's ignored names are a list;
+  none is passed over by its beginning.
 - Exit codes: 0 done, 1 failed while running, 2 bad configuration
   or input (nothing was written), 3 stopped after saving (SIGTERM, `--exit_duration_in_mins`), 130 interrupted.
 

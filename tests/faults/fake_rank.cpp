@@ -10,9 +10,9 @@
 /// file, looking ten times a second), exit (code 7), leave (code 0, as if all were done), stopped (code 3, as one that
 /// has saved after SIGTERM; the others save for half a second when they get SIGTERM), fail (tells an error of its own
 /// on the board, then ends a moment later than its victims), refuse=MS (its input is bad: it tells that after MS
-/// milliseconds, and does not get to its end; the others, which know of it, end at once with code 2), save10s (in
-/// state saving), skip (goes into a barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the
-/// agent tells to stop, says so on the board and ends with code 1, as ours do.
+/// milliseconds, and does not get to its end; the others, which know of it, end at once with code 2), save10s (in state
+/// saving), skip (goes into a barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose
+/// peer failed, or that the agent tells to stop, says so on the board and ends with code 1, as ours do.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
