@@ -156,7 +156,7 @@ TEST(Program, TheJobsSizeMustBeTheOneAskedFor) {
       {"train", "--config_name", "gpt2-tiny", "--train_file", text, "--output_dir", out, "--num_processes", "4"}, job);
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_TRUE(
-      contains(run.err, "--num_processes is 4 but RANK=0, WORLD_SIZE=2 in the environment make this one of 2 processes"))
+      contains(run.err, "--num_processes is 4 but RANK=0, WORLD_SIZE=2 in the environment make this one of 2 proc"))
       << run.err;
 }
 
