@@ -156,9 +156,12 @@ class Job:
         """What the job has left behind: processes, listening ports, files in /dev/shm."""
         found = [f"process {pid}" for pid in sorted(self.pids) if alive(pid)]
         found += [f"port {port}" for port in sorted(self.ports) if not can_bind(port)]
-        # tessera-memory-PID-...: that of another job beside this one is in use.
+        def in_use(name):  # by another job beside this one
+            owner = re.match(r"tessera-memory-(\d+)-", name)
+            return owner is not None and alive(owner.group(1))
+
         found += [f"/dev/shm/{name}" for name in sorted(set(os.listdir("/dev/shm")) - self.shared_before)
-                  if ("tessera" in name or "torch" in name) and not any(alive(pid) for pid in re.findall(r"\d+", name))]
+                  if ("tessera" in name or "torch" in name) and not in_use(name)]
         return found
 
     def text(self):

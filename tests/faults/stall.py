@@ -63,10 +63,11 @@ try:
         lines = work.text()
         told = "waits for a disk" in lines or "no progress for" in lines
         same = code == 0 and weights(output) == weights(undisturbed)
-        if not (same and (told or seconds < 75)):  # of a save the agent speaks after a minute
+        good = same and (told or seconds < 75)  # of a save the agent speaks after a minute
+        if not good:
             wrong.append(f"{seconds:g} s: exit code {code}, told {told}\n{lines}")
         job.row(f"disk frozen for {seconds:g} s", f"exit code {code}, {'the same' if same else 'other'} weights, "
-                f"{'told' if told else 'not told'}", "0, the same, told after a minute of a save", not wrong)
+                f"{'told' if told else 'not told'}", "0, the same, told after a minute of a save", good)
         training.end(work)
         training.remove(output)
 finally:

@@ -95,6 +95,7 @@ void OutputLock::keep() {
     make_folders(folder_);
     taken = take(path_, text_);
   } catch (const Error&) {
+    if (path_exists(path_)) throw;  // another user's, and so another job's
     return;
   }
   if (!taken.fd)

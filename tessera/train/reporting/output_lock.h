@@ -19,7 +19,8 @@ class OutputLock {
   /// the file cannot be made.
   OutputLock(const std::string& output_dir, const std::string& job);
   /// Takes the lock anew, with a warning, where the file or its folder was moved or removed. Throws Error when another
-  /// job has taken it meanwhile. What the disk refuses is left as it is: whatever is written next says so.
+  /// job, also one of another user, has taken it meanwhile. What the disk refuses is left as it is: whatever is written
+  /// next says so.
   void keep();
   /// Removes the file.
   ~OutputLock();
