@@ -1,6 +1,7 @@
 #include <tessera/data/labelled.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/corpus/records.h>
 #include <tessera/corpus/sources.h>

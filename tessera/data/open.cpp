@@ -9,6 +9,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/blend.h>

@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/cache/content_hash.h>
 #include <tessera/corpus/columns.h>
 #include <tessera/corpus/left_out.h>

@@ -11,6 +11,7 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>
 #include <tessera/nn/gemm.h>
@@ -229,6 +230,16 @@ void DeepSpeedEngine::step() {
   }
   training().expect_step(is_gradient_accumulation_boundary());
 }
+
+std::int64_t DeepSpeedEngine::train_micro_batch_size_per_gpu() const {
+  return training().config().optimization.per_device_train_batch_size;
+}
+
+double DeepSpeedEngine::gradient_clipping() const { return training().config().optimization.max_grad_norm; }
+
+bool DeepSpeedEngine::fp16_enabled() const { return training().config().optimization.fp16; }
+
+bool DeepSpeedEngine::bfloat16_enabled() const { return training().config().optimization.bf16; }
 
 int DeepSpeedEngine::zero_optimization_stage() const {
   return row_of(training().config().sharding.strategy).zero_stage();

@@ -11,6 +11,7 @@
 #include <tessera/config/model/prediction_depths.h>
 #include <tessera/config/model/vocabulary.h>
 #include <tessera/config/model/whole_weights.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/lora.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/vision/compose.h>

@@ -14,6 +14,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/module_names.h>
 #include <tessera/config/model/vocabulary.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/load.h>

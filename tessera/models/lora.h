@@ -8,13 +8,16 @@
 /// modules_to_save are trained whole beside the adapters, in place: PEFT trains a copy, which computes the same.
 
 #include <tessera/checkpoint/peft.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/causal_lm.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct ModelConfig;
+}
 
 namespace tessera::models {
 

@@ -6,6 +6,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/model/vision_config.h>
 #include <tessera/config/rules/optimizer_states.h>

@@ -12,6 +12,7 @@
 #include <tessera/config/convert/convert_accelerate.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/key_tables.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 

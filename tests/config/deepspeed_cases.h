@@ -2,6 +2,7 @@
 /// \file
 /// What the tests of DeepSpeed's JSON share: a file and flags in, settings, notes and problems out.
 
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // The table of settings: names, defaults against Hugging Face, the rule of every field.
 
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

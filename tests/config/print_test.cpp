@@ -7,6 +7,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/core/resolve.h>
 
 #include <tests/error_of.h>
 

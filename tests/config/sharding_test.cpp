@@ -7,6 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 

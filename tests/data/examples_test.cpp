@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/examples.h>
 #include <tessera/data/stored.h>

@@ -11,6 +11,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/bytes/byte_sink.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/corpus/stream/record_cursor.h>

@@ -2,6 +2,7 @@
 #include <tests/faces/loop.h>
 
 #include <tessera/base/file.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/faces/accelerator.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/kernels/cpu/dispatch.h>

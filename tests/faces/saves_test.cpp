@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/faces/accelerator.h>
 #include <tessera/faces/deepspeed.h>
 #include <tessera/faces/folder.h>

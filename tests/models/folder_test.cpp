@@ -7,6 +7,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/config/model/vocabulary.h>
 #include <tessera/config/model/whole_weights.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>
 #include <tests/error_of.h>
 #include <tests/own_folder.h>

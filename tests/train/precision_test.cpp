@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/train/core/precision.h>
 

@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/folder.h>
+#include <tessera/config/sections/output_config.h>
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/train/reporting/run_files.h>
 #include <tests/error_of.h>

@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/train/core/run_plan.h>
 #include <tests/own_folder.h>
 

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/models/load.h>
 #include <tessera/train/loop/task.h>
 

@@ -5,6 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/print.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_said.h>
 #include <tools/tessera/config_command.h>
 

@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/hf/training_args.h>
 
 #include <algorithm>

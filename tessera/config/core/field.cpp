@@ -1,6 +1,7 @@
 // How one setting is read, checked and shown; the table itself is in fields.cpp.
 
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <tessera/base/text.h>
 

@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/layout/backends.h>
 
 #include <algorithm>

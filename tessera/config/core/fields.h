@@ -1,11 +1,10 @@
 #pragma once
 /// \file
 /// The one table of settings: name, section, place in RunConfig, rule, help. Flags, --help, --print_config, range
-/// checks and defaults are all read from it, so a new setting is one member of RunConfig and one row in fields.cpp.
+/// checks and defaults are all read from it, so a new setting is one member of a section and one row in fields.cpp.
 
 #include <tessera/base/value.h>
 #include <tessera/base/words.h>
-#include <tessera/config/core/run_config.h>
 
 #include <cstdint>
 #include <limits>
@@ -16,6 +15,10 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::config {
 

@@ -1,5 +1,6 @@
 #include <tessera/config/core/flag_reader.h>
 
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/unknown_words.h>
 #include <tessera/corpus/data_list.h>
 
@@ -205,14 +206,12 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
     return problem(flag, meaning.problem);
   }
   for (const auto& [setting, given] : meaning.settings) store(setting, flag, given);
-  const auto same = [&](const Resolved::Implied& implied) { return implied.argument == argument.row.key; };
-  if (where_.file &&
-      std::any_of(resolved_.implied.begin(), resolved_.implied.end(),
-                  [&](const Resolved::Implied& implied) { return same(implied) && implied.origin.is_flag(); }))
+  const auto same = [&](const Implied& implied) { return implied.argument == argument.row.key; };
+  if (where_.file && std::any_of(resolved_.implied.begin(), resolved_.implied.end(),
+                                 [&](const Implied& implied) { return same(implied) && implied.origin.is_flag(); }))
     return;                                // the typed one beats it
   std::erase_if(resolved_.implied, same);  // as in argparse: the last one counts
-  for (Resolved::Implied& implied :
-       implied_by(argument, meaning, flag, where_.file ? Origin::at(where_) : Origin::flag(flag)))
+  for (Implied& implied : implied_by(argument, meaning, flag, where_.file ? Origin::at(where_) : Origin::flag(flag)))
     resolved_.implied.push_back(std::move(implied));
 }
 

@@ -5,6 +5,7 @@
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/accelerate/accelerate_file.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/tessera_file.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/hf/training_args.h>

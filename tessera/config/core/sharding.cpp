@@ -5,6 +5,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 #include <functional>

@@ -3,13 +3,14 @@
 /// What follows the evaluations of a training: the best model, and reduce_lr_on_plateau. One set of rules for `tessera
 /// train` and for tessera::Trainer.
 
-#include <tessera/config/core/resolve.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Adds to `problems` what --load_best_model_at_end, --save_strategy best and --lr_scheduler_type reduce_lr_on_plateau
 /// need of

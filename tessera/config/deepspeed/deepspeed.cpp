@@ -5,6 +5,7 @@
 #include <tessera/base/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/sharding.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
 

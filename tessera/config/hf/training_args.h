@@ -59,8 +59,8 @@ ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& 
 std::string without_effect_note(const std::vector<WithoutEffect>& list);
 
 /// What such an argument, given as `name`, adds to Resolved::implied.
-std::vector<Resolved::Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
-                                          const std::string& name, const Origin& origin);
+std::vector<Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
+                                const std::string& name, const Origin& origin);
 /// Gives the settings of `resolved.implied` that nobody has given; apply() may still overwrite them.
 void apply_implied(Resolved& resolved);
 /// Says in a note which of them hold; bf16 does not beside an fp16 that was given since.

@@ -6,6 +6,7 @@
 #include <tessera/base/yaml.h>
 #include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/training_args.h>
 #include <tessera/config/hf/unknown_words.h>
 
@@ -136,8 +137,8 @@ class FileReader {
     }
     if (!meaning.problem.empty()) return problem(value, key, meaning.problem, argument.row.setting);
     for (const auto& [name, given] : meaning.settings) to_.give(name, key, given, value.where());
-    std::erase_if(implied_, [&](const Resolved::Implied& implied) { return implied.argument == argument.row.key; });
-    for (Resolved::Implied& implied : implied_by(argument, meaning, key, Origin::at(value.where())))
+    std::erase_if(implied_, [&](const Implied& implied) { return implied.argument == argument.row.key; });
+    for (Implied& implied : implied_by(argument, meaning, key, Origin::at(value.where())))
       implied_.push_back(std::move(implied));
   }
 
@@ -197,7 +198,7 @@ class FileReader {
   Translation fsdp_;
   SourcePos fsdp_where_;
   bool has_fsdp_ = false;
-  std::vector<Resolved::Implied> implied_;
+  std::vector<Implied> implied_;
   std::vector<WithoutEffect> without_effect_;
   bool passes_over_ = false;  ///< --unknown warn
   bool foreign_ = false;      ///< the arguments are another program's, which has been said

@@ -3,6 +3,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <algorithm>
 #include <cmath>

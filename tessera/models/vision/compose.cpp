@@ -13,6 +13,7 @@
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/vision_config.h>
 #include <tessera/config/model/whole_weights.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/format/safetensors/safetensors.h>
 #include <tessera/format/torch/torch_to_hf.h>
 

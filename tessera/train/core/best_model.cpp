@@ -12,6 +12,7 @@
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/config/core/validate_evaluations.h>
+#include <tessera/config/sections/output_config.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/models/lora.h>
 #include <tessera/parallel/tensor_parallel.h>

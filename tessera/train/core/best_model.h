@@ -4,7 +4,6 @@
 /// (Trainer._determine_best_metric), and putting the weights of its checkpoint back (load_best_model_at_end).
 
 #include <tessera/checkpoint/run_state.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/reporting/metrics.h>
@@ -12,6 +11,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+
+namespace tessera {
+struct OutputConfig;
+}
 
 namespace tessera::train {
 

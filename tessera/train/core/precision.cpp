@@ -1,6 +1,7 @@
 #include <tessera/train/core/precision.h>
 
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/nn/gemm.h>
 
 namespace tessera::train {

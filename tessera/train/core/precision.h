@@ -4,13 +4,15 @@
 /// gathered in a narrow type (param_dtype) the operands are narrow already. A processor without instructions for the
 /// type computes in fp32 (nn/autocast.h), which precision_warning() says.
 
-#include <tessera/config/core/run_config.h>
-
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <optional>
 #include <string>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::train {
 

@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/plural.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/layout/batch/ramp.h>
 
 namespace tessera::train {

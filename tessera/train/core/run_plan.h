@@ -3,7 +3,6 @@
 /// The arithmetic of a run: which rows a micro-batch takes, how many steps there are, what happens after which step.
 /// Pure; no files, no tensors.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/layout/batch/shares.h>
 #include <tessera/layout/batch/token_batches.h>
 
@@ -11,6 +10,11 @@
 #include <functional>
 #include <memory>
 #include <vector>
+
+namespace tessera {
+struct OptimizationConfig;
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::checkpoint {
 struct RunState;

@@ -15,6 +15,7 @@
 #include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/layout/schedule/cut.h>
 #include <tessera/layout/schedule/draw.h>

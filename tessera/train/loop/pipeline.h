@@ -3,7 +3,6 @@
 /// Pipeline parallelism of a run (--pp_size): which stages there are, and one batch through them.
 
 #include <tessera/comm/group.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/data/dataset.h>
 #include <tessera/layout/schedule/schedule.h>
 #include <tessera/layout/schedule/timing.h>
@@ -21,6 +20,10 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::train {
 

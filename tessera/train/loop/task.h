@@ -3,10 +3,16 @@
 /// What a run trains a model for: the next token, hidden tokens (BERT's masked language modelling), or classes of
 /// texts. Follows from the model and from the training file.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/data/dataset.h>
 #include <tessera/models/load.h>
 #include <tessera/text/tokenizer.h>
+
+#include <cstdint>
+
+namespace tessera {
+struct DataConfig;
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
 

@@ -4,12 +4,14 @@
 /// checkpoint-N says it by its manifest; of everything else OUT/.tessera-files keeps a list, a line for each file,
 /// written before the file itself.
 
-#include <tessera/config/core/run_config.h>
-
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace tessera {
+struct OutputConfig;
+}
 
 namespace tessera::train {
 

@@ -7,6 +7,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/handed.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/layout/units.h>
 #include <tessera/train/loop/trainer.h>

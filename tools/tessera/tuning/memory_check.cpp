@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/launch/agent/available_memory.h>
 #include <tessera/plan/from_config.h>
