@@ -81,7 +81,7 @@ class TrainingLoop {
   void end_compression_step();
   bool check_norm();
   void check_replicas();
-  void keep_output();
+  void renew_output_lock();
   bool replicas_are_checked() const;  // --check_replicas_steps
   std::vector<parallel::NamedTensor> whole_on_tensor_ranks() const;
   void count_step(double seconds, double cpu_seconds);

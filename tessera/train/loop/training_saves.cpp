@@ -50,7 +50,7 @@ void TrainingLoop::open_checkpoints() {
 
 void TrainingLoop::save() {
   check_replicas();
-  keep_output();
+  renew_output_lock();
   enter(Phase::other, "save");
   const bool with_optimizer = !setup_.config.output.save_only_model;
   checkpoints_.save(step_, {.optimizer = with_optimizer, .full = saves_whole()},
@@ -66,9 +66,9 @@ void TrainingLoop::save_in_memory() {
 }
 
 /// Nothing is saved into a folder that has become another job's.
-void TrainingLoop::keep_output() {
+void TrainingLoop::renew_output_lock() {
   agree(world_.group(), [&] {
-    if (output_) output_->keep();
+    if (output_) output_->renew_lock();
   });
 }
 
@@ -131,7 +131,7 @@ void TrainingLoop::save_final_model() {
               },
           // Before, so that a run which is killed meanwhile leaves no file that counts as a person's.
           .before_publishing = [this](const std::vector<std::string>& names) { output_->note_new_files(names); }}};
-  keep_output();
+  renew_output_lock();
   std::vector<SavedModel> models = fill(contents);
   save_now(world_.group(), std::move(models), std::move(contents));
   {

@@ -92,7 +92,7 @@ std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolde
 }
 
 void OutputFolder::append(const Value& line) {
-  keep();
+  renew_lock();
   metrics_.append(line);
 }
 

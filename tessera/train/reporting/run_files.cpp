@@ -114,8 +114,17 @@ bool is_listed_name(const std::string& name) {
 
 }  // namespace
 
+std::set<fs::path> RunFiles::folders() const {
+  std::set<fs::path> found;
+  for (const std::string& name : names_)
+    if (is_listed_name(name))
+      for (fs::path folder = fs::path(name).parent_path(); !folder.empty(); folder = folder.parent_path())
+        found.insert(folder);
+  return found;
+}
+
 void RunFiles::remove_all() {
-  std::set<fs::path> folders;
+  const std::set<fs::path> inner = folders();
   std::set<std::string> stay;
   for (const std::string& name : names_) {
     if (is_part_of_model(name)) {
@@ -128,10 +137,8 @@ void RunFiles::remove_all() {
     if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a person's, of the same name
     fs::remove(path, error);
     if (error) throw Error(concat("cannot remove '", path.string(), "': ", error.message()));
-    for (fs::path folder = fs::path(name).parent_path(); !folder.empty(); folder = folder.parent_path())
-      folders.insert(folder);
   }
-  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {  // those inside first
+  for (auto folder = inner.rbegin(); folder != inner.rend(); ++folder) {  // those inside first
     std::error_code not_empty;
     fs::remove(path_join(output_dir_, folder->string()), not_empty);
   }
@@ -180,8 +187,11 @@ std::string write_protected(const std::string& output_dir, bool first_life) {
     for (fs::recursive_directory_iterator at(folder, ignored), end; at != end; at.increment(ignored))
       if (at->is_directory(ignored) && !at->is_symlink(ignored)) folders.push_back(at->path());
   }
-  for (const std::string& name : {"", kMergedFolder})
-    if (const std::string folder = path_join(output_dir, name); is_directory(folder)) folders.push_back(folder);
+  std::set<fs::path> listed = RunFiles(output_dir).folders();
+  for (const char* own : {"", kMergedFolder}) listed.insert(own);
+  for (const fs::path& name : listed)
+    if (const std::string folder = path_join(output_dir, name.string()); is_directory(folder))
+      folders.push_back(folder);
   for (const std::string& folder : folders)
     if (::access(folder.c_str(), W_OK | X_OK) != 0) return folder;
   return "";

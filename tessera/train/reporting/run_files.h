@@ -4,6 +4,7 @@
 /// checkpoint-N says it by its manifest; of everything else OUT/.tessera-files keeps a list, a line for each file,
 /// written before the file itself.
 
+#include <filesystem>
 #include <set>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ class RunFiles {
   /// Notes files that are written next, or were written just now, where no other file was before. Throws Error when
   /// the list cannot be written.
   void add(const std::vector<std::string>& names);
+  /// The folders inside the output folder that hold files of the list, by paths in it.
+  std::set<std::filesystem::path> folders() const;
   /// Removes what the list holds, and folders that are empty then; but not the finished model, which stays until
   /// another one takes its place.
   void remove_all();
