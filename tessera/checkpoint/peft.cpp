@@ -7,7 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 

@@ -22,7 +22,7 @@ struct LoraConfig {
   double alpha = 16;
   double dropout = 0;
   /// Full names of modules, or their ends ("q_proj"). {}: the model's default. {"all-linear"}: every linear map but the
-  /// head. One pattern (base/module_names.h): the modules whose whole names match it.
+  /// head. One pattern (base/names/module_names.h): the modules whose whole names match it.
   std::vector<std::string> target_modules;
   /// The config chose its modules in a way that only PEFT evaluates (a regular expression, layers_to_transform,
   /// exclude_modules): the tensors of the adapter file tell which they are, and target_modules is empty.
@@ -76,6 +76,9 @@ NamedTensors read_adapter_weights(const std::string& folder,
                                   const std::function<bool(const std::string& name)>& wanted = {});
 /// Their names, with the same checks.
 std::vector<std::string> adapter_names(const std::string& folder);
+/// Throws InputError that names a module of theirs to which adapter_config.json, as PEFT reads its target_modules (a
+/// pattern) and layers_to_transform, gives no adapter.
+void require_targets(const std::string& folder, const std::vector<std::string>& stored);
 /// Rows of an embedding, or a head, among them; 0: there is none.
 std::int64_t adapter_vocabulary(const std::string& folder);
 /// The folder of the base model: base_model_name_or_path, a relative one below the adapter's folder, else below the

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
+#include <tessera/base/names/pattern.h>
+#include <tessera/base/text.h>
 #include <tessera/checkpoint/files.h>
 
 namespace tessera::checkpoint {
@@ -172,7 +175,40 @@ double alpha_in(const Value& value) {
   return alpha;
 }
 
+/// The number of a module's block, as PEFT finds it: the last number between two dots. Empty: none.
+std::optional<std::int64_t> block_of(const std::string& module) {
+  std::optional<std::int64_t> block;
+  const std::vector<std::string> parts = split(module, '.');
+  for (std::size_t i = 1; i + 1 < parts.size(); ++i)
+    if (const auto number = parse_int(parts[i])) block = number;
+  return block;
+}
+
+bool holds(const Value& numbers, std::optional<std::int64_t> wanted) {
+  if (!numbers.is_array()) return numbers.as_int() == wanted;
+  return std::any_of(numbers.items().begin(), numbers.items().end(),
+                     [&](const Value& number) { return number.as_int() == wanted; });
+}
+
 }  // namespace
+
+void require_targets(const std::string& folder, const std::vector<std::string>& stored) {
+  const Value json = read_json(path_join(folder, kAdapterConfigFile));
+  const Value *targets = given(json, "target_modules"), *layers = given(json, "layers_to_transform");
+  std::optional<Pattern> pattern;
+  if (targets && targets->is_string() && targets->as_string() != "all-linear")
+    pattern.emplace(concat(targets->where().str(), ": target_modules"), targets->as_string());
+  for (const std::string& name : stored) {
+    if (!is_adapter_name(name)) continue;
+    const std::string module = name.substr(0, name.rfind(".lora_"));
+    if (pattern && !pattern->fits(module))
+      refuse(*targets, concat("target_modules does not fit ", module, ", of which the file has an adapter: give the ",
+                              "pattern that it was trained with"));
+    if (layers && is_set(*layers) && !holds(*layers, block_of(module)))
+      refuse(*layers, concat("layers_to_transform leaves out ", module, ", of which the file has an adapter: give the ",
+                             "layers that were trained"));
+  }
+}
 
 LoraConfig read_adapter_config(const std::string& folder) {
   const Value json = read_json(path_join(folder, kAdapterConfigFile));

@@ -1,10 +1,10 @@
 #include <tessera/layout/units.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
-#include <regex>
 #include <set>
 
 namespace tessera::layout {
@@ -103,14 +103,9 @@ std::vector<bool> picked_by_name(const ModuleTree& tree, const WrapPolicy& polic
 }
 
 std::vector<bool> picked_by_regex(const ModuleTree& tree, const std::string& pattern) {
-  std::regex regex;
-  try {
-    regex = std::regex(pattern, std::regex::ECMAScript);
-  } catch (const std::regex_error& error) {
-    throw InputError(concat("the wrap pattern '", pattern, "' is no regular expression: ", error.what()));
-  }
+  const Pattern wanted("the wrap pattern", pattern);
   std::vector<bool> picked;
-  for (const ModuleEntry& module : tree.modules) picked.push_back(std::regex_match(module.name, regex));
+  for (const ModuleEntry& module : tree.modules) picked.push_back(wanted.fits(module.name));
   if (std::find(picked.begin(), picked.end(), true) == picked.end())
     throw InputError(concat("the wrap pattern '", pattern, "' fits no module name"));
   return picked;

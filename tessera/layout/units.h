@@ -40,7 +40,7 @@ struct WrapPolicy {
     none,      ///< the root unit holds all
     by_class,  ///< modules of one of `classes`
     by_size,   ///< modules that hold `min_num_params` elements which no unit inside them took
-    by_regex,  ///< modules whose whole name matches `pattern` (ECMAScript)
+    by_regex,  ///< modules whose whole name matches `pattern` (base/names/pattern.h)
     by_name    ///< the modules in `names`
   };  ///< what chooses the modules
   Kind kind = Kind::none;                     ///< members that it does not name have no effect

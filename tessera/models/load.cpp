@@ -3,7 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>

@@ -12,7 +12,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/config/model/vocabulary.h>
 #include <tessera/config/sections/model_config.h>
 #include <tessera/models/frozen/quantize.h>
@@ -64,7 +64,7 @@ bool names_tied_head(const LanguageModel& model, const LoraConfig& config) {
   const std::vector<std::string> known(ends.begin(), ends.end());
   const auto near = nearest(last_part(target), known);
   throw InputError(concat("LoRA target '", target, "' matches no module of the model",
-                          near ? concat("; did you mean '", *near, "'?") : "", " Its linear maps are ", join(known),
+                          near ? concat("; did you mean '", *near, "'?") : ".", " Its linear maps are ", join(known),
                           " (for example ", linears.front().first, "), or all of them: ", all_linear));
 }
 
@@ -296,6 +296,7 @@ LoraConfig lora_config(const ModelConfig& config) {
   lora.rank_stabilized = config.use_rslora;
   lora.target_modules =
       parse_module_names("lora_target_modules", config.lora_target_modules, concat(", or ", all_linear));
+  if (lora.target_modules == std::vector<std::string>{"all"}) lora.target_modules = {all_linear};  // LLaMA-Factory's
   lora.modules_to_save = parse_module_names("lora_modules_to_save", config.lora_modules_to_save, "");
   std::vector<std::string>& whole = lora.modules_to_save;
   if (!config.vision_tower.empty() && std::find(whole.begin(), whole.end(), projector_module) == whole.end())
@@ -388,6 +389,7 @@ std::shared_ptr<LanguageModel> adapted_model(
   const ConfigEdit with_their_rows = [rows = checkpoint::adapter_vocabulary(folder)](Value json) {
     return config::with_vocabulary(std::move(json), rows);
   };
+  checkpoint::require_targets(folder, stored);
   auto model =
       load(base_of_adapters(checkpoint::base_model_folder(folder, config), config.composition), with_their_rows);
   const auto chosen =

@@ -3,9 +3,9 @@
 /// Low-rank adapters (LoRA, Hu et al. 2021) on a model's linear maps: y = x W + b + scale * dropout(x) A^T B^T with W
 /// and b frozen, A [r, in], B [out, r]. Selection, names, initialisation and scale are PEFT's (peft/tuners/lora).
 /// Targets: a module is meant when its full name is the target's or ends in "." + target ("q_proj", "mlp.c_proj"), or
-/// when it matches a pattern (base/module_names.h) whole; "all-linear" means every linear map but the head. A folder
-/// whose configuration holds a pattern is read by the tensors in it. Modules that are named in
-/// modules_to_save are trained whole beside the adapters, in place: PEFT trains a copy, which computes the same.
+/// when it matches a pattern (base/names/module_names.h) whole; "all-linear" means every linear map but the head. A
+/// folder whose configuration holds a pattern is read by the tensors in it. Modules named in modules_to_save are
+/// trained whole beside the adapters, in place: PEFT trains a copy, which computes the same.
 
 #include <tessera/checkpoint/peft.h>
 #include <tessera/models/causal_lm.h>

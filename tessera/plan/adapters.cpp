@@ -1,6 +1,6 @@
 #include <tessera/plan/adapters.h>
 
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>

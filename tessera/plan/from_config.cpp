@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
@@ -10,7 +11,6 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <regex>
 #include <sstream>
 
 namespace tessera::config {
@@ -300,14 +300,6 @@ class Sharding {
   bool config_is_off_ = false;
 };
 
-std::regex pattern_of(const char* flag, const std::string& text) {
-  try {
-    return std::regex(text, std::regex::ECMAScript);
-  } catch (const std::regex_error& error) {
-    throw InputError(concat("--", flag, " '", text, "' is no regular expression: ", error.what()));
-  }
-}
-
 }  // namespace
 
 void resolve_sharding(Resolved& resolved, Problems& problems) { Sharding(resolved, problems).resolve(); }
@@ -332,9 +324,9 @@ layout::WrapPolicy wrap_policy(const ShardingConfig& config, const std::vector<s
     policy.kind = policy.classes.empty() ? Kind::none : Kind::by_class;
   }
   if (!config.ignored_modules.empty()) {
-    const std::regex pattern = pattern_of("ignored_modules", config.ignored_modules);
+    const Pattern pattern("--ignored_modules", config.ignored_modules);
     for (const std::string& name : modules)
-      if (std::regex_match(name, pattern)) policy.ignored_modules.push_back(name);
+      if (pattern.fits(name)) policy.ignored_modules.push_back(name);
     if (policy.ignored_modules.empty())
       throw InputError(concat("--ignored_modules '", config.ignored_modules,
                               "' matches the name of no module (a whole name, as ",

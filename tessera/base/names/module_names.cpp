@@ -1,10 +1,10 @@
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
-#include <regex>
 
 namespace tessera {
 
@@ -28,11 +28,7 @@ bool is_module_pattern(std::string_view text) { return text.find_first_of("*+?()
 
 bool is_meant_module(std::string_view module, const std::string& target) {
   if (!is_module_pattern(target)) return is_named_module(module, target);
-  try {
-    return std::regex_match(module.begin(), module.end(), std::regex(target));
-  } catch (const std::regex_error& error) {
-    throw InputError(concat("the pattern '", target, "' of names of modules is no regular expression: ", error.what()));
-  }
+  return Pattern("the pattern of names of modules", target).fits(module);
 }
 
 bool is_in_named_module(std::string_view parameter, const std::vector<std::string>& targets) {
