@@ -203,8 +203,7 @@ class Encoder {
     if (options_.chat->quotes_arguments() && has_text_arguments(messages))
       example_.remark =
           "the arguments of a tool call are a text, which the template writes in quotes, as transformers does: give "
-          "the "
-          "object that the text is";
+          "the object that the text is";
     const auto is_marked = [](const Piece& piece) { return piece.text.find(text::parting) != std::string::npos; };
     if (std::none_of(pieces.begin(), pieces.end(), is_marked)) return;
     const std::string* token = options_.chat->special_token_in(messages);

@@ -185,7 +185,7 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
                                          " left out: the text or the label is empty (first at ", first_left_out, ")"));
     if (rows->size() == 0)
       throw InputError(concat(list, left_out > 0 ? ": has no record with a text and a label" : ": has no records",
-                              ": there is nothing to train on"));
+                              ": give a file with at least one row"));
     datasets.notes.push_back(concat(list, ": ", rows->size(), " labelled texts, ", tokens, " tokens"));
     return std::shared_ptr<const Dataset>(std::move(rows));
   };

@@ -91,9 +91,10 @@ class Opener {
     auto packed = packed_rows(contents.examples, first, count, example_length_);
     std::int64_t tokens = 0;
     contents.examples->lengths(first, count, [&](std::int64_t length) { tokens += length; });
-    notes.push_back(
-        concat("packing: ", count, " examples in ", packed->size(), " rows of ", example_length_, " tokens, ",
-               percent(static_cast<double>(tokens), static_cast<double>(packed->size() * example_length_)), " full"));
+    notes.push_back(concat("packing: ", counted(count, "example"), " in ", counted(packed->size(), "row"), " of ",
+                           example_length_, " tokens, ",
+                           percent(static_cast<double>(tokens), static_cast<double>(packed->size() * example_length_)),
+                           " full"));
     return packed;
   }
 
@@ -164,7 +165,7 @@ class Opener {
     tally.left_out = read.left_out;
     tally.remarks = read.remarks;
     if (read.kind.empty() && read.left_out.empty())
-      throw InputError(concat(name, ": has no records: there is nothing to train on"));
+      throw InputError(concat(name, ": has no records: give a file with at least one row"));
     if (read.kind.empty()) check_usable(name, tally);
     if (unclear > 0)
       warnings.push_back(concat(name, ": ", unclear, unclear == 1 ? " conversation was" : " conversations were",
@@ -208,7 +209,7 @@ class Opener {
 
   void check_usable(const std::string& name, const corpus::Tally& tally) const {
     if (tally.kind.empty() && tally.left_out.empty())
-      throw InputError(concat(name, ": has no lines: there is nothing to train on"));
+      throw InputError(concat(name, ": has no lines: give a file with at least one row"));
     if (tally.records == 0 && tally.dropped == 0) {
       std::vector<std::string> why;
       for (const auto& [said, finding] : tally.left_out)
@@ -227,8 +228,11 @@ class Opener {
         name, ": ", count, count == 1 ? " example (" : " examples (", tally.kind, "), ", tally.tokens, " tokens, ",
         percent(static_cast<double>(tally.scored), static_cast<double>(tally.tokens)), " of them scored"));
     if (tally.cut > 0)
-      warnings.push_back(concat(name, ": ", tally.cut, " of ", count, " examples are longer than ", example_length_,
-                                " tokens and were cut (--max_seq_length)"));
+      warnings.push_back(concat(
+          name, ": ", tally.cut, " of ", counted(count, "example"), " are longer than ", example_length_, " tokens",
+          pairs_ && config_.max_prompt_length > 0 ? concat(", or their prompts than ", config_.max_prompt_length, ",")
+                                                  : "",
+          " and were cut (--max_seq_length", pairs_ && config_.max_prompt_length > 0 ? ", --max_prompt_length)" : ")"));
     if (tally.dropped > 0)
       warnings.push_back(concat(name, ": ", tally.dropped, tally.dropped == 1 ? " example was" : " examples were",
                                 " left out: no scored token within the first ", example_length_,

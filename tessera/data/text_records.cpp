@@ -14,6 +14,7 @@
 #include <tessera/data/example_line.h>
 #include <tessera/data/pairs.h>
 #include <tessera/text/chat_template.h>
+#include <tessera/text/companion_files.h>
 
 namespace tessera::data {
 namespace {
@@ -177,7 +178,7 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
 
 std::string identity_of(const text::Tokenizer& tokenizer) {
   const TemporaryFolder folder("tessera-tokenizer");
-  tokenizer.save(folder.path());
+  text::without_companion_files(tokenizer).save(folder.path());
   std::string all;
   for (const std::string& name : list_folder(folder.path()))
     all += concat(name, "\n", read_file(path_join(folder.path(), name)), "\n");

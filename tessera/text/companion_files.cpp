@@ -43,6 +43,7 @@ class AccompaniedTokenizer final : public Tokenizer {
     return tokenizer_->token_id(content);
   }
   bool is_special(std::int32_t id) const override { return tokenizer_->is_special(id); }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
   void save(const std::string& folder) const override {
     tokenizer_->save(folder);
     for (const auto& [name, bytes] : files_) write_file_atomically(path_join(folder, name), bytes);
@@ -100,6 +101,11 @@ std::shared_ptr<const Tokenizer> with_companion_files(std::shared_ptr<const Toke
   if (!given.empty()) files[template_file] = read_chat_template(given).text;
   if (files.empty()) return tokenizer;
   return std::make_shared<const AccompaniedTokenizer>(std::move(tokenizer), std::move(files));
+}
+
+const Tokenizer& without_companion_files(const Tokenizer& tokenizer) {
+  const auto* const accompanied = dynamic_cast<const AccompaniedTokenizer*>(&tokenizer);
+  return accompanied == nullptr ? tokenizer : accompanied->tokenizer();
 }
 
 }  // namespace tessera::text

@@ -17,5 +17,7 @@ namespace tessera::text {
 /// Throws InputError where `given` names no file.
 std::shared_ptr<const Tokenizer> with_companion_files(std::shared_ptr<const Tokenizer> tokenizer,
                                                       const std::string& place, const std::string& given);
+/// The tokenizer itself, whose class tells its kind.
+const Tokenizer& without_companion_files(const Tokenizer& tokenizer);
 
 }  // namespace tessera::text

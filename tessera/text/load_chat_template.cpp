@@ -71,7 +71,10 @@ ChatTemplate::Source read_source(const std::string& path) {
   if (size > largest_template)
     throw InputError(concat(path, ": a chat template of ", format_bytes(size), ", must be at most ",
                             format_bytes(largest_template)));
-  return {read_file(path), path};
+  std::string text = read_file(path);
+  constexpr std::string_view mark = "\xEF\xBB\xBF";  // no part of the first message
+  if (text.starts_with(mark)) text.erase(0, mark.size());
+  return {std::move(text), path};
 }
 
 Sources read_files(const std::string& folder) {

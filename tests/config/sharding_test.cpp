@@ -263,7 +263,7 @@ TEST(Sharding, Rules) {
             "--offload_folder /no/such/folder: no such folder");
   EXPECT_EQ(problem_of({"--auto_wrap_policy", "regex_wrap"}),
             "--auto_wrap_policy regex_wrap needs --wrap_pattern REGEX");
-  EXPECT_TRUE(problem_of({"--wrap_pattern", "("}).starts_with("--wrap_pattern '(' is no regular expression: "));
+  EXPECT_TRUE(problem_of({"--wrap_pattern", "("}).starts_with("--wrap_pattern '(' is not a regular expression: "));
   EXPECT_EQ(problem_of({"--param_dtype", "float16"}),
             "--param_dtype fp16 needs --fp16: without loss scaling small gradients vanish");
   EXPECT_EQ(problem_of({"--fp16", "--param_dtype", "bf16"}), "--param_dtype bf16 contradicts --fp16");

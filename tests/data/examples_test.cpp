@@ -157,8 +157,8 @@ TEST_F(ExamplesTest, BadLinesAreNamed) {
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"text\": \"\xFF\"}\n"), "e.jsonl:2:11: not valid UTF-8");
   EXPECT_EQ(complaint("{\"text\": \"a\"\n"),
             "e.jsonl:1:13: expected ',' or '}' in an object, found the end of the line");
-  EXPECT_EQ(complaint(""), "e.jsonl: is empty: there is nothing to train on");
-  EXPECT_EQ(complaint(" \n\n"), "e.jsonl: has no lines: there is nothing to train on");
+  EXPECT_EQ(complaint(""), "e.jsonl: is empty: give a file with at least one row");
+  EXPECT_EQ(complaint(" \n\n"), "e.jsonl: has no lines: give a file with at least one row");
   options_.vocab_size = 100;
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n"),
             "e.jsonl:1:1: a token has id 256, but the model's vocabulary has 100 entries: tokenizer and model do not "

@@ -105,9 +105,9 @@ TEST(TrainerCounts, replicas_of_one_process_too) {
 TEST(TrainerCounts, each_ranks_own_mean_where_tokens_are_not_averaged_across_devices) {
   const TrainerOptions made = options(By::nothing, 4, 1);
   const auto half = [&](std::int64_t first) {
-    return made.loss(*made.model, made.train_dataset->read({first, first + 1})).item<double>();
+    return made.loss(*made.model, made.train_dataset->read({first, first + 2})).item<double>();
   };
-  const double want = (half(0) + half(2)) / 2, all = by_hand(false).loss;
+  const double want = (half(0) + half(1)) / 2, all = by_hand(false).loss;
   run_ranks(2, [&](comm::World&) {
     EXPECT_NEAR(train(options(By::count, 1, 2, false, {"--average_tokens_across_devices=false"})).loss, want, 1e-6);
     EXPECT_NEAR(train(options(By::count, 1, 2, false, {"--average_tokens_across_devices=true"})).loss, all, 1e-6);

@@ -129,6 +129,14 @@ TEST_F(TrainingFlagsTest, TypedFlagsBeatTheFile) {
   EXPECT_NE(all.find("cpu_offload=none"), std::string::npos) << all;
   EXPECT_EQ(all.find("bf16"), std::string::npos) << all;
   EXPECT_EQ(origins.at("strategy"), "--fsdp-sharding-strategy");
+  const std::string file = fixtures + "guide.yaml";
+  EXPECT_EQ(command.notes,
+            (Strings{concat("--fsdp_offload_params false takes the place of ", file, ":11: fsdp_offload_params true"),
+                     concat("--fsdp-sharding-strategy SHARD_GRAD_OP takes the place of ", file,
+                            ":12: fsdp_sharding_strategy 1"),
+                     concat("--mixed_precision no takes the place of ", file, ":19: mixed_precision bf16")}));
+  EXPECT_EQ(parse({"--config_file", file, "--mixed_precision", "fp16", "--mixed_precision", "bf16"}).notes, Strings{})
+      << "the last one says the same as the file";
 }
 
 TEST_F(TrainingFlagsTest, TheMachineIsTheFiles) {
@@ -228,7 +236,9 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
       {{"--fsdp_config", at("empty")},
        concat("--fsdp_config ", at("empty"), " is a folder with 0 .json and .yaml files; name the file")},
       {{"--config_file", at("bad.yaml")},
-       concat(at("bad.yaml"), ":4:15: unknown key num_proceses; did you mean num_processes?")},
+       concat("2 problems in the configuration:\n  ", at("bad.yaml"),
+              ":4:15: unknown key num_proceses; did you mean num_processes?\n  ", at("bad.yaml"),
+              ":3:26: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?")},
       {{"--config_file", at("none.yaml")},
        concat("--config_file ", at("none.yaml"), ": no such file; tessera config writes one")},
       {{"--deepspeed", at("missing.json")},

@@ -146,7 +146,7 @@ TEST(Units, WhatFitsNothingIsNamed) {
   policy.pattern = "layers.*";
   expect_error(tree, policy, "fits no module");
   policy.pattern = "(";
-  expect_error(tree, policy, "no regular expression");
+  expect_error(tree, policy, "not a regular expression");
   policy = policy_of(WrapPolicy::Kind::by_size);
   policy.min_num_params = 0;
   expect_error(tree, policy, "at least 1");

@@ -133,6 +133,10 @@ TEST_F(ModelFolder, WhatIsSaidOfTheFormOfWeightsIsTrueOfThoseThatAreLoaded) {
       parse_json(R"({"model_type": "llava", "text_config": {"torch_dtype": "float16", "quantization_config": {}}})",
                  "config.json"));
   EXPECT_EQ(dump_json(nested, -1), R"({"model_type":"llava","text_config":{"torch_dtype":"float32"}})");
+  const Value code = parse_json(R"({"auto_map": {"AutoModel": "modeling_x.X"}})", "config.json");
+  EXPECT_FALSE(config::of_whole_weights(code).contains("auto_map")) << "the Python is not carried";
+  const Value hub = parse_json(R"({"auto_map": {"AutoModel": "author/model--modeling_x.X"}})", "config.json");
+  EXPECT_TRUE(config::of_whole_weights(hub).contains("auto_map"));
 }
 
 TEST_F(ModelFolder, RowsThatAreAddedAreTheMeanOfTheOthers) {

@@ -210,7 +210,7 @@ TEST(ApplyLora, APatternIsMatchedWithWholeNames) {
   const auto other = gpt2();  // other modules have names that match, too: what was chosen is spelled out
   const auto more = models::apply_lora(*other, targets({R"(.*attn.*)"}), 0).target_modules;
   EXPECT_EQ(more, (std::vector<std::string>{"c_attn", "transformer.h.0.attn.c_proj", "transformer.h.1.attn.c_proj"}));
-  EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"h.(1"}), 0); }).find("no regular expression"),
+  EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"h.(1"}), 0); }).find("not a regular expression"),
             std::string::npos);
   EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"c_attn$"}), 0); }).find("matches no module"),
             std::string::npos)
@@ -369,6 +369,12 @@ TEST(ApplyLora, TheCommandLinesWords) {
 }
 
 /// A copy of the GPT-2 adapter folder whose files a test may damage; its base is named absolutely.
+TEST(LoraConfig, AllMeansEveryLinearMap) {
+  ModelConfig config;
+  config.lora_target_modules = "all";
+  EXPECT_EQ(models::lora_config(config).target_modules, std::vector<std::string>{"all-linear"});
+}
+
 class DamagedAdapters : public ::testing::Test {
  protected:
   DamagedAdapters() { write(checkpoint::read_adapter_weights(fixtures + "/lora/gpt2")); }

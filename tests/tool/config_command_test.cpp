@@ -67,6 +67,21 @@ TEST_F(ConfigCommand, ChecksAFileWithoutTheShellsVariables) {
   EXPECT_EQ(run.exit_code, 0) << run.out;
 }
 
+TEST_F(ConfigCommand, ChecksFilesOfDifferentKindsAsOneRun) {
+  const std::string accelerate = file("a.yaml",
+                                      "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  "
+                                      "zero_stage: 2\n  gradient_accumulation_steps: 2\n");
+  const auto deepspeed = [&](const char* steps) {
+    return file("d.json", concat(R"({"gradient_clipping": 1.0, "gradient_accumulation_steps": )", steps, "}"));
+  };
+  EXPECT_EQ(config({"check", accelerate, deepspeed("2")}).exit_code, 0);
+  const auto two = config({"check", accelerate, deepspeed("4")});
+  EXPECT_EQ(two.exit_code, 2);
+  EXPECT_TRUE(contains(two.out, "in one run: ") &&
+              contains(two.out, "ds gradient_accumulation_steps=4 vs hf gradient_accumulation_steps=2"))
+      << two.out;
+}
+
 TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
   const std::string good = file("good.yaml",
                                 "distributed_type: FSDP\nnum_processes: 2\ndebug: true\nfsdp_config:\n  "

@@ -79,6 +79,24 @@ TEST_F(StrangeFolder, ATokenizerWithMoreTokensGetsRowsOnAnyMesh) {
   EXPECT_EQ(config("fresh").at("vocab_size").as_int(), 438);
 }
 
+TEST_F(StrangeFolder, AMetricThatNothingFollowsIsAWarning) {
+  const Strings metric = {"--metric_for_best_model", "accuracy"};
+  const auto run = tessera(training("out", batch(4, 1, 1) + metric));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.err, "nothing follows it, so that it has no effect")) << run.err;
+  const auto best = tessera(
+      training("best", batch(4, 1, 1) + metric + Strings{"--save_strategy", "best", "--eval_strategy", "epoch"}));
+  EXPECT_EQ(best.exit_code, 2) << best.err;
+}
+
+TEST_F(StrangeFolder, ARunThatIsOverSaysThatNoStepWasLeft) {
+  ASSERT_EQ(tessera(training("out", batch(4, 1, 4))).exit_code, 0);
+  const auto again = tessera(training("out", batch(4, 1, 2) + Strings{"--resume_from_checkpoint", "last"}));
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_TRUE(contains(again.err + again.out, "done after step 4, where it began: no step was left to do"))
+      << again.err;
+}
+
 TEST_F(StrangeFolder, AdaptersBesideNewRowsAreSavedWithTheEmbedding) {
   const Strings more = {"--tokenizer_name", tokenizer, "--lora_r", "2", "--learning_rate", "1e-2"};
   const auto two = tessera(finetuning(

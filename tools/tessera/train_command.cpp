@@ -102,8 +102,8 @@ config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironm
                                           ": unset RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start ", asked,
                                           " here (tessera launch does it by itself), or leave the flag out"));
   }
-  if (!problems.lines.empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 tells it
-  if (!problems.lines.empty())  // they may say why something is missing
+  if (!problems.told().empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 tells it
+  if (!problems.told().empty())  // they may say why something is missing
     for (const std::string& line : resolved.notes) log::warning(line);
   config::throw_if_any(problems);
   if (!resolved.values.sharding.auto_strategy) return resolved;

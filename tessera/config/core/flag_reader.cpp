@@ -107,7 +107,7 @@ void FlagReader::look_ahead() {
   foreign_ = foreign.has_value();
   if (!foreign) return;
   const SourcePos& where = words_.front().where;
-  problems_.lines.push_back(
+  problems_.foreign.push_back(
       concat(where.file ? *where.file + ": " : "", "--", join(foreign->names, ", --"), ": ", foreign->why));
 }
 

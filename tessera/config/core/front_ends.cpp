@@ -50,6 +50,18 @@ void check_agreement(const Translation& file, Resolved& resolved, Problems& prob
   }
 }
 
+/// accelerate writes "no" where nobody has chosen, and --bf16 and --fp16 count beside it, as in transformers.
+void tell_precision(const Value& file, Resolved& resolved) {
+  const Value* word = file.find("mixed_precision");
+  const auto text = word == nullptr ? std::nullopt : as_text(*word, false);
+  if (!text || (to_lower(*text) != "no" && to_lower(*text) != "false")) return;
+  for (const char* name : {"bf16", "fp16"})
+    if (resolved.origin(name).is_given() && resolved.origin(name).kind != Origin::Kind::environment &&
+        find_field(name)->get(resolved.values).as_bool())
+      resolved.notes.push_back(concat(file_and_line(word->where()), ": mixed_precision no contradicts ", name,
+                                      " true (", resolved.origin(name), "), which counts"));
+}
+
 }  // namespace
 
 void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironment& given) {
@@ -64,8 +76,12 @@ void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironmen
     hear("config", resolved, problems, [&] { return read_tessera_file(files.config, problems); });
   if (!files.config_file.empty())
     hear("config_file", resolved, problems, [&] {
+      const std::size_t before = problems.lines.size();
       Translation file = read_accelerate_file(files.config_file, problems);
+      const bool readable = problems.lines.size() == before;
       check_agreement(file, resolved, problems);
+      std::vector<std::string> repeated;  // which has been told
+      if (readable) tell_precision(load_accelerate_file(files.config_file, &repeated), resolved);
       return file;
     });
   apply_implied(resolved);

@@ -16,6 +16,11 @@ struct Problems {
   std::set<std::string> doubtful;  ///< names of the settings
   /// What becomes of unknown words in files that are read after the flags.
   UnknownWords unknown = UnknownWords::automatic;
+  /// What tells that the configuration is another program's: then nothing else that is found wrong means anything.
+  std::vector<std::string> foreign;
+
+  /// What a person is told.
+  const std::vector<std::string>& told() const { return foreign.empty() ? lines : foreign; }
 };
 
 /// Throws InputError with one problem per line; returns when there is none.

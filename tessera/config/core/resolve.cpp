@@ -128,9 +128,10 @@ Resolved resolve_and_validate(const std::vector<std::string>& arguments, const G
 }
 
 void throw_if_any(const Problems& problems) {
-  if (problems.lines.empty()) return;
-  if (problems.lines.size() == 1) throw InputError(problems.lines.front());
-  throw InputError(concat(problems.lines.size(), " problems in the configuration:\n  ", join(problems.lines, "\n  ")));
+  const std::vector<std::string>& told = problems.told();
+  if (told.empty()) return;
+  if (told.size() == 1) throw InputError(told.front());
+  throw InputError(concat(told.size(), " problems in the configuration:\n  ", join(told, "\n  ")));
 }
 
 }  // namespace tessera::config

@@ -84,16 +84,19 @@ class FileReader {
   void look_ahead(const std::vector<FileArgument>& arguments) {
     passes_over_ = so_far_.values.files.unknown == UnknownWords::warn;
     std::vector<std::string> names;
+    bool components = false;
     for (const auto& [key, value] : arguments) {
       const Match found = match(key);
       if (found.argument == nullptr && found.field == nullptr)
         names.push_back(key);
       else if (found.name == "unknown" && so_far_.is_default("unknown"))
         passes_over_ = value.is_string() && to_lower(trim(value.as_string())) == "warn";
+      components = components || (value.is_object() && value.find("_component_") != nullptr);
     }
+    if (components) names.emplace_back("_component_");  // torchtune's, a class in each section
     const auto foreign = foreign_words(names);
     foreign_ = foreign.has_value();
-    if (foreign) problems_.lines.push_back(concat(path_, ": ", join(foreign->names), ": ", foreign->why));
+    if (foreign) problems_.foreign.push_back(concat(path_, ": ", join(foreign->names), ": ", foreign->why));
   }
 
   void problem(const Value& value, const std::string& key, const std::string& what, std::string_view setting) {

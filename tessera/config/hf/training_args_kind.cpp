@@ -42,8 +42,9 @@ Translation read_training_args_file(const std::string& path, const Resolved& so_
     Problems own;
     Translation read = read_file_arguments(path, arguments, so_far, own);
     read.notes.insert(read.notes.begin(), repeated.begin(), repeated.end());
-    if (!own.lines.empty() && is_of_another_system(path, file, problems)) return {};
+    if (!own.told().empty() && is_of_another_system(path, file, problems)) return {};
     problems.lines.insert(problems.lines.end(), own.lines.begin(), own.lines.end());
+    problems.foreign.insert(problems.foreign.end(), own.foreign.begin(), own.foreign.end());
     problems.doubtful.insert(own.doubtful.begin(), own.doubtful.end());
     return read;
   } catch (const InputError& error) {

@@ -3,7 +3,7 @@
 #include <tessera/base/text.h>
 
 #include <algorithm>
-#include <set>
+#include <array>
 
 namespace tessera::config {
 namespace {
@@ -23,8 +23,8 @@ constexpr OtherProgram other_programs[] = {
     {"finetuning_type dataset_dir infer_backend neat_packing pref_loss pref_beta pref_ftx freeze_trainable_layers",
      "LLaMA-Factory's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, "
      "train_file, max_seq_length, lora_r, ...; tessera train --help)"},
-    {"sequence_len sample_packing dataset_prepared_path lora_target_linear base_model_config val_set_size "
-     "eval_sample_packing chat_template_jinja",
+    {"sequence_len sample_packing dataset_prepared_path lora_target_linear base_model_config eval_sample_packing "
+     "chat_template_jinja",
      "axolotl's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, train_file, "
      "max_seq_length, packing, lora_r, ...; tessera train --help)"},
     {"tuner_type train_type sft_type template_type model_author custom_train_dataset_path",
@@ -33,7 +33,7 @@ constexpr OtherProgram other_programs[] = {
     {"pipe_parallel_size attention_config gpt_j_residual output_layer_parallelism no_weight_tying train_data_paths",
      "GPT-NeoX's configurations are not read: its model is converted to a Hugging Face folder "
      "(--model_name_or_path), and its zero_optimization is DeepSpeed's (--deepspeed)"},
-    {"metric_logger checkpointer enable_activation_offloading optimizer_in_bwd max_steps_per_epoch",
+    {"_component_ metric_logger checkpointer enable_activation_offloading optimizer_in_bwd max_steps_per_epoch",
      "torchtune's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, train_file, "
      "max_seq_length, lora_r, ...; tessera train --help)"},
 };
@@ -63,19 +63,20 @@ std::optional<ForeignWords> foreign_words(const std::vector<std::string>& names)
 }
 
 bool concerns_training(std::string_view name) {
-  static const std::set<std::string, std::less<>> parts = {
-      "adam",    "adapter",    "alpha",  "batch",     "beta",        "beta1",    "beta2",     "bf16",
-      "bits",    "checkpoint", "clip",   "config",    "data",        "dataset",  "decay",     "deepspeed",
-      "dropout", "dtype",      "ema",    "epoch",     "epochs",      "experts",  "fp16",      "fp8",
-      "freeze",  "frozen",     "fsdp",   "gamma",     "grad",        "gradient", "init",      "kl",
-      "label",   "labels",     "layers", "learning",  "len",         "length",   "lora",      "loss",
-      "lr",      "mask",       "model",  "momentum",  "noise",       "optim",    "optimizer", "pack",
-      "packing", "parallel",   "peft",   "precision", "prompt",      "qlora",    "quant",     "rank",
-      "rate",    "reward",     "rope",   "sample",    "samples",     "schedule", "scheduler", "seed",
-      "steps",   "step",       "target", "teacher",   "temperature", "template", "tokenizer", "tokens",
-      "train",   "trainable",  "tune",   "tuning",    "warmup",      "weight",   "weights",   "zero"};
+  static constexpr auto stems = std::to_array<std::string_view>(
+      {"adam",      "adapter",     "alpha",     "amsgrad",  "attention", "attn",    "augment", "batch",  "beta",
+       "bf16",      "bias",        "bits",      "causal",   "check",     "clip",    "config",  "data",   "decay",
+       "deepspeed", "distill",     "dropout",   "dtype",    "ema",       "embed",   "entropy", "epoch",  "expert",
+       "focal",     "fp16",        "fp8",       "freez",    "frozen",    "fsdp",    "gamma",   "grad",   "head",
+       "init",      "kl",          "label",     "layer",    "learning",  "len",     "length",  "lora",   "loss",
+       "lr",        "mask",        "model",     "momentum", "noise",     "norm",    "optim",   "pack",   "parallel",
+       "peft",      "penalty",     "precision", "prompt",   "qlora",     "quant",   "rank",    "rate",   "regular",
+       "reward",    "rope",        "sample",    "schedul",  "seed",      "shuffle", "smooth",  "step",   "target",
+       "teacher",   "temperature", "template",  "tokens",   "tokenizer", "train",   "tune",    "tuning", "warmup",
+       "weight",    "window",      "zero"});
   for (const std::string& part : split(with_underscores(to_lower(name)), '_'))
-    if (parts.contains(part)) return true;
+    for (const std::string_view stem : stems)
+      if (part == stem || (stem.size() >= 4 && part.starts_with(stem))) return true;
   return false;
 }
 

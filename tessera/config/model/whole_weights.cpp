@@ -35,12 +35,20 @@ std::string undone_by(std::string_view method) {
 
 }  // namespace
 
+/// Python beside the weights, which is not carried; "author/model--module.Class" is on the Hub.
+bool names_local_code(const Value& auto_map) {
+  return auto_map.is_object() &&
+         std::any_of(auto_map.members().begin(), auto_map.members().end(), [](const auto& member) {
+           return !member.second.is_string() || member.second.as_string().find("--") == std::string::npos;
+         });
+}
+
 Value of_whole_weights(const Value& hf_config) {
   if (!hf_config.is_object()) return hf_config;
   Value whole = Value::make_object();
   whole.set_where(hf_config.where());
   for (const auto& [key, value] : hf_config.members()) {
-    if (key == statement) continue;
+    if (key == statement || (key == "auto_map" && names_local_code(value))) continue;
     const bool type = (key == "torch_dtype" || key == "dtype") && !value.is_null();
     whole.set(key, type ? Value::of("float32") : is_part(key, value) ? of_whole_weights(value) : value);
   }

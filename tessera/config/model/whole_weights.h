@@ -9,7 +9,8 @@
 namespace tessera::config {
 
 /// The same config.json for whole weights in fp32: "torch_dtype" and "dtype", where it has them, are "float32", and it
-/// has no "quantization_config"; so in its members that are configurations of parts, too ("text_config").
+/// has no "quantization_config", nor an "auto_map" of Python files in that folder; so in its members that are
+/// configurations of parts, too ("text_config").
 Value of_whole_weights(const Value& hf_config);
 /// How its weights are quantized, as quantization_config says ("bitsandbytes", "gptq", "fp8"); "": they are not.
 std::string quantization_of(const Value& hf_config);

@@ -89,7 +89,9 @@ class Encoder {
         request_.encode(*record, encoded_);
         take(*record);
       } catch (const InputError& error) {
-        summary_.complaints.emplace_back(error.what());
+        std::vector<std::string>& told = summary_.complaints;
+        if (!told.empty() && told.back() == error.what()) return false;  // the reader does not get past it
+        told.emplace_back(error.what());
       }
     }
     return false;

@@ -116,6 +116,7 @@ class Merged {
 
   void take() {
     read_file();
+    const Value file = root_;
     if (!typed_.fsdp.empty()) {
       fsdp_words(typed_.fsdp, "--fsdp", typed_.keys);
       if (std::any_of(typed_.keys.begin(), typed_.keys.end(), [](const auto& key) { return key.flag == "--fsdp"; }))
@@ -131,6 +132,7 @@ class Merged {
     if (typed_.cpu) set("", "use_cpu", of_flag("true", "--cpu"));
     if (root_.members().empty() && typed_.kinds.empty()) return;
     choose_kind();
+    tell_replaced(file, root_, "");
     check();
     take_machine();
     export_all();
@@ -152,6 +154,25 @@ class Merged {
     }
     if (path.empty() || path == "none") return;
     root_ = config::load_accelerate_file(path, &command_.notes);
+  }
+
+  /// Flags beat the file, as in accelerate's launcher: what differs is told.
+  void tell_replaced(const Value& file, const Value& now, std::string_view prefix) {
+    for (const auto& [key, before] : file.members()) {
+      const std::string bare = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
+      const Value* after = now.find(key);
+      for (const std::string& other : {bare, concat(prefix, bare)})
+        if (after == nullptr) after = now.find(other);
+      if (after == nullptr) continue;
+      if (before.is_object()) {
+        tell_replaced(before, *after, config::accelerate_prefix(key));
+        continue;
+      }
+      const auto was = config::as_text(before, true), is = config::as_text(*after, true);
+      if (was && is && to_lower(*was) != to_lower(*is))
+        command_.notes.push_back(concat(after->where().str(), " ", *is, " takes the place of ",
+                                        config::file_and_line(before.where()), ": ", key, " ", *was));
+    }
   }
 
   /// In place of any spelling of the key.
@@ -179,7 +200,7 @@ class Merged {
     if (typed_.cpu && !typed_.kinds.empty() && typed_.kinds[0].first == "MULTI_GPU")
       throw InputError(
           concat("tessera launch: --cpu and ", typed_.kinds[0].second, " exclude each other: give one of them"));
-    if (!typed_.kinds.empty()) root_.set("distributed_type", of_flag(typed_.kinds[0].first, typed_.kinds[0].second));
+    if (!typed_.kinds.empty()) set("", "distributed_type", of_flag(typed_.kinds[0].first, typed_.kinds[0].second));
     if (root_.find("distributed_type") == nullptr && (typed_.config_file.empty() || typed_.config_file == "none")) {
       root_.set("distributed_type", of_flag("NO", "(no --use_fsdp or --use_deepspeed)"));
       typed_.kinds.emplace_back("NO", "");

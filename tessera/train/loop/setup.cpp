@@ -347,8 +347,13 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     setup.model->set_experts(groups.apart ? expert_parallel(groups.experts, groups.apart)
                                           : expert_parallel(groups.places_of_experts()));
   if (const std::string why = why_no_metric(config.output.metric_for_best_model, setup.model->num_labels() > 0);
-      !why.empty())
-    throw InputError(why);
+      !why.empty()) {
+    const bool followed = config.output.load_best_model_at_end || config.output.save_strategy == SaveStrategy::best ||
+                          config.optimization.lr_scheduler_type == ScheduleType::reduce_lr_on_plateau;
+    if (followed) throw InputError(why);
+    if (world.rank() == 0) log::warning(why, "; nothing follows it, so that it has no effect");
+    setup.config.output.metric_for_best_model.clear();
+  }
   setup.block_size = config::choose_block_size(config.data, setup.model->max_positions());
 
   check_model_fits(groups, config, *setup.model, setup.block_size);

@@ -7,6 +7,7 @@
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
 #include <tessera/models/registry.h>
+#include <tessera/text/companion_files.h>
 #include <tessera/train/core/run_plan.h>
 #include <tessera/train/loop/setup.h>
 
@@ -38,7 +39,7 @@ Value with_classes(Value config, const std::vector<std::string>& names) {
 }
 
 const text::WordPieceTokenizer& wordpiece(const text::Tokenizer& tokenizer) {
-  const auto* found = dynamic_cast<const text::WordPieceTokenizer*>(&tokenizer);
+  const auto* found = dynamic_cast<const text::WordPieceTokenizer*>(&text::without_companion_files(tokenizer));
   if (!found)
     throw InputError(
         "BERT needs its WordPiece tokenizer: name it with --tokenizer_name (a folder with tokenizer.json or "

@@ -162,17 +162,20 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
   const bool twice = !before.text.empty() && !after.text.empty();
   if (twice) lines.push_back(concat("before: ", one_line(before.prompt), " |", one_line(before.text)));
   if (twice) lines.push_back(concat("after:  ", one_line(after.prompt), " |", one_line(after.text)));
-  lines.push_back(concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds),
-                         "): ", numbers_text("loss %.4f", t.loss),
-                         t.has_eval ? numbers_text(", eval loss %.4f", t.eval_loss) : "",
-                         numbers_text("; unigram entropy %.4f", t.unigram_entropy)));
-  lines.push_back(
-      concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
-             t.peak_flops_per_second > 0
-                 ? numbers_text(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
-                 : "",
-             ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process (",
-             format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
+  const std::string head = concat(t.reason, " after step ", t.steps);
+  lines.push_back(t.steps_here == 0
+                      ? concat(head, ", where it began", t.reason == "done" ? ": no step was left to do" : "")
+                      : concat(head, " (", format_duration(t.seconds), "): ", numbers_text("loss %.4f", t.loss),
+                               t.has_eval ? numbers_text(", eval loss %.4f", t.eval_loss) : "",
+                               numbers_text("; unigram entropy %.4f", t.unigram_entropy)));
+  if (t.steps_here > 0)
+    lines.push_back(
+        concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
+               t.peak_flops_per_second > 0
+                   ? numbers_text(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
+                   : "",
+               ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process (",
+               format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
   if (std::string skipped = describe_skipped(t); !skipped.empty()) lines.push_back(std::move(skipped));
   if (t.steps_here > 0) lines.push_back(t.advice);
   // the waits are those of the start, too
