@@ -1,6 +1,7 @@
 """Tessera against PyTorch on this machine: the same model, the same initial weights, the same rows in the same order.
 
-    bench/compare.sh BUILD [--rounds 3] [--steps 12] [--configs 1,2,4] [--model tiny] [--json FILE]
+    bench/compare.sh BUILD [--rounds 3] [--steps 12] [--pairs single:1x2,ddp:2x1] [--model tiny|small] [--compile]
+                     [--json FILE]
 
 Runs are interleaved (peer, Tessera, peer, Tessera, ...) because the machine may be shared: read the ratios, and of the
 two ratios CPU-seconds per step is the steadier. Every Tessera run is the whole program (`tessera train`): data, logging
@@ -17,7 +18,6 @@ from runs import run_tessera, write_rows
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--build", required=True)
-parser.add_argument("--peers", required=True)
 parser.add_argument("--venv", required=True)
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--steps", type=int, default=12)
@@ -26,6 +26,7 @@ parser.add_argument("--model", default="tiny", choices=["tiny", "small"])
 parser.add_argument("--layers", type=int, default=0)
 parser.add_argument("--d", type=int, default=0)
 parser.add_argument("--pairs", default="single:1x2,ddp:2x1,hf:2x1,ddp:4x1", help="peer mode:PROCESSESxTHREADS")
+parser.add_argument("--compile", action="store_true", help="the peers' modules under torch.compile")
 parser.add_argument("--json", default="")
 args = parser.parse_args()
 
@@ -33,7 +34,8 @@ size = [f"--{name}={value}" for name, value in (("layers", args.layers), ("d", a
         if value]
 same_as = {"fsdp2": ["--fsdp", "full_shard auto_wrap"], "ds1": ["--zero_stage", "1"], "ds2": ["--zero_stage", "2"],
            "ds3": ["--zero_stage", "3"]}  # our flags for a peer's mode
-sys.path.insert(0, args.peers)
+peers = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers")
+sys.path.insert(0, peers)
 bin_dir = os.path.join(os.path.abspath(args.venv), "bin")
 
 
@@ -55,8 +57,9 @@ def write_inputs(folder):
 
 
 def run_peer(mode, procs, threads):
-    script = [os.path.join(args.peers, "train_peer.py"), "--mode", mode, "--model", args.model,
-              "--steps", str(args.steps), "--warmup", str(args.warmup), "--threads", str(threads), *size]
+    script = [os.path.join(peers, "train_peer.py"), "--mode", mode, "--model", args.model,
+              "--steps", str(args.steps), "--warmup", str(args.warmup), "--threads", str(threads), *size,
+              *(["--compile"] if args.compile else [])]
     command = ([f"{bin_dir}/torchrun", "--standalone", "--nproc-per-node", str(procs), "--"] if procs > 1
                else [f"{bin_dir}/python"]) + script
     env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", PYTHONWARNINGS="ignore",
@@ -95,14 +98,14 @@ def main():
           f"{'start s':>8s} {'ours':>6s} | {'RSS MB':>7s} {'ours':>6s} | max loss difference")
     rows = []
     for key, mode, procs, _ in pairs:
-        peers, ours = results[key]
-        row = {"peer": key, "speed_ratio": median(o["tok_s"] / p["tok_s"] for p, o in zip(peers, ours)),
-               "cpu_ratio": median(p["cpu_s"] / o["cpu_s"] for p, o in zip(peers, ours))}
+        theirs, ours = results[key]
+        row = {"peer": key, "speed_ratio": median(o["tok_s"] / p["tok_s"] for p, o in zip(theirs, ours)),
+               "cpu_ratio": median(p["cpu_s"] / o["cpu_s"] for p, o in zip(theirs, ours))}
         for name in ("tok_s", "cpu_s", "start", "rss"):
-            row[f"peer_{name}"], row[f"tessera_{name}"] = median(p[name] for p in peers), median(o[name] for o in ours)
+            row[f"peer_{name}"], row[f"tessera_{name}"] = median(p[name] for p in theirs), median(o[name] for o in ours)
         # transformers.Trainer divides by all labels, the shifted-away one too: (T-1)/T of the mean
         factor = a.T / (a.T - 1) if mode == "hf" else 1
-        row["loss_difference"] = max(abs(x * factor - y) / y for x, y in zip(peers[0]["losses"], ours[0]["losses"]))
+        row["loss_difference"] = max(abs(x * factor - y) / y for x, y in zip(theirs[0]["losses"], ours[0]["losses"]))
         rows.append(row)
         print(f"{key:12s} {row['peer_tok_s']:8.0f} {row['tessera_tok_s']:8.0f} {row['speed_ratio']:6.2f} | "
               f"{row['peer_cpu_s']:10.3f} "

@@ -7,6 +7,7 @@
 
 #include <ATen/Parallel.h>
 #include <tessera/base/error.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>
 #include <tessera/train/reporting/metrics.h>
 

@@ -8,6 +8,7 @@
 
 #include <tessera/base/file.h>
 #include <tessera/comm/mesh_groups.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/models/load.h>
 #include <tessera/models/tensor_plans.h>

@@ -33,14 +33,21 @@ page come from it.
   Megatron-LM (as flags, or `MODEL_ARGS` in a `.yaml` of its tests), fsdp_config (`--fsdp_config`), and our own
   (`--config`). [configuration_keys.md](configuration_keys.md) says of every key of every
   format what becomes of it.
-- Later beats earlier: default, accelerate's file, our file, TrainingArguments' file, environment of `accelerate
-  launch`, flag. DeepSpeed's file must agree with what the others say explicitly; only its schedule beats them, as it
-  does under transformers. Of a flag given twice the last counts, with a note. All problems are reported together.
+- Later beats earlier: default, our file, TrainingArguments' file, environment of `accelerate launch`, flag. DeepSpeed's
+  file and accelerate's must agree with what the others say explicitly (only DeepSpeed's schedule beats them, as it does
+  under transformers; `num_processes` of accelerate's file gives way, with a warning). Of a flag given twice, or a key
+  that stands twice in a YAML, the last counts, with a note. All problems are reported together.
 - `tessera train --num_processes N` reads flags and files once: its ranks get what it has resolved, and a file that
   changes meanwhile makes no difference. Under other launchers each rank reads them, and the ranks compare the results.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,
-  `derived (why)`) and exits.
-- Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration
+  `derived (why)`) on standard output, every warning on standard error, and exits.
+- Unknown flags and arguments are errors with the nearest known name; with `--unknown warn` those that can hardly
+  concern the training (`--my_tag`) are passed over, with one warning. Keys that DeepSpeed (at the top level, in
+  `optimizer` and `pipeline`) or accelerate (in its sections, and in fsdp_config) passes over get a warning, and with
+  `--strict`, which is `--unknown refuse`, an error. Words that only another program has (LLaMA-Factory, axolotl,
+  ms-swift, GPT-NeoX, torchtune, reinforcement learning) are answered in one line. Megatron's ignored names are a list;
+  none is passed over by its beginning.
+- Exit codes: 0 done, 1 failed while running, 2 bad configuration
   or input (nothing was written), 3 stopped after saving (SIGTERM, `--exit_duration_in_mins`), 130 interrupted.
 
 ## Sharding
@@ -58,9 +65,10 @@ name one. They must agree: those that do not are listed together.
 | `hybrid_shard_zero2` | x | x | between steps | the same; `HYBRID_SHARD_ZERO2`, 5 |
 
 `--fsdp_config FILE` is JSON or YAML with Hugging Face's or accelerate's keys, with or without `fsdp_`; accelerate's
-whole file will do (its section is read). `transformer_layer_cls_to_wrap` takes Hugging Face's class names. What those
-programs ignore is honoured or named: `backward_prefetch_policy`, `wrap_policy`, `min_num_param` are taken as what they
-mean; `reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the size of the groups; `state_dict_type` is
+whole file will do (its section is read). `transformer_layer_cls_to_wrap` takes Hugging Face's class names; of several
+one must be in the model, and a warning names the others. What those programs ignore is honoured or named:
+`backward_prefetch_policy`, `wrap_policy`, `min_num_param` are taken as what they mean;
+`reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the size of the groups; `state_dict_type` is
 `save_state_dict_type` (`LOCAL_STATE_DICT` is written as sharded); `use_orig_params` changes nothing and is said so;
 `xla: true` is refused. Blocks are wrapped also without `auto_wrap`; `auto_wrap_policy: NO_WRAP` does not.
 
@@ -70,8 +78,8 @@ The processes of a run are a grid: `pp x dp_replicate x dp_shard x cp x tp`, the
 which of them share shards, inside a stage of the pipeline. Batch sizes, `"auto"` and accumulation count data-parallel
 processes: processes / (pp x tp x cp). `--shard_group_size` counts processes of dp_shard x cp, over which shards lie.
 What does not fit is refused with the rule, the numbers and the nearest choices.
-[parallelism.md](parallelism.md) says what the axes do; `tessera train` runs them, the faces (Trainer, Accelerator,
-DeepSpeed's engine) refuse sizes above 1 as yet.
+[parallelism.md](parallelism.md) says what the axes do; `tessera train` runs them all, the faces (Trainer, Accelerator,
+DeepSpeed's engine) follow `tp_size` and `sequence_parallel` and refuse the others above 1 ([faces.md](faces.md)).
 
 With `--pp_size` above 1 the `gradient_accumulation_steps` micro-batches of a step go through the stages in the order of
 `--pipeline_schedule`, a name of [parallelism.md](parallelism.md)'s table or a file; a schedule that cannot be made of
@@ -121,16 +129,20 @@ torchao, and 4 bits.
 `--decoupled_lr` is the peak rate of the embeddings of words and of the head, `--decoupled_min_lr` the least one, of the
 same schedule; 0 freezes them. The log shows the rate of all others.
 
-## Differences from Hugging Face
+## Differences from Hugging Face and DeepSpeed
+- DeepSpeed's file without `gradient_clipping` clips nothing; DeepSpeed itself clips at 1.0 since version 0.19.3, and
+  did not before. A warning says so, unless the file or `--max_grad_norm` says what is meant.
 - The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the
   shifted-away one too, and so prints (T-1)/T of it.
 - Text is one stream cut into blocks, with one rest dropped at the end; `run_clm.py` drops a rest per 1000 lines.
   Without `--validation_file` the *last* blocks are held out.
+- `eval_steps` alone evaluates nothing, as there: give `--eval_strategy steps`, too.
 - A name that only TRL has (`use_peft`, `dataset_text_field`, `dataset_mixture`, `packing_strategy`, ...) brings TRL's
   defaults where nothing else is said: learning rate 2e-5, bf16, gradient checkpointing, every message scored, 1024
   tokens; a warning lists them. `beta`, `loss_type`, `rpo_alpha` and `simpo_gamma` bring those of its
   DPOTrainer: `--preference_loss sigmoid`, learning rate 1e-6, `--disable_dropout`. So do `use_lora` of Qwen and
-  `lora_enable` of LLaVA for the rank of their adapters. `q_lora` (FastChat's) and `bits 4` (LLaVA's) mean
+  `lora_enable` of LLaVA for the rank of their adapters, which all linear maps get. `q_lora` (FastChat's) and `bits 4`
+  (LLaVA's) mean
   `--load_in_4bit` with double quantization, as in those programs; `--bnb_4bit_quant_type` is nf4 unless it is said,
   TRL's default.
 - Epochs are one continuous stream of samples; a step may straddle two of them.

@@ -46,7 +46,7 @@ train() {
   "$build/tessera" train --model_name_or_path "$model" --train_file "$text" --validation_split_percentage 0.4 \
     --block_size "$block" --num_processes "$processes" --per_device_train_batch_size "$rows" \
     --per_device_eval_batch_size "$rows" --max_steps "$steps" --lr_scheduler_type cosine --warmup_ratio 0.1 \
-    --logging_steps 5 --eval_on_start --eval_steps "$(((steps + 1) / 2))" --save_strategy no \
+    --logging_steps 5 --eval_on_start --eval_strategy steps --eval_steps "$(((steps + 1) / 2))" --save_strategy no \
     --output_dir "$out/finetune" --overwrite_output_dir "$@"
 }
 

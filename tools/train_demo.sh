@@ -38,7 +38,8 @@ fi
   --num_processes "$processes" --fsdp "$fsdp" --per_device_train_batch_size "$rows" \
   --per_device_eval_batch_size "$rows" --max_steps "$steps" \
   --learning_rate 1e-3 --lr_scheduler_type cosine --warmup_ratio 0.1 --weight_decay 0.1 --adam_beta2 0.98 \
-  --logging_steps 5 --eval_steps "$(((steps + 2) / 3))" --save_strategy epoch --output_dir "$out/train" \
+  --logging_steps 5 --eval_strategy steps --eval_steps "$(((steps + 2) / 3))" --save_strategy epoch \
+  --output_dir "$out/train" \
   --overwrite_output_dir
 
 echo

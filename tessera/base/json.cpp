@@ -215,7 +215,9 @@ Value parse_json_line(std::string_view text, std::shared_ptr<const std::string> 
 }
 
 Value read_json(const std::string& path, std::uint64_t max_bytes) {
-  return parse_json(read_file(path, max_bytes), path);
+  const std::string text = read_file(path, max_bytes);
+  constexpr std::string_view mark = "\xEF\xBB\xBF";  // editors on Windows begin files with it
+  return parse_json(std::string_view(text).substr(text.starts_with(mark) ? mark.size() : 0), path);
 }
 
 std::string dump_json(const Value& value, int indent, int real_digits) {

@@ -27,8 +27,10 @@ TensorSources sources_of(const NamedTensors& tensors);
 NamedTensors read_hf_weights(const std::string& folder);
 /// Writes config.json, model.safetensors, generation_config.json and the tokenizer's files into an existing folder.
 /// Tensors may be on any device and of any strides; they are written contiguous, in their own dtype. `tokenizer` may be
-/// nullptr, and `preprocessor`, preprocessor_config.json, null.
+/// nullptr, and `preprocessor`, preprocessor_config.json, null; `generation` is generation_config.json's text; empty:
+/// made from config.json.
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config,
-                     const text::Tokenizer* tokenizer, const Value& preprocessor = {});
+                     const text::Tokenizer* tokenizer, const Value& preprocessor = {},
+                     const std::string& generation = {});
 
 }  // namespace tessera::checkpoint

@@ -33,10 +33,10 @@ using WrittenFiles = std::vector<format::ManifestFile>;
 
 /// The files that the tokenizer writes, none for nullptr.
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer);
-/// config.json, generation_config.json, preprocessor_config.json where it is not null, and the tokenizer's files: a
-/// model folder without its weights.
+/// config.json, generation_config.json (the text `generation`, or, where that is empty, the token ids of config.json),
+/// preprocessor_config.json where it is not null, and the tokenizer's files: a model folder without its weights.
 WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer,
-                               const Value& preprocessor = {});
+                               const Value& preprocessor = {}, const std::string& generation = {});
 /// trainer_state.json, if the state has one, and tessera_state.json, unless the checkpoint is of the model alone.
 WrittenFiles write_run_state(const std::string& folder, const RunState& state);
 

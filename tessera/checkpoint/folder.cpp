@@ -20,6 +20,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/format/manifest/manifest.h>
+#include <tessera/text/tokenizer_files.h>
 
 namespace tessera::checkpoint {
 namespace {
@@ -65,12 +66,12 @@ bool is_regular(const std::string& path) {
   return std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored));
 }
 
-/// Whether saves write files of such a name. A tokenizer's files have many names.
+/// Whether saves write files of such a name.
 bool is_name_of_saves(std::string_view name) {
   if (const std::size_t growing = name.find(".tmp."); growing != std::string_view::npos) name = name.substr(0, growing);
-  for (const char* end : {".safetensors", ".json", ".jinja", ".model"})
+  for (const char* end : {".safetensors", ".json"})
     if (name.ends_with(end)) return true;
-  return name == "merges.txt" || name == "vocab.txt";
+  return text::is_tokenizer_file(name);
 }
 
 /// The names in a folder that saves have not written.

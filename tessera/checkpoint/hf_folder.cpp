@@ -28,6 +28,13 @@ Value generation_config(const Value& config) {
   return generation;
 }
 
+std::string text_of(const Value& value) { return dump_json(value) + "\n"; }
+
+format::ManifestFile write_text_file(const std::string& folder, const char* name, const std::string& text) {
+  write_file_atomically(path_join(folder, name), text);
+  return {name, format::digest_of(std::as_bytes(std::span(text)))};
+}
+
 }  // namespace
 
 NamedTensors read_hf_weights(const std::string& folder) {
@@ -40,9 +47,7 @@ NamedTensors read_hf_weights(const std::string& folder) {
 }
 
 format::ManifestFile write_json_file(const std::string& folder, const char* name, const Value& value) {
-  const std::string text = dump_json(value) + "\n";
-  write_file_atomically(path_join(folder, name), text);
-  return {name, format::digest_of(std::as_bytes(std::span(text)))};
+  return write_text_file(folder, name, text_of(value));
 }
 
 TensorSources sources_of(const NamedTensors& tensors) {
@@ -84,10 +89,11 @@ WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokeni
 }
 
 WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer,
-                               const Value& preprocessor) {
+                               const Value& preprocessor, const std::string& generation) {
   WrittenFiles written = write_tokenizer_files(folder, tokenizer);
   written.push_back(write_json_file(folder, kConfigFile, config));
-  written.push_back(write_json_file(folder, kGenerationConfigFile, generation_config(config)));
+  written.push_back(write_text_file(folder, kGenerationConfigFile,
+                                    generation.empty() ? text_of(generation_config(config)) : generation));
   if (!preprocessor.is_null()) written.push_back(write_json_file(folder, kPreprocessorFile, preprocessor));
   return written;
 }
@@ -105,8 +111,8 @@ bool is_model_file(const std::string& name) {
 }
 
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config,
-                     const text::Tokenizer* tokenizer, const Value& preprocessor) {
-  write_hf_settings(folder, config, tokenizer, preprocessor);
+                     const text::Tokenizer* tokenizer, const Value& preprocessor, const std::string& generation) {
+  write_hf_settings(folder, config, tokenizer, preprocessor, generation);
   write_tensors_file(folder, kWeightsFile, sources_of(weights));
 }
 

@@ -1,11 +1,13 @@
 #include <tessera/checkpoint/peft.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 
@@ -13,6 +15,16 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr std::string_view kPrefix = kAdapterPrefix;
+
+/// The parameter that a tensor of the file is; empty: none.
+std::string parameter_of(const format::TensorInfo& tensor) {
+  std::string name = without_wrappers(tensor.name);
+  if (!name.starts_with(kPrefix)) return "";
+  name.erase(0, kPrefix.size());
+  constexpr std::string_view inner = ".base_layer.";  // a head with adapters has it
+  if (const auto at = name.find(inner); at != std::string::npos) name.replace(at, inner.size(), ".");
+  return name;
+}
 
 /// adapter_model.safetensors, which holds adapters, what is trained beside them, and nothing else.
 format::SafetensorsFile open_adapter_weights(const std::string& folder) {
@@ -30,8 +42,8 @@ format::SafetensorsFile open_adapter_weights(const std::string& folder) {
     using format::DType;
     const bool floating =
         info.dtype == DType::f32 || info.dtype == DType::f64 || info.dtype == DType::f16 || info.dtype == DType::bf16;
-    const bool known = info.name.starts_with(kPrefix) &&
-                       (is_adapter_name(info.name) || is_saved_whole(info.name.substr(kPrefix.size()), config));
+    const std::string name = parameter_of(info);
+    const bool known = is_adapter_name(name) || is_saved_whole(name, config) || is_embedding_name(name);
     if (!known)
       problems.push_back(concat("unexpected tensor ", info.name));
     else if (!floating)
@@ -72,15 +84,44 @@ Value adapter_config(const LoraConfig& config) {
       {"target_modules", Value::make_array(std::move(targets))},
       {"task_type", Value::of("CAUSAL_LM")},
   });
+  const auto patterns = [](const auto& list) {
+    Value object = Value::make_object();
+    for (const auto& [name, number] : list) object.set(name, Value::of(number));
+    return object;
+  };
+  if (!config.alphas.empty()) json.set("alpha_pattern", patterns(config.alphas));
+  if (!config.ranks.empty()) json.set("rank_pattern", patterns(config.ranks));
+  if (config.target_modules.size() == 1 && is_module_pattern(config.target_modules[0]))
+    json.set("target_modules", Value::of(config.target_modules[0]));
+  if (config.ties_embeddings) json.set("ensure_weight_tying", Value::of(true));
   if (config.rank_stabilized) json.set("use_rslora", Value::of(true));  // older versions of PEFT do not know the member
   return json;
 }
 
+/// As peft/utils/other.py get_pattern_key() finds it.
+template <class Number>
+Number number_for(const std::string& module, const std::vector<std::pair<std::string, Number>>& patterns,
+                  Number otherwise) {
+  for (const auto& [pattern, number] : patterns)
+    if (is_meant_module(module, concat("(.*\\.)?(", pattern, ")"))) return number;
+  return otherwise;
+}
+
 }  // namespace
 
-double LoraConfig::scale() const {
-  const double rank = static_cast<double>(r);
-  return alpha / (rank_stabilized ? std::sqrt(rank) : rank);
+std::int64_t LoraConfig::rank_of(const std::string& module) const { return number_for(module, ranks, r); }
+double LoraConfig::alpha_of(const std::string& module) const { return number_for(module, alphas, alpha); }
+
+double LoraConfig::scale_of(const std::string& module) const {
+  const double rank = static_cast<double>(rank_of(module));
+  return alpha_of(module) / (rank_stabilized ? std::sqrt(rank) : rank);
+}
+
+bool is_embedding_name(std::string_view parameter) {
+  static constexpr std::array modules = {"embed_tokens", "wte", "embed_in", "word_embeddings", "lm_head", "embed_out"};
+  return std::any_of(modules.begin(), modules.end(), [&](const char* module) {
+    return is_named_module(parameter, concat(module, ".weight")) || is_named_module(parameter, concat(module, ".bias"));
+  });
 }
 
 bool is_adapter_name(std::string_view name) {
@@ -98,7 +139,7 @@ NamedTensors read_adapter_weights(const std::string& folder,
   const format::SafetensorsFile file = open_adapter_weights(folder);
   NamedTensors adapters;
   for (const format::TensorInfo& info : file.tensors())
-    if (const std::string name = info.name.substr(kPrefix.size()); !wanted || wanted(name))
+    if (const std::string name = parameter_of(info); !wanted || wanted(name))
       adapters.emplace_back(name, read_tensor(file, info));
   return adapters;
 }
@@ -106,8 +147,15 @@ NamedTensors read_adapter_weights(const std::string& folder,
 std::vector<std::string> adapter_names(const std::string& folder) {
   const format::SafetensorsFile file = open_adapter_weights(folder);
   std::vector<std::string> names;
-  for (const format::TensorInfo& info : file.tensors()) names.push_back(info.name.substr(kPrefix.size()));
+  for (const format::TensorInfo& info : file.tensors()) names.push_back(parameter_of(info));
   return names;
+}
+
+std::int64_t adapter_vocabulary(const std::string& folder) {
+  const format::SafetensorsFile file = open_adapter_weights(folder);
+  for (const format::TensorInfo& info : file.tensors())
+    if (is_embedding_name(parameter_of(info)) && !info.shape.empty()) return info.shape[0];
+  return 0;
 }
 
 std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera::checkpoint {
@@ -21,7 +22,7 @@ struct LoraConfig {
   double alpha = 16;
   double dropout = 0;
   /// Full names of modules, or their ends ("q_proj"). {}: the model's default. {"all-linear"}: every linear map but the
-  /// head.
+  /// head. One pattern (base/names/module_names.h): the modules whose whole names match it.
   std::vector<std::string> target_modules;
   /// The config chose its modules in a way that only PEFT evaluates (a regular expression, layers_to_transform,
   /// exclude_modules): the tensors of the adapter file tell which they are, and target_modules is empty.
@@ -29,6 +30,15 @@ struct LoraConfig {
   /// Modules trained whole beside the adapters, their names or ends of them ("lm_head"): their parameters are in
   /// adapter_model.safetensors, too, by their own names.
   std::vector<std::string> modules_to_save;
+  /// Parameters of embeddings and the head that are not trained but saved, too, by their own names: the base has fewer
+  /// rows (PEFT's save_embedding_layers).
+  std::vector<std::string> kept_embeddings;
+  /// rank_pattern, alpha_pattern: r and alpha of modules whose names, or ends of them behind a dot, match; the first
+  /// that does counts. Regular expressions.
+  std::vector<std::pair<std::string, std::int64_t>> ranks;
+  std::vector<std::pair<std::string, double>> alphas;
+  /// ensure_weight_tying: modules_to_save names embeddings that are the head's matrix, too, and are trained as one.
+  bool ties_embeddings = false;
   bool rank_stabilized = false;  ///< use_rslora: scale alpha / sqrt(r) (Kalajdzievski 2023) instead of alpha / r
   bool fan_in_fan_out = false;   ///< the base stores its weights [in, out] (GPT-2)
   std::string base_model;        ///< base_model_name_or_path as written
@@ -36,8 +46,10 @@ struct LoraConfig {
   /// names (models/vision/compose.h); null: it is that folder.
   Value composition;
 
+  std::int64_t rank_of(const std::string& module) const;
+  double alpha_of(const std::string& module) const;
   /// What lora_B lora_A is multiplied by.
-  double scale() const;
+  double scale_of(const std::string& module) const;
 };
 
 /// Whether a tensor is a matrix of an adapter: MODULE.lora_A.weight or MODULE.lora_B.weight.
@@ -45,20 +57,30 @@ bool is_adapter_name(std::string_view name);
 /// Whether a parameter belongs to one of config.modules_to_save.
 bool is_saved_whole(std::string_view parameter, const LoraConfig& config);
 
+/// Whether a parameter is one that PEFT saves beside adapters where embeddings have got other rows.
+bool is_embedding_name(std::string_view parameter);
+
 /// Whether the folder holds adapters (adapter_config.json), and so is not a whole model.
 bool is_adapter_folder(const std::string& folder);
 
 /// Reads and checks adapter_config.json. What this program cannot compute (another PEFT type or task, DoRA, biases,
-/// rank or alpha by module, initialisations that change the base, any member it does not know that is set) throws
+/// initialisations that change the base, any member it does not know that is set) throws
 /// InputError with file:line.
 LoraConfig read_adapter_config(const std::string& folder);
 /// Every tensor of adapter_model.safetensors, PEFT's names without "base_model.model.": MODULE.lora_A.weight [r, in],
-/// MODULE.lora_B.weight [out, r], and the parameters of modules_to_save. Any other tensor, or one that is no float,
-/// throws InputError (all are listed). Not read: those for which `wanted`, if there is one, says no.
+/// MODULE.lora_B.weight [out, r], the parameters of modules_to_save, and those of embeddings and heads, which PEFT
+/// saves where the base's vocabulary was resized. What wrappers put into names ("_orig_mod.") is left out. Any other
+/// tensor, or one that is no float, throws InputError (all are listed). Not read: those for which `wanted`, if there is
+/// one, says no.
 NamedTensors read_adapter_weights(const std::string& folder,
                                   const std::function<bool(const std::string& name)>& wanted = {});
 /// Their names, with the same checks.
 std::vector<std::string> adapter_names(const std::string& folder);
+/// Throws InputError that names a module of theirs to which adapter_config.json, as PEFT reads its target_modules (a
+/// pattern) and layers_to_transform, gives no adapter.
+void require_targets(const std::string& folder, const std::vector<std::string>& stored);
+/// Rows of an embedding, or a head, among them; 0: there is none.
+std::int64_t adapter_vocabulary(const std::string& folder);
 /// The folder of the base model: base_model_name_or_path, a relative one below the adapter's folder, else below the
 /// working directory. Throws InputError with the remedy when neither exists, or when it holds adapters itself.
 std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config);

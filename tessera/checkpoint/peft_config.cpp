@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/names/module_names.h>
+#include <tessera/base/names/pattern.h>
+#include <tessera/base/text.h>
 #include <tessera/checkpoint/files.h>
 
 namespace tessera::checkpoint {
@@ -30,6 +34,8 @@ constexpr std::array harmless = std::to_array<std::string_view>({
     "base_model_name_or_path",
     "bias",
     "init_lora_weights",
+    "rank_pattern",
+    "alpha_pattern",
     "auto_mapping",
     "revision",
     "inference_mode",
@@ -50,8 +56,6 @@ constexpr std::array features = std::to_array<Feature>({
     {"use_dora", "weight-decomposed adapters (DoRA)"},
     {"use_qalora", "quantisation-aware adapters (QALoRA)"},
     {"lora_bias", "a bias on lora_B"},
-    {"rank_pattern", "another rank for some modules"},
-    {"alpha_pattern", "another lora_alpha for some modules"},
     {"layer_replication", "replicated layers"},
     {"trainable_token_indices", "trained token embeddings"},
     {"target_parameters", "adapters on bare parameters"},
@@ -142,7 +146,69 @@ void read_saved_modules(const Value& json, LoraConfig& config) {
   }
 }
 
+/// A member that maps patterns to numbers.
+template <class Number>
+void read_pattern(const Value& json, const char* member, Number (*number)(const Value& value),
+                  std::vector<std::pair<std::string, Number>>& patterns) {
+  const Value* given_patterns = given(json, member);
+  if (given_patterns == nullptr) return;
+  if (!given_patterns->is_object()) refuse(*given_patterns, concat(member, " must be an object: names and numbers"));
+  for (const auto& [name, value] : given_patterns->members()) {
+    patterns.emplace_back(name, number(value));
+    try {
+      is_meant_module("", concat("(", name, ")"));
+    } catch (const InputError& error) {
+      refuse(value, concat(member, ": ", error.what()));
+    }
+  }
+}
+
+std::int64_t rank_in(const Value& value) {
+  const std::int64_t rank = value.as_int();
+  if (rank < 1 || rank > (1 << 20)) refuse(value, concat("r is ", rank, ", must be from 1 to ", 1 << 20));
+  return rank;
+}
+
+double alpha_in(const Value& value) {
+  const double alpha = value.as_real();
+  if (!(alpha > 0)) refuse(value, concat("lora_alpha is ", alpha, ", must be above 0"));
+  return alpha;
+}
+
+/// The number of a module's block, as PEFT finds it: the last number between two dots. Empty: none.
+std::optional<std::int64_t> block_of(const std::string& module) {
+  std::optional<std::int64_t> block;
+  const std::vector<std::string> parts = split(module, '.');
+  for (std::size_t i = 1; i + 1 < parts.size(); ++i)
+    if (const auto number = parse_int(parts[i])) block = number;
+  return block;
+}
+
+bool holds(const Value& numbers, std::optional<std::int64_t> wanted) {
+  if (!numbers.is_array()) return numbers.as_int() == wanted;
+  return std::any_of(numbers.items().begin(), numbers.items().end(),
+                     [&](const Value& number) { return number.as_int() == wanted; });
+}
+
 }  // namespace
+
+void require_targets(const std::string& folder, const std::vector<std::string>& stored) {
+  const Value json = read_json(path_join(folder, kAdapterConfigFile));
+  const Value *targets = given(json, "target_modules"), *layers = given(json, "layers_to_transform");
+  std::optional<Pattern> pattern;
+  if (targets && targets->is_string() && targets->as_string() != "all-linear")
+    pattern.emplace(concat(targets->where().str(), ": target_modules"), targets->as_string());
+  for (const std::string& name : stored) {
+    if (!is_adapter_name(name)) continue;
+    const std::string module = name.substr(0, name.rfind(".lora_"));
+    if (pattern && !pattern->fits(module))
+      refuse(*targets, concat("target_modules does not fit ", module, ", of which the file has an adapter: give the ",
+                              "pattern that it was trained with"));
+    if (layers && is_set(*layers) && !holds(*layers, block_of(module)))
+      refuse(*layers, concat("layers_to_transform leaves out ", module, ", of which the file has an adapter: give the ",
+                             "layers that were trained"));
+  }
+}
 
 LoraConfig read_adapter_config(const std::string& folder) {
   const Value json = read_json(path_join(folder, kAdapterConfigFile));
@@ -150,17 +216,16 @@ LoraConfig read_adapter_config(const std::string& folder) {
   check_kind(json);
   check_features(json);
   LoraConfig config;
-  const Value& rank = json.at("r");
-  config.r = rank.as_int();
-  if (config.r < 1 || config.r > (1 << 20)) refuse(rank, concat("r is ", config.r, ", must be from 1 to ", 1 << 20));
-  const Value& alpha = json.at("lora_alpha");
-  config.alpha = alpha.as_real();
-  if (!(config.alpha > 0)) refuse(alpha, concat("lora_alpha is ", config.alpha, ", must be above 0"));
+  config.r = rank_in(json.at("r"));
+  config.alpha = alpha_in(json.at("lora_alpha"));
+  read_pattern(json, "rank_pattern", rank_in, config.ranks);
+  read_pattern(json, "alpha_pattern", alpha_in, config.alphas);
   if (const Value* dropout = given(json, "lora_dropout")) {
     config.dropout = dropout->as_real();
     if (!(config.dropout >= 0 && config.dropout < 1))
       refuse(*dropout, concat("lora_dropout is ", config.dropout, ", must be at least 0 and below 1"));
   }
+  if (const Value* flag = given(json, "ensure_weight_tying")) config.ties_embeddings = flag->as_bool();
   if (const Value* flag = given(json, "use_rslora")) config.rank_stabilized = flag->as_bool();
   if (const Value* flag = given(json, "fan_in_fan_out")) config.fan_in_fan_out = flag->as_bool();
   if (const Value* base = given(json, "base_model_name_or_path")) config.base_model = base->as_string();

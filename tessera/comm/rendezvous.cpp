@@ -83,8 +83,17 @@ bool all_there(c10d::Store& store, int size, const std::function<std::string(int
 
 std::string seconds_text(milliseconds time) { return format_real(static_cast<double>(time.count()) / 1000, 4) + " s"; }
 
+// A remedy for variables that a shell or a pod has left.
+std::string left_behind(const launch::RankEnvironment& environment) {
+  if (environment.unvouched.empty()) return {};
+  return concat(" ", environment.unvouched,
+                " are in the environment, and no launcher that is known has set them: unset "
+                "them, MASTER_ADDR and MASTER_PORT to run without the others, or start the others with them, too.");
+}
+
 // "waited 5 s for ranks 2, 3 of 4; here: ranks 0, 1 on node1".
-void report_missing(c10d::Store& store, int size, milliseconds waited) {
+void report_missing(c10d::Store& store, const launch::RankEnvironment& environment, milliseconds waited) {
+  const int size = environment.world_size;
   std::vector<int> missing;
   std::map<std::string, std::vector<int>> here;  // by host
   for (int rank = 0; rank < size; ++rank) {
@@ -101,7 +110,8 @@ void report_missing(c10d::Store& store, int size, milliseconds waited) {
     hosts += concat(hosts.empty() ? "" : "; ", launch::ranks_text(ranks), " on ", host);
   log::warning("rendezvous: waited ", seconds_text(waited), " for ", launch::ranks_text(missing), " of ", size,
                "; here: ", hosts.empty() ? "nobody" : hosts,
-               ". Look at the output of the missing ranks and whether their hosts were started.");
+               ". Look at the output of the missing ranks and whether their hosts were started.",
+               left_behind(environment));
 }
 
 // Our agent knows the processes of its host and says more of them.
@@ -113,7 +123,7 @@ bool agent_reports(const launch::RankEnvironment& environment) {
 class Reporter {
  public:
   Reporter(c10d::Store& store, const launch::RankEnvironment& environment)
-      : store_(store), size_(environment.world_size), silent_(agent_reports(environment)) {}
+      : store_(store), environment_(environment), silent_(agent_reports(environment)) {}
   Clock::time_point next() const { return next_; }
   void skip() {
     if (Clock::now() >= next_) next_ += next_report;
@@ -122,12 +132,12 @@ class Reporter {
     const auto now = Clock::now();
     if (now < next_) return;
     next_ += next_report;
-    if (!silent_) report_missing(store_, size_, std::chrono::duration_cast<milliseconds>(now - begin_));
+    if (!silent_) report_missing(store_, environment_, std::chrono::duration_cast<milliseconds>(now - begin_));
   }
 
  private:
   c10d::Store& store_;
-  int size_;
+  const launch::RankEnvironment& environment_;
   bool silent_;
   Clock::time_point begin_ = Clock::now(), next_ = begin_ + first_report;
 };
@@ -178,7 +188,8 @@ std::string judge(c10d::Store& store, const launch::RankEnvironment& environment
   return concat(
       size - static_cast<int>(missing.size()), " of ", size, " ranks joined within ", seconds_text(timeout),
       "; missing: rank ", launch::list_ranks(missing),
-      ". Look at the output of those ranks; check that they were started and can reach MASTER_ADDR:MASTER_PORT.");
+      ". Look at the output of those ranks; check that they were started and can reach MASTER_ADDR:MASTER_PORT.",
+      left_behind(environment));
 }
 
 // The others' side. When rank 0 is not there to say who is missing, the first of those who are says it.
@@ -286,7 +297,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
     }
     throw Error(concat("rank ", environment.rank, " cannot reach the rendezvous store at ", where, " within ",
                        format_real(static_cast<double>(timeout.count()) / 1000, 4), " s: ", cause_text(error),
-                       ". Rank 0 must be running there; check MASTER_ADDR, MASTER_PORT and firewalls."));
+                       ". Rank 0 must be running there; check MASTER_ADDR, MASTER_PORT and firewalls.",
+                       left_behind(environment)));
   }
 }
 

@@ -7,37 +7,49 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/corpus/conversations.h>
+#include <tessera/corpus/left_out.h>
 
 namespace tessera::corpus {
-namespace {
 
 /// A way to name columns: those that must be there tell it, others may be there.
-struct Form {
+struct Columns::Form {
   RecordForm form;
   const char* title;
-  std::string_view first, second, optional;  // "": none
+  std::vector<std::string_view> required, optional;
 };
 
-constexpr std::array<Form, 5> forms = {{
-    {RecordForm::text, "text", "text", "", ""},
-    {RecordForm::prompt_completion, "prompt and completion", "prompt", "completion", ""},
-    {RecordForm::messages, "messages", "messages", "", ""},
-    {RecordForm::sharegpt, "conversations (ShareGPT)", "conversations", "", "system"},
-    {RecordForm::alpaca, "instruction and output (Alpaca)", "instruction", "output", "input"},
-}};
+/// In the order in which they go before one another; of those between the first and the last, one only may be there.
+const std::vector<Columns::Form>& Columns::forms() {
+  static const std::vector<Form> all = {
+      {RecordForm::tokens,
+       "input_ids",
+       {"input_ids"},
+       {"labels", "attention_mask", "completion_mask", "assistant_masks"}},
+      {RecordForm::prompt_completion, "prompt and completion", {"prompt", "completion"}, {"system"}},
+      {RecordForm::messages, "messages", {"messages"}, {"system"}},
+      {RecordForm::sharegpt, "conversations (ShareGPT)", {"conversations"}, {"system"}},
+      {RecordForm::alpaca, "instruction and output (Alpaca)", {"instruction", "output"}, {"input"}},
+      {RecordForm::text, "text", {"text"}, {}},
+      {RecordForm::pair,
+       "chosen and rejected",
+       {"chosen", "rejected"},
+       {"prompt", "question", "conversations", "system"}},
+  };
+  return all;
+}
+
+namespace {
 
 /// What conversations may have with them, by these names only: it goes to the chat template (data/examples.h).
 constexpr std::array<std::string_view, 3> beside_messages = {"tools", "documents", "chat_template_kwargs"};
 
 constexpr const char* known_columns =
-    "text; prompt and completion; messages; conversations (ShareGPT); instruction, input and output (Alpaca)";
+    "text; prompt and completion; messages; conversations (ShareGPT); instruction, input and output (Alpaca); "
+    "input_ids and labels";
 
-std::vector<std::string> meanings() {
-  std::vector<std::string> all;
-  for (const Form& form : forms)
-    for (const std::string_view name : {form.first, form.second, form.optional})
-      if (!name.empty()) all.emplace_back(name);
-  return all;
+bool contains(std::span<const std::string> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::vector<std::string> names_of(const Value& record) {
@@ -57,57 +69,17 @@ std::string advice(const Value& record) {
     return std::nullopt;
   };
   const auto ask = first_of(asks), answer = first_of(answers);
+  if (record.contains("chosen") && record.contains("rejected"))
+    return "; for pairs of answers say what is learnt of them: --preference_loss sigmoid";
   if (ask && answer) return concat("; say which is which: --column_map prompt=", *ask, ",completion=", *answer);
   std::vector<std::string> strings;
   for (const auto& [name, value] : record.members())
     if (value.is_string()) strings.push_back(name);
+  for (const auto& [name, value] : record.members())
+    if (value.is_array() && !value.items().empty() && value.items().front().kind() == Value::Kind::integer)
+      return concat("; if these are the ids of tokens: --column_map input_ids=", name);
   if (strings.size() == 1) return concat("; if this is the text: --dataset_text_field ", strings[0]);
   return "; say what they mean: --dataset_text_field NAME, or --column_map prompt=NAME,completion=NAME";
-}
-
-/// The role of a speaker of ShareGPT.
-std::string_view role_of(const Value& speaker) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> roles = {
-      {{"human", "user"},
-       {"user", "user"},
-       {"gpt", "assistant"},
-       {"assistant", "assistant"},
-       {"chatgpt", "assistant"},
-       {"bing", "assistant"},
-       {"bard", "assistant"},
-       {"model", "assistant"},
-       {"system", "system"},
-       {"function_call", "assistant"},
-       {"observation", "tool"},
-       {"function_response", "tool"},
-       {"tool", "tool"}}};
-  for (const auto& [name, role] : roles)
-    if (speaker.as_string() == name) return role;
-  throw InputError(concat(speaker.where().str(), ": unknown speaker \"", speaker.as_string(),
-                          "\"; expected human, gpt, system, function_call, observation, or user, assistant, tool"));
-}
-
-Value message(std::string_view role, const Value& content) {
-  Value made = Value::make_object();
-  Value name = Value::of(std::string(role));
-  name.set_where(content.where());
-  made.set("role", std::move(name));
-  made.set("content", content);
-  made.set_where(content.where());
-  return made;
-}
-
-Value messages_of(const Value& conversation, const Value* system) {
-  std::vector<Value> messages;
-  const bool has_system = system != nullptr && !system->is_null() && !system->as_string().empty();
-  if (has_system) messages.push_back(message("system", *system));
-  for (const Value& turn : conversation.items()) {
-    const bool plain = turn.find("role") != nullptr;  // already as training takes it
-    messages.push_back(plain ? turn : message(role_of(turn.at("from")), turn.at("value")));
-  }
-  Value list = Value::make_array(std::move(messages));
-  list.set_where(conversation.where());
-  return list;
 }
 
 Value with_place(Value value, const SourcePos& where) {
@@ -119,7 +91,11 @@ Value with_place(Value value, const SourcePos& where) {
 
 std::vector<std::pair<std::string, std::string>> parse_column_map(const std::string& text) {
   std::vector<std::pair<std::string, std::string>> map;
-  const std::vector<std::string> known = meanings();
+  std::vector<std::string> known;
+  for (const Columns::Form& form : Columns::forms())
+    for (const auto& names : {form.required, form.optional})
+      for (const std::string_view name : names)
+        if (name != "question" && !contains(known, name)) known.emplace_back(name);  // which is called prompt here
   for (const std::string& part : split(text, ',')) {
     const std::size_t sign = part.find('=');
     const std::string meaning = trim(part.substr(0, sign));
@@ -148,114 +124,197 @@ std::string alpaca_prompt(std::string_view instruction, std::string_view input) 
                 "\n\n### Input:\n", input, "\n\n### Response:");
 }
 
-Columns::Columns(const Value& first, const ColumnOptions& options) {
-  const std::string where = first.where().str();
-  const std::vector<std::string> columns = names_of(first);
+Columns::Columns(const ColumnOptions& options) : options_(options), names_(options.map) {
   if (!options.text_field.empty() && !options.map.empty())
     throw InputError("--dataset_text_field and --column_map both say what the columns mean: keep one of them");
-  names_ = options.map;
   if (!options.text_field.empty()) names_ = {{"text", options.text_field}};
+  if (!names_.empty()) mapped_ = &mapped_form();
+  for (const Form& form : forms())
+    if (mapped_ == nullptr || mapped_ == &form)
+      for (const auto& names : {form.required, form.optional})
+        for (const std::string_view name : names) needed_.push_back(column_of(name));
+  needed_.insert(needed_.end(), beside_messages.begin(), beside_messages.end());
+  std::erase(needed_, "");
+}
+
+Columns::Columns(const Value& first, const ColumnOptions& options) : Columns(options) {
   for (const auto& [meaning, column] : names_)
     if (first.find(column) == nullptr)
-      throw InputError(concat(where, ": has no column \"", column, "\" (for ", meaning, "); it has ", join(columns)));
+      throw InputError(concat(first.where().str(), ": has no column \"", column, "\" (for ", meaning, "); it has ",
+                              join(names_of(first))));
+  const Form& form = form_of(first);
+  form_ = form.form;
+  write_note(first, form);
+}
 
-  // A meaning is there when the options name it; without options, when a column is called so.
-  const auto is_there = [&](std::string_view meaning) {
-    if (names_.empty()) return first.find(meaning) != nullptr;
+/// What the names of the options are for.
+const Columns::Form& Columns::mapped_form() const {
+  const auto is_named = [&](std::string_view meaning) {
     return std::any_of(names_.begin(), names_.end(), [&](const auto& row) { return row.first == meaning; });
   };
-  std::vector<std::string> found, halves;
   const Form* chosen = nullptr;
-  for (const Form& form : forms) {
-    const bool one = is_there(form.first), two = form.second.empty() || is_there(form.second);
-    if (one && two) {
+  std::vector<std::string> found, halves;
+  for (const Form& form : forms()) {
+    if ((form.form == RecordForm::pair) != options_.pairs) continue;
+    const auto count = std::count_if(form.required.begin(), form.required.end(), is_named);
+    if (count == std::ssize(form.required) || options_.pairs) {  // those of pairs keep their names, too
       found.emplace_back(form.title);
       chosen = &form;
-    } else if (!form.second.empty() && (one || two)) {
-      halves.push_back(concat((one ? form.first : form.second), " without ", (one ? form.second : form.first)));
+    } else if (count > 0) {
+      halves.emplace_back(form.title);
     }
   }
-  if (found.size() > 1)
-    throw InputError(concat(where, ": its columns say several things: ", join(found, " and also "),
-                            "; choose with --dataset_text_field NAME or --column_map, such as ", chosen->first, "=",
-                            chosen->first));
+  if (found.size() > 1) throw InputError(concat("--column_map: says several things: ", join(found, " and also ")));
   if (chosen == nullptr)
-    throw InputError(concat(where, ": the columns are ", join(columns), ": ",
-                            halves.empty() ? "none is known by its name" : join(halves), "; known are ", known_columns,
-                            advice(first)));
-  form_ = chosen->form;
-  if (names_.empty())
-    for (const std::string_view meaning : {chosen->first, chosen->second, chosen->optional})
-      if (!meaning.empty() && first.find(meaning) != nullptr) names_.emplace_back(meaning, meaning);
-  for (const std::string_view name : beside_messages)
-    if (has_messages(first) && first.find(name) != nullptr) needed_.emplace_back(name);
-  for (const auto& [meaning, column] : names_) {
-    const auto names = {chosen->first, chosen->second, chosen->optional};
-    if (std::find(names.begin(), names.end(), meaning) == names.end())
-      throw InputError(concat("--column_map: ", meaning, " does not belong to ", chosen->title));
-    needed_.push_back(column);
-  }
-  if (form_ == RecordForm::messages || form_ == RecordForm::sharegpt)
-    for (const char* beside : {"tools", "documents"})
-      if (first.find(beside) != nullptr) needed_.push_back(beside);
-  write_note(first);
-}
-
-void Columns::write_note(const Value& first) {
-  std::vector<std::string> read, unused;
+    throw InputError(concat("--column_map: ", names_.front().first, "=", names_.front().second,
+                            " does not say what the records are: ",
+                            halves.empty() ? concat("known are ", known_columns)
+                                           : concat("name all columns of ", join(halves, " or of "))));
   for (const auto& [meaning, column] : names_)
-    read.push_back(meaning == column ? column : concat(column, " as ", meaning));
-  for (const std::string& name : names_of(first))
-    if (std::find(needed_.begin(), needed_.end(), name) == needed_.end()) unused.push_back(name);
-  const char* kind = form_ == RecordForm::sharegpt ? " (ShareGPT)" : form_ == RecordForm::alpaca ? " (Alpaca)" : "";
-  note_ = concat("reads ", join(read), kind, unused.empty() ? "" : concat("; not used: ", join(unused)));
+    if (std::find(chosen->required.begin(), chosen->required.end(), meaning) == chosen->required.end() &&
+        std::find(chosen->optional.begin(), chosen->optional.end(), meaning) == chosen->optional.end())
+      throw InputError(concat("--column_map: ", meaning, " does not belong to ", chosen->title));
+  return *chosen;
 }
 
-bool Columns::has_messages(const Value& record) const {
-  if (form_ == RecordForm::messages || form_ == RecordForm::sharegpt) return true;
-  return form_ == RecordForm::prompt_completion && at(record, "prompt").is_array() &&
-         at(record, "completion").is_array();
+const Columns::Form& Columns::form_of(const Value& record) const {
+  if (mapped_ != nullptr) return *mapped_;
+  record.members();  // an object
+  if (options_.pairs) return forms().back();
+  // Tables have all columns in every row: one whose columns are null is there only where no other is.
+  for (const bool null_counts : {false, true}) {
+    const auto is_there = [&](std::string_view name) { return record.contains(name); };
+    const auto is_filled = [&](std::string_view name) { return !record.at(name).is_null(); };
+    std::vector<const Form*> found;
+    for (const Form& form : forms()) {
+      const auto& names = form.required;
+      if (form.form != RecordForm::pair && std::all_of(names.begin(), names.end(), is_there) &&
+          (null_counts || std::any_of(names.begin(), names.end(), is_filled)))
+        found.push_back(&form);
+    }
+    if (found.empty()) continue;
+    if (found.front()->form == RecordForm::tokens || found.size() == 1) return *found.front();
+    if (found.back()->form == RecordForm::text) found.pop_back();
+    if (found.size() == 1) return *found.front();
+    std::vector<std::string> titles;
+    for (const Form* form : found) titles.emplace_back(form->title);
+    throw InputError(concat(record.where().str(), ": its columns say several things: ", join(titles, " and also "),
+                            "; choose with --dataset_text_field NAME or --column_map, such as ",
+                            found.back()->required[0], "=", found.back()->required[0]));
+  }
+  std::vector<std::string> halves;
+  for (const Form& form : forms()) {
+    if (form.form == RecordForm::pair || form.required.size() < 2) continue;
+    const bool one = record.contains(form.required[0]), two = record.contains(form.required[1]);
+    if (one || two) halves.push_back(concat(form.required[one ? 0 : 1], " without ", form.required[one ? 1 : 0]));
+  }
+  throw InputError(concat(record.where().str(), ": the columns are ", join(names_of(record)), ": ",
+                          halves.empty() ? "none is known by its name" : join(halves), "; known are ", known_columns,
+                          advice(record)));
 }
 
-const std::string& Columns::name_of(std::string_view meaning) const {
-  static const std::string none;
+void Columns::write_note(const Value& first, const Form& form) {
+  std::vector<std::string> read, unused;
+  for (const auto& names : {form.required, form.optional})
+    for (const std::string_view meaning : names) {
+      const std::string column = column_of(meaning);
+      if (first.find(column) == nullptr) continue;
+      if (form.form == RecordForm::pair && meaning == "question" && find(first, "prompt") != nullptr) continue;
+      const bool is_prompt = form.form == RecordForm::pair && (meaning == "question" || meaning == "conversations");
+      const std::string_view as = is_prompt ? "prompt" : meaning;
+      renames_ |= as != column;
+      read.push_back(as == column ? column : concat(column, " as ", as));
+    }
+  renames_ |= form.form == RecordForm::sharegpt || form.form == RecordForm::alpaca;
+  try {
+    const Value made = normal(first, &unused);
+    for (const char* name : {"messages", "prompt"})
+      if (const Value* list = made.find(name)) has_messages_ |= list->is_array();
+  } catch (const Error&) {  // it is read again, and then counted or complained about
+    has_messages_ = form.form == RecordForm::messages || form.form == RecordForm::sharegpt;
+  }
+  const char* kind = form.form == RecordForm::sharegpt ? " (ShareGPT)"
+                     : form.form == RecordForm::alpaca ? " (Alpaca)"
+                                                       : "";
+  note_ = concat("reads ", join(read), kind);
+  unused_note_ = unused.empty() ? "" : concat("; not used: ", join(unused));
+}
+
+/// "" where the options say that there is none; what is beside tokens has its own name only.
+std::string Columns::column_of(std::string_view meaning) const {
   for (const auto& [known, column] : names_)
     if (known == meaning) return column;
-  return none;
+  const bool is_free =
+      mapped_ == nullptr || options_.pairs || (mapped_->form == RecordForm::tokens && meaning != "input_ids");
+  return is_free ? std::string(meaning) : "";
 }
 
 const Value* Columns::find(const Value& record, std::string_view meaning) const {
-  const std::string& column = name_of(meaning);
+  if (names_.empty()) return record.find(meaning);
+  const std::string column = column_of(meaning);
   return column.empty() ? nullptr : record.find(column);
 }
 
-const Value& Columns::at(const Value& record, std::string_view meaning) const { return record.at(name_of(meaning)); }
+const Value& Columns::at(const Value& record, std::string_view meaning) const {
+  const Value& value = names_.empty() ? record.at(meaning) : record.at(column_of(meaning));
+  if (value.is_null()) throw LeftOut(concat("\"", column_of(meaning), "\" is null"));
+  return value;
+}
 
-Value Columns::normal(const Value& record) const {
+void Columns::add_beside(const Value& record, std::vector<Value::Member>& members) const {
+  for (const std::string_view name : beside_messages)
+    if (const Value* value = record.find(name); value != nullptr && !value->is_null())
+      members.emplace_back(name, *value);
+  if (options_.nulls_are_missing)
+    for (auto& [name, value] : members) value = without_nulls(value);
+}
+
+void Columns::add_tokens(const Value& record, std::vector<Value::Member>& members) const {
+  members.emplace_back("input_ids", at(record, "input_ids"));
+  for (const std::string_view mask : {"labels", "attention_mask", "completion_mask", "assistant_masks"})
+    if (find(record, mask) != nullptr) members.emplace_back(mask, at(record, mask));
+}
+
+Value Columns::pair(const Value& record) const {
+  PairParts parts;
+  for (const char* name : {"prompt", "question", "conversations"})
+    if (parts.prompt == nullptr || parts.prompt->is_null()) parts.prompt = find(record, name);
+  parts.system = find(record, "system");
+  for (const auto& [part, name] : {std::pair(&parts.chosen, "chosen"), std::pair(&parts.rejected, "rejected")}) {
+    *part = find(record, name);
+    if (*part == nullptr)
+      throw InputError(concat(record.where().str(), ": has no \"", name,
+                              "\": a pair has \"prompt\", \"chosen\" and \"rejected\" (--preference_loss); what they "
+                              "are called: --column_map prompt=NAME,chosen=NAME,rejected=NAME"));
+  }
+  return pair_of(record, parts);
+}
+
+Value Columns::normal(const Value& record, std::vector<std::string>* unused) const {
   std::vector<Value::Member> members;
-  const SourcePos& where = record.where();
-  switch (form_) {
+  const Form& form = form_of(record);
+  const Value* system = find(record, "system");
+  switch (form.form) {
     case RecordForm::text:
       members.emplace_back("text", at(record, "text"));
       break;
+    case RecordForm::tokens:
+      add_tokens(record, members);
+      break;
     case RecordForm::prompt_completion: {
       const Value &prompt = at(record, "prompt"), &completion = at(record, "completion");
-      if (prompt.is_array() && completion.is_array()) {
-        Value list = prompt;
-        for (const Value& message : completion.items()) list.push_back(message);
-        members.emplace_back("messages", std::move(list));
-        break;
-      }
-      members.emplace_back("prompt", prompt);
-      members.emplace_back("completion", completion);
+      const bool lists = holds_messages(prompt) || holds_messages(completion);
+      members.emplace_back("prompt", lists ? messages_of(prompt, "user", system) : prompt);
+      members.emplace_back("completion", lists ? messages_of(completion, "assistant") : completion);
       break;
     }
     case RecordForm::messages:
-      members.emplace_back("messages", at(record, "messages"));
+    case RecordForm::sharegpt: {
+      const Value& conversation = at(record, form.required[0]);
+      if (conversation.items().empty()) throw LeftOut(concat("\"", column_of(form.required[0]), "\" is empty"));
+      members.emplace_back("messages", messages_of(conversation, "user", system));
       break;
-    case RecordForm::sharegpt:
-      members.emplace_back("messages", messages_of(at(record, "conversations"), find(record, "system")));
-      break;
+    }
     case RecordForm::alpaca: {
       const Value& instruction = at(record, "instruction");
       const Value* input = find(record, "input");
@@ -265,14 +324,33 @@ Value Columns::normal(const Value& record) const {
       members.emplace_back("completion", at(record, "output"));
       break;
     }
+    case RecordForm::pair:
+      members = pair(record).members();
+      break;
   }
-  if (form_ == RecordForm::messages || form_ == RecordForm::sharegpt)
-    for (const char* beside : {"tools", "documents"})
-      if (const Value* list = record.find(beside)) members.emplace_back(beside, *list);
-  if (members.front().first == "messages")
-    for (const std::string_view name : beside_messages)
-      if (const Value* value = record.find(name)) members.emplace_back(name, *value);
-  return with_place(Value::make_object(std::move(members)), where);
+  const bool conversation = members.front().second.is_array() && form.form != RecordForm::tokens;
+  if (conversation) add_beside(record, members);
+  if (unused != nullptr) {
+    bool prompted = false;  // the first of a pair's names for it is
+    std::vector<std::string> used;
+    for (const auto& names : {form.required, form.optional})
+      for (const std::string_view meaning : names) {
+        const bool is_prompt = meaning == "prompt" || meaning == "question" || meaning == "conversations";
+        if (form.form == RecordForm::pair && is_prompt && prompted) continue;
+        if (meaning == "system" && !(conversation && (system == nullptr || system->is_null() || system->is_string())))
+          continue;
+        const Value* value = find(record, meaning);
+        if (value == nullptr) continue;
+        prompted |= is_prompt && !value->is_null();
+        used.push_back(column_of(meaning));
+        if (form.form == RecordForm::tokens) continue;
+        for (std::string& name : unread_in_turns(*value, used.back())) unused->push_back(std::move(name));
+      }
+    if (conversation) used.insert(used.end(), beside_messages.begin(), beside_messages.end());
+    for (const auto& [name, value] : record.members())
+      if (!contains(used, name)) unused->push_back(name);
+  }
+  return with_place(Value::make_object(std::move(members)), record.where());
 }
 
 }  // namespace tessera::corpus

@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/corpus/bytes/line_stream.h>
 #include <tessera/corpus/find.h>
+#include <tessera/corpus/left_out.h>
 #include <tessera/corpus/sources.h>
 
 namespace tessera::corpus {
@@ -69,9 +70,13 @@ std::optional<std::string> LinesOfRecords::next() {
       if (columns_->form() != RecordForm::text)
         throw InputError(concat(record->where().str(), ": ", columns_->note(), ": no plain text for a .txt; write ",
                                 ".jsonl, or name the text with --dataset_text_field"));
-      std::string text = columns_->normal(*record).at("text").as_string();
-      if (!text.ends_with('\n')) text += '\n';
-      return text;
+      try {
+        std::string text = columns_->normal(*record).at("text").as_string();
+        if (!text.ends_with('\n')) text += '\n';
+        return text;
+      } catch (const LeftOut& why) {
+        throw InputError(concat(record->where().str(), ": ", why.what(), ": no line of a .txt"));
+      }
     }
     before_ += files_[at_ - 1].bytes;
     input_.reset();

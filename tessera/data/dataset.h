@@ -16,10 +16,14 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/config/core/run_config.h>
+#include <tessera/config/core/words.h>
 #include <tessera/data/image_input.h>
 #include <tessera/nn/documents.h>
 #include <tessera/text/tokenizer.h>
+
+namespace tessera {
+struct DataConfig;
+}
 
 namespace tessera::data {
 

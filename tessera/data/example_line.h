@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// From one line of a .jsonl to the ids of an example.
+/// From one record, as corpus/columns.h gives it, to the ids of an example.
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace tessera::data {
 
-enum class ExampleKind { text, prompt_completion, messages };
+enum class ExampleKind { text, prompt_completion, messages, tokens, labelled_tokens };
 const char* name_of(ExampleKind kind);
 
 struct ExampleLine {
@@ -23,7 +23,9 @@ struct ExampleLine {
   std::vector<bool> scored;
   std::uint64_t text_bytes = 0, text_tokens = 0;
   bool cut = false;
-  std::vector<std::string> unused_fields;
+  std::size_t ends_before = 0;             ///< tokens at the beginning that are the tokenizer's prefix
+  std::vector<std::string> unused_fields;  ///< that the chat template does not read, as "messages.weight"
+  std::string remark;                      ///< what there is to say, the same words for all examples of a kind
 
   std::int64_t scored_tokens() const;  ///< at positions >= 1
 };
@@ -32,8 +34,12 @@ struct ExampleLine {
 using EncodePiece =
     std::function<std::vector<std::int32_t>(std::string_view piece, bool first, const text::ChatEncoder& encoder)>;
 
-/// Throws InputError with file:line:column. Any number of threads may call it.
+/// Throws InputError with file:line:column, and corpus::LeftOut where there is nothing to learn. Any number of threads
+/// may call it.
 ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                            const EncodePiece& encode = {});
+
+/// The same of a prompt and one answer of a pair, however long: all of the answer is scored, but blanks behind its end.
+ExampleLine encode_answer(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options);
 
 }  // namespace tessera::data

@@ -58,6 +58,7 @@ struct ExampleOptions {
   std::int64_t vocab_size = 0;         ///< every id must be below
   bool pairs = false;                  ///< records are pairs of answers (pairs.h)
   bool assistant_only = true;          ///< messages: score only what the assistant says; else all of the text
+  bool completion_only = true;         ///< prompt and completion: score nothing of the prompt
   std::shared_ptr<const text::ChatTemplate> chat = nullptr;  ///< how messages become text, or
   std::string why_no_chat = "";                              ///< why that is not known
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/base/error.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/permutation.h>
 
 namespace tessera::data {

@@ -1,6 +1,7 @@
 #include <tessera/data/labelled.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/corpus/records.h>
 #include <tessera/corpus/sources.h>
@@ -21,6 +22,8 @@ constexpr std::int64_t most_classes = 10'000;  // a label beyond it is no class 
 bool is_number(const Value& label) {
   return label.kind() == Value::Kind::integer || label.kind() == Value::Kind::boolean;
 }
+
+bool is_blank(const Value& cell) { return cell.is_null() || (cell.is_string() && cell.as_string().empty()); }
 
 /// A cell of a .csv is a text, also where all of its column are numbers: then it is one.
 Value label_of(const Value& label, const corpus::SourceFile& file) {
@@ -117,6 +120,7 @@ std::optional<std::vector<std::string>> label_names(const std::string& list, con
       return labelled = false;
     if (found == nullptr)
       throw InputError(concat(record.where().str(), ": has no \"label\", unlike the records before it"));
+    if (is_blank(*found)) return true;  // left out
     const Value label = label_of(*found, file);
     if (is_number(label))
       largest = std::max(largest, number_of(label));
@@ -158,9 +162,14 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
   const auto open = [&](const std::string& flag, const std::string& list, corpus::Split split) {
     auto rows = std::make_shared<LabelledRows>(max_length);
     const std::vector<corpus::SourceFile> files = files_of(flag, list, split);
-    std::int64_t tokens = 0;
+    std::int64_t tokens = 0, left_out = 0;
+    std::string first_left_out;
     for_each_record(files, columns_of(config.text_column_name), [&](const Value& record, const auto& file) {
       const Value& text = record.at(config.text_column_name);
+      if (is_blank(text) || is_blank(record.at("label"))) {
+        if (left_out++ == 0) first_left_out = record.where().str();
+        return true;
+      }
       const Value* pair = record.find("text_pair");
       if (pair && pair->is_null()) pair = nullptr;  // an empty cell of a table
       text::Encoding encoding = pair ? tokenizer.encode_pair(text.as_string(), pair->as_string(), max_length)
@@ -171,7 +180,12 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
       rows->add(std::move(encoding), pair != nullptr, class_of(label_of(record.at("label"), file)));
       return true;
     });
-    if (rows->size() == 0) throw InputError(concat(list, ": has no records: there is nothing to train on"));
+    if (left_out > 0)
+      datasets.warnings.push_back(concat(list, ": ", left_out, left_out == 1 ? " record was" : " records were",
+                                         " left out: the text or the label is empty (first at ", first_left_out, ")"));
+    if (rows->size() == 0)
+      throw InputError(concat(list, left_out > 0 ? ": has no record with a text and a label" : ": has no records",
+                              ": give a file with at least one row"));
     datasets.notes.push_back(concat(list, ": ", rows->size(), " labelled texts, ", tokens, " tokens"));
     return std::shared_ptr<const Dataset>(std::move(rows));
   };

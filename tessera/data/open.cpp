@@ -9,6 +9,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/blend.h>
@@ -50,6 +51,8 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 std::string percent(double part, double whole) { return concat(format_real(100 * ratio(part, whole), 3), "%"); }
 
+std::string counted(std::int64_t count, const char* what) { return concat(count, " ", what, count == 1 ? "" : "s"); }
+
 /// Opens the files of one configuration and collects what there is to say about them.
 class Opener {
  public:
@@ -88,9 +91,10 @@ class Opener {
     auto packed = packed_rows(contents.examples, first, count, example_length_);
     std::int64_t tokens = 0;
     contents.examples->lengths(first, count, [&](std::int64_t length) { tokens += length; });
-    notes.push_back(
-        concat("packing: ", count, " examples in ", packed->size(), " rows of ", example_length_, " tokens, ",
-               percent(static_cast<double>(tokens), static_cast<double>(packed->size() * example_length_)), " full"));
+    notes.push_back(concat("packing: ", counted(count, "example"), " in ", counted(packed->size(), "row"), " of ",
+                           example_length_, " tokens, ",
+                           percent(static_cast<double>(tokens), static_cast<double>(packed->size() * example_length_)),
+                           " full"));
     return packed;
   }
 
@@ -157,7 +161,12 @@ class Opener {
                               config_.column_map.empty() ? "--text_column_name" : "--column_map"));
     const ImageExamples read = read_image_examples(files, tokenizer_, options, images_, progress_);
     const std::int64_t count = read.source->size(), unclear = read.unclear;
-    if (read.kind.empty()) throw InputError(concat(name, ": has no records: there is nothing to train on"));
+    corpus::Tally tally;
+    tally.left_out = read.left_out;
+    tally.remarks = read.remarks;
+    if (read.kind.empty() && read.left_out.empty())
+      throw InputError(concat(name, ": has no records: give a file with at least one row"));
+    if (read.kind.empty()) check_usable(name, tally);
     if (unclear > 0)
       warnings.push_back(concat(name, ": ", unclear, unclear == 1 ? " conversation was" : " conversations were",
                                 " left out: a turn is empty or not answered, or what parts turns stands in a text, so "
@@ -168,7 +177,6 @@ class Opener {
     if (count == 0)
       throw InputError(concat(name, ": none of its examples has a scored token within the first ", example_length_,
                               " tokens, those of images counted: raise --max_seq_length (--model_max_length)"));
-    corpus::Tally tally;
     tally.kind = concat(read.kind, ", ", read.images, read.images == 1 ? " image" : " images");
     tally.records = count;
     tally.tokens = read.tokens;
@@ -200,7 +208,15 @@ class Opener {
   }
 
   void check_usable(const std::string& name, const corpus::Tally& tally) const {
-    if (tally.kind.empty()) throw InputError(concat(name, ": has no lines: there is nothing to train on"));
+    if (tally.kind.empty() && tally.left_out.empty())
+      throw InputError(concat(name, ": has no lines: give a file with at least one row"));
+    if (tally.records == 0 && tally.dropped == 0) {
+      std::vector<std::string> why;
+      for (const auto& [said, finding] : tally.left_out)
+        why.push_back(concat(finding.count, " left out: ", said, " (", finding.place, ")"));
+      throw InputError(concat(name, ": nothing can be learnt from its ", counted(tally.all_left_out(), "record"), ": ",
+                              join(why, "; ")));
+    }
     if (tally.records == 0)
       throw InputError(concat(name, ": none of its ", tally.dropped, " examples has a scored token within the first ",
                               example_length_, " tokens: raise --max_seq_length or shorten the prompts"));
@@ -212,12 +228,22 @@ class Opener {
         name, ": ", count, count == 1 ? " example (" : " examples (", tally.kind, "), ", tally.tokens, " tokens, ",
         percent(static_cast<double>(tally.scored), static_cast<double>(tally.tokens)), " of them scored"));
     if (tally.cut > 0)
-      warnings.push_back(concat(name, ": ", tally.cut, " of ", count, " examples are longer than ", example_length_,
-                                " tokens and were cut (--max_seq_length)"));
+      warnings.push_back(concat(
+          name, ": ", tally.cut, " of ", counted(count, "example"), " are longer than ", example_length_, " tokens",
+          pairs_ && config_.max_prompt_length > 0 ? concat(", or their prompts than ", config_.max_prompt_length, ",")
+                                                  : "",
+          " and were cut (--max_seq_length", pairs_ && config_.max_prompt_length > 0 ? ", --max_prompt_length)" : ")"));
     if (tally.dropped > 0)
       warnings.push_back(concat(name, ": ", tally.dropped, tally.dropped == 1 ? " example was" : " examples were",
                                 " left out: no scored token within the first ", example_length_,
                                 " tokens (--max_seq_length)"));
+    for (const auto& [said, finding] : tally.left_out)
+      warnings.push_back(concat(name, ": ", finding.count, " of ", count + tally.dropped + tally.all_left_out(),
+                                finding.count == 1 ? " records was" : " records were", " left out: ", said,
+                                finding.count == 1 ? " (" : " (first at ", finding.place, ")"));
+    for (const auto& [said, finding] : tally.remarks)
+      warnings.push_back(concat(name, ": ", counted(finding.count, "record"), ": ", said,
+                                finding.count == 1 ? " (" : " (first at ", finding.place, ")"));
     if (!tally.unused_fields.empty())
       warnings.push_back(
           concat(name, ": fields that are not used: ",
@@ -323,6 +349,11 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
     datasets.train =
         has_weights(train) ? blended(std::move(parts), weights, config.blend_mode) : joined(std::move(parts));
   }
+  const auto first_of = [](std::shared_ptr<const Dataset>& rows, std::int64_t most) {
+    if (rows && most > 0 && most < rows->size()) rows = slice(rows, 0, most);
+  };
+  if (!config.streaming) first_of(datasets.train, config.max_train_samples);
+  first_of(datasets.validation, config.max_eval_samples);
   if (images) {
     const ImageReader reader(*images, config.image_aspect_ratio == ImageAspectRatio::pad);
     for (auto* rows : {&datasets.train, &datasets.validation})

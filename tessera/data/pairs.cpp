@@ -3,133 +3,39 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <tessera/base/error.h>
-#include <tessera/text/chat_template.h>
+#include <tessera/data/example_line.h>
 
 namespace tessera::data {
 namespace {
 
 constexpr const char* answers[] = {"chosen", "rejected"};
 
-const Value& needed(const Value& record, const char* name) {
-  const Value* found = record.find(name);
-  if (found == nullptr)
-    throw InputError(concat(record.where().str(), ": has no \"", name,
-                            "\": a pair has \"prompt\", \"chosen\" and \"rejected\" (--preference_loss)"));
-  return *found;
-}
-
-/// Messages that both lists begin with.
-std::size_t common_messages(const Value& a, const Value& b) {
-  std::size_t n = 0;
-  while (n < a.items().size() && n < b.items().size() && dump_json(a.items()[n], -1) == dump_json(b.items()[n], -1))
-    ++n;
-  return n;
-}
-
-/// One example: what is not scored, then what is.
-struct Example {
-  std::vector<std::int32_t> prompt, answer;
-};
-
-class Encoder {
- public:
-  Encoder(const text::Tokenizer& tokenizer, const ExampleOptions& options, corpus::EncodedRecord& out)
-      : tokenizer_(tokenizer), options_(options), out_(out) {}
-
-  Example of_texts(const Value& prompt, const Value& answer, const char* name) {
-    if (answer.as_string().empty())
-      throw InputError(concat(answer.where().str(), ": \"", name, "\" is empty: nothing can be learnt from it"));
-    Example example;
-    example.prompt = encode(prompt.as_string());
-    example.answer = encode(answer.as_string());
-    for (const std::int32_t id : tokenizer_.suffix()) example.answer.push_back(id);
-    if (const auto end = tokenizer_.end_of_turn(); end && (example.answer.empty() || example.answer.back() != *end))
-      example.answer.push_back(*end);
-    return example;
-  }
-
-  /// The last thing that the assistant says is the answer.
-  Example of_messages(const Value& messages, const SourcePos& where) {
-    text::ChatOptions chat;
-    std::vector<text::Piece> pieces;
-    try {
-      pieces = options_.chat->scored_pieces(messages, chat);
-    } catch (const InputError& error) {
-      throw InputError(concat(where.str(), ": ", error.what()));
-    }
-    while (!pieces.empty() && !pieces.back().scored) pieces.pop_back();
-    if (pieces.empty()) throw InputError(concat(where.str(), ": the chat template writes nothing of the answer"));
-    const text::ChatEncoder encoder(tokenizer_);
-    Example example;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const std::vector<std::int32_t> ids = encoder.encode(pieces[i].text, i == 0);
-      count(pieces[i].text, ids);
-      auto& part = i + 1 == pieces.size() ? example.answer : example.prompt;
-      part.insert(part.end(), ids.begin(), ids.end());
-    }
-    return example;
-  }
-
- private:
-  std::vector<std::int32_t> encode(const std::string& text) {
-    std::vector<std::int32_t> ids = tokenizer_.encode(text);
-    count(text, ids);
-    return ids;
-  }
-  void count(const std::string& text, const std::vector<std::int32_t>& ids) {
-    out_.text_bytes += text.size();
-    out_.text_tokens += ids.size();
-  }
-
-  const text::Tokenizer& tokenizer_;
-  const ExampleOptions& options_;
-  corpus::EncodedRecord& out_;
-};
-
-/// The list of messages, which is one answer of the assistant.
-const Value& one_answer(const Value& list, const char* name) {
-  const auto& items = list.items();
-  if (items.size() != 1 || items[0].at("role").as_string() != "assistant")
-    throw InputError(concat(list.where().str(), ": \"", name,
-                            "\" must be one message of the assistant after what both answers begin with; it has ",
-                            items.size(), items.size() == 1 ? " message of another role" : " messages"));
-  return items[0];
-}
-
-Value rest_of(const Value& list, std::size_t begin) {
-  Value rest = Value::make_array();
-  for (std::size_t i = begin; i < list.items().size(); ++i) rest.push_back(list.items()[i]);
-  rest.set_where(list.where());
-  return rest;
-}
-
 /// Appends a row; returns whether a token of its answer is scored.
-bool append(const Example& example, bool tokenizer_ends, const text::Tokenizer& tokenizer,
-            const ExampleOptions& options, corpus::EncodedRecord& out) {
-  const std::size_t begin = out.ids.size();
-  if (tokenizer_ends)
-    for (const std::int32_t id : tokenizer.prefix()) out.ids.push_back(id);
-  const auto most = static_cast<std::size_t>(options.max_prompt_length);
-  const std::size_t left_out = most > 0 && example.prompt.size() > most ? example.prompt.size() - most : 0;
-  out.ids.insert(out.ids.end(), example.prompt.begin() + static_cast<std::ptrdiff_t>(left_out), example.prompt.end());
+bool append(const ExampleLine& example, const ExampleOptions& options, corpus::EncodedRecord& out) {
+  const auto begin = static_cast<std::ptrdiff_t>(out.ids.size());
+  const auto answer =
+      std::find(example.scored.begin() + static_cast<std::ptrdiff_t>(example.ends_before), example.scored.end(), true) -
+      example.scored.begin();
+  const auto ends = static_cast<std::ptrdiff_t>(example.ends_before);
+  const std::ptrdiff_t most = options.max_prompt_length;
+  const std::ptrdiff_t left_out = most > 0 ? std::max<std::ptrdiff_t>(answer - ends - most, 0) : 0;
+  const auto put = [&](std::ptrdiff_t from, std::ptrdiff_t to) {
+    out.ids.insert(out.ids.end(), example.ids.begin() + from, example.ids.begin() + to);
+  };
+  put(0, ends);
+  put(ends + left_out, std::ssize(example.ids));
   out.scored.resize(out.ids.size(), false);
-  out.ids.insert(out.ids.end(), example.answer.begin(), example.answer.end());
-  out.scored.resize(out.ids.size(), true);
-  const auto length = static_cast<std::size_t>(options.max_length);
-  if (out.ids.size() - begin > length) {
-    out.ids.resize(begin + length);
-    out.scored.resize(begin + length);
-    out.cut = true;
-  }
-  out.cut |= left_out > 0;
-  if (begin < out.scored.size()) out.scored[begin] = false;
-  return std::find(out.scored.begin() + static_cast<std::ptrdiff_t>(begin), out.scored.end(), true) != out.scored.end();
+  std::fill(out.scored.begin() + begin + answer - left_out, out.scored.end(), true);
+  const auto length = static_cast<std::size_t>(begin + options.max_length);
+  out.cut |= left_out > 0 || out.ids.size() > length;
+  out.ids.resize(std::min(out.ids.size(), length));
+  out.scored.resize(out.ids.size());
+  if (begin < std::ssize(out.scored)) out.scored[static_cast<std::size_t>(begin)] = false;
+  return std::find(out.scored.begin() + begin, out.scored.end(), true) != out.scored.end();
 }
 
 class PairRows final : public Dataset {
@@ -160,37 +66,22 @@ class PairRows final : public Dataset {
 
 void encode_pair(const Value& record, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                  corpus::EncodedRecord& out) {
-  const Value* prompt = record.find("prompt");
-  Encoder encoder(tokenizer, options, out);
-  const bool messages = needed(record, answers[0]).is_array() && needed(record, answers[1]).is_array();
-  if (messages && options.chat == nullptr)
-    throw InputError(concat(record.where().str(), ": holds messages, but ", options.why_no_chat));
-  // A prompt beside lists that is a text repeats what both lists begin with.
-  const bool begins_both = messages && (prompt == nullptr || !prompt->is_array());
-  const std::size_t common = begins_both ? common_messages(record.at(answers[0]), record.at(answers[1])) : 0;
-  if (begins_both && common == 0)
-    throw InputError(concat(record.where().str(),
-                            ": \"chosen\" and \"rejected\" have no message in common that they begin with, and there "
-                            "is no list \"prompt\""));
   bool usable = true;
   for (const char* name : answers) {
-    const Value& answer = needed(record, name);
-    Example example;
-    if (messages) {
-      const Value rest = rest_of(answer, common);
-      Value all = begins_both ? Value::make_array() : *prompt;
-      for (std::size_t i = 0; i < common; ++i) all.push_back(answer.items()[i]);
-      all.push_back(one_answer(rest, name));
-      example = encoder.of_messages(all, answer.where());
-    } else {
-      example = encoder.of_texts(needed(record, "prompt"), answer, name);
-    }
-    usable &= append(example, !messages || options.chat->is_chatml(), tokenizer, options, out);
+    std::vector<Value::Member> members = {{"prompt", record.at("prompt")}, {"completion", record.at(name)}};
+    for (const auto& [beside, value] : record.members())
+      if (beside != "prompt" && beside != answers[0] && beside != answers[1]) members.emplace_back(beside, value);
+    Value one = Value::make_object(std::move(members));
+    one.set_where(record.where());
+    ExampleLine example = encode_answer(one, tokenizer, options);
+    usable &= append(example, options, out);
+    out.text_bytes += example.text_bytes;
+    out.text_tokens += example.text_tokens;
+    out.unused_fields.insert(out.unused_fields.end(), example.unused_fields.begin(), example.unused_fields.end());
+    if (out.remark.empty()) out.remark = std::move(example.remark);
   }
   if (!usable) out.scored.assign(out.scored.size(), false);
   out.kind = "pairs of answers";
-  for (const auto& [name, value] : record.members())
-    if (name != "prompt" && name != answers[0] && name != answers[1]) out.unused_fields.push_back(name);
 }
 
 std::shared_ptr<const Dataset> pair_rows(std::shared_ptr<const ExampleSource> pairs, std::int64_t first,

@@ -3,12 +3,13 @@
 /// Pairs of answers for preference losses, from files whose records are
 ///
 ///   {"prompt": "...", "chosen": "...", "rejected": "..."}
-///   {"prompt": [messages], "chosen": [one message of the assistant], "rejected": [one message of the assistant]}
-///   {"chosen": [messages], "rejected": [messages]}     what both begin with is the prompt
+///   {"prompt": [messages], "chosen": [messages], "rejected": [messages]}
+///
+/// (corpus/columns.h says what else becomes these.)
 ///
 /// A pair is one sample: a dataset of pairs has one row for each, in which both examples, prompt and answer, follow one
-/// another as two documents; as_pairs() gives each a row of its own, chosen and rejected side by side. Only the
-/// answer's tokens are scored. They end as those of a completion or of the assistant's turn do (examples.h).
+/// another as two documents; as_pairs() gives each a row of its own, chosen and rejected side by side. The answer's
+/// tokens are scored, all of them. They end as those of a completion or of the assistant's turn do (examples.h).
 
 #include <tessera/corpus/cache/request.h>
 #include <tessera/data/examples.h>
@@ -20,8 +21,8 @@ namespace tessera::data {
 
 /// The ids of a record's two examples one after the other, each at most options.max_length tokens, its prompt at most
 /// the last options.max_prompt_length. The first token of each is not scored, since nothing predicts it. A pair of
-/// which an answer has no scored token left has none at all (and is left out). Throws InputError with file:line:column.
-/// Any number of threads may call it.
+/// which an answer has no scored token left has none at all (and is left out). Throws InputError with file:line:column,
+/// and corpus::LeftOut where an answer is empty. Any number of threads may call it.
 void encode_pair(const Value& record, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                  corpus::EncodedRecord& out);
 

@@ -1,16 +1,20 @@
 #include <tessera/data/text_records.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/cache/content_hash.h>
 #include <tessera/corpus/columns.h>
+#include <tessera/corpus/left_out.h>
 #include <tessera/data/example_line.h>
 #include <tessera/data/pairs.h>
 #include <tessera/text/chat_template.h>
+#include <tessera/text/companion_files.h>
 
 namespace tessera::data {
 namespace {
@@ -38,28 +42,11 @@ std::optional<Value> first_record(const std::vector<corpus::SourceFile>& sources
   return std::nullopt;
 }
 
-/// Whether a record has the fields of examples by their own names, whatever is in them.
-bool is_plain(const Value& record, const std::string& text_field) {
-  const auto has = [&](std::string_view name) { return record.find(name) != nullptr; };
-  const auto is_list = [&](std::string_view name) { return record.at(name).is_array(); };
-  return has(text_field) || has("messages") ||
-         (has("prompt") && has("completion") && !(is_list("prompt") && is_list("completion")));
-}
-
-/// Whether a record becomes a conversation.
-bool is_conversation(const Value& record, const corpus::Columns* columns, const ExampleOptions& options) {
-  if (options.text_field != "text" && record.find(options.text_field) != nullptr) return false;  // asked for by name
-  if (columns == nullptr) return record.find("messages") != nullptr;
-  using Form = corpus::RecordForm;
-  return columns->form() == Form::messages || columns->form() == Form::sharegpt ||
-         (columns->form() == Form::prompt_completion && columns->normal(record).contains("messages"));
-}
-
 /// For the key of the cache: what tokens depend on where records are conversations.
 std::string chat_settings(const ExampleOptions& options, std::vector<std::string>& notes) {
   if (options.chat == nullptr) return ", no chat template";
   if (options.chat->asks_for_the_day())
-    notes.push_back("the chat template writes the day into every conversation: a run on another day has other tokens");
+    notes.push_back("the chat template writes the day into conversations: a run on another day has other tokens");
   return concat(", chat template ", corpus::hash_of(std::string_view(options.chat->identity())).hex());
 }
 
@@ -70,13 +57,53 @@ void check_ids(const std::vector<std::int32_t>& ids, const Value& record, const 
                               options.vocab_size, " entries: tokenizer and model do not belong together"));
 }
 
-/// Nothing where records are examples as they are.
-std::shared_ptr<const corpus::Columns> columns_of(const Value& first, const ExampleOptions& options) {
-  if (options.column_map.empty() && is_plain(first, options.text_field)) return nullptr;
-  const corpus::ColumnOptions columns{options.text_field == "text" ? "" : options.text_field,
-                                      options.column_map.empty() ? std::vector<std::pair<std::string, std::string>>()
-                                                                 : corpus::parse_column_map(options.column_map)};
-  return std::make_shared<const corpus::Columns>(first, columns);
+corpus::ColumnOptions column_options(const std::vector<corpus::SourceFile>& sources, const ExampleOptions& options) {
+  const auto is_table = [](const corpus::SourceFile& file) {
+    return file.kind == corpus::FileKind::parquet || file.kind == corpus::FileKind::arrow;
+  };
+  return {.text_field = options.text_field == "text" ? "" : options.text_field,
+          .map = options.column_map.empty() ? std::vector<std::pair<std::string, std::string>>()
+                                            : corpus::parse_column_map(options.column_map),
+          .pairs = options.pairs,
+          .nulls_are_missing = std::any_of(sources.begin(), sources.end(), is_table)};
+}
+
+/// Whether there may be conversations. Not where the first record is a text or tokens and is kept: all are of its kind.
+bool may_be_conversations(const Value& first, const corpus::Columns& columns) {
+  if (columns.form() != corpus::RecordForm::text && columns.form() != corpus::RecordForm::tokens) return true;
+  try {
+    const Value line = columns.normal(first);
+    const Value& held = line.members().front().second;
+    return held.is_string() ? held.as_string().empty() : held.items().empty();
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+/// Encodes a record, or says why it is left out.
+void encode_record(const Value& record, const corpus::Columns& columns, const text::Tokenizer& tokenizer,
+                   const ExampleOptions& options, corpus::EncodedRecord& out) {
+  try {
+    const Value line = columns.normal(record, &out.unused_fields);
+    if (options.pairs) {
+      encode_pair(line, tokenizer, options, out);
+    } else {
+      ExampleLine example = encode_example(line, tokenizer, options);
+      out.ids = std::move(example.ids);
+      out.scored = std::move(example.scored);
+      out.text_bytes = example.text_bytes;
+      out.text_tokens = example.text_tokens;
+      out.cut = example.cut;
+      out.kind = name_of(example.kind);
+      out.remark = std::move(example.remark);
+      for (std::string& name : example.unused_fields) out.unused_fields.push_back(std::move(name));
+    }
+    check_ids(out.ids, record, options);
+  } catch (const corpus::LeftOut& why) {
+    out.ids.clear();
+    out.scored.clear();
+    out.left_out = why.what();
+  }
 }
 
 }  // namespace
@@ -88,7 +115,8 @@ ExampleOptions example_options(const DataConfig& config, const text::Tokenizer& 
                          .max_length = config.max_seq_length > 0 ? config.max_seq_length : block_size,
                          .max_prompt_length = config.max_prompt_length,
                          .vocab_size = vocab_size,
-                         .assistant_only = config.assistant_only_loss};
+                         .assistant_only = config.assistant_only_loss,
+                         .completion_only = config.completion_only_loss};
   try {
     options.chat = std::make_shared<const text::ChatTemplate>(
         text::load_chat_template(tokenizer, tokenizer_place, config.chat_template));
@@ -121,50 +149,36 @@ corpus::TokenRequest lines_request(std::vector<corpus::SourceFile> sources, cons
 corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, const text::Tokenizer& tokenizer,
                                       const ExampleOptions& options, int threads, std::vector<std::string>& notes) {
   TESSERA_CHECK(options.max_length >= 2, "max_length ", options.max_length);
-  const auto first = options.pairs ? std::nullopt : first_record(sources);
-  const auto columns = first ? columns_of(*first, options) : nullptr;
-  const bool conversations = first && is_conversation(*first, columns.get(), options);
-  if (conversations && options.chat == nullptr)
-    throw InputError(concat(first->where().str(), ": holds messages, but ", options.why_no_chat));
+  const auto first = first_record(sources);
   corpus::TokenRequest request;
-  if (columns) {
-    request.columns = columns->needed();
-    notes.push_back(concat(sources.front().path, ": ", columns->note()));
-  }
-  request.sources = std::move(sources);
   request.examples = true;
   request.width = width_of(tokenizer);
-  request.settings =
-      concat("examples of at most ", options.max_length, " tokens, text field ", options.text_field, ", columns ",
-             options.column_map, options.assistant_only ? ", the assistant alone is scored" : ", all is scored",
-             conversations ? chat_settings(options, notes) : "");
   request.threads = threads;
-  if (options.pairs) {
-    request.settings = concat("pairs of examples of at most ", options.max_length, " tokens, the prompt's last ",
-                              options.max_prompt_length, chat_settings(options, notes));
-    request.encode = [&tokenizer, options](const Value& record, corpus::EncodedRecord& out) {
-      encode_pair(record, tokenizer, options, out);
-      check_ids(out.ids, record, options);
-    };
-    return request;
-  }
+  request.settings =
+      concat("examples, 2: of at most ", options.max_length, " tokens, text field ", options.text_field, ", columns ",
+             options.column_map, options.assistant_only ? ", the assistant alone is scored" : ", all is scored",
+             options.completion_only ? "" : ", prompts too",
+             options.pairs ? concat(", pairs, the prompt's last ", options.max_prompt_length, " tokens") : "");
+  const corpus::ColumnOptions how = column_options(sources, options);
+  request.sources = std::move(sources);
+  const auto columns = first
+                           ? std::make_shared<const corpus::Columns>(*first, how)
+                           : std::make_shared<const corpus::Columns>(how);  // it is complained about when all are read
+  if (columns->has_messages() && options.chat == nullptr)
+    throw InputError(concat(first->where().str(), ": holds messages, but ", options.why_no_chat));
+  request.columns = columns->needed();
+  if (!first || may_be_conversations(*first, *columns)) request.settings += chat_settings(options, notes);
+  if (first && (columns->renames() || how.nulls_are_missing))  // tables: no other columns are read
+    notes.push_back(concat(request.sources.front().path, ": ", columns->note(how.nulls_are_missing)));
   request.encode = [&tokenizer, options, columns](const Value& record, corpus::EncodedRecord& out) {
-    ExampleLine example = encode_example(columns ? columns->normal(record) : record, tokenizer, options);
-    check_ids(example.ids, record, options);
-    out.ids = std::move(example.ids);
-    out.scored = std::move(example.scored);
-    out.text_bytes = example.text_bytes;
-    out.text_tokens = example.text_tokens;
-    out.cut = example.cut;
-    out.kind = name_of(example.kind);
-    if (!columns) out.unused_fields = std::move(example.unused_fields);  // else the note has them
+    encode_record(record, *columns, tokenizer, options, out);
   };
   return request;
 }
 
 std::string identity_of(const text::Tokenizer& tokenizer) {
   const TemporaryFolder folder("tessera-tokenizer");
-  tokenizer.save(folder.path());
+  text::without_companion_files(tokenizer).save(folder.path());
   std::string all;
   for (const std::string& name : list_folder(folder.path()))
     all += concat(name, "\n", read_file(path_join(folder.path(), name)), "\n");

@@ -17,8 +17,8 @@ namespace tessera::data {
 corpus::TokenRequest lines_request(std::vector<corpus::SourceFile> sources, const text::Tokenizer& tokenizer,
                                    int threads);
 
-/// Records as examples (examples.h); what their columns mean is decided from the first one (corpus/columns.h). The
-/// request refers to the tokenizer. Throws InputError when the first record cannot be used.
+/// Records as examples or pairs (examples.h), whatever their columns are called (corpus/columns.h). The request refers
+/// to the tokenizer. Throws InputError when the first record cannot be used.
 corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, const text::Tokenizer& tokenizer,
                                       const ExampleOptions& options, int threads, std::vector<std::string>& notes);
 

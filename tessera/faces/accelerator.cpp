@@ -53,7 +53,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
     throw InputError(concat("Accelerator: mixed_precision is '", precision, "'; known are no, fp16, bf16"));
   if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
   const config::Resolved resolved = config::resolve_flags(flags);
-  config_ = resolved.values;
+  config_ = std::make_shared<RunConfig>(resolved.values);
   // Accelerate refuses them beside the program's own, too; without those, DeepSpeed would follow them
   for (const auto& [setting, what] : {std::pair("optim", "optimizer"), std::pair("lr_scheduler_type", "schedule")})
     if (const config::Origin origin = resolved.origin(setting); origin.is_given())
@@ -61,29 +61,29 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
           concat("Accelerator: the settings name the ", what, " (", origin.str(),
                  "), but the Accelerator's is what prepare() is given: take it out of the settings, or let "
                  "tessera::initialize, which follows them, train"));
-  if (resolved.origin("max_grad_norm").is_given() || fills_in_clipping(config_))
-    state_->max_grad_norm = config_.optimization.max_grad_norm;
+  if (resolved.origin("max_grad_norm").is_given() || fills_in_clipping(*config_))
+    state_->max_grad_norm = config_->optimization.max_grad_norm;
   if (!precision.empty()) {  // what the program says is stronger than the environment
-    config_.optimization.fp16 = precision == "fp16";
-    config_.optimization.bf16 = precision == "bf16";
-    config_.optimization.fp8_format = Fp8Format::none;
+    config_->optimization.fp16 = precision == "fp16";
+    config_->optimization.bf16 = precision == "bf16";
+    config_->optimization.fp8_format = Fp8Format::none;
   }
-  ranks_ = faces::make_training_ranks(config_, options_.tp_plan);
+  ranks_ = faces::make_training_ranks(*config_, options_.tp_plan);
   const comm::World& ranks = world();
   rows_of_ = {ranks_.data.rank(), ranks_.data.size()};
   process_ = {ranks.rank(), ranks.local_rank(), ranks.size(), ranks.device()};
-  train::set_threads(config_.parallel.threads_per_process, ranks.local_size());
+  train::set_threads(config_->parallel.threads_per_process, ranks.local_size());
   if (is_main_process())
     for (const std::string& note : resolved.notes) log::warning(note);
   accumulation_ = options_.gradient_accumulation_steps > 0 ? options_.gradient_accumulation_steps
-                                                           : config_.optimization.gradient_accumulation_steps;
+                                                           : config_->optimization.gradient_accumulation_steps;
   state_->sync_with_dataloader = options_.sync_with_dataloader;
   state_->step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer;
   state_->scheduler_steps = options_.split_batches ? 1 : rows_of_.size;
 }
 
 std::string Accelerator::mixed_precision() const {
-  return config_.optimization.fp16 ? "fp16" : config_.optimization.bf16 ? "bf16" : "no";
+  return config_->optimization.fp16 ? "fp16" : config_->optimization.bf16 ? "bf16" : "no";
 }
 
 Accelerator::Prepared Accelerator::prepare_all(Given given) {
@@ -105,7 +105,7 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
                ": give a schedule together with its model and optimizer, or after them"));
   std::vector<std::shared_ptr<faces::PreparedTraining>> made;
   for (std::size_t i = 0; i < models; ++i) {
-    made.push_back(std::make_shared<faces::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
+    made.push_back(std::make_shared<faces::PreparedTraining>(std::move(given.modules[i]), *config_, accumulation_,
                                                              given.updates[i], ranks_));
     made.back()->training.zero_grad();
   }
@@ -124,11 +124,11 @@ const comm::Group& Accelerator::rows_group() const {
 }
 
 void Accelerator::take(Given& given, const OptimizerSettings& settings) const {
-  RunConfig named = config_;
+  RunConfig named = *config_;
   OptimizationConfig& config = named.optimization;
   if (const auto wrong = config::find_field("optim")->set(named, settings.name))
     throw InputError(concat("OptimizerSettings: name ", *wrong));
-  if (const std::string wrong = config::problem_of_optimizer(config.optim, config_.parallel); !wrong.empty())
+  if (const std::string wrong = config::problem_of_optimizer(config.optim, config_->parallel); !wrong.empty())
     throw InputError("OptimizerSettings: " + wrong);
   config.learning_rate = settings.lr;
   config.optim_args = settings.arguments;
@@ -251,12 +251,12 @@ bool Accelerator::optimizer_step_was_skipped() const {
 }
 
 DistributedType Accelerator::distributed_type() const {
-  const StrategyRow& strategy = row_of(config_.sharding.strategy);
+  const StrategyRow& strategy = row_of(config_->sharding.strategy);
   if (!strategy.shard_optimizer)
     return !use_distributed()   ? DistributedType::no
            : !device().is_cpu() ? DistributedType::multi_gpu
                                 : DistributedType::multi_cpu;
-  const std::string_view name = word_of(config_.sharding.strategy);
+  const std::string_view name = word_of(config_->sharding.strategy);
   if (name.starts_with("zero")) return DistributedType::deepspeed;
   return use_distributed() ? DistributedType::fsdp : DistributedType::no;
 }

@@ -169,7 +169,7 @@ class Accelerator {
 
   /// The precision of mixed_precision for what is computed while it lives, outside of the models' forward, too.
   [[nodiscard]] nn::Autocast autocast() const {
-    return nn::Autocast(train::training_precision(config_), device().type());
+    return nn::Autocast(train::training_precision(*config_), device().type(), /*wide=*/true);
   }
   /// loss / gradient_accumulation_steps, times the loss scale; backward. Throws InputError where even_batches = false
   /// leaves other ranks without a batch, so that they would be waited for.
@@ -289,8 +289,8 @@ class Accelerator {
   const std::string& logging_dir() const {
     return options_.logging_dir.empty() ? options_.project_dir : options_.logging_dir;
   }  ///< where log_with writes
-  std::string mixed_precision() const;                 ///< no | fp16 | bf16
-  const RunConfig& config() const { return config_; }  ///< all settings, those of the environment included
+  std::string mixed_precision() const;                  ///< no | fp16 | bf16
+  const RunConfig& config() const { return *config_; }  ///< all settings, those of the environment included
 
   /// `work` on that rank only; it must not be collective.
   void on_main_process(const std::function<void()>& work) const { on_process(0, work); }
@@ -392,7 +392,7 @@ class Accelerator {
   std::string checkpoints_folder() const;
 
   AcceleratorOptions options_;
-  RunConfig config_;
+  std::shared_ptr<RunConfig> config_;
   std::int64_t accumulation_ = 1;
   struct Process {
     int rank = 0, local_rank = 0, size = 1;

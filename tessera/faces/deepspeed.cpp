@@ -11,8 +11,10 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>
+#include <tessera/nn/gemm.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/setup.h>
 
@@ -118,9 +120,10 @@ std::shared_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
                                         bool& scheduled) {
   const config::Resolved resolved = resolve(options, ranks_of(options));
   RunConfig config = resolved.values;
-  if (makes_weights_bf16(config)) config.sharding.param_dtype = FloatType::bf16;
   TrainingRanks groups = make_training_ranks(config, options.tp_plan, options.group);
   const comm::World& ranks = world();
+  if (makes_weights_bf16(config) && (!ranks.device().is_cpu() || nn::has_instructions(at::kBFloat16)))
+    config.sharding.param_dtype = FloatType::bf16;
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   if (ranks.rank() == 0)
     for (const std::string& note : resolved.notes) log::warning(note);
@@ -227,6 +230,16 @@ void DeepSpeedEngine::step() {
   }
   training().expect_step(is_gradient_accumulation_boundary());
 }
+
+std::int64_t DeepSpeedEngine::train_micro_batch_size_per_gpu() const {
+  return training().config().optimization.per_device_train_batch_size;
+}
+
+double DeepSpeedEngine::gradient_clipping() const { return training().config().optimization.max_grad_norm; }
+
+bool DeepSpeedEngine::fp16_enabled() const { return training().config().optimization.fp16; }
+
+bool DeepSpeedEngine::bfloat16_enabled() const { return training().config().optimization.bf16; }
 
 int DeepSpeedEngine::zero_optimization_stage() const {
   return row_of(training().config().sharding.strategy).zero_stage();

@@ -162,19 +162,17 @@ class DeepSpeedEngine {
     return train_micro_batch_size_per_gpu() * gradient_accumulation_steps() * dp_world_size();
   }
   /// Rows of a micro-batch of one rank.
-  std::int64_t train_micro_batch_size_per_gpu() const {
-    return training().config().optimization.per_device_train_batch_size;
-  }
+  std::int64_t train_micro_batch_size_per_gpu() const;
   std::int64_t gradient_accumulation_steps() const { return training().accumulation(); }  ///< micro-batches of a step
-  double gradient_clipping() const { return training().config().optimization.max_grad_norm; }  ///< 0: no clipping
-  int zero_optimization_stage() const;                                                         ///< 0 to 3
+  double gradient_clipping() const;                                                       ///< 0: no clipping
+  int zero_optimization_stage() const;                                                    ///< 0 to 3
   int local_rank() const { return world().local_rank(); }             ///< among the ranks of this host
   int global_rank() const { return training().all().rank(); }         ///< among those that train the module together
   int world_size() const { return training().all().size(); }          ///< all that train the module together
   c10::Device device() const { return training().group().device(); }  ///< where the module is
   int dp_world_size() const { return training().group().size(); }     ///< ranks that have other rows
-  bool fp16_enabled() const { return training().config().optimization.fp16; }      ///< float16, with a loss scale
-  bool bfloat16_enabled() const { return training().config().optimization.bf16; }  ///< computes in bfloat16
+  bool fp16_enabled() const;                                          ///< float16, with a loss scale
+  bool bfloat16_enabled() const;                                      ///< computes in bfloat16
 
   std::int64_t global_steps() const { return global_steps_; }  ///< steps done, the skipped ones included
   /// Steps of the whole run that were left out, since fp16 gradients overflowed.
@@ -253,7 +251,8 @@ class Engine : public faces::DeepSpeedEngine {
       : DeepSpeedEngine(module, options), module_(std::move(module)) {}
 
   /// module.forward(...), in the precision of the configuration. bf16: its weights are bf16 (the optimizer's are fp32),
-  /// and so do floating-point tensors become that go in. A tensor that comes out in fp16 or bf16 becomes fp32.
+  /// and so do floating-point tensors become that go in; on processors without instructions for it both are fp32. A
+  /// tensor that comes out in fp16 or bf16 becomes fp32.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     return training().forward(*module_, std::forward<Arguments>(arguments)...);

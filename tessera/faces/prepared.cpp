@@ -3,6 +3,7 @@
 #include <torch/optim/schedulers/lr_scheduler.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/run_config.h>
 
 namespace tessera {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/format/safetensors/safetensors.h>
 #include <tessera/parallel/tensor_parallel.h>
 

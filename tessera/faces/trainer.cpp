@@ -53,6 +53,10 @@ void print_line(const Metrics& metrics) {
   std::fflush(stdout);
 }
 
+at::Tensor labels_of(const TrainerOptions& options, const TensorBatch& batch) {
+  return options.labels ? options.labels(batch) : batch.empty() ? at::Tensor() : batch.back();
+}
+
 /// What CUDA alone does by itself: all devices of a single process.
 std::optional<DataParallelOptions> replicas_of(const TrainerOptions& options, const comm::World& ranks) {
   if (ranks.size() > 1) {
@@ -86,6 +90,10 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
     throw InputError(
         "Trainer: --label_smoothing_factor needs TrainerOptions::outputs: a function of the module and a batch that "
         "returns the scores of the classes");
+  if (options_.arguments.origin("average_tokens_across_devices").is_given() && !counts_items())
+    throw InputError(
+        "Trainer: --average_tokens_across_devices needs TrainerOptions::loss_count, how many items the loss of a batch "
+        "is the mean of, or TrainerOptions::labels: without them every micro-batch counts alike");
   faces::TrainingRanks groups = faces::make_training_ranks(config, options_.tp_plan);
   const comm::World& ranks = world();
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
@@ -132,16 +140,39 @@ TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_
 at::Tensor Trainer::mean_loss(torch::nn::Module& module, const TensorBatch& batch) const {
   const double smoothing = options_.arguments.values.optimization.label_smoothing_factor;
   if (smoothing == 0) return options_.loss(module, batch);
-  const at::Tensor labels = options_.labels ? options_.labels(batch) : batch.empty() ? at::Tensor() : batch.back();
-  return faces::smoothed_loss(faces::Training::widen(options_.outputs(module, batch)), labels, smoothing);
+  return faces::smoothed_loss(faces::Training::widen(options_.outputs(module, batch)), labels_of(options_, batch),
+                              smoothing);
 }
 
-/// Under DataParallel each replica has a loss, and their mean is taken, as transformers does.
+bool Trainer::counts_items() const {
+  return options_.loss_count || options_.labels || options_.arguments.values.optimization.label_smoothing_factor > 0;
+}
+
+std::int64_t Trainer::items_of(const TensorBatch& batch) const {
+  if (!options_.loss_count) return labels_of(options_, batch).ne(-100).sum().item<std::int64_t>();
+  const std::int64_t items = options_.loss_count(batch);
+  if (items < 0)
+    throw InputError(concat("Trainer: TrainerOptions::loss_count returned ", items, ", a negative number"));
+  return items;
+}
+
+/// The mean of the batch, or, where items are counted, their sum; no items, no loss, whatever their mean is. Under
+/// DataParallel each replica has a loss, and without counts their mean is taken, as transformers does.
 at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   const nn::Autocast precision = training_->autocast();
-  if (!data_parallel_) return mean_loss(*options_.model, batch);
-  const auto loss = [&](torch::nn::Module& module, TensorBatch& part) { return mean_loss(module, part).reshape({}); };
-  return data_parallel_->call(loss, batch).mean();
+  const auto loss = [&](torch::nn::Module& module, TensorBatch& part) {
+    const at::Tensor mean = mean_loss(module, part);
+    if (!counts_items()) return mean.reshape({});
+    const std::int64_t items = items_of(part);
+    const at::Tensor wide = faces::Training::widen(mean).reshape({});
+    return items > 0 ? wide * static_cast<double>(items) : wide.nan_to_num() * 0;
+  };
+  if (data_parallel_) {
+    const at::Tensor losses = data_parallel_->call(loss, batch);
+    return counts_items() ? losses.sum() : losses.mean();
+  }
+  TensorBatch whole = batch;
+  return loss(*options_.model, whole);
 }
 
 TrainOutput Trainer::train() {
@@ -224,19 +255,39 @@ TrainOutput Trainer::train() {
   return output;
 }
 
-/// The gradients of a step; returns its mean loss over micro-batches and ranks.
+/// The gradients of a step; returns its mean loss: over items where they are counted, else over micro-batches and
+/// ranks.
 double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& plan) {
   const comm::Group& group = training_->group();
-  at::Tensor sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(group.device()));
-  for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
+  const auto doubles = at::TensorOptions().dtype(at::kDouble).device(group.device());
+  const auto read_micro = [&](std::int64_t micro) {
     const std::int64_t first = plan.first_row(state_.global_step, micro, group.rank());
     std::vector<std::int64_t> rows;
     for (std::int64_t i = 0; i < plan.batch_size; ++i) rows.push_back(sampler(first + i));
-    const TensorBatch batch = read(*options_.train_dataset, rows);
+    return read(*options_.train_dataset, rows);
+  };
+  // Where items are counted, batches have sums, which backward() divides by micro-batches and ranks: `weight` makes
+  // that a division by the step's items.
+  std::vector<TensorBatch> batches;
+  double weight = 1;
+  if (counts_items()) {
+    at::Tensor items = at::zeros({1}, doubles);
+    for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
+      batches.push_back(read_micro(micro));
+      items += items_of(batches.back());
+    }
+    const bool across = training_->config().optimization.average_tokens_across_devices;
+    if (across) group.all_reduce(items).wait();
+    weight = static_cast<double>(plan.accumulation * (across ? group.size() : 1)) / std::max(items.item<double>(), 1.0);
+  }
+  at::Tensor sum = at::zeros({1}, doubles);
+  for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
+    const TensorBatch batch = batches.empty() ? read_micro(micro) : std::move(batches[static_cast<std::size_t>(micro)]);
     train::key_random_numbers(group.device(), static_cast<std::uint64_t>(training_->config().optimization.seed),
-                              state_.global_step, first);
+                              state_.global_step, plan.first_row(state_.global_step, micro, group.rank()));
     training_->expect_step(micro + 1 == plan.accumulation);
-    const at::Tensor loss = loss_of_batch(batch);
+    at::Tensor loss = loss_of_batch(batch);
+    if (weight != 1) loss = loss * weight;
     training_->backward(loss);
     sum += loss.detach().to(at::kDouble).reshape({1});
   }

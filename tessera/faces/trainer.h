@@ -51,8 +51,8 @@ using TensorBatch = std::vector<at::Tensor>;  ///< what a RowSource reads, on th
 /// Figures by name: "loss", "eval_accuracy".
 using Metrics = std::map<std::string, double>;
 
-/// The mean loss of the batch, one element; called in the precision of the arguments, from several threads under
-/// DataParallel.
+/// The mean loss of the batch over what TrainerOptions::loss_count counts, one element; called in the precision of the
+/// arguments, from several threads under DataParallel.
 using LossFunction = std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)>;
 /// A function of one's own module class as one of torch::nn::Module.
 template <class M, class Function>
@@ -106,8 +106,15 @@ struct TrainerOptions {
   std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)> outputs = {};
   /// With --label_smoothing_factor the smoothed cross-entropy of `outputs` [..., classes] and these labels [...] takes
   /// the place of `loss`, in evaluations, too, as in Hugging Face's (faces/smoothed_loss.h; -100: not counted).
-  /// Empty: the last tensor of the batch. (A model of the next token shifts the two in these functions.)
+  /// Empty: the last tensor of the batch. (A model of the next token shifts the two in these functions.) loss_count
+  /// counts them, too.
   std::function<at::Tensor(const TensorBatch&)> labels = {};
+  /// How many items (tokens with a label, as a rule) `loss` of this batch is the mean of. With it a step's loss and
+  /// gradients are means over the items of all micro-batches and ranks, however these cut them, as transformers'
+  /// num_items_in_batch makes them; with --average_tokens_across_devices false, means over each rank's items, and the
+  /// mean of these over ranks. Empty: the number of `labels` that are not -100; without `labels` and smoothing, all
+  /// micro-batches count alike. (Evaluations weigh batches by their rows, as transformers' do.)
+  std::function<std::int64_t(const TensorBatch&)> loss_count = {};
   std::optional<RowSource> train_dataset = {}, eval_dataset = {};  ///< what train() and evaluate() need
   /// Computes metrics of all outputs and all rows of the evaluated data; their names get the prefix "eval_".
   std::function<Metrics(const at::Tensor& outputs, const TensorBatch& rows)> compute_metrics = {};
@@ -178,6 +185,8 @@ class Trainer {
 
   TensorBatch read(const RowSource& source, const std::vector<std::int64_t>& rows) const;
   at::Tensor mean_loss(torch::nn::Module& module, const TensorBatch& batch) const;
+  bool counts_items() const;
+  std::int64_t items_of(const TensorBatch& batch) const;
   at::Tensor loss_of_batch(const TensorBatch& batch);
   double train_step(const data::Sampler& sampler, const train::RunPlan& plan);
   Evaluated run_over(const RowSource& rows, bool with_outputs);

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/faces/training_ranks.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace tessera::faces {
 std::span<const std::string_view> trainer_settings() {
   static constexpr auto names = std::to_array<std::string_view>(
       {// where settings come from
-       "config", "config_file", "deepspeed", "args_file", "compat",
+       "config", "config_file", "deepspeed", "args_file", "compat", "unknown",
        // data
        "train_sampling_strategy", "group_by_length", "data_seed", "dataloader_drop_last",
        // optimisation
@@ -20,9 +21,9 @@ std::span<const std::string_view> trainer_settings() {
        "gradient_accumulation_steps", "optim", "optim_args", "learning_rate", "learning_rate_rule",
        "learning_rate_batch_size", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio",
        "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "momentum", "nesterov", "label_smoothing_factor",
-       "max_grad_norm", "seed", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "loss_scale", "initial_scale_power",
-       "loss_scale_window", "min_loss_scale", "hysteresis", "consecutive_hysteresis", "gradient_predivide_factor",
-       "bf16_optimizer_states", "stochastic_rounding",
+       "max_grad_norm", "average_tokens_across_devices", "seed", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval",
+       "loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis",
+       "consecutive_hysteresis", "gradient_predivide_factor", "bf16_optimizer_states", "stochastic_rounding",
        "gradient_checkpointing",  // a warning says what to call instead
                                   // processes
        "num_processes", "backend", "device", "threads_per_process", "ddp_bucket_cap_mb", "ddp_find_unused_parameters",

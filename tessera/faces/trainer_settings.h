@@ -3,12 +3,18 @@
 /// Which of the settings of `tessera train` tessera::Trainer follows. All others are named in a warning when they are
 /// given, so that none is dropped silently.
 
-#include <tessera/config/core/resolve.h>
-
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace tessera {
+struct RunConfig;
+}
+
+namespace tessera::config {
+struct Resolved;
+}
 
 namespace tessera::faces {
 

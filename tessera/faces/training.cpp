@@ -6,53 +6,59 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/sharding.h>
 
 namespace tessera::faces {
 
-Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
+Training::Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
                    const train::MakeUpdate& make_update, TrainingRanks ranks)
-    : config_(std::move(config)), ranks_(std::move(ranks)), accumulation_(accumulation) {
-  const auto loss_scale = train::make_loss_scale(config_.optimization);
+    : config_(std::make_shared<RunConfig>(config)), ranks_(std::move(ranks)), accumulation_(accumulation) {
+  const auto loss_scale = train::make_loss_scale(config_->optimization);
   if (!module) throw InputError("the module to train is a null pointer");
   if (accumulation_ < 1)
     throw InputError(concat("gradient_accumulation_steps is ", accumulation_, ", must be at least 1"));
-  if (config_.optimization.gradient_checkpointing && ranks_.all.rank() == 0)
+  if (config_->optimization.gradient_checkpointing && ranks_.all.rank() == 0)
     log::warning(
         "gradient_checkpointing has no effect on a module of your own: call tessera::checkpointed() in its forward");
-  if (config_.optimization.fp8_format != Fp8Format::none)
-    throw InputError(concat("fp8_format ", config_.optimization.fp8_format,
+  if (config_->optimization.fp8_format != Fp8Format::none)
+    throw InputError(concat("fp8_format ", config_->optimization.fp8_format,
                             " (mixed_precision fp8): a module of your own does not "
                             "compute in eight bits, which the models of tessera train do; choose bf16, or open an "
                             "nn::Fp8Scope around its calls of nn::linear yourself and leave the setting out"));
-  if (!config_.optimization.compression_training.empty())
+  if (!config_->optimization.compression_training.empty())
     throw InputError(
         "compression_training: a module of your own is not rounded to few bits, which the models of tessera train are; "
         "call nn::fake_quantize() or nn::fake_quantized_linear() in its forward yourself and leave the setting out");
-  for (const auto& [name, given] : {std::pair("progressive_layer_drop", &config_.optimization.progressive_layer_drop),
-                                    std::pair("data_efficiency", &config_.optimization.data_efficiency)})
+  for (const auto& [name, given] : {std::pair("progressive_layer_drop", &config_->optimization.progressive_layer_drop),
+                                    std::pair("data_efficiency", &config_->optimization.data_efficiency)})
     if (!given->empty())
       throw InputError(concat(name,
                               ": blocks are left out of the models that tessera train has, not of a module of "
                               "your own; choose in its forward what is computed and leave the setting out"));
-  ParallelConfig& parallel = config_.parallel;
+  ParallelConfig& parallel = config_->parallel;
   if (parallel.deterministic_reduce && parallel.logical_shards == 0)
     parallel.logical_shards = ranks_.data.size() * accumulation_;
+  if (const std::string slow = train::precision_warning(*config_, ranks_.all.device().type());
+      !slow.empty() && ranks_.all.rank() == 0)
+    log::warning(slow);
   module->to(ranks_.all.device());
   if (ranks_.tensor) {
     layout::TensorPlan plan = plan_of(ranks_, *module);
-    if (config_.sharding.sync_module_states) share_values(*module, ranks_.tensor);
+    if (config_->sharding.sync_module_states) share_values(*module, ranks_.tensor);
     tensor_.emplace(
         *module, TensorParallelOptions{
                      .group = ranks_.tensor, .plan = std::move(plan), .sequence_parallel = parallel.sequence_parallel});
   }
-  ShardingOptions options = train::sharding_options(config_, *module, ranks_.data);
+  ShardingOptions options = train::sharding_options(*config_, *module, ranks_.data);
   options.reduction = comm::Reduction::mean;  // the caller's loss is the mean of its own rows
-  options.gradient_predivide_factor = ranks_.data.size() > 1 ? config_.optimization.gradient_predivide_factor : 1;
+  options.gradient_predivide_factor = ranks_.data.size() > 1 ? config_->optimization.gradient_predivide_factor : 1;
   divide(module, std::move(options), loss_scale);
   set_update(make_update(*module, sharded()));
 }
+
+bool Training::saves_whole() const { return config_->output.save_state_dict_type == StateDictType::full; }
 
 void Training::make_whole() {
   sharded().restore();
@@ -65,14 +71,15 @@ at::Tensor Training::widen(const at::Tensor& output) {
 }
 
 at::Tensor Training::narrow(const at::Tensor& input) const {
-  const FloatType type = config_.sharding.param_dtype;
-  if (type == FloatType::fp32 || !input.defined() || !input.is_floating_point()) return input;
+  const FloatType type = config_->sharding.param_dtype;
+  if (type == FloatType::fp32) return nn::rounding() ? widen(input) : input;
+  if (!input.defined() || !input.is_floating_point()) return input;
   return input.to(type == FloatType::bf16 ? at::kBFloat16 : at::kHalf);
 }
 
 void Training::set_accumulation(std::int64_t micro_batches) {
   if (micro_batches < 1) throw InputError(concat("micro-batches of a step: ", micro_batches, "; there is at least 1"));
-  if (config_.parallel.deterministic_reduce && micro_batches != accumulation_)
+  if (config_->parallel.deterministic_reduce && micro_batches != accumulation_)
     throw InputError(
         "with deterministic_reduce the number of micro-batches of a step is that of its fixed order: it "
         "cannot change while training");
@@ -85,7 +92,7 @@ void Training::backward(const at::Tensor& loss) {
         concat("backward: the loss has ", loss.defined() ? loss.numel() : 0, " elements; give its mean, one number"));
   // in fixed order the reduction divides by all micro-batches of all ranks
   const double scale =
-      (config_.parallel.deterministic_reduce ? 1.0 : 1.0 / static_cast<double>(accumulation_)) * loss_factor();
+      (config_->parallel.deterministic_reduce ? 1.0 : 1.0 / static_cast<double>(accumulation_)) * loss_factor();
   StepCore::backward(scale == 1 ? loss : widen(loss) * scale);
 }
 

@@ -5,7 +5,6 @@
 /// (train/core/step.h).
 
 #include <tessera/comm/world.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/faces/training_ranks.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/tensor_parallel.h>
@@ -25,10 +24,10 @@ class Training : public train::StepCore {
  public:
   /// Moves the module to the world's device, cuts it over the ranks of tp, and divides what is left over those with
   /// other rows, as the configuration says; gradients are means over these. `accumulation`: micro-batches of a step.
-  Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
+  Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
            const train::MakeUpdate& make_update, TrainingRanks ranks);
 
-  const RunConfig& config() const { return config_; }       ///< as given, with logical_shards filled in
+  const RunConfig& config() const { return *config_; }      ///< as given, with logical_shards filled in
   const comm::Group& group() const { return ranks_.data; }  ///< the ranks that have other rows
   const comm::Group& all() const { return ranks_.all; }     ///< all that train the module together
   /// Gives the module its whole parameters back (Sharded::restore, TensorParallel::restore). Collective.
@@ -37,20 +36,20 @@ class Training : public train::StepCore {
   /// Between steps. Throws InputError with deterministic_reduce, whose order depends on the number, and below 1.
   void set_accumulation(std::int64_t micro_batches);
   /// Checkpoints hold whole tensors, which rank 0 writes (save_state_dict_type).
-  bool saves_whole() const { return config_.output.save_state_dict_type == StateDictType::full; }
+  bool saves_whole() const;
 
   /// Belongs around the forward pass (train/core/precision.h).
   [[nodiscard]] nn::Autocast autocast() const {
-    return nn::Autocast(train::training_precision(config_), ranks_.all.device().type());
+    return nn::Autocast(train::training_precision(*config_), ranks_.all.device().type(), /*wide=*/true);
   }
   /// Around a forward pass that evaluates.
   [[nodiscard]] nn::Autocast evaluation_autocast() const {
-    return nn::Autocast(train::evaluation_precision(config_), ranks_.all.device().type());
+    return nn::Autocast(train::evaluation_precision(*config_), ranks_.all.device().type(), /*wide=*/true);
   }
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
   /// What goes in where weights are narrow (param_dtype), as FSDP's cast_forward_inputs: floating-point tensors become
-  /// as narrow.
+  /// as narrow. Where autocast computes in fp32 (nn/autocast.h) narrow ones become fp32.
   at::Tensor narrow(const at::Tensor& input) const;
   template <class T>
   decltype(auto) narrow(T&& input) const {
@@ -76,7 +75,7 @@ class Training : public train::StepCore {
   void backward(const at::Tensor& loss);
 
  private:
-  RunConfig config_;
+  std::shared_ptr<RunConfig> config_;
   TrainingRanks ranks_;
   std::int64_t accumulation_;
   std::optional<TensorParallel> tensor_;

@@ -8,6 +8,7 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
 #include <tessera/models/tensor_plans.h>
 #include <tessera/train/loop/run_groups.h>

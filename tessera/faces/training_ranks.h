@@ -4,13 +4,17 @@
 /// (--tp_size, parallel/tensor_parallel.h).
 
 #include <tessera/comm/group.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/layout/tensor_plan.h>
 
 #include <torch/nn/module.h>
 
 #include <span>
 #include <string_view>
+
+namespace tessera {
+struct ParallelConfig;
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::faces {
 

@@ -128,7 +128,7 @@ class Rules {
     Numbers choices;
     if (const std::int64_t below = use_.sequence / unit * unit; below > 0) choices.push_back(below);
     choices.push_back(use_.sequence / unit * unit + unit);
-    problems_.push_back({concat("the sequence of ", use_.sequence, " tokens must divide ", join(rules, " and "),
+    problems_.push_back({concat("the sequence of ", use_.sequence, " tokens must be divisible ", join(rules, " and "),
                                 "; make it ", text_of(choices)),
                          Change::sequence, choices});
   }

@@ -42,7 +42,8 @@ const WordTable& words_of(Strategy) {
 }
 
 const WordTable& words_of(Offload) {
-  static const WordTable words = {{"none", "optimizer", "params", "all"}};
+  static const WordTable words = {{"none", "optimizer", "params", "all"},
+                                  {{"true", "all"}, {"false", "none"}}};  // accelerate's offload_params
   return words;
 }
 

@@ -1,10 +1,10 @@
 #include <tessera/layout/units.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
-#include <regex>
 #include <set>
 
 namespace tessera::layout {
@@ -66,21 +66,24 @@ std::string aliased(const WrapPolicy& policy, const std::string& name) {
   return found == policy.class_aliases.end() ? name : found->second;
 }
 
+bool is_of_class(const WrapPolicy& policy, const ModuleEntry& module, const std::string& name) {
+  const std::string_view type = short_class_name(module.type);
+  return type == name || type == aliased(policy, name) || module.type == name;
+}
+
+/// As accelerate, which takes what it finds; but one of the classes must be there.
 std::vector<bool> picked_by_class(const ModuleTree& tree, const WrapPolicy& policy) {
   std::vector<bool> picked(tree.modules.size(), false);
-  for (const std::string& wanted : policy.classes) {
-    const std::string ours = aliased(policy, wanted);
-    bool any = false;
-    std::vector<std::string> types;
-    for (std::size_t i = 0; i < tree.modules.size(); ++i) {
-      const std::string type(short_class_name(tree.modules[i].type));
-      if (type == wanted || type == ours || tree.modules[i].type == wanted) picked[i] = any = true;
-      if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
-    }
-    if (!any) {
-      throw InputError(concat("no module of class '", wanted, "' to wrap; the model has ", join(types)));
-    }
+  std::vector<std::string> types;
+  for (std::size_t i = 0; i < tree.modules.size(); ++i) {
+    picked[i] = std::any_of(policy.classes.begin(), policy.classes.end(),
+                            [&](const std::string& name) { return is_of_class(policy, tree.modules[i], name); });
+    const std::string type(short_class_name(tree.modules[i].type));
+    if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
   }
+  if (!policy.classes.empty() && std::find(picked.begin(), picked.end(), true) == picked.end())
+    throw InputError(
+        concat(no_class_to_wrap, " '", join(policy.classes, "' or '"), "' to wrap; the model has ", join(types)));
   return picked;
 }
 
@@ -100,14 +103,9 @@ std::vector<bool> picked_by_name(const ModuleTree& tree, const WrapPolicy& polic
 }
 
 std::vector<bool> picked_by_regex(const ModuleTree& tree, const std::string& pattern) {
-  std::regex regex;
-  try {
-    regex = std::regex(pattern, std::regex::ECMAScript);
-  } catch (const std::regex_error& error) {
-    throw InputError(concat("the wrap pattern '", pattern, "' is no regular expression: ", error.what()));
-  }
+  const Pattern wanted("the wrap pattern", pattern);
   std::vector<bool> picked;
-  for (const ModuleEntry& module : tree.modules) picked.push_back(std::regex_match(module.name, regex));
+  for (const ModuleEntry& module : tree.modules) picked.push_back(wanted.fits(module.name));
   if (std::find(picked.begin(), picked.end(), true) == picked.end())
     throw InputError(concat("the wrap pattern '", pattern, "' fits no module name"));
   return picked;
@@ -146,6 +144,16 @@ std::string_view short_class_name(std::string_view type) {
   if (const auto dot = type.rfind('.'); dot != std::string_view::npos) type = type.substr(dot + 1);
   if (type.size() > 4 && type.ends_with("Impl")) type.remove_suffix(4);
   return type;
+}
+
+std::vector<std::string> missing_classes(const ModuleTree& tree, const WrapPolicy& policy) {
+  std::vector<std::string> missing;
+  if (policy.kind != WrapPolicy::Kind::by_class) return missing;
+  for (const std::string& name : policy.classes)
+    if (std::none_of(tree.modules.begin(), tree.modules.end(),
+                     [&](const ModuleEntry& module) { return is_of_class(policy, module, name); }))
+      missing.push_back(name);
+  return missing;
 }
 
 std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy) {

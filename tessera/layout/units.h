@@ -40,7 +40,7 @@ struct WrapPolicy {
     none,      ///< the root unit holds all
     by_class,  ///< modules of one of `classes`
     by_size,   ///< modules that hold `min_num_params` elements which no unit inside them took
-    by_regex,  ///< modules whose whole name matches `pattern` (ECMAScript)
+    by_regex,  ///< modules whose whole name matches `pattern` (base/names/pattern.h)
     by_name    ///< the modules in `names`
   };  ///< what chooses the modules
   Kind kind = Kind::none;                     ///< members that it does not name have no effect
@@ -65,9 +65,14 @@ struct Unit {
 /// that several modules share belongs to the innermost unit around all of them, which is present whenever one of them
 /// runs.
 ///
-/// Throws InputError: a class, name or pattern that fits no module (with the nearest, or what there is), a bad pattern,
-/// a tree without root or with a parent after its child.
+/// Throws InputError: classes of which none is there, a name or pattern that fits no module (with the nearest, or what
+/// there is), a bad pattern, a tree without root or with a parent after its child.
 std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy);
+/// The classes of a policy by class that no module has: make_units() passes over them while another one is there.
+std::vector<std::string> missing_classes(const ModuleTree& tree, const WrapPolicy& policy);
+
+/// How the error of classes that fit no module begins.
+constexpr std::string_view no_class_to_wrap = "no module of class";
 
 /// "tessera::models::LlamaBlockImpl" -> "LlamaBlock": the name without namespace, "Impl" and pointer decoration.
 std::string_view short_class_name(std::string_view type);

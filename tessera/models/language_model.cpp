@@ -188,6 +188,10 @@ bool LanguageModel::is_norm_or_bias(const std::string& parameter_name) const {
   return parameter->dim() < 2;
 }
 
+void LanguageModel::note_prediction(const at::Tensor& scores) {
+  if (keeps_predictions_ && !is_training()) predictions_.push_back(scores.detach().argmax(-1));
+}
+
 bool LanguageModel::is_embedding(const std::string& parameter_name, bool of_words_alone) const {
   const std::vector<std::string> path = split(parameter_name, '.');
   if (path.size() < 2 || path.back() != "weight") return false;

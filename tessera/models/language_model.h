@@ -81,6 +81,11 @@ class LanguageModel : public torch::nn::Module {
   virtual layout::TensorPlan tensor_plan() const = 0;
   /// Classes that a classifier of rows tells apart; 0: it is none.
   virtual std::int64_t num_labels() const { return 0; }
+  /// Whether loss() of a classifier that is not training notes the classes that it finds likeliest, and those since the
+  /// last call, each int64 [B], in the order of the batches.
+  void keep_predictions(bool keep) { keeps_predictions_ = keep; }
+  std::vector<at::Tensor> take_predictions() { return std::exchange(predictions_, {}); }
+  void set_predictions(std::vector<at::Tensor> predictions) { predictions_ = std::move(predictions); }
   /// True for parameters that weight decay skips (biases and norms: everything of one dimension), by their full name.
   bool is_norm_or_bias(const std::string& parameter_name) const;
   /// True for embeddings (of words, positions, kinds of tokens) and the head that gives logits over the vocabulary; of
@@ -159,6 +164,8 @@ class LanguageModel : public torch::nn::Module {
   const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
   /// What a forward pass of rows, or of parts of rows, begins with: all but documents and a cache.
   ForwardContext context_of(const data::Batch& batch) const;
+  /// `scores`: [B, num_labels()].
+  void note_prediction(const at::Tensor& scores);
   double prediction_weight() const { return prediction_weight_; }
   void add_prediction_losses(const std::vector<at::Tensor>& losses);
   double label_smoothing() const { return label_smoothing_; }
@@ -179,7 +186,8 @@ class LanguageModel : public torch::nn::Module {
   std::set<std::string> elsewhere_;
   std::int64_t elsewhere_elements_ = 0, trained_elsewhere_ = 0;
   double label_smoothing_ = 0, embedding_noise_ = 0, prediction_weight_ = 0.1;
-  std::vector<at::Tensor> prediction_losses_;
+  std::vector<at::Tensor> prediction_losses_, predictions_;
+  bool keeps_predictions_ = false;
 };
 
 }  // namespace tessera::models

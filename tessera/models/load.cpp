@@ -3,17 +3,22 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/model/prediction_depths.h>
+#include <tessera/config/model/vocabulary.h>
+#include <tessera/config/model/whole_weights.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/lora.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/vision/compose.h>
 #include <tessera/models/vision/llava.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -32,12 +37,32 @@ bool lies_in(const std::string& name, const std::string& module) {
   return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
 }
 
+/// The row that is added to a table [rows, ...] of fewer tokens than there are: the mean of those that it has, as
+/// transformers' resize_token_embeddings() makes it, without the noise of 1e-9 of their covariance that it adds.
+at::Tensor row_to_add(const at::Tensor& rows) { return rows.mean(0, /*keepdim=*/false, at::kDouble).to(at::kFloat); }
+
+/// The weights of a folder. Throws InputError where they are quantized in types that are no weights' here.
+format::SafetensorsFolder open_weights(const std::string& folder) {
+  try {
+    return checkpoint::open_hf_weights(folder);
+  } catch (const InputError& error) {
+    const bool of_a_type =
+        std::string_view(error.what()).find(" is not supported; supported are ") != std::string::npos;
+    const std::string method = of_a_type ? config::quantization_of_folder(folder) : "";
+    if (method.empty()) throw;
+    throw InputError(config::why_no_quantized_weights(folder, method));
+  }
+}
+
 /// The tensors of a folder matched with the parameters they are for.
 class Matching {
  public:
   Matching(const torch::nn::Module& model, const Value& hf_config, const format::SafetensorsFolder& folder,
            const std::function<bool(const std::string&)>& skip = {}, const BlockChoice* choice = nullptr)
       : architecture_(architecture_of(hf_config)), model_(dynamic_cast<const LanguageModel*>(&model)), choice_(choice) {
+    const std::string place = std::filesystem::path(folder.paths().front()).parent_path().string();
+    rows_now_ = config::vocabulary_of(hf_config);
+    rows_before_ = rows_in(place);
     check_prefix();
     for (const auto& item : model.named_parameters())
       if (skip && skip(item.key()))
@@ -45,9 +70,16 @@ class Matching {
       else
         wanted_.emplace(item.key(), item.value());
     for (const auto& stored : folder.tensors()) match(stored, hf_config);
-    tied_head(folder);
+    tied_head();
     leave_new_ones(folder);
+    const std::string quantization = config::quantization_of_folder(place);
+    if (!quantization.empty() && !(problems_.empty() && wanted_.empty() && unexpected_.empty()))
+      throw InputError(config::why_no_quantized_weights(place, quantization));
     complain(folder);
+    if (!renamed_.empty()) log::info(place, ": names of tensors have other beginnings than the model's: ", renamed_);
+    if (!quantization.empty())
+      log::warning(place, ": its weights are whole, although it says that they are quantized (", quantization,
+                   "): what is saved says nothing of the kind");
     if (left_aside_ > 0)
       log::warning(folder.paths().front(), ": the weights of multi-token prediction (", left_aside_,
                    left_aside_ == 1 ? " depth" : " depths",
@@ -60,8 +92,47 @@ class Matching {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
+  /// Rows of the folder's embedding where the model is to have more.
+  std::int64_t rows_in(const std::string& place) const {
+    const std::string file = path_join(place, "config.json");
+    const std::int64_t rows = rows_now_ > 0 && path_exists(file) ? config::vocabulary_of(read_json(file)) : 0;
+    return rows < rows_now_ ? rows : 0;
+  }
+
+  bool fits(at::IntArrayRef stored, at::IntArrayRef wanted) const {
+    if (stored == wanted) return true;
+    return rows_before_ > 0 && stored.size() == wanted.size() && !stored.empty() && stored[0] == rows_before_ &&
+           wanted[0] == rows_now_ && stored.slice(1) == wanted.slice(1);
+  }
+
+  bool is_known(const std::string& name) const {
+    return wanted_.contains(name) || skipped_.contains(name) || (model_ != nullptr && model_->lies_elsewhere(name));
+  }
+
+  /// Architecture::tensor_name, whatever stands before the names: wrappers' names, or the base model's, too often or
+  /// not at all.
+  std::string own_name(const format::SafetensorsFolder::Stored& stored, const Value& hf_config) {
+    const auto known_as = [&](const std::string& candidate) {
+      if (candidate == "lm_head.weight") head_ = &stored;
+      return architecture_.tensor_name(candidate, hf_config);
+    };
+    const std::string &in_file = stored.info.name, bare = without_wrappers(in_file);
+    const std::string base(architecture_.embedding, std::string_view(architecture_.embedding).find('.') + 1);
+    std::string name = known_as(bare);
+    if (choice_ != nullptr || name.empty() || is_known(name)) return note_name(in_file, bare, std::move(name));
+    for (const std::string& candidate : {base + bare, bare.substr(bare.find('.') + 1)})
+      if (std::string other = known_as(candidate); other.empty() || is_known(other))
+        return note_name(in_file, candidate, std::move(other));
+    return name;
+  }
+
+  std::string note_name(const std::string& in_file, const std::string& read_as, std::string name) {
+    if (in_file != read_as && renamed_.empty()) renamed_ = concat(in_file, " is read as ", read_as);
+    return name;
+  }
+
   void match(const format::SafetensorsFolder::Stored& stored, const Value& hf_config) {
-    std::string name = architecture_.tensor_name(stored.info.name, hf_config);
+    std::string name = own_name(stored, hf_config);
     if (choice_ != nullptr && !name.empty()) {
       const auto renamed = choice_->renamed(name);
       if (!renamed) return;
@@ -80,7 +151,7 @@ class Matching {
     if (!c10::isFloatingType(checkpoint::scalar_type(stored.info.dtype)))
       problems_.push_back(concat(stored.info.name, " has type ", format::dtype_name(stored.info.dtype),
                                  "; weights are floating-point numbers"));
-    else if (place->second.sizes() != stored.info.shape)
+    else if (!fits(stored.info.shape, place->second.sizes()))
       problems_.push_back(concat(stored.info.name, " has shape ", shape_text(stored.info.shape),
                                  ", the configuration says ", shape_text(place->second.sizes())));
     else
@@ -103,11 +174,11 @@ class Matching {
   }
 
   /// A tied tensor stands in the folder under one of its two names.
-  void tied_head(const format::SafetensorsFolder& folder) {
+  void tied_head() {
     const auto place = wanted_.find(architecture_.embedding);
-    const auto* head = folder.find("lm_head.weight");
+    const auto* head = head_;
     if (place == wanted_.end() || !head || wanted_.contains("lm_head.weight") ||
-        place->second.sizes() != head->info.shape || (choice_ != nullptr && !choice_->takes(place->first)))
+        !fits(head->info.shape, place->second.sizes()) || (choice_ != nullptr && !choice_->takes(place->first)))
       return;
     put(*head, place->first, place->second);
     wanted_.erase(place);
@@ -160,14 +231,28 @@ class Matching {
   std::set<std::string> skipped_;
   std::vector<checkpoint::Placement> placements_;
   std::vector<std::string> names_, unexpected_, problems_;
-  int left_aside_ = 0;  ///< depths of multi-token prediction that the folder has and the model does not
+  const format::SafetensorsFolder::Stored* head_ = nullptr;  ///< what a tied embedding may be stored as
+  std::string renamed_;                                      ///< a name that was read as another one, for people
+  std::int64_t rows_now_ = 0,
+               rows_before_ = 0;  ///< rows of embeddings: the model's, and the folder's where those are fewer
+  int left_aside_ = 0;            ///< depths of multi-token prediction that the folder has and the model does not
 };
 
 /// config.json as the run wants it. Throws InputError where it asks for what the family does not have.
 Value edited(Value config, const ConfigEdit& edit, const BlockChoice* choice = nullptr) {
+  config = config::of_whole_weights(config);
   config::prediction_depths(config);
   if (choice != nullptr) config = choice->smaller(std::move(config));
   return edit ? edit(std::move(config)) : config;
+}
+
+/// What --config_name means; of weights that are made here nothing is quantized.
+Value from_scratch(const ModelConfig& config) {
+  Value json = config::model_from_scratch(config);
+  if (const std::string quantization = config::quantization_of(json); !quantization.empty())
+    log::warning(config.config_name, ": its quantization_config (", quantization,
+                 ") is left out: the weights that this run makes are whole");
+  return json;
 }
 
 std::shared_ptr<CausalLm> causal(const std::shared_ptr<LanguageModel>& model) {
@@ -237,17 +322,27 @@ void load_weights(LanguageModel& model, const std::string& folder, const std::sh
 
 void load_weights(torch::nn::Module& module, const Value& hf_config, const std::string& folder,
                   const std::shared_ptr<format::ReadSums>& sums, const BlockChoice* choice) {
-  const format::SafetensorsFolder weights = checkpoint::open_hf_weights(folder);
+  const format::SafetensorsFolder weights = open_weights(folder);
   const Matching matching(module, hf_config, weights, {},
                           choice);  // every complaint comes before the first byte is read
   const at::NoGradGuard no_grad;
-  checkpoint::read_into(weights, matching.placements(), sums);
+  std::vector<checkpoint::Placement> placements = matching.placements();
+  for (checkpoint::Placement& place : placements)  // a table with more rows than are stored: only those
+    if (!place.stored->info.shape.empty() && place.target.size(0) > place.stored->info.shape[0])
+      place.target = place.target.narrow(0, 0, place.stored->info.shape[0]);
+  checkpoint::read_into(weights, placements, sums);
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    const at::Tensor& whole = matching.placements()[i].target;
+    const std::int64_t stored = placements[i].target.dim() > 0 ? placements[i].target.size(0) : 0;
+    if (whole.dim() > 0 && stored < whole.size(0))
+      whole.narrow(0, stored, whole.size(0) - stored).copy_(row_to_add(placements[i].target));
+  }
 }
 
 WeightSource::WeightSource(const LanguageModel& model, const std::string& folder,
                            const std::function<bool(const std::string&)>& skip,
                            const std::shared_ptr<format::ReadSums>& sums, const BlockChoice* choice)
-    : folder_(checkpoint::open_hf_weights(folder)) {
+    : folder_(open_weights(folder)) {
   const Matching matching(model, model.hf_config(), folder_, skip, choice);
   for (std::size_t i = 0; i < matching.names().size(); ++i)
     stored_.emplace(matching.names()[i], matching.placements()[i].stored);
@@ -257,7 +352,20 @@ WeightSource::WeightSource(const LanguageModel& model, const std::string& folder
 bool WeightSource::read(const std::string& parameter, std::int64_t begin, at::Tensor piece) const {
   const auto found = stored_.find(parameter);
   if (found == stored_.end()) return false;
-  readers_[found->second->file].read(found->second->info, begin, piece);
+  const format::TensorInfo& info = found->second->info;
+  const std::int64_t there = c10::multiply_integers(info.shape);
+  const std::int64_t from_file = std::clamp<std::int64_t>(there - begin, 0, piece.numel());
+  if (from_file > 0) readers_[found->second->file].read(info, begin, piece.narrow(0, 0, from_file));
+  if (from_file < piece.numel()) {  // rows that are added
+    const at::Tensor rows = at::empty(info.shape, at::kFloat);
+    readers_[found->second->file].read(info, 0, rows.view({-1}));
+    const at::Tensor row = row_to_add(rows).view({-1});
+    for (std::int64_t i = from_file; i < piece.numel();) {
+      const std::int64_t at = (begin + i - there) % row.numel(), count = std::min(row.numel() - at, piece.numel() - i);
+      piece.narrow(0, i, count).copy_(row.narrow(0, at, count));
+      i += count;
+    }
+  }
   return true;
 }
 
@@ -301,8 +409,7 @@ void check_no_overrides(const ModelConfig& config) {
 std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed,
                                                    const ConfigEdit& edit, const BlockChoice* choice) {
   if (!config.vision_tower.empty()) return compose_llava(config, seed, edit);
-  if (config.model_name_or_path.empty())
-    return make_language_model(edited(config::model_from_scratch(config), edit), seed);
+  if (config.model_name_or_path.empty()) return make_language_model(edited(from_scratch(config), edit), seed);
   check_no_overrides(config);
   return load_language_folder(config.model_name_or_path, seed, edit, choice);
 }
@@ -325,8 +432,8 @@ std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, st
   if (!folder.empty()) check_folder(folder);
   if (!folder.empty() && checkpoint::is_adapter_folder(folder))
     return load_adapted_model_deferred(folder, seed, weights_folder);
-  const Value json = edited(
-      folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json")), edit, choice);
+  const Value json =
+      edited(folder.empty() ? from_scratch(config) : read_json(path_join(folder, "config.json")), edit, choice);
   const bool initialised = folder.empty() || architecture_of(json).may_be_new || choice != nullptr;
   const auto seed_of_values = initialised ? std::optional(seed) : std::nullopt;
   std::shared_ptr<LanguageModel> model;

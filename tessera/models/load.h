@@ -3,16 +3,20 @@
 /// From a name to a model: a Hugging Face folder, a config.json, or a preset.
 
 #include <tessera/checkpoint/read_into.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/models/causal_lm.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct ModelConfig;
+}
 
 namespace tessera::models {
 

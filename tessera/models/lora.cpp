@@ -12,10 +12,13 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
+#include <tessera/config/model/vocabulary.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/load.h>
+#include <tessera/models/registry.h>
 #include <tessera/models/vision/compose.h>
 #include <tessera/nn/redirect.h>
 #include <tessera/parallel/deferred/deferred.h>
@@ -42,11 +45,18 @@ bool is_head(const std::string& module) {
   return last == "lm_head" || last == "embed_out";
 }
 
+/// Whether modules_to_save has a head that is the embeddings.
+bool names_tied_head(const LanguageModel& model, const LoraConfig& config) {
+  const std::vector<std::string>& whole = config.modules_to_save;
+  return std::any_of(whole.begin(), whole.end(),
+                     [&](const std::string& target) { return is_tied_copy(model, target + ".weight"); });
+}
+
 /// What a target that matched no linear map may have meant.
 [[noreturn]] void throw_no_match(const LanguageModel& model, const std::vector<NamedLinear>& linears,
                                  const std::string& target) {
   for (const auto& item : model.named_modules("", /*include_self=*/false))
-    if (is_named_module(item.key(), target))
+    if (is_meant_module(item.key(), target))
       throw InputError(concat("LoRA target '", target, "' names ", item.key(),
                               ", which is no linear map; adapters are for linear maps only"));
   std::set<std::string> ends;
@@ -54,7 +64,7 @@ bool is_head(const std::string& module) {
   const std::vector<std::string> known(ends.begin(), ends.end());
   const auto near = nearest(last_part(target), known);
   throw InputError(concat("LoRA target '", target, "' matches no module of the model",
-                          near ? concat("; did you mean '", *near, "'?") : "", " Its linear maps are ", join(known),
+                          near ? concat("; did you mean '", *near, "'?") : ".", " Its linear maps are ", join(known),
                           " (for example ", linears.front().first, "), or all of them: ", all_linear));
 }
 
@@ -68,7 +78,7 @@ std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<st
   for (const NamedLinear& candidate : linears) {
     bool wanted = all && !is_head(candidate.first);
     for (const std::string& target : targets) {
-      if (!is_named_module(candidate.first, target)) continue;
+      if (!is_meant_module(candidate.first, target)) continue;
       wanted = true;
       matched.insert(target);
     }
@@ -87,7 +97,7 @@ bool mean_others(const LanguageModel& model, const std::vector<NamedLinear>& cho
   for (const auto& [name, linear] : chosen) names.insert(name);
   for (const auto& item : model.named_modules("", /*include_self=*/false))
     for (const std::string& target : targets)
-      if (is_named_module(item.key(), target) && !names.contains(item.key())) return true;
+      if (is_meant_module(item.key(), target) && !names.contains(item.key())) return true;
   return false;
 }
 
@@ -108,11 +118,33 @@ bool lack_memory(const std::vector<NamedLinear>& linears) {
                      [](const NamedLinear& l) { return parallel::is_deferred(l.second->weight); });
 }
 
+/// Throws InputError where config.modules_to_save names the embeddings or the head of a model that has one matrix for
+/// both, but not as one weight.
+void check_tied(const LanguageModel& model, const LoraConfig& config) {
+  const std::string tied = model.tied_parameter();
+  if (tied.empty() || !checkpoint::is_saved_whole(tied, config)) {
+    for (const std::string& target : config.modules_to_save)
+      if (is_tied_copy(model, target + ".weight"))
+        throw InputError(concat("modules_to_save: '", target,
+                                "' is the embeddings' matrix, too (tie_word_embeddings): "
+                                "name both, which are trained as one: --lora_modules_to_save ",
+                                last_part(tied.substr(0, tied.rfind('.'))), ",", target));
+    return;
+  }
+  const bool as_one = config.ties_embeddings || names_tied_head(model, config);
+  if (!as_one || !is_tied_copy(model, "lm_head.weight"))
+    throw InputError(concat("modules_to_save: ", tied,
+                            " is the embeddings' and the head's at once, of which PEFT trains a copy where it is not "
+                            "told ensure_weight_tying, so that the two differ afterwards, which this model's "
+                            "configuration does not allow: adapt other modules (--lora_target_modules all-linear)"));
+}
+
 /// Lets what config.modules_to_save names be trained.
 void train_whole(LanguageModel& model, const std::vector<NamedLinear>& adapted, const LoraConfig& config) {
+  check_tied(model, config);
   const auto modules = model.named_modules("", /*include_self=*/false);
   for (const std::string& target : config.modules_to_save) {
-    bool found = false;
+    bool found = is_tied_copy(model, target + ".weight");
     std::set<std::string> ends;
     for (const auto& item : modules) {
       ends.insert(last_part(item.key()));
@@ -133,11 +165,6 @@ void train_whole(LanguageModel& model, const std::vector<NamedLinear>& adapted, 
       throw InputError(concat("modules_to_save: ", name,
                               " gets adapters, and would be trained whole, too: leave it out of one of "
                               "--lora_target_modules and --lora_modules_to_save"));
-  if (const std::string tied = model.tied_parameter(); !tied.empty() && checkpoint::is_saved_whole(tied, config))
-    throw InputError(concat("modules_to_save: ", tied,
-                            " is the embeddings' and the head's at once, and PEFT, which trains a copy of one, would "
-                            "read what is saved as another model: adapt other modules (--lora_target_modules "
-                            "all-linear)"));
 }
 
 /// Freezes the model and puts uninitialised adapters on the chosen modules.
@@ -150,8 +177,8 @@ void add_adapters(LanguageModel& model, const std::vector<NamedLinear>& chosen, 
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   train_whole(model, chosen, config);
   for (const auto& [name, linear] : chosen) {
-    linear->add_lora(name, config.r, config.alpha, config.dropout);
-    linear->lora_scale = config.scale();
+    linear->add_lora(name, config.rank_of(name), config.alpha_of(name), config.dropout);
+    linear->lora_scale = config.scale_of(name);
     const auto device = linear->weight.device();
     linear->lora_A->to(device);
     linear->lora_B->to(device);
@@ -163,21 +190,58 @@ bool is_conv1d(const std::vector<NamedLinear>& chosen) {
                      [](const NamedLinear& l) { return l.second->layout == nn::WeightLayout::in_out; });
 }
 
-/// Copies `stored` over the model's adapters and what is trained beside them; whatever does not fit is listed in one
-/// error.
+/// What stored tensors are in the model: of adapters on a base without its head names lack what those of the whole
+/// model begin with, others have something before it.
+class OwnNames {
+ public:
+  explicit OwnNames(const LanguageModel& model) : base_(architecture_of(model.hf_config()).embedding) {
+    base_.resize(base_.find('.') + 1);
+    for (const auto& item : model.named_modules("", /*include_self=*/false)) known_.insert(item.key());
+    for (const auto& item : model.named_parameters()) known_.insert(item.key());
+  }
+  std::string operator()(const std::string& stored) const {
+    for (const std::string& name : {stored, base_ + stored, stored.substr(stored.find('.') + 1)})
+      if (known_.contains(name.substr(0, name.find(".lora_")))) return name;
+    return stored;
+  }
+
+ private:
+  std::string base_;
+  std::set<std::string> known_;
+};
+
+/// Copies `stored` over the model's adapters, what is trained beside them, and embeddings that are saved with them;
+/// whatever does not fit is listed in one error.
 void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTensors& stored, const std::string& folder) {
   std::map<std::string, at::Tensor> wanted;
   for (const auto& [name, tensor] : adapter_state(model)) wanted.emplace(name, tensor);
+  const OwnNames own_name(model);
+  std::set<std::string> tied;  // a head's copy of the embeddings
+  const auto parameters = model.named_parameters();
+  for (const auto& [in_file, tensor] : stored) {
+    const std::string name = own_name(in_file);
+    if (!checkpoint::is_embedding_name(name)) continue;
+    if (const at::Tensor* own = parameters.find(name)) wanted.emplace(name, *own);
+    if (!is_tied_copy(model, name)) continue;
+    tied.insert(name);
+    for (const auto& [other, table] : stored)
+      if (own_name(other) == model.tied_parameter() && !at::equal(table, tensor))
+        throw InputError(concat(folder, ": ", in_file, " and ", other,
+                                " differ, but are one matrix of the base model (tie_word_embeddings): it has been "
+                                "trained without PEFT's ensure_weight_tying, and cannot be read"));
+  }
   std::vector<std::string> problems;
   const auto problem = [&](const auto&... parts) {
     if (problems.size() == 20) problems.push_back("...");
     if (problems.size() < 20) problems.push_back(concat(parts...));
   };
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
-  for (const auto& [name, tensor] : stored) {
+  for (const auto& [in_file, tensor] : stored) {
+    const std::string name = own_name(in_file);
     const auto place = wanted.find(name);
+    if (tied.contains(name)) continue;
     if (place == wanted.end()) {
-      problem("unexpected tensor ", name);
+      problem("unexpected tensor ", in_file);
       continue;
     }
     if (tensor.sizes() != place->second.sizes())
@@ -201,9 +265,11 @@ std::vector<NamedLinear> modules_of(const LanguageModel& model, const std::vecto
                                     const std::string& folder) {
   std::set<std::string> names;
   constexpr std::string_view endings[] = {".lora_A.weight", ".lora_B.weight"};
-  for (const std::string& name : stored)
+  const OwnNames own_name(model);
+  for (const std::string& in_file : stored)
     for (const std::string_view ending : endings)
-      if (name.ends_with(ending)) names.insert(name.substr(0, name.size() - ending.size()));
+      if (const std::string name = own_name(in_file); name.ends_with(ending))
+        names.insert(name.substr(0, name.size() - ending.size()));
   std::vector<NamedLinear> chosen;
   for (const NamedLinear& candidate : linears_of(model))
     if (names.erase(candidate.first) > 0) chosen.push_back(candidate);
@@ -230,6 +296,7 @@ LoraConfig lora_config(const ModelConfig& config) {
   lora.rank_stabilized = config.use_rslora;
   lora.target_modules =
       parse_module_names("lora_target_modules", config.lora_target_modules, concat(", or ", all_linear));
+  if (lora.target_modules == std::vector<std::string>{"all"}) lora.target_modules = {all_linear};  // LLaMA-Factory's
   lora.modules_to_save = parse_module_names("lora_modules_to_save", config.lora_modules_to_save, "");
   std::vector<std::string>& whole = lora.modules_to_save;
   if (!config.vision_tower.empty() && std::find(whole.begin(), whole.end(), projector_module) == whole.end())
@@ -237,7 +304,20 @@ LoraConfig lora_config(const ModelConfig& config) {
   return lora;
 }
 
+bool is_tied_copy(const LanguageModel& model, const std::string& parameter) {
+  const std::string tied = model.tied_parameter(), module = parameter.substr(0, parameter.rfind('.'));
+  if (tied.empty() || parameter == tied || !is_head(module) || model.objective() != data::Objective::Kind::next_token)
+    return false;
+  const auto modules = model.named_modules("", /*include_self=*/false);
+  return std::none_of(modules.begin(), modules.end(), [](const auto& item) { return is_head(item.key()); });
+}
+
 LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t seed) {
+  if (const std::string tied = model.tied_parameter();
+      !tied.empty() && checkpoint::is_saved_whole(tied, config) && is_tied_copy(model, "lm_head.weight")) {
+    config.ties_embeddings = true;
+    if (!names_tied_head(model, config)) config.modules_to_save.emplace_back("lm_head");
+  }
   if (config.target_modules.empty()) config.target_modules = model.default_lora_targets();
   const auto chosen = select(model, config.target_modules);
   std::optional<parallel::DeferredScope> scope;
@@ -260,6 +340,13 @@ LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t see
   return config;
 }
 
+void keep_embeddings(const LanguageModel& model, LoraConfig& config) {
+  config.kept_embeddings.clear();
+  for (const auto& item : model.named_parameters())
+    if (checkpoint::is_embedding_name(item.key()) && !item.value().requires_grad())
+      config.kept_embeddings.push_back(item.key());
+}
+
 checkpoint::NamedTensors lora_state(const LanguageModel& model) {
   checkpoint::NamedTensors state;
   for (const auto& [name, linear] : linears_of(model)) {
@@ -279,12 +366,15 @@ checkpoint::NamedTensors adapter_state(const LanguageModel& model) {
 
 void load_adapters(LanguageModel& model, const LoraConfig& config, const std::string& folder) {
   const LoraConfig stored = checkpoint::read_adapter_config(folder);
-  if (stored.scale() != config.scale())
-    throw InputError(concat(folder, ": its adapters are scaled by ", format_real(stored.scale(), 6), " (lora_alpha ",
-                            format_real(stored.alpha, 6), ", r ", stored.r, "), this run's by ",
-                            format_real(config.scale(), 6), " (lora_alpha ", format_real(config.alpha, 6), ", r ",
-                            config.r, "): give the same --lora_r and --lora_alpha"));
-  const auto wanted = [&](const std::string& name) { return !model.lies_elsewhere(name); };
+  for (const auto& [name, linear] : linears_of(model))
+    if (linear->lora_A && stored.scale_of(name) != config.scale_of(name))
+      throw InputError(concat(folder, ": its adapters are scaled by ", format_real(stored.scale_of(name), 6),
+                              " (lora_alpha ", format_real(stored.alpha_of(name), 6), ", r ", stored.rank_of(name),
+                              "), this run's by ", format_real(config.scale_of(name), 6), " (lora_alpha ",
+                              format_real(config.alpha_of(name), 6), ", r ", config.rank_of(name),
+                              "): give the same --lora_r and --lora_alpha"));
+  const OwnNames own_name(model);
+  const auto wanted = [&](const std::string& name) { return !model.lies_elsewhere(own_name(name)); };
   overwrite_adapters(model, checkpoint::read_adapter_weights(folder, wanted), folder);
 }
 
@@ -292,10 +382,16 @@ namespace {
 
 /// The base model of an adapter folder, as `load` makes it, with adapters whose values are still to come.
 std::shared_ptr<LanguageModel> adapted_model(
-    const std::string& folder, const std::function<std::shared_ptr<LanguageModel>(const ModelConfig& base)>& load) {
+    const std::string& folder,
+    const std::function<std::shared_ptr<LanguageModel>(const ModelConfig& base, const ConfigEdit& edit)>& load) {
   const LoraConfig config = checkpoint::read_adapter_config(folder);
   const std::vector<std::string> stored = checkpoint::adapter_names(folder);
-  auto model = load(base_of_adapters(checkpoint::base_model_folder(folder, config), config.composition));
+  const ConfigEdit with_their_rows = [rows = checkpoint::adapter_vocabulary(folder)](Value json) {
+    return config::with_vocabulary(std::move(json), rows);
+  };
+  checkpoint::require_targets(folder, stored);
+  auto model =
+      load(base_of_adapters(checkpoint::base_model_folder(folder, config), config.composition), with_their_rows);
   const auto chosen =
       config.targets_from_weights ? modules_of(*model, stored, folder) : select(*model, config.target_modules);
   std::optional<parallel::DeferredScope> scope;
@@ -307,15 +403,17 @@ std::shared_ptr<LanguageModel> adapted_model(
 }  // namespace
 
 std::shared_ptr<LanguageModel> load_adapted_model(const std::string& folder, std::uint64_t seed) {
-  auto model = adapted_model(folder, [&](const ModelConfig& base) { return load_language_model(base, seed); });
+  auto model = adapted_model(
+      folder, [&](const ModelConfig& base, const ConfigEdit& edit) { return load_language_model(base, seed, edit); });
   overwrite_adapters(*model, checkpoint::read_adapter_weights(folder), folder);
   return model;
 }
 
 std::shared_ptr<LanguageModel> load_adapted_model_deferred(const std::string& folder, std::uint64_t seed,
                                                            std::string& weights_folder) {
-  return adapted_model(folder,
-                       [&](const ModelConfig& base) { return load_model_deferred(base, seed, weights_folder); });
+  return adapted_model(folder, [&](const ModelConfig& base, const ConfigEdit& edit) {
+    return load_model_deferred(base, seed, weights_folder, edit);
+  });
 }
 
 LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& folder) {
@@ -327,8 +425,11 @@ LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& fol
       mean_others(model, adapted, config.target_modules))
     config.target_modules = spelled_out(model, adapted);
   config.targets_from_weights = false;
+  if (names_tied_head(model, config)) config.ties_embeddings = true;
   config.fan_in_fan_out = is_conv1d(adapted);
   config.base_model = absolute_path(checkpoint::base_model_folder(folder, config));
+  for (const std::string& name : checkpoint::adapter_names(folder))
+    if (checkpoint::is_embedding_name(name)) keep_embeddings(model, config);
   return config;
 }
 
@@ -356,7 +457,8 @@ double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size)
   for (const auto& [name, tensor] : adapter_state(model)) {  // matrices that flops_per_token counts have gradients
     const std::string module = name.substr(0, name.rfind('.')), kind = last_part(module);
     const bool adapter = kind == "lora_A" || kind == "lora_B";
-    if (tensor.dim() == 2 && !adapter && model.may_be_adapted(module) && (is_head(module) || !model.is_embedding(name)))
+    const bool multiplies = is_head(module) || !model.is_embedding(name) || name == model.tied_parameter();
+    if (tensor.dim() == 2 && !adapter && model.may_be_adapted(module) && multiplies)
       whole += static_cast<double>(nn::whole_numel(tensor));
   }
   return model.flops_per_token(block_size) - 2 * (frozen - whole) + 6 * adapters;

@@ -2,19 +2,22 @@
 /// \file
 /// Low-rank adapters (LoRA, Hu et al. 2021) on a model's linear maps: y = x W + b + scale * dropout(x) A^T B^T with W
 /// and b frozen, A [r, in], B [out, r]. Selection, names, initialisation and scale are PEFT's (peft/tuners/lora).
-/// Targets: a module is meant when its full name is the target's or ends in "." + target ("q_proj", "mlp.c_proj");
-/// "all-linear" means every linear map but the head. Regular expressions are not offered as flags (PEFT takes a lone
-/// string as one); a folder whose configuration holds one is read by the tensors in it. Modules that are named in
-/// modules_to_save are trained whole beside the adapters, in place: PEFT trains a copy, which computes the same.
+/// Targets: a module is meant when its full name is the target's or ends in "." + target ("q_proj", "mlp.c_proj"), or
+/// when it matches a pattern (base/names/module_names.h) whole; "all-linear" means every linear map but the head. A
+/// folder whose configuration holds a pattern is read by the tensors in it. Modules named in modules_to_save are
+/// trained whole beside the adapters, in place: PEFT trains a copy, which computes the same.
 
 #include <tessera/checkpoint/peft.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/causal_lm.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct ModelConfig;
+}
 
 namespace tessera::models {
 
@@ -26,12 +29,20 @@ LoraConfig lora_config(const ModelConfig& config);
 
 /// Freezes every parameter of the model and gives the targets trainable adapters: A from U(-1/sqrt(in), 1/sqrt(in))
 /// (torch's kaiming_uniform_ with a = sqrt(5)) keyed by (seed, name), B zero, so that the model computes what it did.
-/// Returns the configuration with its targets spelled out, for write_adapter_folder. Throws InputError when a target or
+/// Embeddings that are the head's, too, are trained as one, and modules_to_save then names both. Returns the
+/// configuration with its targets spelled out, for write_adapter_folder. Throws InputError when a target or
 /// one of modules_to_save matches nothing (with the nearest names), a target matches what is no linear map, a module is
-/// both, one that is saved shares its weight with another, or the model has adapters already. Of a model without memory
+/// both, or the model has adapters already. Of a model without memory
 /// (load_model_deferred) the adapters have none either; before keep_stages() and keep_experts(), so that every rank
 /// sees all targets and keeps its own.
 LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t seed);
+
+/// Whether a parameter of this name would be the model's head, whose matrix is its embeddings' (tied_parameter()), and
+/// is none of its own.
+bool is_tied_copy(const LanguageModel& model, const std::string& parameter);
+/// Sets config.kept_embeddings to what is not trained of the model's embeddings and head, whose rows are more than the
+/// base's.
+void keep_embeddings(const LanguageModel& model, LoraConfig& config);
 
 /// The adapters: MODULE.lora_A.weight, MODULE.lora_B.weight, in the order of modules. Empty: none. They alias the
 /// model's.

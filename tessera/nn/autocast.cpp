@@ -2,22 +2,43 @@
 
 #include <ATen/autocast_mode.h>
 
-namespace tessera::nn {
+#include <tessera/nn/gemm.h>
 
-bool autocast_enabled(c10::DeviceType device) { return at::autocast::is_autocast_enabled(device); }
+namespace tessera::nn {
+namespace {
+
+std::optional<c10::ScalarType>& rounding_of_this_thread() {
+  static thread_local std::optional<c10::ScalarType> type;
+  return type;
+}
+
+}  // namespace
+
+std::optional<c10::ScalarType> rounding() { return rounding_of_this_thread(); }
+void set_rounding(std::optional<c10::ScalarType> type) { rounding_of_this_thread() = type; }
+
+bool autocast_enabled(c10::DeviceType device) { return autocast_type(device).has_value(); }
 
 std::optional<c10::ScalarType> autocast_type(c10::DeviceType device) {
-  if (!autocast_enabled(device)) return std::nullopt;
+  if (device == c10::kCPU && rounding()) return rounding();
+  return libtorch_autocast_type(device);
+}
+
+std::optional<c10::ScalarType> libtorch_autocast_type(c10::DeviceType device) {
+  if (!at::autocast::is_autocast_enabled(device)) return std::nullopt;
   return at::autocast::get_autocast_dtype(device);
 }
 
-Autocast::Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device)
+Autocast::Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device, bool wide)
     : enabled_(type.has_value()), device_(device) {
   if (!enabled_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   former_type_ = at::autocast::get_autocast_dtype(device_);
+  former_rounding_ = rounding();
+  const bool rounds = device_ == c10::kCPU && (wide || *type == at::kHalf) && !has_instructions(*type);
+  if (device_ == c10::kCPU) set_rounding(rounds ? type : std::nullopt);
   at::autocast::set_autocast_dtype(device_, *type);
-  at::autocast::set_autocast_enabled(device_, true);
+  at::autocast::set_autocast_enabled(device_, !rounds);
   at::autocast::increment_nesting();
 }
 
@@ -26,6 +47,7 @@ Autocast::~Autocast() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_dtype(device_, former_type_);
   at::autocast::set_autocast_enabled(device_, was_enabled_);
+  if (device_ == c10::kCPU) set_rounding(former_rounding_);
 }
 
 }  // namespace tessera::nn

@@ -32,13 +32,18 @@ void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, b
     at::mm_out(result, a, b);
 }
 
+bool has_instructions(at::ScalarType half) {
+  return half == at::kBFloat16 ? kernels::has_bf16_instructions() : kernels::has_fp16_instructions();
+}
+
 void multiply_half(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
-  // oneDNN multiplies in bf16 on every CPU that has instructions for it. Where there are none LibTorch's product is one
-  // loop, a hundred times slower than one in fp32, which gives the same sums: products of bf16 numbers are exact there.
-  if (a.is_cpu() && a.scalar_type() == at::kBFloat16 && !kernels::has_bf16_instructions()) {
+  // oneDNN multiplies in bf16 and fp16 on every CPU that has instructions for them. Where there are none LibTorch's
+  // product is one loop, a hundred times slower than one in fp32, which gives the same sums: products of two such
+  // numbers are exact there.
+  if (a.is_cpu() && !has_instructions(a.scalar_type())) {
     const at::Tensor sum = at::empty(out.sizes(), out.options());
     multiply(sum, a.to(at::kFloat), b.to(at::kFloat));
-    const at::Tensor rounded = sum.to(at::kBFloat16);
+    const at::Tensor rounded = sum.to(a.scalar_type());
     accumulate ? out.add_(rounded) : out.copy_(rounded);
     return;
   }

@@ -14,8 +14,11 @@ namespace tessera::nn {
 /// (bench/gemm_bench.cpp). So: oneDNN where the CPU has AVX-512 and is not Intel's, else MKL.
 void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
 
-/// The same for a and b in bf16 and out in fp32: products accumulate in fp32 and are rounded to bf16 once. On CPUs
-/// without bf16 instructions both are widened and multiply() does it.
+/// True when this CPU has instructions for matrix products in `half` (bf16 or fp16).
+bool has_instructions(at::ScalarType half);
+
+/// The same for a and b in bf16 or fp16 and out in fp32: products accumulate in fp32 and are rounded to that type once.
+/// On CPUs without instructions for it both are widened and multiply() does it.
 void multiply_half(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
 
 /// True when multiply() uses oneDNN on this machine.

@@ -199,7 +199,7 @@ struct PlainLinear : torch::autograd::Function<PlainLinear> {
 at::Tensor plain_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool out_first,
                         const ProductParts* parts = nullptr) {
   const c10::DeviceType device = x.device().type();
-  const Half half = autocast_type(device);
+  const Half half = libtorch_autocast_type(device);
   if (!half) return PlainLinear::apply(x, weight, maybe(bias), out_first, parts);
   const auto narrow = [&](const at::Tensor& t) {
     return t.defined() ? at::autocast::cached_cast(*half, t, device) : t;

@@ -38,7 +38,7 @@ struct SequenceLogProbabilities : torch::autograd::Function<SequenceLogProbabili
                             const std::optional<at::Tensor>& bias, const at::Tensor& labels, double softcap) {
     const at::Tensor head_bias = bias.value_or(at::Tensor());
     const Materialized materialized({&hidden, &weight, &head_bias});
-    const auto half = autocast_type(hidden.device().type());
+    const auto half = libtorch_autocast_type(hidden.device().type());
     const std::int64_t b = hidden.size(0), t = hidden.size(1), c = hidden.size(2);
     const at::Tensor targets = labels.slice(1, 1).reshape({-1});
     const at::Tensor places = targets.ne(ignored_label).nonzero().view({-1});  // where scored ones stand in [B (T-1)]

@@ -68,27 +68,6 @@ double inverse_sqrt(const Moment& m) {
   return 1 / std::sqrt((m.step + (timescale - m.warmup)) / timescale);
 }
 
-double warmup_stable_decay(const Moment& m) {
-  const ScheduleParameters& p = m.parameters;
-  static const std::vector<std::string> shapes = {"linear", "cosine", "1-sqrt"};
-  const std::string rise = p.word("warmup_type", "linear", shapes), fall = p.word("decay_type", "cosine", shapes);
-  const double least = p.real("min_lr_ratio", 0, 0), cycles = p.real("num_cycles", 0.5, 0);
-  if (!p.given("num_decay_steps")) throw p.bad("num_decay_steps", "it must be given");
-  const double decay = p.whole("num_decay_steps", 0);
-  const double stable = p.given("num_stable_steps") ? p.whole("num_stable_steps", 0) : m.total - m.warmup - decay;
-  if (stable < 0)
-    throw p.bad("num_decay_steps", concat(decay, " and ", m.warmup, " steps of warm-up are more than all ", m.total));
-  const auto above_least = [&](double factor) { return std::max(0.0, factor * (1 - least) + least); };
-  if (m.step < m.warmup) {
-    const double done = m.step / std::max(1.0, m.warmup);
-    return above_least(rise == "linear" ? done : rise == "cosine" ? 1 - wave(0.5, done) : 1 - std::sqrt(1 - done));
-  }
-  if (m.step < m.warmup + stable) return 1;
-  if (m.step >= m.warmup + stable + decay) return least;
-  const double done = (m.step - m.warmup - stable) / std::max(1.0, decay);
-  return above_least(fall == "linear" ? 1 - done : fall == "cosine" ? wave(cycles, done) : 1 - std::sqrt(done));
-}
-
 /// Linear, from warmup_init_lr (0) to the peak.
 double warming_up(const Moment& m) {
   const double done = m.step / std::max(1.0, m.warmup), peak = m.schedule.learning_rate;
@@ -98,6 +77,32 @@ double warming_up(const Moment& m) {
     throw m.parameters.bad("warmup_init_lr",
                            concat(format_real(begin), " is more than --learning_rate ", format_real(peak)));
   return begin == peak ? 1 : (begin + (peak - begin) * done) / peak;
+}
+
+double warmup_stable_decay(const Moment& m) {
+  const ScheduleParameters& p = m.parameters;
+  static const std::vector<std::string> rises = {"linear", "cosine", "1-sqrt"};
+  static const std::vector<std::string> falls = {"linear", "cosine", "1-sqrt", "exponential"};
+  const std::string rise = p.word("warmup_type", "linear", rises), fall = p.word("decay_type", "cosine", falls);
+  const double least = p.real("min_lr_ratio", 0, 0), cycles = p.real("num_cycles", 0.5, 0);
+  if (!p.given("num_decay_steps")) throw p.bad("num_decay_steps", "it must be given");
+  const double decay = p.whole("num_decay_steps", 0);
+  const double stable = p.given("num_stable_steps") ? p.whole("num_stable_steps", 0) : m.total - m.warmup - decay;
+  if (stable < 0)
+    throw p.bad("num_decay_steps", concat(decay, " and ", m.warmup, " steps of warm-up are more than all ", m.total));
+  const auto above_least = [&](double factor) { return std::max(0.0, factor * (1 - least) + least); };
+  if (m.step < m.warmup) {
+    if (p.given("warmup_init_lr")) return warming_up(m);
+    const double done = m.step / std::max(1.0, m.warmup);
+    return above_least(rise == "linear" ? done : rise == "cosine" ? 1 - wave(0.5, done) : 1 - std::sqrt(1 - done));
+  }
+  if (m.step < m.warmup + stable) return 1;
+  if (m.step >= m.warmup + stable + decay) return least;
+  const double done = (m.step - m.warmup - stable) / std::max(1.0, decay);
+  return above_least(fall == "linear"        ? 1 - done
+                     : fall == "cosine"      ? wave(cycles, done)
+                     : fall == "exponential" ? 2 * std::pow(0.5, done) - 1
+                                             : 1 - std::sqrt(done));
 }
 
 struct Kind {
@@ -121,7 +126,8 @@ const std::vector<Kind>& kinds() {
        {"min_lr", "min_lr_rate", "num_cycles", "num_training_steps", "warmup_init_lr"},
        cosine_with_min_lr},
       {ScheduleType::warmup_stable_decay,
-       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"},
+       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles",
+        "num_training_steps", "warmup_init_lr"},
        warmup_stable_decay,
        Kind::own_warmup},
       {ScheduleType::cosine_warmup_with_min_lr,

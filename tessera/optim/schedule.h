@@ -15,18 +15,20 @@ namespace tessera::optim {
 
 /// type                  parameters (lr_scheduler_kwargs) and their defaults
 /// linear, constant, constant_with_warmup
-/// linear, polynomial, cosine, cosine_with_min_lr, besides: num_training_steps = all steps: the rate falls over so many
-///                       and stays there (Megatron's lr_decay_iters; transformers' argument of that name)
+/// linear, polynomial, cosine, cosine_with_min_lr, warmup_stable_decay, besides: num_training_steps = all steps: the
+///                       rate falls over so many and stays there (Megatron's lr_decay_iters; transformers' argument of
+///                       that name)
 /// these, constant_with_warmup and inverse_sqrt, besides: warmup_init_lr = 0: the rate that the warm-up begins with
-///                       (Megatron's lr_warmup_init)
+///                       (Megatron's lr_warmup_init; of warmup_stable_decay in place of warmup_type)
 /// cosine                num_cycles = 0.5
 /// cosine_with_restarts  num_cycles = 1
 /// cosine_with_min_lr    num_cycles = 0.5; min_lr or min_lr_rate (a share of the learning rate), one of them
 /// cosine_warmup_with_min_lr  the same; warmup_lr_rate (where the warm-up starts) = 1 / warmup_steps
 /// polynomial            lr_end = 1e-7, power = 1
 /// inverse_sqrt          timescale = warmup_steps, or 10000 without warm-up
-/// warmup_stable_decay   num_decay_steps; num_stable_steps = all that is left; warmup_type = linear,
-///                       decay_type = cosine (linear | cosine | 1-sqrt); min_lr_ratio = 0; num_cycles = 0.5
+/// warmup_stable_decay   num_decay_steps; num_stable_steps = all that is left; warmup_type = linear (linear | cosine |
+///                       1-sqrt), decay_type = cosine (the same, or Megatron's exponential: 2 * 0.5^share - 1);
+///                       min_lr_ratio = 0; num_cycles = 0.5
 /// reduce_lr_on_plateau  torch's ReduceLROnPlateau: see plateau.h, which gives the factor; 1 here
 ///
 /// DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. "auto" as a value

@@ -1,6 +1,6 @@
 #include <tessera/plan/adapters.h>
 
-#include <tessera/base/module_names.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::pair<std::int64_t, std::int64_t> out_in(const Model& m, const Tensor& tenso
 bool is_adapted(const std::vector<std::string>& targets, std::string_view map) {
   return !map.empty() && (targets == std::vector<std::string>{std::string(all_linear)} ||
                           std::any_of(targets.begin(), targets.end(),
-                                      [&](const std::string& target) { return is_named_module(map, target); }));
+                                      [&](const std::string& target) { return is_meant_module(map, target); }));
 }
 
 /// What models/frozen/quantize.cpp keeps in few bits: maps of blocks, but no gates of one output.
@@ -65,9 +65,10 @@ std::string adapters_problem(const Model& m) {
   bare.adapters.reset();
   const std::vector<Tensor> all = tensors(bare);
   for (const std::string& target : adapter_targets(m)) {
-    for (const std::string& part : split(target, '.'))
-      if (parse_int(part))
-        return concat("LoRA target '", target, "' names a single block; the planner knows targets of all blocks only");
+    const std::vector<std::string> parts = split(target, '.');
+    const bool of_numbers = std::any_of(parts.begin(), parts.end(), [](const auto& part) { return parse_int(part); });
+    if (of_numbers || (is_module_pattern(target) && target.find_first_of("0123456789") != std::string::npos))
+      return concat("LoRA target '", target, "' names a single block; the planner knows targets of all blocks only");
     if (target == all_linear && m.adapters->targets.size() == 1) continue;
     if (std::none_of(all.begin(), all.end(), [&](const Tensor& t) { return is_adapted({target}, map_of(m, t)); }))
       return concat("LoRA target '", target, "' matches no linear map of ", m.name);
@@ -77,8 +78,8 @@ std::string adapters_problem(const Model& m) {
 
 bool Model::head_trained() const {
   if (!trained || !adapters) return trained;
-  // A head of its own may be trained whole; a tied one is refused (models/lora.cpp).
-  return !tied && is_in_named_module(concat(family == Family::gpt2 ? "lm_head" : names.head, weight), adapters->whole);
+  if (tied) return table_trained();
+  return is_in_named_module(concat(family == Family::gpt2 ? "lm_head" : names.head, weight), adapters->whole);
 }
 
 bool Model::table_trained() const {

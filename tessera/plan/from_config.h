@@ -2,9 +2,12 @@
 /// \file
 /// From the settings of a run, whichever file or flag said them, to a plan.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/plan/hardware.h>
 #include <tessera/plan/plan.h>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::plan {
 

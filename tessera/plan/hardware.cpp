@@ -19,10 +19,12 @@ struct LinkRow {
 
 // Efficiencies are those of collectives of 1 GiB and more (nccl-tests' busbw over the wire's bandwidth); latencies the
 // hops of NCCL's own tuning tables (nccl/src/graph/tuning.cc, Simple and LL128).
+constexpr LinkRow nvlink2 = {150 * GB, 0.78, 3.4 * us, "NVLink 2: 300 GB/s both ways; share of NVLink 3"};
 constexpr LinkRow nvlink3 = {300 * GB, 0.78, 3.4 * us, "NVLink 3: 600 GB/s both ways; all-reduce busbw of a DGX A100"};
 constexpr LinkRow nvlink4 = {450 * GB, 0.80, 3.4 * us, "NVLink 4: 900 GB/s both ways; ring busbw of a DGX H100"};
 constexpr LinkRow nvlink5 = {900 * GB, 0.74, 3.4 * us, "NVLink 5: 1.8 TB/s both ways; all-reduce busbw of 8 B200"};
 constexpr LinkRow fabric3 = {448 * GB, 0.70, 4.0 * us, "Infinity Fabric, 7 links of 64 GB/s (AMD MI300X data sheet)"};
+constexpr LinkRow pcie3 = {16 * GB, 0.70, 6.0 * us, "PCIe 3.0 x16"};
 constexpr LinkRow pcie4 = {32 * GB, 0.70, 6.0 * us, "PCIe 4.0 x16"};
 constexpr LinkRow hdr = {25 * GB, 0.85, 8 * us, "one 200 Gb/s adapter per device (HDR InfiniBand)"};
 constexpr LinkRow ndr = {50 * GB, 0.85, 8 * us, "one 400 Gb/s adapter per device (NDR InfiniBand)"};
@@ -62,6 +64,14 @@ constexpr Row rows[] = {
      fabric3, ndr, "AMD Instinct MI300X data sheet"},
     {"L40S", 48.3e9, 362 * TFLOP, 91.6 * TFLOP, 0.68, 160, 128, 142, 0.45, 864 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA L40S data sheet"},
+    {"L4", 24.1e9, 121 * TFLOP, 30.3 * TFLOP, 0.68, 160, 128, 58, 0.45, 300 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
+     ethernet, "NVIDIA L4 data sheet; shares of the L40S"},
+    {"A10", 24.1e9, 125 * TFLOP, 31.2 * TFLOP, 0.68, 160, 128, 72, 0.45, 600 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
+     ethernet, "NVIDIA A10 data sheet; shares of the L40S"},
+    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.68, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
+     ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
+    {"T4", 16.1e9, 65 * TFLOP, 8.1 * TFLOP, 0.68, 160, 128, 40, 0.45, 320 * GB, 0.85, 4 * us, 0.5e9, 8, pcie3, ethernet,
+     "NVIDIA T4 data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
     {"RTX4090", 25.3e9, 165 * TFLOP, 82.6 * TFLOP, 0.80, 160, 128, 128, 0.55, 1008 * GB, 0.90, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA Ada architecture paper"},
     {"CPU", 16e9, 0.2 * TFLOP, 0.1 * TFLOP, 0.85, 32, 16, 1, 0.45, 20 * GB, 0.6, 5 * us, 0.127e9, 2, shared_memory,

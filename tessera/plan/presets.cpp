@@ -103,7 +103,16 @@ Value preset_config(const std::string& name) {
   for (const Preset& preset : presets)
     if (plain(name) == preset.name) return config_of(preset);
   const std::vector<std::string> names = preset_names();
-  const auto near = nearest(plain(name), names);
+  // gpt-3 is the beginning of gpt3-175b, from which it is far as words go
+  const auto letters = [](std::string text) {
+    text = plain(std::move(text));
+    std::erase(text, '-');
+    return text;
+  };
+  const auto longer = std::find_if(names.begin(), names.end(), [&](const std::string& known) {
+    return !letters(name).empty() && letters(known).starts_with(letters(name));
+  });
+  const auto near = longer != names.end() ? std::optional(*longer) : nearest(plain(name), names);
   throw InputError(concat("model ", name, ": neither a file, nor a folder with a config.json, nor a known model; ",
                           near ? concat("did you mean ", *near, "? ") : "", "known: ", join(names)));
 }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 
 #include <tessera/base/error.h>
 #include <tessera/text/jinja/characters.h>
 #include <tessera/text/jinja/operators.h>
+#include <tessera/text/parted_tokens.h>
 
 namespace tessera::text {
 namespace {
@@ -30,6 +32,7 @@ constexpr const char* chatml_source =
 constexpr std::array<const char*, 3> reasoning_names = {"reasoning_content", "thinking", "reasoning"};
 constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";  // transformers' own: never in the result
 constexpr std::size_t most_messages = 100'000;
+constexpr std::array<const char*, 4> object_writers = {"tojson", "items", "dictsort", "dict"};
 
 /// What stands in for a turn's content, and in no conversation.
 constexpr std::string_view stand_in = "Tessera5tands1nF0rTh1sTurn";
@@ -58,42 +61,36 @@ jinja::Value plain_message(const tessera::Value& message) {
   return jinja::Value::of(jinja::Dict{std::move(members)});
 }
 
-jinja::Values plain_messages(const tessera::Value& messages) {
-  jinja::Values plain;
-  for (const tessera::Value& message : messages.items()) plain.push_back(plain_message(message));
-  return plain;
-}
-
 jinja::Value list_of(jinja::Values items) {
   return jinja::Value::of(jinja::Sequence{jinja::Sequence::Kind::list, std::move(items), 1, 0, ""});
 }
 
-/// The first of `tokens` in `text`, and where it stands.
-std::optional<std::pair<std::size_t, const std::string*>> find_token(std::string_view text,
-                                                                     const std::vector<std::string>& tokens) {
-  std::array<bool, 256> begins{};
-  for (const std::string& token : tokens) begins[static_cast<unsigned char>(token.front())] = true;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (!begins[static_cast<unsigned char>(text[at])]) continue;
-    for (const std::string& token : tokens)
-      if (text.substr(at).starts_with(token)) return std::pair(at, &token);
+std::unordered_set<std::string> words_of(const std::string& text) {
+  std::unordered_set<std::string> words;
+  std::string word;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    const unsigned char c = i < text.size() ? static_cast<unsigned char>(text[i]) : ' ';
+    if (std::isalnum(c) != 0 || c == '_')
+      word += static_cast<char>(c);
+    else if (!word.empty())
+      words.insert(std::exchange(word, {}));
   }
-  return std::nullopt;
+  return words;
 }
 
-void check_tokens(const tessera::Value& value, const std::string& name, const std::vector<std::string>& tokens) {
-  if (value.is_string()) {
-    if (const auto found = find_token(value.as_string(), tokens))
-      throw InputError(concat("the ", name, " has ", *found->second, " at byte ", found->first,
-                              ", a special token that would begin or end a turn: take it out"));
-  } else if (value.is_array()) {
-    for (const tessera::Value& item : value.items()) check_tokens(item, name, tokens);
-  } else if (value.is_object()) {
-    for (const auto& [key, member] : value.members()) {
-      check_tokens(tessera::Value::of(key), name, tokens);
-      check_tokens(member, concat(name, ".", key), tokens);
-    }
+/// Whether the template's text writes JSON of a call's arguments without asking whether they are a text.
+bool writes_arguments_as_json(const std::string& text) {
+  if (text.find("tojson") == std::string::npos) return false;
+  bool named = false, as_json = false;
+  constexpr std::string_view name = "arguments";
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    named = true;
+    const std::string_view rest = std::string_view(text).substr(at + name.size());
+    const std::string_view behind = rest.substr(std::min(rest.find_first_not_of("'\"]) \t\n"), rest.size()));
+    if (behind.starts_with("is ")) return false;  // it knows texts
+    as_json |= behind.starts_with("|") && jinja::strip_left(behind.substr(1)).starts_with("tojson");
   }
+  return as_json || !named;
 }
 
 /// The last message with the mark behind its text. Returns that text.
@@ -147,11 +144,14 @@ ChatTemplate::ChatTemplate(const Source& source, const std::optional<Source>& fo
       tokens_(std::move(tokens)) {
   if (for_tools) sources_ += for_tools->text;
   if (for_tools) for_tools_ = std::make_shared<const jinja::Template>(for_tools->text, for_tools->name);
+  words_ = words_of(sources_);
+  quotes_arguments_ = writes_arguments_as_json(sources_);
   std::erase_if(tokens_.special, [](const std::string& token) { return token.empty(); });
 }
 
-ChatTemplate ChatTemplate::chatml() {
-  ChatTemplate made({chatml_source, "ChatML"}, std::nullopt, {{}, {std::string(chat_begin), std::string(chat_end)}});
+ChatTemplate ChatTemplate::chatml(std::vector<std::string> special) {
+  for (const std::string_view mark : {chat_begin, chat_end}) special.emplace_back(mark);
+  ChatTemplate made({chatml_source, "ChatML"}, std::nullopt, {{}, std::move(special)});
   made.is_chatml_ = true;
   return made;
 }
@@ -171,28 +171,42 @@ const jinja::Template& ChatTemplate::used(const ChatOptions& options) const {
   return !options.tools.is_null() && for_tools_ != nullptr ? *for_tools_ : *default_;
 }
 
-void ChatTemplate::check(const tessera::Value& messages, const ChatOptions& options) const {
+bool ChatTemplate::writes_objects() const {
+  return std::any_of(std::begin(object_writers), std::end(object_writers),
+                     [&](const char* word) { return words_.contains(word); });
+}
+
+const std::string* ChatTemplate::special_token_in(const tessera::Value& value) const {
+  return find_token(value, tokens_.special);
+}
+
+struct ChatTemplate::Given {
+  jinja::Values messages;
+  ChatOptions options;
+};
+
+ChatTemplate::Given ChatTemplate::given(const tessera::Value& messages, const ChatOptions& options) const {
   if (messages.items().empty()) throw InputError("a conversation without messages");
   if (messages.items().size() > most_messages)
     throw InputError(concat("a conversation of more than ", most_messages, " messages"));
+  Given given{{}, options};
   for (std::size_t i = 0; i < messages.items().size(); ++i) {
     const tessera::Value& message = messages.items()[i];
     if (!message.is_object()) fail_message(i, "must be an object with \"role\" and \"content\"");
     const tessera::Value* role = message.find("role");
     if (role == nullptr || !role->is_string()) fail_message(i, "has no \"role\", which must be a text");
-    try {
-      for (const auto& [name, value] : message.members()) check_tokens(value, name, tokens_.special);
-    } catch (const InputError& error) {
-      fail_message(i, error.what());
-    }
+    given.messages.push_back(plain_message(parted(message, tokens_.special)));
   }
-  for (const auto& [name, value] : {std::pair("tools", &options.tools), std::pair("documents", &options.documents)}) {
+  for (const auto& [name, value] :
+       {std::pair("tools", &given.options.tools), std::pair("documents", &given.options.documents)}) {
     if (value->is_null()) continue;
     if (!value->is_array()) throw InputError(concat("\"", name, "\" must be a list"));
-    check_tokens(*value, name, tokens_.special);
+    *value = parted(*value, tokens_.special);
   }
+  for (auto& [name, value] : given.options.variables) value = parted(value, tokens_.special);
   if (options.continue_final_message && options.add_generation_prompt)
     throw InputError("a last message is to be continued and another one to be begun: ask for one of the two");
+  return given;
 }
 
 jinja::Rendered ChatTemplate::render_unchecked(const jinja::Values& messages, const ChatOptions& options) const {
@@ -210,11 +224,10 @@ jinja::Rendered ChatTemplate::render_unchecked(const jinja::Values& messages, co
 }
 
 jinja::Rendered ChatTemplate::render(const tessera::Value& messages, const ChatOptions& options) const {
-  check(messages, options);
-  jinja::Values plain = plain_messages(messages);
-  if (!options.continue_final_message) return render_unchecked(plain, options);
-  const std::string continued = add_mark(plain);
-  jinja::Rendered rendered = render_unchecked(plain, options);
+  Given given = this->given(messages, options);
+  if (!options.continue_final_message) return render_unchecked(given.messages, given.options);
+  const std::string continued = add_mark(given.messages);
+  jinja::Rendered rendered = render_unchecked(given.messages, given.options);
   cut_at_mark(rendered, continued);
   return rendered;
 }
@@ -322,27 +335,64 @@ jinja::Span ChatTemplate::span_of_turn(const jinja::Values& messages, std::size_
   return {from_prompt ? prompt.size() : in_whole->before.size(), whole.size() - in_whole->behind.size() + *mark};
 }
 
-std::vector<Piece> ChatTemplate::scored_pieces(const tessera::Value& messages, const ChatOptions& options) const {
-  check(messages, options);
-  const jinja::Values plain = plain_messages(messages);
-  const jinja::Rendered rendered = render_unchecked(plain, options);
-  if (used(options).has_generation()) {
-    if (rendered.generation_lost)
-      throw InputError(
-          "the template marks what the assistant says within a macro or a captured block, so that its "
-          "place in the text is not known: move {% generation %} out of it");
-    return pieces_of(rendered.text, rendered.generated);
-  }
+/// What the assistant says in the turns from `first` on.
+std::vector<jinja::Span> ChatTemplate::spans_of_turns(const Given& given, const jinja::Rendered& whole,
+                                                      std::size_t first) const {
   std::vector<jinja::Span> spans;
-  for (std::size_t turn = 0; turn < plain.size(); ++turn) {
-    if (!is_assistant(plain[turn])) continue;
-    jinja::Span span = span_of_turn(plain, turn, rendered.text, options);
-    span.end = without_blanks(rendered.text, span);
+  for (std::size_t turn = first; turn < given.messages.size(); ++turn) {
+    if (!is_assistant(given.messages[turn])) continue;
+    jinja::Span span = span_of_turn(given.messages, turn, whole.text, given.options);
+    span.end = without_blanks(whole.text, span);
     if (!spans.empty() && span.begin < spans.back().end)
       fail_message(turn, "the template writes this turn of the assistant into the one before it");
     spans.push_back(span);
   }
-  return pieces_of(rendered.text, spans);
+  return spans;
+}
+
+/// Where the text of the first `prompt` messages ends, and with it what the assistant's answer begins with.
+std::size_t ChatTemplate::end_of_prompt(const Given& given, const std::string& whole, std::size_t prompt) const {
+  for (const bool prompting : {true, false}) {
+    ChatOptions options = given.options;
+    options.add_generation_prompt = prompting;
+    if (prompt == 0) break;
+    const std::string text = render_unchecked(first_of(given.messages, prompt), options).text;
+    if (whole.starts_with(text)) return text.size();
+  }
+  return is_assistant(given.messages[prompt]) ? span_of_turn(given.messages, prompt, whole, given.options).begin
+         : prompt == 0                        ? 0
+                                              : whole.size() + 1;
+}
+
+std::vector<Piece> ChatTemplate::scored_pieces(const tessera::Value& messages, const ChatOptions& options) const {
+  return completion_pieces(messages, 0, Completion::assistant, options);
+}
+
+std::vector<Piece> ChatTemplate::completion_pieces(const tessera::Value& messages, std::size_t prompt,
+                                                   Completion scored, const ChatOptions& options) const {
+  const Given given = this->given(messages, options);
+  const jinja::Rendered whole = render_unchecked(given.messages, given.options);
+  const bool marked = used(options).has_generation();
+  if (scored == Completion::assistant && !marked) return pieces_of(whole.text, spans_of_turns(given, whole, prompt));
+  if (scored == Completion::assistant && whole.generation_lost)
+    throw InputError(
+        "the template marks what the assistant says within a macro or a captured block, so that its "
+        "place in the text is not known: move {% generation %} out of it");
+  if (scored == Completion::assistant && prompt == 0) return pieces_of(whole.text, whole.generated);
+  if (prompt >= given.messages.size()) throw InputError("no message completes the prompt");
+  const std::size_t begin = end_of_prompt(given, whole.text, prompt);
+  if (begin > whole.text.size())
+    fail_message(prompt,
+                 "the template writes the prompt otherwise where messages follow it, so that where the completion "
+                 "begins is not known: let it begin with a message of the assistant");
+  std::vector<jinja::Span> spans = {{begin, whole.text.size()}};
+  if (scored == Completion::without_last_blanks) spans[0].end = without_blanks(whole.text, spans[0]);
+  if (scored == Completion::assistant) {
+    spans = whole.generated;
+    std::erase_if(spans, [&](const jinja::Span& span) { return span.end <= begin; });
+    if (!spans.empty()) spans.front().begin = std::max(spans.front().begin, begin);
+  }
+  return pieces_of(whole.text, spans);
 }
 
 // Tokens.
@@ -356,6 +406,16 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), li
 }
 
 std::vector<std::int32_t> ChatEncoder::encode(std::string_view piece, bool first) const {
+  if (piece.find(parting) == std::string_view::npos) return encode_part(piece, first);
+  std::vector<std::int32_t> ids;
+  for (const std::string& part : between_partings(piece)) {
+    const std::vector<std::int32_t> more = encode_part(part, std::exchange(first, false));
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  return ids;
+}
+
+std::vector<std::int32_t> ChatEncoder::encode_part(std::string_view piece, bool first) const {
   if (first || !puts_blank_) return tokenizer_.encode(piece);
   const std::vector<std::int32_t> ids = tokenizer_.encode(concat("\n", piece));
   if (ids.size() < line_feed_.size() || !std::equal(line_feed_.begin(), line_feed_.end(), ids.begin()))

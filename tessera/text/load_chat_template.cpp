@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 
 #include <tessera/base/error.h>
@@ -25,7 +26,7 @@ void add_special(std::vector<std::string>& special, const Value& token) {
   if (const auto text = token_text(&token)) special.push_back(*text);
 }
 
-/// Those that the files beside a template name. Blanks are ordinary text, whatever a file says.
+/// Those that the files beside a template name.
 ChatTemplate::Tokens read_tokens(const std::string& folder, const Value& config) {
   ChatTemplate::Tokens tokens;
   for (const char* name : token_names)
@@ -44,8 +45,21 @@ ChatTemplate::Tokens read_tokens(const std::string& folder, const Value& config)
     if (const Value* added = json.is_object() ? json.find("added_tokens") : nullptr; added != nullptr)
       for (const Value& token : added->items()) add_special(tokens.special, token);
   }
-  std::erase_if(tokens.special, [](const std::string& token) { return trim(token).empty(); });
   return tokens;
+}
+
+/// The tokenizer's own too, as far as it recognises them in a text. Blanks are ordinary text, whatever a file says.
+void add_special(std::vector<std::string>& special, const Tokenizer& tokenizer) {
+  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.is_special(id)) continue;
+    const std::string token = tokenizer.decode(std::vector<std::int32_t>{id});
+    if (tokenizer.encode(token) == std::vector<std::int32_t>{id}) special.push_back(token);
+  }
+  if (has_chat_tokens(tokenizer))  // also where nothing says that they are special
+    for (const std::string_view mark : {chat_begin, chat_end}) special.emplace_back(mark);
+  std::erase_if(special, [](const std::string& token) { return trim(token).empty(); });
+  std::sort(special.begin(), special.end());
+  special.erase(std::unique(special.begin(), special.end()), special.end());
 }
 
 struct Sources {
@@ -57,7 +71,10 @@ ChatTemplate::Source read_source(const std::string& path) {
   if (size > largest_template)
     throw InputError(concat(path, ": a chat template of ", format_bytes(size), ", must be at most ",
                             format_bytes(largest_template)));
-  return {read_file(path), path};
+  std::string text = read_file(path);
+  constexpr std::string_view mark = "\xEF\xBB\xBF";  // no part of the first message
+  if (text.starts_with(mark)) text.erase(0, mark.size());
+  return {std::move(text), path};
 }
 
 Sources read_files(const std::string& folder) {
@@ -123,11 +140,14 @@ ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& p
   }
   if (sources.usual) {
     ChatTemplate::Tokens tokens = in_files ? read_tokens(folder, config) : ChatTemplate::Tokens{};
-    if (has_chat_tokens(tokenizer))  // also where no file beside the tokenizer names them
-      for (const std::string_view mark : {chat_begin, chat_end}) tokens.special.emplace_back(mark);
+    add_special(tokens.special, tokenizer);
     return ChatTemplate(*sources.usual, sources.for_tools, std::move(tokens));
   }
-  if (has_chat_tokens(tokenizer)) return ChatTemplate::chatml();
+  if (has_chat_tokens(tokenizer)) {
+    std::vector<std::string> special = in_files ? read_tokens(folder, config).special : std::vector<std::string>();
+    add_special(special, tokenizer);
+    return ChatTemplate::chatml(std::move(special));
+  }
   throw InputError(concat("the tokenizer '", place,
                           "' comes with no chat template (chat_template.jinja, or "
                           "chat_template in tokenizer_config.json), and has no tokens ",

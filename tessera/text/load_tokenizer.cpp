@@ -8,6 +8,7 @@
 #include <tessera/text/tokenizer_json.h>
 #include <tessera/text/wordpiece/wordpiece_json.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 
@@ -61,6 +62,18 @@ std::string json_of(std::string bytes, const std::string& path, const std::strin
 }  // namespace
 
 bool holds_tokenizer(const std::string& folder) { return is_directory(folder) && !find_file(folder).empty(); }
+
+bool is_saved_by_all(std::string_view name) { return name == "tokenizer.json" || name == "tokenizer_config.json"; }
+
+bool is_tokenizer_file(std::string_view name) {
+  static constexpr std::array<std::string_view, 8> others{
+      "special_tokens_map.json", "added_tokens.json",     "vocab.json", "merges.txt", "chat_template.jinja",
+      "chat_template.json",      "processor_config.json", "tekken.json"};
+  const bool of_its_code = name.starts_with("tokenization_") && name.ends_with(".py");
+  return is_saved_by_all(name) || of_its_code || name.ends_with(".tiktoken") ||
+         std::find(file_names.begin(), file_names.end(), name) != file_names.end() ||
+         std::find(others.begin(), others.end(), name) != others.end();
+}
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name_or_path) {
   if (name_or_path == "byte") return make_byte_tokenizer();

@@ -150,6 +150,13 @@ TEST(Json, PositionsCountLinesOfBothKinds) {
             "d.json:1:4: control characters in strings must be escaped, found control character 10");
 }
 
+TEST(Json, AFileMayBeginWithAByteOrderMark) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "a.json");
+  write_file_atomically(path, "\xEF\xBB\xBF{\"a\": 1}");
+  EXPECT_EQ(read_json(path).at("a").as_int(), 1);
+}
+
 TEST(Json, FilesHaveALimit) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "big.json");

@@ -73,7 +73,7 @@ TEST_F(PeftFolder, WrittenAndReadBack) {
   EXPECT_TRUE(read.rank_stabilized);
   EXPECT_TRUE(read.fan_in_fan_out);
   EXPECT_EQ(read.base_model, "/models/base");
-  EXPECT_DOUBLE_EQ(read.scale(), 7.5 / std::sqrt(3.0));
+  EXPECT_DOUBLE_EQ(read.scale_of("q_proj"), 7.5 / std::sqrt(3.0));
   const NamedTensors back = read_adapter_weights(folder_.path());
   ASSERT_EQ(back.size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -131,8 +131,10 @@ TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {
       {"\"use_dora\": true", "use_dora: weight-decomposed adapters (DoRA) is not supported"},
       {"\"modules_to_save\": \"lm_head\"", "modules_to_save must be a list"},
       {"\"modules_to_save\": [\"\"]", "modules_to_save has an empty name"},
-      {"\"rank_pattern\": {\"q\": 8}", "rank_pattern: another rank for some modules"},
-      {"\"alpha_pattern\": {\"q\": 8}", "alpha_pattern: another lora_alpha"},
+      {"\"rank_pattern\": {\"q\": 0}", "r is 0, must be from 1"},
+      {"\"rank_pattern\": [8]", "rank_pattern must be an object"},
+      {"\"rank_pattern\": {\"q(\": 8}", "is not a regular expression"},
+      {"\"alpha_pattern\": {\"q\": -8}", "lora_alpha is -8"},
       {"\"bias\": \"lora_only\"", "bias \"lora_only\": trained biases are not supported"},
       {"\"lora_bias\": true", "lora_bias: a bias on lora_B"},
       {"\"init_lora_weights\": \"pissa\"", "init_lora_weights \"pissa\" changes the base model's weights"},
@@ -180,6 +182,23 @@ TEST_F(PeftFolder, TargetsThatOnlyPeftEvaluatesComeFromTheWeights) {
   write_config("\"layers_to_transform\": [0, 2]");
   EXPECT_TRUE(read_adapter_config(folder_.path()).targets_from_weights);
   EXPECT_TRUE(read_adapter_config(folder_.path()).target_modules.empty());
+}
+
+TEST_F(PeftFolder, AdaptersThatTheConfigurationDoesNotMeanAreNamed) {
+  const auto error = [&](const std::string& members, const std::string& module) {
+    write_file_atomically(at("adapter_config.json"),
+                          concat(R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, )", members, "}"));
+    return tessera::testing::error_of(
+        [&] { require_targets(folder_.path(), {module + ".lora_A.weight", module + ".lora_B.weight"}); });
+  };
+  const std::string q = "model.layers.3.self_attn.q_proj";
+  EXPECT_EQ(error(R"("layers_to_transform": [0, 3])", q), "");
+  EXPECT_EQ(error(R"("layers_to_transform": 3)", q), "");
+  EXPECT_NE(error(R"("layers_to_transform": [0, 2])", q).find("layers_to_transform leaves out " + q),
+            std::string::npos);
+  EXPECT_EQ(error(R"("target_modules": ".*layers\\.[0-3]\\..*q_proj")", q), "");
+  EXPECT_NE(error(R"("target_modules": ".*layers\\.[0-2]\\..*q_proj")", q).find("target_modules does not fit " + q),
+            std::string::npos);
 }
 
 TEST_F(PeftFolder, TensorsThatAreNoAdapters) {

@@ -1,6 +1,7 @@
 // Ranks as threads over an in-memory store: joining, who is missing, other builds, leaving.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
+#include <tests/error_of.h>
 #include <tests/stopwatch.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -63,6 +64,19 @@ TEST(Rendezvous, every_rank_is_told_who_is_missing) {
     const std::string& text = results[static_cast<std::size_t>(rank)];
     EXPECT_NE(text.find("3 of 5 ranks joined within "), std::string::npos) << text;
     EXPECT_NE(text.find(" s; missing: rank 2, 4"), std::string::npos) << text;
+  }
+}
+
+TEST(Rendezvous, variables_that_were_left_in_the_environment_are_named) {
+  launch::RankEnvironment environment;
+  environment.world_size = 2;
+  for (const char* left : {"", "RANK=0, WORLD_SIZE=2"}) {
+    environment.unvouched = left;
+    const std::string text = tessera::testing::error_of(
+        [&] { rendezvous(*c10::make_intrusive<c10d::HashStore>(), environment, build_text(), milliseconds(10)); });
+    EXPECT_NE(text.find("missing: rank 1"), std::string::npos) << text;
+    EXPECT_EQ(text.find(concat(left, " are in the environment")) != std::string::npos, *left != 0) << text;
+    EXPECT_EQ(text.find("unset them") != std::string::npos, *left != 0) << text;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 #include <tests/paths.h>
 
 #include <algorithm>

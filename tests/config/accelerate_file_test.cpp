@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tests/paths.h>
 
 #include <set>
@@ -326,7 +327,14 @@ TEST(AccelerateFile, Mistakes) {
       {"distributed_type: NO\nnum_procesess: 2\n",
        {"a.yaml:2:16: unknown key num_procesess; did you mean num_processes?"}},
       {"distributed_type: NO\nzero_stage: 2\n",
+       {"a.yaml:2:13: unknown key zero_stage; it is a key of deepspeed_config, for distributed_type DEEPSPEED only: "
+        "give --zero_stage to the training"}},
+      {"distributed_type: DEEPSPEED\nzero_stage: 2\n",
        {"a.yaml:2:13: unknown key zero_stage; it belongs into deepspeed_config"}},
+      // where Hugging Face's guide of FSDP has them
+      {"distributed_type: FSDP\nxla: true\nxla_fsdp_settings:\n  compute_dtype: bfloat16\nxla_fsdp_grad_ckpt: true\n",
+       {"a.yaml:2:6: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies come "
+        "with --fsdp full_shard"}},
       {"distributed_type: FSDP\nfsdp_sharding_strategy: 2\n",
        {"a.yaml:2:25: unknown key fsdp_sharding_strategy; it belongs into fsdp_config"}},
       {"distributed_type: MULTI_CPU\nnum_processes: 0\n",

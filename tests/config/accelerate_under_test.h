@@ -36,6 +36,7 @@ inline Read read_of(const Translation& translation, const Problems& problems) {
 /// The file is named a.yaml.
 inline Read read_yaml_text(const std::string& yaml) {
   Problems problems;
+  problems.unknown = UnknownWords::refuse;
   Translation translation;
   try {
     translation = read_accelerate(parse_yaml(yaml, "a.yaml"), problems);

@@ -108,7 +108,7 @@ std::vector<std::string> outcome(const Case& c) {
   const Resolved resolved = resolve_flags(c.flags, problems, environment);
   validate(resolved, problems);
   std::vector<std::string> lines;
-  if (problems.lines.empty()) {
+  if (problems.told().empty()) {
     for (const Field& field : fields()) {
       const Origin& origin = resolved.origin(field.name);
       if (!origin.is_default())
@@ -116,7 +116,7 @@ std::vector<std::string> outcome(const Case& c) {
     }
     for (const std::string& note : unused_settings(resolved)) lines.push_back("~ " + note);
   }
-  for (const std::string& problem : problems.lines) lines.push_back("! " + problem);
+  for (const std::string& problem : problems.told()) lines.push_back("! " + problem);
   for (const auto& [name, text] : c.files) remove_tree(name);
   return lines;
 }

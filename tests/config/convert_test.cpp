@@ -12,6 +12,7 @@
 #include <tessera/config/convert/convert_accelerate.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/key_tables.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 
@@ -192,6 +193,9 @@ TEST(Convert, KindsAreGuessedFromTheKeys) {
   EXPECT_EQ(kind(R"({"optimization": {"learning_rate": 1e-3}})"), "tessera");
   EXPECT_EQ(kind(R"({"zzz": 1})"), "?");
   EXPECT_EQ(kind("[]"), "?");
+  EXPECT_EQ(kind(R"({"gradient_accumulation_steps": 4})"), "deepspeed");
+  EXPECT_EQ(kind_word(*guess_kind(parse_yaml("gradient_accumulation_steps: 4\n", "gb.yaml"))), "training_args")
+      << "DeepSpeed's files are JSON";
 }
 
 TEST(DumpYaml, WhatAnyReaderTakesForTheSame) {

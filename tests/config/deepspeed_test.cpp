@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tests/growth.h>
 #include <tests/paths.h>
 
@@ -26,8 +27,11 @@ TEST(Deepspeed, ClipsOnlyWhereItsFileSaysSo) {
   EXPECT_EQ(norm(R"({"gradient_clipping": 0.5})", {}), 0.5);
   EXPECT_EQ(norm(R"({"steps_per_print": 1})", {"--max_grad_norm", "2"}), 2);
   EXPECT_EQ(note_of("{}", {"--max_grad_norm", "2"}),
-            "deepspeed:1: there is no gradient_clipping, without which DeepSpeed clips nothing; here --max_grad_norm 2 "
-            "clips");
+            "deepspeed:1: there is no gradient_clipping, without which DeepSpeed before 0.19.3 clips nothing; here "
+            "--max_grad_norm 2 clips");
+  EXPECT_EQ(resolve_flags({"--deepspeed", R"({"gradient_accumulation_steps": 1})"}, no_variables).notes,
+            std::vector<std::string>{"deepspeed:1: there is no gradient_clipping: nothing is clipped, as in DeepSpeed "
+                                     "before 0.19.3, which clips at 1.0 since; give gradient_clipping 0.0 or 1.0"});
 }
 
 TEST(Deepspeed, WhatItNeverReadsIsAWarning) {
@@ -50,7 +54,9 @@ TEST(Deepspeed, ItsScheduleBeatsTheArguments) {
   EXPECT_EQ(run.values.optimization.lr_scheduler_kwargs, R"({"warmup_num_steps":7})");
   EXPECT_EQ(run.origin("lr_scheduler_type").str(), "deepspeed:1");
   EXPECT_EQ(run.notes,
-            (Words{"deepspeed:1: scheduler.type WarmupLR is followed, not lr_scheduler_type (--lr_scheduler_type): "
+            (Words{"deepspeed:1: there is no gradient_clipping: nothing is clipped, as in DeepSpeed before 0.19.3, "
+                   "which clips at 1.0 since; give gradient_clipping 0.0 or 1.0",
+                   "deepspeed:1: scheduler.type WarmupLR is followed, not lr_scheduler_type (--lr_scheduler_type): "
                    "DeepSpeed runs the schedule of its file",
                    "deepspeed:1: scheduler.params is followed, not lr_scheduler_kwargs (--lr_scheduler_kwargs): "
                    "DeepSpeed runs the schedule of its file"}));
@@ -144,7 +150,8 @@ TEST(DeepspeedBatch, Problems) {
   Problems alone;
   resolve_deepspeed(R"({"gradient_accumulation_steps": 4})", 1, alone);
   EXPECT_EQ(alone.lines,
-            Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"});
+            Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided (or "
+                  "--per_device_train_batch_size among the arguments)"});
 }
 
 // ---- where the file comes from
@@ -487,7 +494,8 @@ TEST(Deepspeed, UndecidedBatchSizesLeaveTheProgramsOwnDefaultsAlone) {
   Problems problems;
   resolve_deepspeed(R"({"train_batch_size": "auto"})", 1, problems);
   EXPECT_EQ(problems.lines,
-            Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"});
+            Words{"deepspeed:1:1: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided (or "
+                  "--per_device_train_batch_size among the arguments)"});
 }
 
 TEST(Deepspeed, AutotuningIsForTheProgramThatPlans) {

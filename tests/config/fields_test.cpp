@@ -1,6 +1,7 @@
 // The table of settings: names, defaults against Hugging Face, the rule of every field.
 
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -55,7 +56,7 @@ TEST(Fields, EveryPlaceInRunConfigHasOneField) {
         field.access);
 }
 
-// transformers.TrainingArguments() and run_clm.py. Ours differ in logging_steps (500 there) and in optim's name.
+// transformers.TrainingArguments() and run_clm.py. Ours differ in optim's name.
 TEST(Fields, DefaultsAreHuggingFaces) {
   const std::map<std::string, std::string> expected = {{"learning_rate", "5e-05"},
                                                        {"weight_decay", "0.0"},
@@ -81,8 +82,15 @@ TEST(Fields, DefaultsAreHuggingFaces) {
                                                        {"ddp_broadcast_buffers", "true"},
                                                        {"warmup_ratio", "0.0"},
                                                        {"optim", "\"adamw\""},
-                                                       {"logging_steps", "10"}};
+                                                       {"logging_steps", "500"}};
   for (const auto& [name, text] : expected) EXPECT_EQ(dump_json(find_field(name)->get(RunConfig{})), text) << name;
+}
+
+TEST(Fields, DigitsInGroupsAsInPython) {
+  for (const auto& [text, plain] :
+       {std::pair("1_000", "1000"), std::pair("2 2 1_0_0", "2 2 100"), std::pair("_1", "_1"), std::pair("1_", "1_"),
+        std::pair("1__0", "1__0"), std::pair("a_b", "a_b")})
+    EXPECT_EQ(ungrouped(text), plain);
 }
 
 TEST(Fields, RulesNameTheNumbers) {

@@ -7,6 +7,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert.h>
+#include <tessera/config/core/resolve.h>
 
 namespace tessera::config {
 namespace {

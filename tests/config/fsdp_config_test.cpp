@@ -8,6 +8,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <map>
 
@@ -28,6 +29,7 @@ Texts settings(const std::string& json) {
 
 Words problems_of(const std::string& json) {
   Problems problems;
+  problems.unknown = UnknownWords::refuse;
   read_fsdp_config(json, problems);
   return problems.lines;
 }
@@ -79,9 +81,7 @@ TEST(FsdpConfig, AcceleratesFiles) {
   EXPECT_EQ(file.settings[3].name, "strategy");
   EXPECT_EQ(file.settings[3].text, "2");
   EXPECT_EQ(file_and_line(file.settings[3].where), path + ":8");
-  EXPECT_EQ(file.notes,
-            Words{path + ":11: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
-                         "optimizer and every grouping works"});
+  EXPECT_EQ(file.notes, Words{}) << "use_orig_params: true is how it is here";
 }
 
 // Words, and the numbers of torch.distributed.fsdp.StateDictType.
@@ -145,8 +145,10 @@ TEST(FsdpConfig, MessagesNameFileLineAndTheNearestKey) {
           path + ":4:10: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies "
                  "come with --fsdp full_shard"}));
   EXPECT_EQ(problem_of("absent.json"), "--fsdp_config absent.json: no such file (a JSON object begins with '{')");
+  EXPECT_EQ(problems_of(folder.path()).size(), 3u) << "the only file of a folder is read";
+  write_file_atomically(path_join(folder.path(), "other.yml"), "");
   EXPECT_EQ(problem_of(folder.path()),
-            concat("--fsdp_config ", folder.path(), " is a folder; expected a JSON or YAML file"));
+            concat("--fsdp_config ", folder.path(), " is a folder with 2 .json and .yaml files; name the file"));
   EXPECT_EQ(problem_of(R"({"fsdp_config": 3})"),
             "fsdp_config:1:17: expected an object with keys such as transformer_layer_cls_to_wrap");
   EXPECT_EQ(problem_of(R"({"version": 3})"),

@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/handed.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
 #include <tests/stopwatch.h>

@@ -1,4 +1,5 @@
 // Megatron's arguments as flags of tessera train.
+// Long because: it has a line for every argument.
 
 #include "accelerate_under_test.h"
 
@@ -284,7 +285,7 @@ TEST(MegatronArgs, Mistakes) {
       {"--global-batch-size 16", {"--global-batch-size 16 needs --micro-batch-size"}},
       {"--train-samples 16", {"--train-samples 16 needs --micro-batch-size"}},
       {"--lr-decay-style cosin",
-       {"--lr-decay-style is 'cosin'; it is one of constant, linear, cosine, inverse-square-root (did you mean "
+       {"--lr-decay-style is 'cosin'; it is one of constant, linear, cosine, inverse-square-root, wsd (did you mean "
         "cosine?)"}},
       {"--lr-decay-style inverse-square-root --min-lr 1",
        {"--min-lr 1 has no place in --lr-decay-style inverse-square-root: leave it out"}},
@@ -310,7 +311,8 @@ TEST(MegatronArgs, Mistakes) {
        {"--split 90,x: expected the shares of training, validation and test, such as 949,50,1"}},
       {"--train-iters 5 --split 0,0", {"--split 0,0: the shares are all 0"}},
       {"--train-iters 5 --eod-mask-loss",
-       {"--eod-mask-loss is not supported: all tokens of a block see each other and are scored; leave it out"}},
+       {"--eod-mask-loss needs --reset-position-ids, which divides the documents of a block: without it all of its "
+        "tokens are scored; give it, too, or leave this one out"}},
       {"--train-iters 5 --use-rotary-position-embeddings --rotary-percent 0.5 --config_name llama",
        {"--use-rotary-position-embeddings describes the model, which --config_name or --model_name_or_path does "
         "already: keep one of them"}},
@@ -526,6 +528,12 @@ TEST(MegatronArgs, EveryRow) {
       {"cp_comm_type", "p2p"},
       {"hierarchical_context_parallel_sizes", "2 4 --context-parallel-size 8"},
       {"non_persistent_ckpt_type", "in_memory"},
+      {"activations_checkpoint_method", "uniform"},
+      {"lr_wsd_decay_style", "linear --lr-decay-style WSD --lr-wsd-decay-iters 2"},
+      {"lr_wsd_decay_iters", "2 --lr-decay-style WSD"},
+      {"lr_wsd_decay_samples", "2 --lr-decay-style WSD --micro-batch-size 1"},
+      {"reset_attention_mask", "--reset-position-ids"},
+      {"eod_mask_loss", "--reset-position-ids"},
       {"step_batch_size_schedule", "0:4 --seq-length 8 --micro-batch-size 2"},
       {"lion_beta1", "0.9 --optimizer lion"},
       {"lion_beta2", "0.9 --optimizer lion"},

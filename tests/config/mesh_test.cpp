@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 
 #include <tests/error_of.h>
 

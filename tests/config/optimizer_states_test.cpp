@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/config/rules/optimizer_states.h>
+#include <tessera/config/sections/optimization_config.h>
 
 namespace {
 

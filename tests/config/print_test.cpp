@@ -7,6 +7,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/core/resolve.h>
 
 #include <tests/error_of.h>
 
@@ -17,13 +18,13 @@ std::optional<std::string> no_environment(const std::string&) { return std::null
 
 TEST(PrintConfig, IsJsonWithEverySettingAndItsOrigin) {
   const std::string text =
-      print_config_json(resolve_flags({"--learning-rate=1e-3", "--eval_steps", "5"}, no_environment));
+      print_config_json(resolve_flags({"--learning-rate=1e-3", "--eval_strategy", "steps"}, no_environment));
   ASSERT_EQ(text.back(), '\n');
   const Value value = parse_json(text, "printed");
   const Value& rate = value.at("optimization").at("learning_rate");
   EXPECT_EQ(rate.at("value").as_real(), 1e-3);
   EXPECT_EQ(rate.at("origin").as_string(), "--learning-rate");
-  EXPECT_EQ(value.at("output").at("eval_strategy").at("origin").as_string(), "derived (eval_steps is given)");
+  EXPECT_EQ(value.at("output").at("eval_steps").at("origin").as_string(), "derived (logging_steps)");
   EXPECT_EQ(value.at("parallel").at("device").at("value").as_string(), "cpu");
   std::size_t count = 0;
   for (const auto& [section, members] : value.members()) count += members.members().size();

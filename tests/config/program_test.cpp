@@ -60,6 +60,10 @@ TEST(Program, PrintConfig) {
   EXPECT_EQ(value.at("optimization").at("learning_rate").at("value").as_real(), 1e-3);
   EXPECT_EQ(value.at("optimization").at("learning_rate").at("origin").as_string(), "--learning_rate");
   EXPECT_EQ(tessera({"train", "--print_config", "--max_steps", "x"}).exit_code, 2);
+  const auto warned = tessera({"train", "--print_config", "--eval_steps", "5", "--use_peft"});
+  EXPECT_EQ(parse_json(warned.out, "stdout").at("output").at("eval_strategy").at("value").as_string(), "no");
+  EXPECT_TRUE(contains(warned.err, "warning: --eval_steps has no effect: --eval_strategy is no")) << warned.err;
+  EXPECT_TRUE(contains(warned.err, "warning: --use_peft is TRL's")) << warned.err;
 }
 
 // What training refuses is not shown as if it were right; what nobody has said is not missed.
@@ -82,6 +86,9 @@ TEST(Program, OneVerdictOnWhatIsSaid) {
   EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
   write_file_atomically(file, "train_file: /absent/a.txt\n");
   EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
+  write_file_atomically(file, "learning_rate: 1e-4\nlearning_rate: 2e-4\n");  // the last counts
+  EXPECT_EQ(tessera({"config", "check", file}).exit_code, 0);
+  EXPECT_EQ(tessera({"train", "--print_config", file}).exit_code, 0);
 }
 
 TEST(Program, ConfigCheckKnowsTheProcesses) {
@@ -148,7 +155,9 @@ TEST(Program, TheJobsSizeMustBeTheOneAskedFor) {
   const auto run = tessera(
       {"train", "--config_name", "gpt2-tiny", "--train_file", text, "--output_dir", out, "--num_processes", "4"}, job);
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_TRUE(contains(run.err, "--num_processes is 4 but torchrun has started 2 processes")) << run.err;
+  EXPECT_TRUE(
+      contains(run.err, "--num_processes is 4 but RANK=0, WORLD_SIZE=2 in the environment make this one of 2 proc"))
+      << run.err;
 }
 
 // A copy of the program alone in a folder: the tensor part cannot be found.

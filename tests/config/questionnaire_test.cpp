@@ -7,6 +7,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert.h>
+#include <tessera/config/core/resolve.h>
 
 #include <sstream>
 
@@ -70,6 +71,9 @@ TEST(Questionnaire, FsdpVersion1) {
   const Talk t = talk(lines({"",  "4", "",    "",   "",    "",   "yes", "1", "SHARD_GRAD_OP", "yes", "1", "1e6",
                              "1", "0", "yes", "no", "yes", "no", "2",   "1"}));
   EXPECT_EQ(t.error, "") << t.questions;
+  EXPECT_NE(t.questions.find("  0  FULL_SHARD  (1 in a file and in PyTorch's guide)\n  1  SHARD_GRAD_OP  (2 there)\n"),
+            std::string::npos)
+      << t.questions;
   EXPECT_NE(t.yaml.find("distributed_type: FSDP\n"), std::string::npos) << t.yaml;
   const RunConfig run = meaning(t.yaml);
   EXPECT_EQ(run.sharding.strategy, Strategy::shard_grad_op) << "what accelerate writes here it never reads";

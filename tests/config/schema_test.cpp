@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 #include <regex>

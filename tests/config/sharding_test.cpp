@@ -7,6 +7,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/resolve.h>
+
+#include <algorithm>
 
 namespace tessera::config {
 namespace {
@@ -122,10 +125,44 @@ TEST(Sharding, Words) {
   EXPECT_EQ(problem_of({"--fsdp", "offload"}), "--fsdp offload names no strategy: write --fsdp \"full_shard offload\"");
   EXPECT_EQ(problem_of({"--fsdp", "full_shard shard_grad_op"}),
             "--fsdp full_shard, --fsdp shard_grad_op: these name different strategies; keep one of them");
-  EXPECT_EQ(problem_of({"--fsdp", "no_shard offload"}),
-            "cpu_offload (derived (--fsdp offload)) all needs a strategy that divides parameters (--fsdp full_shard, "
-            "--zero_stage 3); the strategy ddp "
-            "(derived (--fsdp no_shard)) keeps them whole. --cpu_offload optimizer goes with every strategy");
+}
+
+// The words of accelerate's launcher and of Hugging Face's guide, as flags.
+TEST(Sharding, TheGuidesWordsAreFlags) {
+  const Resolved resolved =
+      read({"--fsdp", "full_shard", "--fsdp_offload_params", "true", "--fsdp_wrap_policy", "SIZE_BASED_WRAP",
+            "--min_num_param", "1000", "--fsdp_backward_prefetch_policy", "BACKWARD_POST", "--fsdp_state_dict_type",
+            "FULL_STATE_DICT", "--num_gpus", "2", "--fsdp_use_orig_params", "true"});
+  const ShardingConfig& sharding = resolved.values.sharding;
+  EXPECT_EQ(sharding.cpu_offload, Offload::all);
+  EXPECT_EQ(sharding.auto_wrap_policy, AutoWrap::size_based);
+  EXPECT_EQ(sharding.min_num_params, 1000);
+  EXPECT_EQ(sharding.backward_prefetch, layout::BackwardPrefetch::post);
+  EXPECT_EQ(resolved.values.output.save_state_dict_type, StateDictType::full);
+  EXPECT_EQ(resolved.values.parallel.num_processes, 2);
+  EXPECT_EQ(read({"--fsdp_offload_params", "false"}).values.sharding.cpu_offload, Offload::none);
+}
+
+// PyTorch's FSDP takes both, and so does the guide's file with a 3 for its 1.
+TEST(Sharding, OffloadOfNoShardIsThatOfTheOptimizer) {
+  const TemporaryFolder folder;
+  const std::string yaml = path_join(folder.path(), "a.yaml");
+  write_file_atomically(
+      yaml, "distributed_type: FSDP\nfsdp_config:\n  fsdp_offload_params: true\n  fsdp_sharding_strategy: 3\n");
+  for (const Words& flags : {Words{"--fsdp", "no_shard offload"}, Words{"--config_file", yaml}}) {
+    Problems problems;
+    const Resolved resolved = resolve_flags(flags, problems, no_environment);
+    EXPECT_EQ(problems.lines, Words{});
+    EXPECT_EQ(resolved.values.sharding.cpu_offload, Offload::optimizer);
+    EXPECT_EQ(resolved.values.sharding.strategy, Strategy::ddp);
+    EXPECT_TRUE(std::any_of(resolved.notes.begin(), resolved.notes.end(), [](const std::string& note) {
+      return note.find("NO_SHARD") != std::string::npos && note.find("keeps parameters whole") != std::string::npos;
+    }));
+  }
+  EXPECT_EQ(
+      problem_of({"--strategy", "ddp", "--cpu_offload", "all"}),
+      "--cpu_offload all needs a strategy that divides parameters (--fsdp full_shard, --zero_stage 3); the strategy "
+      "ddp (--strategy) keeps them whole. --cpu_offload optimizer goes with every strategy");
 }
 
 TEST(Sharding, WrapPolicies) {
@@ -226,7 +263,7 @@ TEST(Sharding, Rules) {
             "--offload_folder /no/such/folder: no such folder");
   EXPECT_EQ(problem_of({"--auto_wrap_policy", "regex_wrap"}),
             "--auto_wrap_policy regex_wrap needs --wrap_pattern REGEX");
-  EXPECT_TRUE(problem_of({"--wrap_pattern", "("}).starts_with("--wrap_pattern '(' is no regular expression: "));
+  EXPECT_TRUE(problem_of({"--wrap_pattern", "("}).starts_with("--wrap_pattern '(' is not a regular expression: "));
   EXPECT_EQ(problem_of({"--param_dtype", "float16"}),
             "--param_dtype fp16 needs --fp16: without loss scaling small gradients vanish");
   EXPECT_EQ(problem_of({"--fp16", "--param_dtype", "bf16"}), "--param_dtype bf16 contradicts --fp16");
@@ -300,7 +337,9 @@ RC_GTEST_PROP(Sharding, AnyMixtureEndsInOneStrategyOrAMessage, ()) {
   if (!problems.lines.empty()) return;
   if (s.zero_stage >= 0) RC_ASSERT(same_strategy(s.strategy, zero_strategy(s.zero_stage)));
   if (words.find("full_shard") != std::string::npos) RC_ASSERT(same_strategy(s.strategy, Strategy::full_shard));
-  if (words.find("offload") != std::string::npos) RC_ASSERT(s.cpu_offload == Offload::all);
+  if (words.find("offload") == std::string::npos) return;
+  const bool whole = same_strategy(s.strategy, Strategy::ddp);  // whose parameters stay where they are
+  RC_ASSERT(s.cpu_offload == (whole ? Offload::optimizer : Offload::all));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/config/convert/convert.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 namespace tessera::config {
 namespace {

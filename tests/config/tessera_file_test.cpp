@@ -9,6 +9,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/flag_reader.h>
+#include <tessera/config/core/resolve.h>
 #include <tests/growth.h>
 
 #include <string>

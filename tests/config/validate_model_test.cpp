@@ -36,6 +36,34 @@ TEST(ValidateModel, Lengths) {
   EXPECT_EQ(choose_block_size(data, 5000), 1024);
 }
 
+// One class that the model has is enough; of others only what is certain is said before it is made.
+TEST(ValidateModel, ClassesToWrap) {
+  const auto wraps = [](const std::string& classes) {
+    return problems_of("--config_name llama-tiny --fsdp full_shard --transformer_layer_cls_to_wrap " + classes);
+  };
+  EXPECT_EQ(wraps("LlamaDecoderLayer,BertLayer"), "");
+  EXPECT_EQ(wraps("Qwen2DecoderLayer"), "");
+  EXPECT_EQ(
+      wraps("BertLayer,GPT2Block"),
+      "--transformer_layer_cls_to_wrap BertLayer,GPT2Block: a model of type \"llama\" has no such module: leave it "
+      "out, and the model's own blocks are wrapped");
+}
+
+TEST(ValidateModel, TheEndOfATextIsTheTokenizers) {
+  const TemporaryFolder folder;
+  const auto ends = [&](const std::string& token) {
+    return problems_of(concat("--config_name llama-tiny --tokenizer_name ", folder.path(), " --eos_token ", token));
+  };
+  EXPECT_EQ(problems_of("--config_name llama-tiny --tokenizer_name byte --eos_token <|endoftext|>"), "");
+  EXPECT_NE(ends("<|im_end|>").find("is not the tokenizer's own end of a text (it says none)"), std::string::npos);
+  write_file_atomically(path_join(folder.path(), "tokenizer_config.json"),
+                        R"({"eos_token": {"content": "<|im_end|>"}})");
+  EXPECT_EQ(ends("<|im_end|>"), "");
+  EXPECT_EQ(ends("</s>"),
+            "--eos_token </s> is not the tokenizer's own end of a text (<|im_end|>): name it as eos_token in its "
+            "tokenizer_config.json, and its id as eos_token_id in the model's config.json, or leave it out");
+}
+
 TEST(ValidateModel, MultiTokenPrediction) {
   const std::string model = "--config_name llama-tiny --config_overrides mtp_num_layers=2 --num_processes 2 ";
   EXPECT_EQ(problems_of(model + "--tp_size 2"), "");
@@ -94,7 +122,8 @@ TEST(ValidateModel, WhatTensorParallelismCuts) {
   EXPECT_TRUE(inner.starts_with("tp=2: the MLP's intermediate size 99 of llama does not divide by 2")) << inner;
   const std::string block = problems_of(
       "--config_name llama-tiny --tp_size 4 --num_processes 4 --sequence_parallel --block_size 130 --train_file a.txt");
-  EXPECT_NE(block.find("the sequence of 130 tokens must divide by tp = 4 (sequence_parallel)"), block.npos) << block;
+  EXPECT_NE(block.find("the sequence of 130 tokens must be divisible by tp = 4 (sequence_parallel)"), block.npos)
+      << block;
   EXPECT_EQ(problems_of("--config_name mixtral-tiny --config_overrides intermediate_size=99 --tp_size 2 "
                         "--num_processes 2"),
             "");

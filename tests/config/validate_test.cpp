@@ -168,8 +168,7 @@ TEST_F(Validate, DataFiles) {
 }
 
 TEST_F(Validate, Schedule) {
-  EXPECT_EQ(error_of(good({"--warmup_steps", "5", "--warmup_ratio", "0.1"})),
-            "--warmup_steps and --warmup_ratio exclude each other: give one");
+  EXPECT_EQ(error_of(good({"--warmup_steps", "5", "--warmup_ratio", "0.1"})), "");
   EXPECT_EQ(error_of(good({"--warmup_steps", "50", "--max_steps", "20"})),
             "--warmup_steps is 50, more than the 20 steps of --max_steps");
   EXPECT_EQ(error_of(good({"--warmup_steps", "20", "--max_steps", "20"})), "");
@@ -186,8 +185,7 @@ TEST_F(Validate, Parallelism) {
 }
 
 TEST_F(Validate, Evaluation) {
-  EXPECT_EQ(error_of(good({"--eval_steps", "5", "--eval_strategy", "no"})),
-            "--eval_steps 5 contradicts --eval_strategy no: leave one of them out");
+  EXPECT_EQ(error_of(good({"--eval_steps", "5", "--eval_strategy", "no"})), "");
   EXPECT_EQ(error_of(good({"--eval_strategy", "epoch", "--validation_split_percentage", "0"})),
             "--eval_strategy epoch has nothing to evaluate on: give --validation_file, or a "
             "--validation_split_percentage above 0");

@@ -140,21 +140,23 @@ TEST_F(ValidateTraining, TheBestModel) {
             "steps or epoch");
   EXPECT_EQ(with({"--eval_strategy", "epoch", "--save_strategy", "epoch"}), "");
   EXPECT_EQ(with({"--eval_strategy", "epoch", "--save_strategy", "best"}), "");
-  EXPECT_EQ(with({"--eval_steps", "20", "--save_steps", "40"}), "");
-  EXPECT_EQ(with({"--eval_steps", "20", "--save_steps", "50"}),
+  EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "20", "--save_steps", "40"}), "");
+  EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "20", "--save_steps", "50"}),
             "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was "
             "evaluated is saved; 50 is no "
             "multiple of 20");
-  EXPECT_EQ(with({"--eval_steps", "0.1", "--save_steps", "0.3"}), "");
-  EXPECT_EQ(with({"--eval_steps", "0.1", "--save_steps", "50"}),
+  EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "0.1", "--save_steps", "0.3"}), "");
+  EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "0.1", "--save_steps", "50"}),
             "--load_best_model_at_end needs a --save_steps (50) that is a multiple of --eval_steps (0.1): give both as "
             "numbers of steps, or both "
             "as shares");
   EXPECT_EQ(
       error_of({"--save_strategy", "best"}),
       "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
-  EXPECT_EQ(error_of({"--metric_for_best_model", "eval_los", "--eval_strategy", "epoch"}),
-            "--metric_for_best_model is 'eval_los'; did you mean eval_loss? (an evaluation has loss and perplexity)");
+  EXPECT_EQ(
+      with({"--metric_for_best_model", "eval_los", "--eval_strategy", "epoch", "--save_strategy", "epoch"}),
+      "--metric_for_best_model is 'eval_los'; did you mean eval_loss? (an evaluation has loss and perplexity, of a "
+      "classifier loss, accuracy and f1)");
   EXPECT_EQ(unused({"--greater_is_better", "true"}), Words{"--greater_is_better has no effect: no best model is asked "
                                                            "for (--load_best_model_at_end, --save_strategy best)"});
 }

@@ -258,6 +258,10 @@ TEST_F(Cache, RecordsThatCannotBeUsedLeaveNothing) {
   for (int i = 0; i < 50; ++i) many += "{\"text\": \"bad\"}\n";
   EXPECT_NE(complaints(many).find("the first 20 records"), std::string::npos);
   EXPECT_TRUE(list_folder(root()).empty());
+  const std::string csv = write("a.csv", "text\n\"unclosed\n");
+  const std::string once = error_of([&] { cached_tokens(root(), request({csv}, true)); });
+  EXPECT_EQ(once.find("records that cannot be used"), std::string::npos)
+      << "a reader that stops is told once: " << once;
 }
 
 TEST_F(Cache, ASourceThatChangesMeanwhileIsRefused) {

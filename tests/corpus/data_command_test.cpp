@@ -102,6 +102,15 @@ TEST_F(DataCommand, SplitDrawsExactlySoMany) {
   EXPECT_FALSE(path_exists(made.path("no")));
 }
 
+TEST_F(DataCommand, NullsAreCounted) {
+  const std::string path = made.add("a.jsonl", "{\"text\": \"a\"}\n{\"text\": null}\n");
+  expect_has(good({"data", "check", path}), "1 records of 1 file are good, 1 is empty and left out by training\n");
+  expect_has(good({"data", "stats", path}), "training   reads text; leaves out 1, which are empty\n");
+  expect_has(good({"tokenize", "--train_file", path, "--tokenizer_name", "byte", "--output", made.path("t")}),
+             "a.jsonl:2:1: is left out");
+  expect_has(refused({"data", "merge", path, "--output", made.path("b.txt")}), "a.jsonl:2:1: \"text\" is null");
+}
+
 TEST_F(DataCommand, MergeTakesSeveralKinds) {
   made.add("a.csv", "text,n\n\"x\ny\",1\n");
   made.add("b.txt", "one\ntwo");
@@ -141,9 +150,10 @@ TEST_F(DataCommand, TokenizeReadsEveryKind) {
     EXPECT_EQ(read_file(made.path("a.bin")), read_file(made.path("b.bin"))) << name;
     EXPECT_EQ(read_file(made.path("a.idx")), read_file(made.path("b.idx"))) << name;
   }
-  const std::string nulls = refused({"tokenize", "--train_file", fixtures + "chat.arrow", "--dataset_text_field",
-                                     "string", "--tokenizer_name", "byte", "--output", made.path("c")});
-  expect_has(nulls, "chat.arrow: batch 1, row 0: expected a string, found null");
+  const std::string nulls = good({"tokenize", "--train_file", fixtures + "chat.arrow", "--dataset_text_field", "string",
+                                  "--tokenizer_name", "byte", "--output", made.path("c")});
+  expect_has(nulls, "chat.arrow: batch 1, row 0: is left out, as others like it: \"string\" is null");
+  expect_has(nulls, "2 records were left out");
   good({"tokenize", "--train_file", made.add("d.csv", "body,n\nxyz,1\n"), "--dataset_text_field", "body",
         "--tokenizer_name", "byte", "--output", made.path("d")});
   EXPECT_EQ(format::IndexedDataset(made.path("d")).token_count(), 3);

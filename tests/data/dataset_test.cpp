@@ -8,6 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/blend.h>
 #include <tessera/data/dataset.h>
@@ -227,6 +228,19 @@ TEST_F(DatasetTest, FilesOfOneListAreOneStream) {
   EXPECT_EQ(row.document_starts, (std::vector<std::int64_t>{0, 1}));
   EXPECT_EQ(row.labels, (std::vector<std::int64_t>{'e', not_scored, 'g', 'h'}));
   EXPECT_EQ(open(config, 4, 256, false).train->read(0).document_starts, std::vector<std::int64_t>{0});
+}
+
+TEST_F(DatasetTest, TheFirstRowsAreTakenWhenAsked) {
+  DataConfig config = from(write("a.txt", "abcdefghijkl"));
+  config.validation_file = write("v.txt", "ABCDEFGH");
+  config.max_train_samples = 2;
+  config.max_eval_samples = 1;
+  const Datasets datasets = open(config, 4, 256, true);
+  ASSERT_EQ(datasets.train->size(), 2);
+  ASSERT_EQ(datasets.validation->size(), 1);
+  EXPECT_EQ(block(*datasets.train, 1), (std::vector<std::int64_t>{'e', 'f', 'g', 'h'}));
+  config.max_train_samples = 5;
+  EXPECT_EQ(open(config, 4, 256, true).train->size(), 3) << "there are no more";
 }
 
 TEST_F(DatasetTest, DocumentsOfTokenFilesAreKnown) {

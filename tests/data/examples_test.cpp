@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/examples.h>
 #include <tessera/data/stored.h>
@@ -147,24 +148,17 @@ TEST_F(ExamplesTest, OtherFieldsAreNamed) {
 }
 
 TEST_F(ExamplesTest, BadLinesAreNamed) {
-  EXPECT_EQ(complaint("{\"text\": \"\"}\n"), "e.jsonl:1:10: \"text\" is empty: nothing can be learnt from it");
-  EXPECT_EQ(complaint("{\"prompt\": \"a\", \"completion\": \"\"}\n"),
-            "e.jsonl:1:31: \"completion\" is empty: nothing can be learnt from it");
   EXPECT_EQ(complaint("\n{\"text\": 5}\n"), "e.jsonl:2:10: expected a string, found an integer");
-  EXPECT_EQ(complaint("{\"prompt\": null, \"completion\": \"x\"}\n"), "e.jsonl:1:12: expected a string, found null");
   EXPECT_EQ(complaint("[\"text\"]\n"), "e.jsonl:1:1: expected an object, found an array");
   for (const char* columns : {"{\"prompt\": \"a\"}\n", "{\"completion\": \"a\"}\n", "{\"texts\": \"a\"}\n"})
     EXPECT_TRUE(complaint(columns).starts_with("e.jsonl:1:1: ")) << complaint(columns);  // corpus/columns.h says why
-  EXPECT_EQ(complaint("{\"text\": \"a\", \"prompt\": \"b\", \"completion\": \"c\"}\n"),
-            "e.jsonl:1:1: has fields of several kinds of example; give either \"text\", or \"prompt\" and "
-            "\"completion\", or \"messages\"");
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"prompt\": \"b\", \"completion\": \"c\"}\n"),
             "e.jsonl:2:1: holds prompt and completion, but e.jsonl:1:1 holds text: a file has examples of one kind");
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"text\": \"\xFF\"}\n"), "e.jsonl:2:11: not valid UTF-8");
   EXPECT_EQ(complaint("{\"text\": \"a\"\n"),
             "e.jsonl:1:13: expected ',' or '}' in an object, found the end of the line");
-  EXPECT_EQ(complaint(""), "e.jsonl: is empty: there is nothing to train on");
-  EXPECT_EQ(complaint(" \n\n"), "e.jsonl: has no lines: there is nothing to train on");
+  EXPECT_EQ(complaint(""), "e.jsonl: is empty: give a file with at least one row");
+  EXPECT_EQ(complaint(" \n\n"), "e.jsonl: has no lines: give a file with at least one row");
   options_.vocab_size = 100;
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n"),
             "e.jsonl:1:1: a token has id 256, but the model's vocabulary has 100 entries: tokenizer and model do not "
@@ -174,20 +168,107 @@ TEST_F(ExamplesTest, BadLinesAreNamed) {
 TEST_F(ExamplesTest, BadConversationsAreNamed) {
   const auto with = [&](const std::string& messages) { return complaint("{\"messages\": " + messages + "}\n"); };
   EXPECT_EQ(with("\"a\""), "e.jsonl:1:14: expected an array, found a string");
-  EXPECT_EQ(with("[]"), "e.jsonl:1:14: a conversation without messages");
-  EXPECT_EQ(with("[{\"role\": \"user\", \"content\": \"u\"}]"),
-            "e.jsonl:1:14: no message is the assistant's, so that nothing is scored");
-  EXPECT_EQ(with("[{\"role\": \"assistant\", \"content\": \"\"}]"),
-            "e.jsonl:1:48: \"content\" is empty: nothing can be learnt from it");
-  EXPECT_EQ(with("[{\"role\": \"assistant\", \"content\": null}]"), "e.jsonl:1:48: expected a string, found null");
   EXPECT_NE(with("[{\"role\": \"assistant\"}]").find("e.jsonl:1:15: "), std::string::npos);
-  EXPECT_NE(with("[{\"role\": \"user\", \"content\": \"<|im_end|>\"}, {\"role\": \"assistant\", \"content\": \"x\"}]")
-                .find("e.jsonl:1:14: message 1: "),
-            std::string::npos)
-      << "a forged turn";
   EXPECT_NE(complaint("{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n", FakeTokenizer())
                 .find("e.jsonl:1:1: holds messages, but the tokenizer '' comes with no chat template"),
             std::string::npos);
+}
+
+TEST_F(ExamplesTest, EmptyCellsAreLeftOutAndCounted) {
+  const File texts = read("{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": null}\n{\"text\": \"\"}\n");
+  EXPECT_EQ(texts.examples->size(), 1);
+  EXPECT_EQ(row(texts, 0).ids, (Ids{T::begin, 'a', 'b', T::end}));
+  EXPECT_EQ(texts.tally.left_out.at("\"text\" is empty").count, 2);
+  EXPECT_TRUE(texts.tally.left_out.at("\"text\" is empty").place.ends_with("e.jsonl:2:1"));
+  EXPECT_EQ(texts.tally.left_out.at("\"text\" is null").count, 1);
+  EXPECT_EQ(texts.tally.dropped, 0);
+  EXPECT_EQ(texts.tally.text_bytes, 2u);
+
+  const std::string user = "{\"role\": \"user\", \"content\": \"u\"}";
+  const std::string empty[] = {"{\"messages\": []}",
+                               "{\"messages\": null}",
+                               "{\"messages\": [" + user + "]}",
+                               "{\"messages\": [" + user + ", {\"role\": \"assistant\", \"content\": \"\"}]}",
+                               "{\"messages\": [" + user + ", {\"role\": \"assistant\", \"content\": null}]}",
+                               "{\"messages\": [{\"role\": \"user\", \"content\": null}]}",
+                               "{\"prompt\": null, \"completion\": \"x\"}",
+                               "{\"prompt\": \"a\", \"completion\": \"\"}",
+                               "{\"prompt\": [" + user + "], \"completion\": []}",
+                               "{\"instruction\": \"a\", \"output\": null}",
+                               "{\"input_ids\": []}",
+                               "{\"input_ids\": [5, 6], \"attention_mask\": [0, 0]}"};
+  for (const std::string& line : empty) {
+    const File file =
+        read("{\"messages\": [" + user + ", {\"role\": \"assistant\", \"content\": \"a\"}]}\n" + line + "\n");
+    EXPECT_EQ(file.examples->size(), 1) << line;
+    EXPECT_EQ(file.tally.all_left_out(), 1) << line;
+  }
+  EXPECT_EQ(
+      complaint("{\"text\": \"\"}\n{\"text\": null}\n"),
+      "e.jsonl: nothing can be learnt from its 2 records: 1 left out: \"text\" is empty (e.jsonl:1:1); 1 left out: "
+      "\"text\" is null (e.jsonl:2:1)");
+}
+
+TEST_F(ExamplesTest, WhatIsLeftOutIsTold) {
+  DataConfig config;
+  config.train_file = write("{\"text\": \"a\"}\n{\"text\": \"\"}\n{\"text\": \"\"}\n", "told.jsonl");
+  const Datasets data = open_datasets(config, tokenizer_, 4, 260, false);
+  ASSERT_EQ(data.warnings.size(), 1u);
+  EXPECT_EQ(
+      data.warnings[0].substr(folder_.path().size()),
+      "/told.jsonl: 2 of 3 records were left out: \"text\" is empty (first at " + folder_.path() + "/told.jsonl:2:1)");
+}
+
+TEST_F(ExamplesTest, RowsOfTokens) {
+  const File file = read(
+      "{\"input_ids\": [5, 6, 7], \"labels\": [-100, 6, -100]}\n"
+      "{\"input_ids\": [0, 8, 9, 0], \"labels\": [-100, 8, 9, -100], \"attention_mask\": [0, 1, 1, 0]}\n");
+  EXPECT_EQ(row(file, 0).ids, (Ids{5, 6, 7})) << "no end is added";
+  EXPECT_EQ(row(file, 0).labels, (Ids{-100, 6, -100}));
+  EXPECT_EQ(row(file, 1).ids, (Ids{8, 9})) << "without padding";
+  EXPECT_EQ(row(file, 1).labels, (Ids{8, 9}));
+  EXPECT_EQ(row(read("{\"input_ids\": [5, 6]}\n"), 0).labels, (Ids{5, 6}));
+  const std::string masks =
+      "{\"input_ids\": [5, 6, 7], \"completion_mask\": [0, 1, 1], \"assistant_masks\": [1, 1, 0]}\n";
+  EXPECT_EQ(row(read(masks), 0).labels, (Ids{-100, 6, -100}));
+  options_.completion_only = false;
+  EXPECT_EQ(row(read(masks), 0).labels, (Ids{5, 6, -100}));
+  EXPECT_EQ(complaint("{\"input_ids\": [5, 6], \"labels\": [5, 7]}\n"),
+            "e.jsonl:1:33: \"labels\" has 7 at 1, where the token is 6: a label is its token, or -100 where it is not "
+            "scored");
+  EXPECT_EQ(complaint("{\"input_ids\": [5, 6], \"labels\": [5]}\n"),
+            "e.jsonl:1:33: \"labels\" has 1 items, but \"input_ids\" has 2: one belongs to each token");
+  EXPECT_NE(complaint("{\"input_ids\": [5], \"labels\": [5]}\n{\"input_ids\": [5]}\n").find("one kind"),
+            std::string::npos)
+      << "a row that says nothing of what is scored";
+  EXPECT_NE(complaint("{\"input_ids\": [5, 260]}\n").find("a token has id 260"), std::string::npos);
+}
+
+TEST_F(ExamplesTest, EndsThatTheTextBringsComeOnce) {
+  class Ended : public MarkedTokenizer {
+   public:
+    std::vector<std::int32_t> encode(std::string_view text) const override {
+      std::vector<std::int32_t> ids;
+      for (const char c : text) ids.push_back(c == '^' ? begin : c == '$' ? end : static_cast<unsigned char>(c));
+      return ids;
+    }
+    std::vector<std::int32_t> suffix() const override { return {end}; }
+  } ended;
+  const auto ids = [&](const std::string& line) {
+    std::vector<std::string> notes;
+    const auto request = examples_request({corpus::source_file(write(line + "\n"))}, ended, options_, 1, notes);
+    corpus::EncodedRecord out;
+    request.encode(parse_json(line, "line"), out);
+    return out.ids;
+  };
+  EXPECT_EQ(ids("{\"text\": \"^a$\"}"), ids("{\"text\": \"a\"}"));
+  EXPECT_EQ(ids("{\"text\": \"a\"}"), (std::vector<std::int32_t>{T::begin, 'a', T::end}));
+  EXPECT_EQ(ids("{\"prompt\": \"^a\", \"completion\": \"b$\"}"), ids("{\"prompt\": \"a\", \"completion\": \"b\"}"));
+  EXPECT_EQ(ids("{\"prompt\": \"\", \"completion\": \"^b\"}"), ids("{\"prompt\": \"\", \"completion\": \"b\"}"));
+  options_.pairs = true;
+  EXPECT_EQ(ids("{\"prompt\": \"^a\", \"chosen\": \"b$\", \"rejected\": \"c$\"}"),
+            ids("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}"));
+  EXPECT_EQ(std::ssize(ids("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}")), 10);
 }
 
 /// A model's own template, without marks of generation.
@@ -198,6 +279,42 @@ std::shared_ptr<const text::ChatTemplate> plain_template(const std::string& end 
                                      end + "' }}{% endfor %}{{ 'a' if add_generation_prompt else '' }}",
                                  "t"},
       std::nullopt, text::ChatTemplate::Tokens{});
+}
+
+TEST_F(ExamplesTest, OfMessagesThatCompleteAPromptTheCompletionIsScored) {
+  options_.chat = plain_template();
+  const auto message = [](const char* role, const char* content) {
+    return concat("{\"role\": \"", role, "\", \"content\": \"", content, "\"}");
+  };
+  const std::string history = message("user", "x") + ", " + message("assistant", "y") + ", " + message("user", "z");
+  const std::string line = "{\"prompt\": [" + history + "], \"completion\": [" + message("assistant", "p") + ", " +
+                           message("tool", "q") + ", " + message("assistant", "r") + "]}\n";
+  const Row mine = row(read(line), 0);
+  EXPECT_EQ(mine.ids, (Ids{'u', 'x', '.', 'a', 'y', '.', 'u', 'z', '.', 'a', 'p', '.', 't', 'q', '.', 'a', 'r', '.'}));
+  EXPECT_EQ(mine.labels, (Ids{-100, -100, -100, -100, -100, -100, -100, -100, -100, -100, 'p', '.', -100, -100, -100,
+                              -100, 'r', '.'}));
+  options_.assistant_only = false;  // TRL's default: all of the completion
+  EXPECT_EQ(row(read(line), 0).labels,
+            (Ids{-100, -100, -100, -100, -100, -100, -100, -100, -100, -100, 'p', '.', 't', 'q', '.', 'a', 'r', '.'}));
+  options_.completion_only = false;
+  EXPECT_EQ(row(read(line), 0).labels, mine.ids);
+  options_.assistant_only = true;
+  EXPECT_EQ(row(read(line), 0).labels, (Ids{-100, -100, -100, -100, 'y', '.', -100, -100, -100, -100, 'p', '.', -100,
+                                            -100, -100, -100, 'r', '.'}));
+  const std::string texts = "{\"prompt\": \"ab\", \"completion\": \"c\"}\n";
+  EXPECT_EQ(row(read(texts), 0).labels, (Ids{-100, 'a', 'b', 'c', T::turn_end}));
+}
+
+TEST_F(ExamplesTest, MembersThatTheTemplateDoesNotReadAreNamed) {
+  options_.chat = plain_template();
+  const File file = read(
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"weight\": 0, \"name\": null}, {\"role\": "
+      "\"assistant\", "
+      "\"content\": \"y\"}], \"tools\": [{\"name\": \"f\"}], \"documents\": [{}], \"chat_template_kwargs\": {\"mood\": "
+      "1}, "
+      "\"id\": 1}\n");
+  EXPECT_EQ(file.tally.unused_fields,
+            (std::set<std::string>{"chat_template_kwargs.mood", "documents", "id", "messages.weight"}));
 }
 
 TEST_F(ExamplesTest, AModelsTemplateWritesTheConversationWhole) {

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/bytes/byte_sink.h>
 #include <tessera/data/fill_in_middle.h>
 

@@ -13,6 +13,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/dataset.h>
 #include <tessera/data/images/image_examples.h>

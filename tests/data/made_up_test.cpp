@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/data/made_up.h>
 
 #include "fake_tokenizer.h"

@@ -6,7 +6,7 @@
 
 namespace tessera::data {
 
-class MarkedTokenizer final : public text::Tokenizer {
+class MarkedTokenizer : public text::Tokenizer {
  public:
   static constexpr std::int32_t begin = 256, end = 257, turn_begin = 258, turn_end = 259;
 

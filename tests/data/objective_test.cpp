@@ -3,6 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/bytes/byte_sink.h>
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
@@ -160,6 +161,18 @@ TEST_F(LabelledTest, ReadsFilesOfAnyKind) {
   EXPECT_EQ(classes, (std::vector<std::int64_t>{1, 0, 2, 1}));
   config.train_file = "0.5 " + numbers + " 0.5 " + packed;
   EXPECT_NE(error_of([&] { open_labelled(config, tokenizer(), 12, {}, 3, false); }).find("leave out the weights"),
+            std::string::npos);
+}
+
+TEST_F(LabelledTest, EmptyCellsAreLeftOutAndCounted) {
+  const std::string path = write("text,label\nthe,up\n,down\nearth,\n", "empty.csv");
+  EXPECT_EQ(label_names(path, "text"), (std::vector<std::string>{"down", "up"}));
+  DataConfig config;
+  config.train_file = path;
+  const Datasets datasets = open_labelled(config, tokenizer(), 12, {{"down", 0}, {"up", 1}}, 2, false);
+  EXPECT_EQ(datasets.train->size(), 1);
+  ASSERT_EQ(datasets.warnings.size(), 1u);
+  EXPECT_NE(datasets.warnings[0].find("2 records were left out: the text or the label is empty (first at "),
             std::string::npos);
 }
 

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,37 @@ TEST_F(PairsTest, Conversations) {
   }
 }
 
+TEST_F(PairsTest, ConversationsOfPairsAreReadAsOthersAre) {
+  config_.max_seq_length = 100;
+  config_.chat_template =
+      "{{ 'T' ~ tools[0].name if tools else '' }}{{ mood }}{% for m in messages %}<{{ m['role'][0] }}>"
+      "{{ m['content'] }};{% endfor %}{% if add_generation_prompt %}<a>{% endif %}";
+  const Row row = open(R"({"tools": [{"name": "f"}], "chat_template_kwargs": {"mood": "M", "tone": 1}, "system": "S",)"
+                       R"( "question": "q", "chosen": [{"role": "assistant", "content": "y"},)"
+                       R"( {"role": "tool", "content": "t"}, {"role": "assistant", "content": "z"}],)"
+                       R"( "rejected": "n"})"
+                       "\n")
+                      .train->read(0);
+  const std::string prompt = "TfM<s>S;<u>q;<a>", chosen = "y;<t>t;<a>z;", rejected = "n;";
+  const std::string all = prompt + chosen + prompt + rejected;
+  EXPECT_EQ(row.ids, Ids(all.begin(), all.end()));
+  EXPECT_EQ(row.document_starts[1], std::ssize(prompt + chosen));
+  const auto scored = std::count_if(row.labels.begin(), row.labels.end(), [](auto label) { return label >= 0; });
+  EXPECT_EQ(scored, std::ssize(chosen + rejected)) << "the whole answer, as TRL";
+  config_.column_map = "prompt=q,chosen=good";
+  EXPECT_EQ(open("{\"q\": \"a\", \"good\": \"b\", \"rejected\": \"c\"}\n").train->read(0).ids,
+            (Ids{'a', 'b', 'a', 'c'}));
+}
+
+TEST_F(PairsTest, EmptyAnswersAreLeftOut) {
+  const Datasets data = open(
+      "{\"prompt\": \"ab\", \"chosen\": \"x\", \"rejected\": \"y\"}\n"
+      "{\"prompt\": \"ab\", \"chosen\": \"x\", \"rejected\": \"\"}\n");
+  EXPECT_EQ(data.train->size(), 1);
+  ASSERT_EQ(data.warnings.size(), 1u);
+  EXPECT_NE(data.warnings[0].find("1 of 2 records was left out: \"rejected\" is empty"), std::string::npos);
+}
+
 TEST_F(PairsTest, Complaints) {
   const auto says = [&](const std::string& text, const char* words) {
     const std::string said = complaint(text);
@@ -115,7 +147,7 @@ TEST_F(PairsTest, Complaints) {
     EXPECT_NE(said.find("pairs.jsonl:1:"), std::string::npos) << said;
   };
   says("{\"prompt\": \"a\", \"chosen\": \"b\"}\n", "has no \"rejected\"");
-  says("{\"chosen\": \"b\", \"rejected\": \"c\"}\n", "has no \"prompt\"");
+  says("{\"chosen\": \"b\", \"rejected\": \"c\"}\n", "no words in common");
   says("{\"prompt\": \"a\", \"chosen\": \"\", \"rejected\": \"c\"}\n", "\"chosen\" is empty");
   config_.chat_template = "{% for m in messages %}<{{ m['role'][0] }}>{{ m['content'] }};{% endfor %}";
   says(R"({"chosen": [{"role": "user", "content": "q"}], "rejected": [{"role": "user", "content": "r"}]})"
@@ -124,7 +156,7 @@ TEST_F(PairsTest, Complaints) {
   says(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "user", "content": "y"}],)"
        R"( "rejected": [{"role": "assistant", "content": "no"}]})"
        "\n",
-       "must be one message of the assistant");
+       "must be a message of the assistant");
   config_.train_file = path_join(folder_.path(), "text.txt");
   write_file_atomically(config_.train_file, "text\n");
   EXPECT_THROW(open_datasets(config_, tokenizer_, 16, 256, false, {}, "", 0, true), InputError);

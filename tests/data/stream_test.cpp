@@ -11,6 +11,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/bytes/byte_sink.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/corpus/stream/record_cursor.h>
@@ -243,6 +244,24 @@ TEST_F(StreamTest, AStateOfOtherDataOrSettingsIsRefused) {
   refused(config(b), 7);
   refused(config(a), 7, 10);
   open(config(a)).stream->start(9, state);
+}
+
+TEST_F(StreamTest, EmptyRowsAreLeftOutAndCounted) {
+  std::string text;
+  for (int i = 0; i < 40; ++i)
+    text += i % 3 == 1 ? "{\"text\": null}\n" : concat("{\"text\": \"ab", i, "\", \"id\": 1}\n");
+  const std::string path = write("some.jsonl", text);
+  std::vector<std::string> notes, warnings;
+  DataConfig some = config(path);
+  some.train_sampling_strategy = SamplingStrategy::sequential;
+  const auto stream = open_stream(
+      some, tokenizer_, "", 8, 256, 7, [&](const std::string& text) { warnings.push_back(text.substr(path.size())); },
+      notes);
+  stream->start(0);
+  EXPECT_EQ(stream->read(26).ids, (std::vector<std::int64_t>{'a', 'b', '3', '9'}));
+  EXPECT_EQ(warnings,
+            (std::vector<std::string>{":1:1: a field that is not used: id", ":2:1: is left out: \"text\" is null",
+                                      ":29:1: is left out: \"text\" is null (10 records so far)"}));
 }
 
 /// A file that is replaced while it is read ends the stream by name; nothing of the new one is taken for the old.

@@ -7,6 +7,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/train/loop/trainer.h>
 
 namespace tessera::testing {

@@ -171,7 +171,7 @@ TEST_F(TrainMesh, what_the_model_does_not_allow_is_told_with_what_it_does) {
        "intermediate size 50 of llama does not divide by 4; tp may be 1, 2"},
       {{"odd", 2, 1, {"--tp_size", "2", "--sequence_parallel", "--block_size", "15"}},
        {},
-       "must divide by tp = 2 (sequence_parallel); make it 14, 16"},
+       "must be divisible by tp = 2 (sequence_parallel); make it 14, 16"},
       {{"heads", 4, 1, {"--cp_size", "2", "--tp_size", "2", "--cp_comm_type", "a2a"}},
        {"--config_overrides",
         "num_hidden_layers=2,hidden_size=16,num_attention_heads=2,num_key_value_heads=2,head_dim=8,"

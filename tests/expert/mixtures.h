@@ -2,6 +2,7 @@
 /// \file
 /// Mixtures of experts in small, and the training of them that any grid must equal: one process with the same passes.
 
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/expert/experts.h>
 #include <tests/paths.h>

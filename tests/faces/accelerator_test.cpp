@@ -2,8 +2,10 @@
 #include <tests/faces/loop.h>
 
 #include <tessera/base/file.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/faces/accelerator.h>
 #include <tessera/format/safetensors/safetensors_index.h>
+#include <tessera/kernels/cpu/dispatch.h>
 
 #include <torch/nn/modules/dropout.h>
 #include <torch/optim/adamw.h>
@@ -355,7 +357,7 @@ TEST(Accelerator, its_precision_is_at_hand_outside_of_models) {
     const Accelerator accelerator({.mixed_precision = "bf16"}), full;
     {
       const auto precision = accelerator.autocast();
-      EXPECT_EQ(at::matmul(x, x).scalar_type(), at::kBFloat16);
+      EXPECT_EQ(at::matmul(x, x).scalar_type(), kernels::has_bf16_instructions() ? at::kBFloat16 : at::kFloat);
     }
     const auto precision = full.autocast();
     EXPECT_EQ(at::matmul(x, x).scalar_type(), at::kFloat);
@@ -477,7 +479,7 @@ TEST(Accelerator, fp16_steps_that_overflow_are_skipped) {
       const at::Tensor output = model(batch.x);
       EXPECT_EQ(output.scalar_type(), at::kFloat);
       const at::Tensor loss = (output - batch.y).square().mean();
-      accelerator.backward(step == 1 && world.rank() == 0 ? loss * 1e30 : loss);
+      accelerator.backward(step == 1 && world.rank() == 0 ? loss * 1e37 : loss);
       const double norm = accelerator.clip_grad_norm_(1.0);
       EXPECT_EQ(std::isfinite(norm), step != 1);
       optimizer.step();

@@ -2,6 +2,7 @@
 #include <tests/faces/loop.h>
 
 #include <tessera/base/file.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/faces/deepspeed.h>
 
 #include <algorithm>
@@ -139,7 +140,7 @@ TEST(DeepSpeedJson, without_a_scheduler_the_rate_stays) {
 TEST(DeepSpeedJson, problems_are_told_with_file_and_line) {
   const TemporaryFolder folder;
   const std::string file = path_join(folder.path(), "ds.json");
-  write_file_atomically(file, "{\n  \"train_batch_size\": 8,\n  \"gradient_cliping\": 1.0\n}\n");
+  write_file_atomically(file, "{\n  \"train_batch_size\": 8,\n  \"gradient_clipping\": -1.0\n}\n");
   try {
     faces::read_configuration({.config = file}, 1);
     FAIL();

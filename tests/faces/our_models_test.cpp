@@ -1,6 +1,7 @@
 // Models of this library in a user's own loop: prepared and called as any module, on real processes against one.
 #include <tests/faces/loop.h>
 
+#include <tessera/config/sections/model_config.h>
 #include <tessera/faces/accelerator.h>
 #include <tessera/models/load.h>
 

@@ -43,11 +43,11 @@ TEST(TrainerRules, both_faces_refuse_in_the_same_words) {
        "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is "
        "saved; they are epoch "
        "and steps (--save_strategy best goes with each)"},
-      {best + Words{"--eval_steps=2", "--save_steps=3"},
+      {best + Words{"--eval_strategy=steps", "--eval_steps=2", "--save_steps=3"},
        "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was evaluated "
        "is saved; 3 is no "
        "multiple of 2"},
-      {best + Words{"--eval_steps=0.5", "--save_steps=3"},
+      {best + Words{"--eval_strategy=steps", "--eval_steps=0.5", "--save_steps=3"},
        "--load_best_model_at_end needs a --save_steps (3) that is a multiple of --eval_steps (0.5): give both as "
        "numbers of steps, or both "
        "as shares"},

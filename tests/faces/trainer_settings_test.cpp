@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/faces/trainer_settings.h>
 
 #include <algorithm>
@@ -121,8 +122,9 @@ TEST(TrainerSettings, what_is_followed_is_read) {
       sources({"tessera/faces", "tessera/train/core", "tessera/train/loop/sharding.cpp",
                "tessera/config/core/sharding.cpp", "tessera/config/core/validate_evaluations.cpp"});
   // These end in others when the configuration is resolved.
-  const std::set<std::string_view> resolved = {"config",      "config_file",   "args_file",       "compat",
-                                               "fsdp_config", "num_processes", "group_by_length", "reduce_bucket_size"};
+  const std::set<std::string_view> resolved = {"config",        "config_file",     "args_file",
+                                               "compat",        "unknown",         "fsdp_config",
+                                               "num_processes", "group_by_length", "reduce_bucket_size"};
   const std::string configuration = sources({"tessera/config"});
   for (const std::string_view name : faces::trainer_settings())
     EXPECT_TRUE(reads(resolved.contains(name) ? configuration : trainer, name)) << name << " is read nowhere";

@@ -9,13 +9,11 @@ run, is every culprit named, and does nothing hang?
 or of the agent, kill -9 of the agent, each followed by the same command with `--resume_from_checkpoint auto`.
 """
 import collections
-import glob
 import json
 import os
 import random
 import re
 import signal
-import sys
 import time
 
 import job
@@ -57,12 +55,27 @@ MESHES = {
     "powersgd3": (3, "--grad_compression powersgd:rank=2,start=4,min_rate=1"),
     "offload2": (2, "--zero_stage 2 --cpu_offload optimizer"),
 }
-RANK_FAULTS = {"kill -9": signal.SIGKILL, "SIGSEGV": signal.SIGSEGV, "SIGABRT": signal.SIGABRT,
-               "SIGSTOP": signal.SIGSTOP}
-# Weights: how often each comes.
-FAULTS = {"kill -9": 5, "kill -9 of rank 0": 3, "kill -9 of two": 2, "kill -9, again while restarting": 3, "SIGSEGV": 2,
-          "SIGABRT": 1, "SIGSTOP": 2, "SIGTERM of a rank": 1, "SIGINT of a rank": 1, "SIGTERM of the agent": 1,
-          "SIGINT of the agent": 1, "kill -9 of the agent": 2}
+# Whom a signal meets. The job restarts after those of RANKS; after the others it ends, and is started again.
+RANK, RANK_0, TWO, TWICE = "a rank", "rank 0", "two ranks", "a rank, and one while the job restarts"
+RANKS = RANK, RANK_0, TWO, TWICE
+LAST_RANK, AGENT = "a rank, which ends the job", "the agent"
+Fault = collections.namedtuple("Fault", "number whom weight")  # weight: how often it comes
+FAULTS = {
+    "kill -9": Fault(signal.SIGKILL, RANK, 5),
+    "kill -9 of rank 0": Fault(signal.SIGKILL, RANK_0, 3),
+    "kill -9 of two": Fault(signal.SIGKILL, TWO, 2),
+    "kill -9, again while restarting": Fault(signal.SIGKILL, TWICE, 3),
+    "SIGSEGV": Fault(signal.SIGSEGV, RANK, 2),
+    "SIGABRT": Fault(signal.SIGABRT, RANK, 1),
+    "SIGSTOP": Fault(signal.SIGSTOP, RANK, 2),
+    "SIGTERM of a rank": Fault(signal.SIGTERM, LAST_RANK, 1),
+    "SIGINT of a rank": Fault(signal.SIGINT, LAST_RANK, 1),
+    "SIGTERM of the agent": Fault(signal.SIGTERM, AGENT, 1),
+    "SIGINT of the agent": Fault(signal.SIGINT, AGENT, 1),
+    "kill -9 of the agent": Fault(signal.SIGKILL, AGENT, 2),
+}
+# Exit codes of a job that such a signal ends; 0: it was at its last step.
+CODES = {signal.SIGTERM: (3, 0), signal.SIGINT: (130, 0), signal.SIGKILL: (-9, 0)}
 
 parser = training.arguments(__doc__, trials=12, full=30)
 parser.add_argument("--meshes", default=",".join(MESHES))
@@ -86,14 +99,14 @@ class Lost(Exception):
 
 def command(ranks, flags, output, steps, *more):
     options.ranks = ranks
-    words = training.command(options, text, output, *flags.split(), *more, model=MODEL, steps=steps)
+    words = training.command(options, text, output, *flags.split(), *more, model=MODEL, steps=steps,
+                             save_every=SAVE_EVERY)
     if "--ep_size" in flags:
         at = words.index("--config_name")
         words[at:at + 4] = ["--config_name", moe]
     if "--lora_r" in flags:
         at = words.index("--config_name")
         words[at:at + 4] = ["--model_name_or_path", base_model()]
-    words[words.index("--save_steps") + 1] = str(SAVE_EVERY)
     return words
 
 
@@ -116,16 +129,6 @@ def numbers(output):
             pair = row["loss"], row["grad_norm"]
             if found.setdefault(row["step"], pair) != pair:
                 raise Lost(f"step {row['step']} has {found[row['step']]} and {pair}")
-    return found
-
-
-def weights(output):
-    found = {}
-    for path in sorted(glob.glob(os.path.join(output, "*.safetensors"))):
-        with open(path, "rb") as file:
-            found[os.path.basename(path)] = file.read()
-    if not found:
-        raise Lost("there is no model")
     return found
 
 
@@ -183,60 +186,58 @@ class Run:
                 raise Lost(f"left {left}")
             time.sleep(0.02)
 
-    def named(self, fault, ranks):
-        said = r"stands still|no heartbeat" if fault == "SIGSTOP" else \
-            rf"was killed by SIG{'KILL' if fault.startswith('kill') else fault[3:]}"
+    def named(self, number, ranks):
+        said = r"stands still|no heartbeat" if number == signal.SIGSTOP else f"was killed by {number.name}"
         text = "\n".join(line for _, line in self.work.lines[self.before:])
         blamed = re.search(rf"^\[agent\] rank (\d+) \(.*(?:{said})", text, re.M)
         if not blamed or int(blamed.group(1)) not in ranks:
-            raise Lost(f"{fault} of rank {ranks} was not named:\n{text}")
+            raise Lost(f"{number.name} of rank {ranks} was not named:\n{text}")
 
     def hurt(self, fault):
         """False: the training was over before."""
         self.work.wait_for(r"(?!)", timeout=0.01)
         self.before = self.seen = len(self.work.lines)
-        began = time.monotonic()
-        victim = 0 if fault == "kill -9 of rank 0" else chance.randrange(self.ranks)
-        if "agent" in fault or fault in ("SIGTERM of a rank", "SIGINT of a rank"):
-            number = {"SIGT": signal.SIGTERM, "SIGI": signal.SIGINT, "kill": signal.SIGKILL}[fault[:4]]
-            if "agent" in fault:
-                if self.work.process.poll() is not None:
-                    return False
-                pids = self.pids()
-                self.work.process.send_signal(number)
-            elif not self.kill(number, victim):
+        return self.hurt_ranks(fault) if fault.whom in RANKS else self.hurt_job(fault)
+
+    def hurt_job(self, fault):
+        pids = {}
+        if fault.whom == AGENT:
+            if self.work.process.poll() is not None:
                 return False
-            else:
-                pids = {}
-            # 0: it was at its last step.
-            codes = {signal.SIGTERM: (3, 0), signal.SIGINT: (130, 0), signal.SIGKILL: (-9, 0)}
-            self.ended(codes[number], pids.values())
-            if self.work.process.returncode == 0:
-                return False
-            self.start()
-            return self.steps(1)
-        number = RANK_FAULTS[fault.split(",")[0].split(" of ")[0]]
-        victims = {victim}
-        if not self.kill(number, victim):
+            pids = self.pids()
+            self.work.process.send_signal(fault.number)
+        elif not self.kill(fault.number, chance.randrange(self.ranks)):
             return False
-        if fault == "kill -9 of two":
+        self.ended(CODES[fault.number], pids.values())
+        if self.work.process.returncode == 0:
+            return False
+        self.start()
+        return self.steps(1)
+
+    def hurt_ranks(self, fault):
+        began = time.monotonic()
+        victim = 0 if fault.whom == RANK_0 else chance.randrange(self.ranks)
+        victims = {victim}
+        if not self.kill(fault.number, victim):
+            return False
+        if fault.whom == TWO:
             other = (victim + 1) % self.ranks
             victims.add(other)
-            self.kill(number, other)
-        if fault.endswith("restarting"):
+            self.kill(fault.number, other)
+        if fault.whom == TWICE:
             if not self.wait(r"restart \d+: "):
                 return False
             time.sleep(chance.uniform(0, 1.5))
             again = chance.randrange(self.ranks)
             victims.add(again)
-            self.kill(number, again)
+            self.kill(fault.number, again)
         if not self.wait(r"restart \d+: "):
             if self.work.process.poll() == 0:
                 return False
-            raise Lost(f"no restart after {fault}")
-        self.named(fault, victims)
+            raise Lost(f"no restart after {fault.number.name}")
+        self.named(fault.number, victims)
         alive = self.steps(1)
-        if alive and not fault.endswith("restarting"):
+        if alive and fault.whom != TWICE:
             recoveries.append(time.monotonic() - began)
         return alive
 
@@ -258,11 +259,11 @@ def mesh(name):
             if not run.steps(chance.randint(1, 6)):
                 break
             time.sleep(chance.uniform(0, 0.1))
-            fault = chance.choices(list(FAULTS), list(FAULTS.values()))[0]
-            run.story.append(fault)
-            counts[fault] += 1
+            name_of_fault = chance.choices(list(FAULTS), [fault.weight for fault in FAULTS.values()])[0]
+            run.story.append(name_of_fault)
+            counts[name_of_fault] += 1
             done += 1
-            if not run.hurt(fault):
+            if not run.hurt(FAULTS[name_of_fault]):
                 break
         for _ in range(3):  # a signal that ended it at its last step is followed by a start
             code, _ = run.work.finish(job.limit(300))
@@ -279,9 +280,9 @@ def mesh(name):
                 raise Lost(f"step {step}: (loss, grad_norm) {ours.get(step)}, undisturbed {theirs[step]}")
         if ours.keys() != theirs.keys():
             raise Lost(f"steps {sorted(ours.keys() - theirs.keys())} are too many")
-        if weights(run.output) != weights(calm):
+        if training.weights(run.output) != training.weights(calm):
             raise Lost("the same losses, other weights")
-    except Lost as lost:
+    except (Lost, ValueError) as lost:
         raise Lost(f"{lost}\nfaults: {run.story}\n{run.work.text()[-6000:]}") from lost
     finally:
         training.end(run.work)
@@ -299,7 +300,7 @@ for name in options.meshes.split(","):
         total += faults
         same += 1
         print(f"{name}: {faults} faults, the same bits, {time.monotonic() - start:.0f} s", flush=True)
-    except Lost as lost:
+    except (Lost, ValueError) as lost:
         wrong.append(f"{name}: {lost}")
         print(f"{name}: FAILED: {str(lost).splitlines()[0]}", flush=True)
 tried = len(options.meshes.split(","))

@@ -7,12 +7,12 @@
 /// ACTION, done by the victim before its collective number STEP: kill (SIGKILL itself), segv, stop (SIGSTOP), stop2s
 /// (for two seconds, then it goes on), stopearly (before it comes to the board), stopleft (after it has left: the
 /// number STEP does not count), spin (computes for ever), sleep (for ever), lock=FILE (until it gets the lock of that
-/// file, looking ten times a second), exit (code 7), stopped (code 3, as one that has saved after SIGTERM; the others
-/// save for half a second when they get SIGTERM), fail (tells an error of its own on the board, then ends a moment
-/// later than its victims), refuse=MS (its input is bad: it tells that after so many milliseconds, and does not get to
-/// its end; the others, which know of it, end at once with code 2), save10s (in state saving), skip (goes into a
-/// barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the
-/// agent tells to stop, says so on the board and ends with code 1, as ours do.
+/// file, looking ten times a second), exit (code 7), leave (code 0, as if all were done), stopped (code 3, as one that
+/// has saved after SIGTERM; the others save for half a second when they get SIGTERM), fail (tells an error of its own
+/// on the board, then ends a moment later than its victims), refuse=MS (its input is bad: it tells that after MS
+/// milliseconds, and does not get to its end; the others, which know of it, end at once with code 2), save10s (in state
+/// saving), skip (goes into a barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose
+/// peer failed, or that the agent tells to stop, says so on the board and ends with code 1, as ours do.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
@@ -119,10 +119,13 @@ class Rank {
     return true;
   }
 
-  /// A rank that has shut its door (state failed): what a broken connection is to real ranks.
+  /// A rank that has shut its door (state failed, or gone from a collective that it never began): what a broken
+  /// connection is to real ranks.
   int failed_peer() const {
     for (int i = 0; i < board_.slots(); ++i) {
-      if (&board_.slot(i) != slot_ && board_.slot(i).state.load() == RankState::failed) return i;
+      const RankState state = board_.slot(i).state.load();
+      const bool left = state == RankState::left && board_.slot(i).next_entry.load() < slot_->next_entry.load();
+      if (&board_.slot(i) != slot_ && (state == RankState::failed || left)) return i;
     }
     return -1;
   }
@@ -189,6 +192,10 @@ bool act(Rank& rank, const std::string& action) {
   if (action == "stop") ::raise(SIGSTOP);
   if (action == "stop2s") stop_for_two_seconds();
   if (action == "exit") ::_exit(7);
+  if (action == "leave") {
+    rank.slot().state = RankState::left;
+    ::_exit(0);
+  }
   if (action == "stopped") ::_exit(3);
   if (action == "fail") {
     rank.fail("step 3: the loss is not a number");

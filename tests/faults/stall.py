@@ -33,17 +33,8 @@ if made.returncode != 0:
 
 def start(name, steps):
     output = os.path.join(disk, name)
-    return job.Job(training.command(options, text, output, *options.train_flags.split(), "--save_steps", "20",
-                                    "--save_total_limit", "2", model=training.TINY_MODEL, steps=steps)), output
-
-
-def weights(output):
-    found = {}
-    for name in sorted(os.listdir(output)):
-        if name.endswith(".safetensors"):
-            with open(os.path.join(output, name), "rb") as file:
-                found[name] = file.read()
-    return found
+    return job.Job(training.command(options, text, output, *options.train_flags.split(), "--save_total_limit", "2",
+                                    model=training.TINY_MODEL, steps=steps, save_every=20)), output
 
 
 wrong = []
@@ -62,7 +53,7 @@ try:
         code, _ = work.finish(job.limit(120))
         lines = work.text()
         told = "waits for a disk" in lines or "no progress for" in lines
-        same = code == 0 and weights(output) == weights(undisturbed)
+        same = code == 0 and training.weights(output) == training.weights(undisturbed)
         good = same and (told or seconds < 75)  # of a save the agent speaks after a minute
         if not good:
             wrong.append(f"{seconds:g} s: exit code {code}, told {told}\n{lines}")

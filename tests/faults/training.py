@@ -2,6 +2,7 @@
 
 Standard library only.
 """
+import glob
 import json
 import os
 import re
@@ -43,13 +44,13 @@ def write_text(folder):
     return path
 
 
-def command(options, text, output, *more, model=MODEL, steps=1_000_000):
-    """A run that saves after each step, quick and the same each time."""
+def command(options, text, output, *more, model=MODEL, steps=1_000_000, save_every=1):
+    """A run that saves after each step, or each `save_every`, quick and the same each time."""
     return [os.path.join(options.build, "tessera"), "train", "--config_name", "gpt2-tiny", "--config_overrides", model,
             "--tokenizer_name", "byte", "--train_file", text, "--block_size", "32",
             "--per_device_train_batch_size", "2", "--learning_rate", "1e-3", "--lr_scheduler_type", "constant",
-            "--max_steps", str(steps), "--logging_steps", "1", "--save_steps", "1", "--report_to", "none",
-            "--output_dir", output, "--num_processes", str(options.ranks), *more]
+            "--max_steps", str(steps), "--logging_steps", "1", "--save_steps", str(save_every), "--report_to",
+            "none", "--output_dir", output, "--num_processes", str(options.ranks), *more]
 
 
 def arguments(description, trials, full):
@@ -113,6 +114,17 @@ def last_step(output):
     except OSError:
         pass
     return step
+
+
+def weights(output):
+    """{name: bytes} of the safetensors files of a finished model; none: a ValueError."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(output, "*.safetensors"))):
+        with open(path, "rb") as file:
+            found[os.path.basename(path)] = file.read()
+    if not found:
+        raise ValueError(f"there is no model in {output}")
+    return found
 
 
 def not_whole(options, output):

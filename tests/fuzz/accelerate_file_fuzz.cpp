@@ -6,6 +6,7 @@
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/accelerate/accelerate_file.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/megatron/megatron_args.h>
 
 #include <cstddef>

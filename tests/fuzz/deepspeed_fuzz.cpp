@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/core/tessera_file.h>
 
 #include <cstddef>

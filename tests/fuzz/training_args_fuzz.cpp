@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/flag_reader.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/training_args.h>
 
 #include <cstddef>

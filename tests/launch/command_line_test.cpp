@@ -68,6 +68,25 @@ TEST(LaunchCommandLine, HelpFitsATerminal) {
   for (const std::string& line : split(help, '\n')) EXPECT_LE(line.size(), 79u) << line;
 }
 
+// torchrun -m, deepspeed --module, accelerate launch -m
+TEST(LaunchCommandLine, AModuleRunsByPython) {
+  for (const char* flag : {"-m", "--module"}) {
+    const LaunchCommand command = parse_launch_command({"--nproc_per_node=2", flag, "pkg.train", "--lr", "1"});
+    EXPECT_EQ(command.command, (std::vector<std::string>{"python3", "-u", "-m", "pkg.train", "--lr", "1"})) << flag;
+    EXPECT_TRUE(says({flag}, "no program was given"));
+  }
+}
+
+TEST(LaunchCommandLine, WithoutANumberOneProcessStartsAndANoteSaysSo) {
+  const auto notes = [](const std::vector<std::string>& arguments) { return parse_launch_command(arguments).notes; };
+  EXPECT_EQ(
+      notes({"--config_file", "none", "prog"}),
+      (std::vector<std::string>{"one process starts: --num_processes N starts more, gpu one per GPU (other launchers "
+                                "take all GPUs unasked)"}));
+  for (const char* number : {"--num_processes=1", "--nproc_per_node=1", "--num_gpus=1", "--include=localhost:0"})
+    EXPECT_EQ(notes({"--config_file", "none", number, "prog"}), std::vector<std::string>{}) << number;
+}
+
 TEST(LaunchCommandLine, MistakesAreNamed) {
   EXPECT_TRUE(says({"--num_proceses", "4", "prog"}, "unknown option --num_proceses; did you mean --num_processes?"));
   EXPECT_TRUE(says({"--zzzzzzzz", "prog"}, "unknown option --zzzzzzzz"));
@@ -79,6 +98,8 @@ TEST(LaunchCommandLine, MistakesAreNamed) {
   EXPECT_TRUE(says({"--no_prefix=1", "prog"}, "takes no value"));
   EXPECT_TRUE(says({"--num_processes", "2"}, "no program was given"));
   EXPECT_TRUE(says({}, "no program was given"));
+  EXPECT_TRUE(says({"--fsdp=full shard", "--fsdp_config=path/to/fsdp_config/ my-trainer-script.py"},
+                   "Is the program inside of '--fsdp_config=path/to/fsdp_config/ my-trainer-script.py'"));
   EXPECT_TRUE(says({"--"}, "no program was given"));
   EXPECT_TRUE(says({"--log_dir=", "prog"}, "--log_dir needs a value that is not empty"));
   EXPECT_TRUE(says({"--monitor_interval", "x", "prog"}, "expected a number"));
@@ -86,9 +107,7 @@ TEST(LaunchCommandLine, MistakesAreNamed) {
 }
 
 TEST(LaunchCommandLine, KnownElsewhereButNotHere) {
-  EXPECT_TRUE(says({"--module", "pkg.train"}, "python3 -m MODULE"));
-  EXPECT_TRUE(says({"-m", "pkg.train"}, "python3 -m MODULE"));
-  EXPECT_TRUE(says({"--autotuning", "run", "prog"}, "tessera bench compares strategies"));
+  EXPECT_TRUE(says({"--autotuning", "run", "prog"}, "tessera train --strategy auto"));
   EXPECT_TRUE(says({"--elastic_training", "prog"}, "resumes on any number of processes"));
   EXPECT_TRUE(says({"--rdzv_backend=etcd", "prog"}, "c10d or static"));
   EXPECT_TRUE(says({"--rdzv_conf=timeout", "prog"}, "KEY=VALUE"));

@@ -268,6 +268,29 @@ TEST(Environment, KubernetesIndexedJob) {
   EXPECT_EQ(read(with(torchrun, {{"JOB_COMPLETION_INDEX", "1"}})).rank, 5);
 }
 
+TEST(Environment, VariablesThatNoLauncherVouchesForAreKnownAsSuch) {
+  const Variables shell = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29577"}};
+  EXPECT_EQ(read(shell).unvouched, "RANK=0, WORLD_SIZE=2");
+  EXPECT_EQ(read(with(shell, {{"TORCHELASTIC_RUN_ID", "x"}, {"LOCAL_RANK", "0"}})).unvouched, "");
+  EXPECT_EQ(read(with(shell, {{"TESSERA_LAUNCHER", "1"}})).unvouched, "");
+  EXPECT_EQ(read({}).unvouched, "");
+}
+
+TEST(Environment, APodsVariablesAreNotARanks) {
+  const Variables pod = {
+      {"RANK", "0"},       {"WORLD_SIZE", "2"},    {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29577"},
+      {"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}, {"PET_NPROC_PER_NODE", "2"}};
+  EXPECT_EQ(
+      message_of(pod),
+      "set: RANK=0, WORLD_SIZE=2, PET_NNODES=1, PET_NPROC_PER_NODE=2; missing: LOCAL_RANK. They are a pod's, whose "
+      "launcher is to start 2 processes: start the program by tessera launch --nproc_per_node 2 PROGRAM; or unset "
+      "RANK, WORLD_SIZE and PET_NPROC_PER_NODE to run as one process");
+  expect_says(message_of(with(pod, {{"PET_NNODES", "4"}})),
+              "tessera launch --secret_file FILE PROGRAM, which reads PET_*");
+  EXPECT_EQ(read(with(pod, {{"LOCAL_RANK", "0"}})).world_size, 2) << "torchrun has started it";
+  EXPECT_EQ(read(with(pod, {{"PET_NPROC_PER_NODE", "1"}})).world_size, 2);
+}
+
 TEST(Environment, AnIpv6AddressMayStandInBrackets) {
   EXPECT_EQ(read(with(torchrun, {{"MASTER_ADDR", "[fd00::1]"}})).master_addr, "fd00::1");
   const Variables ours = with(torchrun, {{"TESSERA_LAUNCHER", "1"}, {"TESSERA_SECRET_FD", "5"}});

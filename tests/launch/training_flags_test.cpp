@@ -115,11 +115,7 @@ TEST_F(TrainingFlagsTest, AcceleratesFile) {
             "forward_prefetch=false save_state_dict_type=SHARDED_STATE_DICT strategy=1 sync_module_states=true "
             "transformer_layer_cls_to_wrap=BertLayer");
   EXPECT_EQ(origins.at("strategy"), concat(fixtures, "guide.yaml:12"));
-  EXPECT_EQ(command.notes,
-            (Strings{concat(
-                fixtures,
-                "guide.yaml:16: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
-                "optimizer and every grouping works")}));
+  EXPECT_EQ(command.notes, Strings{});
 }
 
 TEST_F(TrainingFlagsTest, TypedFlagsBeatTheFile) {
@@ -133,6 +129,14 @@ TEST_F(TrainingFlagsTest, TypedFlagsBeatTheFile) {
   EXPECT_NE(all.find("cpu_offload=none"), std::string::npos) << all;
   EXPECT_EQ(all.find("bf16"), std::string::npos) << all;
   EXPECT_EQ(origins.at("strategy"), "--fsdp-sharding-strategy");
+  const std::string file = fixtures + "guide.yaml";
+  EXPECT_EQ(command.notes,
+            (Strings{concat("--fsdp_offload_params false takes the place of ", file, ":11: fsdp_offload_params true"),
+                     concat("--fsdp-sharding-strategy SHARD_GRAD_OP takes the place of ", file,
+                            ":12: fsdp_sharding_strategy 1"),
+                     concat("--mixed_precision no takes the place of ", file, ":19: mixed_precision bf16")}));
+  EXPECT_EQ(parse({"--config_file", file, "--mixed_precision", "fp16", "--mixed_precision", "bf16"}).notes, Strings{})
+      << "the last one says the same as the file";
 }
 
 TEST_F(TrainingFlagsTest, TheMachineIsTheFiles) {
@@ -164,6 +168,9 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
                                           ", as accelerate launch does (--config_file none leaves it out)")});
   EXPECT_EQ(settings(command), "device=auto strategy=full_shard");
   EXPECT_EQ(parse({"--config_file", "none"}).options.num_processes, 1);
+  EXPECT_EQ(settings(parse({"--config_file", "none", "--mixed_precision", "bf16"})), "bf16=true");
+  EXPECT_EQ(message_of({"--config_file", "none", "--dynamo_backend", "no"}), "");
+  EXPECT_EQ(message_of({"--config_file", "none", "--main_training_function", "main"}), "");
   EXPECT_EQ(parse({"--cpu"}).options.num_processes, 1);
   EXPECT_EQ(parse({"--nproc_per_node", "2"}).options.num_processes, 2);
   write_file_atomically(path, "distributed_type: XLA\n");
@@ -225,10 +232,9 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
       {{"--fsdp", "full_shard no_shard"},
        "tessera launch: --fsdp full_shard and no_shard are different strategies; keep one of them"},
       {{"--fsdp_config", at("missing.json")},
-       concat("tessera launch: --fsdp_config ", at("missing.json"), ": no such file (a JSON object begins with '{')")},
+       concat("--fsdp_config ", at("missing.json"), ": no such file (a JSON object begins with '{')")},
       {{"--fsdp_config", at("empty")},
-       concat("tessera launch: --fsdp_config ", at("empty"),
-              " is a folder with 0 .json and .yaml files; name the file")},
+       concat("--fsdp_config ", at("empty"), " is a folder with 0 .json and .yaml files; name the file")},
       {{"--config_file", at("bad.yaml")},
        concat("2 problems in the configuration:\n  ", at("bad.yaml"),
               ":4:15: unknown key num_proceses; did you mean num_processes?\n  ", at("bad.yaml"),

@@ -67,6 +67,13 @@ TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
   }
 }
 
+TEST(Watch, ARankThatEndsWithCodeZeroAmidTheJobIsNamed) {
+  const Captured done = run_agent(fake("--victim 1 --at 3 --do leave"), ranks(3));
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_TRUE(contains(done.err, "; it says that a peer is gone: rank 1 (pid ")) << done.err;
+  EXPECT_TRUE(contains(done.err, ") ended with code 0 in the middle of the job")) << done.err;
+}
+
 TEST(Watch, BadInputKeepsItsCodeAndItsTellerHoweverLateItIs) {
   // The others end first, and the agent must end the one that tells: on a busy machine it does not get to it.
   LaunchOptions options = ranks(3);

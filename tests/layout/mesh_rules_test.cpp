@@ -119,26 +119,33 @@ TEST(MeshRules, WhatDoesNotFitIsRefusedWithWhatDoes) {
        "tp=1: sequence_parallel divides what several ranks of tp hold; of these ranks no tp but 1 fits: leave "
        "sequence_parallel out"},
       {"tp=4", gpt2, tokens(1022, true),
-       "the sequence of 1022 tokens must divide by tp = 4 (sequence_parallel); make it 1020, 1024"},
+       "the sequence of 1022 tokens must be divisible by tp = 4 (sequence_parallel); make it 1020, 1024"},
       {"tp=2", llama, tokens(7, true),
-       "the sequence of 7 tokens must divide by tp = 2 (sequence_parallel); make it 6, 8"},
-      {"tp=8", llama, tokens(4, true), "the sequence of 4 tokens must divide by tp = 8 (sequence_parallel); make it 8"},
+       "the sequence of 7 tokens must be divisible by tp = 2 (sequence_parallel); make it 6, 8"},
+      {"tp=8", llama, tokens(4, true),
+       "the sequence of 4 tokens must be divisible by tp = 8 (sequence_parallel); make it 8"},
       {"cp=2", gpt2, tokens(1022),
-       "the sequence of 1022 tokens must divide by 2 x 2, two chunks for each rank of the ring (cp=2); make it 1020, "
+       "the sequence of 1022 tokens must be divisible by 2 x 2, two chunks for each rank of the ring (cp=2); make it "
+       "1020, "
        "1024"},
       {"cp=4", gpt2, tokens(1020),
-       "the sequence of 1020 tokens must divide by 2 x 4, two chunks for each rank of the ring (cp=4); make it 1016, "
+       "the sequence of 1020 tokens must be divisible by 2 x 4, two chunks for each rank of the ring (cp=4); make it "
+       "1016, "
        "1024"},
       {"cp=2", gpt2, tokens(3),
-       "the sequence of 3 tokens must divide by 2 x 2, two chunks for each rank of the ring (cp=2); make it 4"},
+       "the sequence of 3 tokens must be divisible by 2 x 2, two chunks for each rank of the ring (cp=2); make it 4"},
       {"cp=8", llama, tokens(1000),
-       "the sequence of 1000 tokens must divide by 2 x 8, two chunks for each rank of the ring (cp=8); make it 992, "
+       "the sequence of 1000 tokens must be divisible by 2 x 8, two chunks for each rank of the ring (cp=8); make it "
+       "992, "
        "1008"},
       {"cp=2", llama, tokens(1025, false, all_gather),
-       "the sequence of 1025 tokens must divide by 2 x 2, two chunks for each rank of the ring (cp=2); make it 1024, "
+       "the sequence of 1025 tokens must be divisible by 2 x 2, two chunks for each rank of the ring (cp=2); make it "
+       "1024, "
        "1028"},
-      {"cp=4", gpt2, tokens(1022, false, a2a), "the sequence of 1022 tokens must divide by cp=4; make it 1020, 1024"},
-      {"cp=3", gpt2, tokens(1024, false, a2a), "the sequence of 1024 tokens must divide by cp=3; make it 1023, 1026"},
+      {"cp=4", gpt2, tokens(1022, false, a2a),
+       "the sequence of 1022 tokens must be divisible by cp=4; make it 1020, 1024"},
+      {"cp=3", gpt2, tokens(1024, false, a2a),
+       "the sequence of 1024 tokens must be divisible by cp=3; make it 1023, 1026"},
       {"cp=5", gpt2, tokens(1000, false, a2a),
        "cp=5: a2a divides heads over 5 ranks, but GPT-2 has 12 heads, which must be a multiple; cp may be 1, or the "
        "method p2p or all_gather"},
@@ -167,21 +174,24 @@ TEST(MeshRules, WhatDoesNotFitIsRefusedWithWhatDoes) {
        "cp=8: a2a+p2p cuts the context-parallel ranks in two levels of at least two ranks each, and 8 ranks have no "
        "level of 3 that leaves another; use p2p or a2a, or a number of ranks such as 4; cp may be 1"},
       {"cp=4", llama, tokens(1022, false, a2a_p2p),
-       "the sequence of 1022 tokens must divide by 2 x 2 and by cp=4, two chunks for each rank of the ring (cp=4); "
+       "the sequence of 1022 tokens must be divisible by 2 x 2 and by cp=4, two chunks for each rank of the ring "
+       "(cp=4); "
        "make it 1020, 1024"},
       {"dp=2,cp=10", gpt2, tokens(1000, false, a2a_p2p, 5),
        "cp=10: a2a+p2p divides heads over 5 ranks, but GPT-2 has 12 heads, which must be a multiple; cp may be 1, or "
        "the method p2p or all_gather"},
       {"cp=2,tp=2", gpt2, tokens(1022, true),
-       "the sequence of 1022 tokens must divide by 2 x 2, two chunks for each rank of the ring (cp=2) and by cp x tp = "
+       "the sequence of 1022 tokens must be divisible by 2 x 2, two chunks for each rank of the ring (cp=2) and by cp "
+       "x tp = "
        "4 (sequence_parallel); make it 1020, 1024"},
       {"cp=2,tp=4", llama, tokens(1004, true),
-       "the sequence of 1004 tokens must divide by cp x tp = 8 (sequence_parallel); make it 1000, 1008"},
+       "the sequence of 1004 tokens must be divisible by cp x tp = 8 (sequence_parallel); make it 1000, 1008"},
       {"cp=2,tp=4", llama, tokens(1020, true, a2a),
-       "the sequence of 1020 tokens must divide by cp x tp = 8 (sequence_parallel); make it 1016, 1024"},
+       "the sequence of 1020 tokens must be divisible by cp x tp = 8 (sequence_parallel); make it 1016, 1024"},
       {"cp=3,tp=2", llama, tokens(1023, true, a2a),
        "cp=3: a2a divides heads over 3 ranks, but Llama has 16 heads on each of the 2 ranks of tp, which must be a "
-       "multiple; cp may be 1, or the method p2p or all_gather | the sequence of 1023 tokens must divide by cp x tp = "
+       "multiple; cp may be 1, or the method p2p or all_gather | the sequence of 1023 tokens must be divisible by cp x "
+       "tp = "
        "6 (sequence_parallel); make it 1020, 1026"},
       {"dp=4",
        gpt2,
@@ -194,7 +204,8 @@ TEST(MeshRules, WhatDoesNotFitIsRefusedWithWhatDoes) {
       {"dp=2,cp=2",
        gpt2,
        {.sequence = 1022, .rows = 5},
-       "the sequence of 1022 tokens must divide by 2 x 2, two chunks for each rank of the ring (cp=2); make it 1020, "
+       "the sequence of 1022 tokens must be divisible by 2 x 2, two chunks for each rank of the ring (cp=2); make it "
+       "1020, "
        "1024 | the 5 rows of a step do not divide by the 2 data-parallel ranks (dp_replicate=1 x dp_shard=2); make "
        "them 4, 6"},
       {"dp=2,cp=2,tp=5",
@@ -202,7 +213,8 @@ TEST(MeshRules, WhatDoesNotFitIsRefusedWithWhatDoes) {
        {.sequence = 1022, .rows = 5},
        "tp=5: each rank has as many attention heads, but the 12 of GPT-2 do not divide by 5; tp may be 1, 2 | tp=5: "
        "the MLP's intermediate size 3072 of GPT-2 does not divide by 5; tp may be 1, 2 | the sequence of 1022 tokens "
-       "must divide by 2 x 2, two chunks for each rank of the ring (cp=2); make it 1020, 1024 | the 5 rows of a step "
+       "must be divisible by 2 x 2, two chunks for each rank of the ring (cp=2); make it 1020, 1024 | the 5 rows of a "
+       "step "
        "do not divide by the 2 data-parallel ranks (dp_replicate=1 x dp_shard=2); make them 4, 6"},
   };
   for (const Row& row : rows) {

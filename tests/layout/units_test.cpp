@@ -72,6 +72,9 @@ TEST(Units, BlocksByClassAndByHuggingFacesName) {
   policy.classes = {"GPT2Block"};
   policy.class_aliases = {{"GPT2Block", "Gpt2Block"}};
   EXPECT_EQ(by_name(tree, make_units(tree, policy)), expected);
+  policy.classes = {"BertLayer", "GPT2Block"};  // one of them is enough, as for accelerate
+  EXPECT_EQ(by_name(tree, make_units(tree, policy)), expected);
+  EXPECT_EQ(missing_classes(tree, policy), std::vector<std::string>{"BertLayer"});
 }
 
 TEST(Units, ATiedParameterBelongsToTheUnitAroundAllItsUses) {
@@ -132,7 +135,10 @@ TEST(Units, WhatFitsNothingIsNamed) {
   const ModuleTree tree = transformer(false);
   WrapPolicy policy = policy_of(WrapPolicy::Kind::by_class);
   policy.classes = {"LlamaDecoderLayer"};
-  expect_error(tree, policy, "the model has Gpt, Embedding, ModuleList, Gpt2Block");
+  expect_error(tree, policy,
+               "no module of class 'LlamaDecoderLayer' to wrap; the model has Gpt, Embedding, ModuleList, Gpt2Block");
+  policy.classes = {"LlamaDecoderLayer", "BertLayer"};
+  expect_error(tree, policy, "no module of class 'LlamaDecoderLayer' or 'BertLayer' to wrap");
   policy = policy_of(WrapPolicy::Kind::by_name);
   policy.names = {"h.O"};
   expect_error(tree, policy, "did you mean 'h.0'?");
@@ -140,7 +146,7 @@ TEST(Units, WhatFitsNothingIsNamed) {
   policy.pattern = "layers.*";
   expect_error(tree, policy, "fits no module");
   policy.pattern = "(";
-  expect_error(tree, policy, "no regular expression");
+  expect_error(tree, policy, "not a regular expression");
   policy = policy_of(WrapPolicy::Kind::by_size);
   policy.min_num_params = 0;
   expect_error(tree, policy, "at least 1");
@@ -148,6 +154,19 @@ TEST(Units, WhatFitsNothingIsNamed) {
   policy.ignored_modules = {"ln_g"};
   expect_error(tree, policy, "'ln_f'");
   expect_error({}, {}, "without modules");
+}
+
+// Hugging Face's guide has one list for two models.
+TEST(Units, AClassOfAnotherModelIsPassedOver) {
+  const ModuleTree tree = transformer(false);
+  WrapPolicy policy = policy_of(WrapPolicy::Kind::by_class), own = policy;
+  own.classes = {"Gpt2Block"};
+  policy.classes = {"LlamaDecoderLayer", "Gpt2Block", "BertLayer"};
+  EXPECT_EQ(by_name(tree, make_units(tree, policy)), by_name(tree, make_units(tree, own)));
+  EXPECT_EQ(missing_classes(tree, policy), (std::vector<std::string>{"LlamaDecoderLayer", "BertLayer"}));
+  EXPECT_EQ(missing_classes(tree, own), std::vector<std::string>{});
+  policy.kind = WrapPolicy::Kind::none;
+  EXPECT_EQ(missing_classes(tree, policy), std::vector<std::string>{});
 }
 
 TEST(Units, ShortClassNames) {

@@ -4,6 +4,7 @@
 
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/format/gguf/gguf_to_hf.h>
 #include <tessera/format/safetensors/safetensors.h>
 #include <tessera/models/load.h>

@@ -5,6 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>
 #include <tessera/optim/optimizer.h>
 #include <tests/paths.h>

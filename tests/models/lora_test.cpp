@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
@@ -198,6 +199,24 @@ TEST(ApplyLora, TargetsAreNamesOrTheirEnds) {
   EXPECT_EQ(chosen({"all-linear"}).size(), 8u);
 }
 
+TEST(ApplyLora, APatternIsMatchedWithWholeNames) {
+  const auto model = gpt2();
+  const auto config = models::apply_lora(*model, targets({R"(.*\.h\.[1-9]\..*c_(attn|fc))"}), 0);
+  EXPECT_EQ(adapted(*model), (std::set<std::string>{"transformer.h.1.attn.c_attn", "transformer.h.1.mlp.c_fc"}));
+  const TemporaryFolder out;
+  checkpoint::write_adapter_folder(out.path(), models::adapter_state(*model), config, nullptr);
+  EXPECT_EQ(read_json(out.path() + "/adapter_config.json").at("target_modules").as_string(),
+            R"(.*\.h\.[1-9]\..*c_(attn|fc))");
+  const auto other = gpt2();  // other modules have names that match, too: what was chosen is spelled out
+  const auto more = models::apply_lora(*other, targets({R"(.*attn.*)"}), 0).target_modules;
+  EXPECT_EQ(more, (std::vector<std::string>{"c_attn", "transformer.h.0.attn.c_proj", "transformer.h.1.attn.c_proj"}));
+  EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"h.(1"}), 0); }).find("not a regular expression"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"c_attn$"}), 0); }).find("matches no module"),
+            std::string::npos)
+      << "PEFT takes the whole name, too";
+}
+
 TEST(ApplyLora, AllLinearLeavesTheHeadAloneAndIsSpelledOut) {
   const auto model = models::load_model(from(fixtures + "/llama/llama"), 0);
   const auto config = models::apply_lora(*model, targets({"all-linear"}), 0);
@@ -228,6 +247,51 @@ TEST(ApplyLora, WholeModulesAreTrainedInPlace) {
   EXPECT_EQ(models::lora_flops_per_token(*model, 0), adapters_alone + 2.0 * static_cast<double>(head.numel()));
 }
 
+TEST(ApplyLora, TiedEmbeddingsAreTrainedAsOne) {
+  for (const auto& names : {std::vector<std::string>{"wte"}, {"lm_head", "wte"}}) {
+    const auto model = gpt2();
+    auto config = targets({"c_attn"});
+    config.modules_to_save = names;
+    config = models::apply_lora(*model, config, 0);
+    EXPECT_TRUE(config.ties_embeddings);
+    EXPECT_EQ((std::set<std::string>(config.modules_to_save.begin(), config.modules_to_save.end())),
+              (std::set<std::string>{"lm_head", "wte"}));
+    const at::Tensor table = model->named_parameters()["transformer.wte.weight"];
+    EXPECT_TRUE(table.requires_grad());
+    const double matrix = static_cast<double>(table.numel());
+    const auto other = gpt2();
+    models::apply_lora(*other, targets({"c_attn"}), 0);
+    EXPECT_EQ(models::lora_flops_per_token(*model, 0), models::lora_flops_per_token(*other, 0) + 2 * matrix);
+    // PEFT's file has both.
+    config.base_model = absolute_path(fixtures + "/gpt2_tiny");
+    const TemporaryFolder out;
+    const auto write = [&](const at::Tensor& head, bool as_one) {
+      auto state = models::adapter_state(*model);
+      state.emplace_back("lm_head.weight", head);
+      auto written = config;
+      written.ties_embeddings = as_one;
+      checkpoint::write_adapter_folder(out.path(), state, written, nullptr);
+    };
+    write(table.detach(), true);
+    EXPECT_TRUE(read_json(out.path() + "/adapter_config.json").at("ensure_weight_tying").as_bool());
+    EXPECT_TRUE(models::load_model(from(out.path()), 0)->named_parameters()["transformer.wte.weight"].requires_grad());
+    write(table.detach() + 1, false);
+    EXPECT_NE(error_of([&] { models::load_model(from(out.path()), 0); }).find("differ, but are one matrix"),
+              std::string::npos);
+    config.modules_to_save = {"wte"};
+    checkpoint::write_adapter_folder(
+        out.path(), models::adapter_state(*model),
+        [&] {
+          auto c = config;
+          c.ties_embeddings = false;
+          return c;
+        }(),
+        nullptr);
+    EXPECT_NE(error_of([&] { models::load_model(from(out.path()), 0); }).find("ensure_weight_tying"),
+              std::string::npos);
+  }
+}
+
 TEST(ApplyLora, WholeModulesThatCannotBe) {
   const auto refused = [&](const char* base, std::vector<std::string> adapted, std::vector<std::string> whole) {
     const auto model = models::load_model(from(fixtures + base), 0);
@@ -238,7 +302,8 @@ TEST(ApplyLora, WholeModulesThatCannotBe) {
   EXPECT_NE(refused("/llama/llama", {"q_proj"}, {"lm_heads"}).find("did you mean 'lm_head'"), std::string::npos);
   EXPECT_NE(refused("/llama/llama", {"q_proj"}, {"self_attn"}).find("gets adapters, and would be trained whole"),
             std::string::npos);
-  EXPECT_NE(refused("/gpt2_tiny", {}, {"wte"}).find("is the embeddings' and the head's at once"), std::string::npos);
+  EXPECT_NE(refused("/gpt2_tiny", {}, {"lm_head"}).find("name both, which are trained as one"), std::string::npos)
+      << refused("/gpt2_tiny", {}, {"lm_head"});
 }
 
 TEST(ApplyLora, TargetsThatMatchNothing) {
@@ -288,9 +353,9 @@ TEST(ApplyLora, TheCommandLinesWords) {
   words.lora_target_modules = "q_proj, v_proj";
   const auto config = models::lora_config(words);
   EXPECT_EQ(config.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
-  EXPECT_EQ(config.scale(), 4);
+  EXPECT_EQ(config.scale_of("q_proj"), 4);
   words.use_rslora = true;
-  EXPECT_EQ(models::lora_config(words).scale(), config.alpha / std::sqrt(static_cast<double>(config.r)));
+  EXPECT_EQ(models::lora_config(words).scale_of("q_proj"), config.alpha / std::sqrt(static_cast<double>(config.r)));
   words.lora_modules_to_save = "lm_head, embed_tokens";
   EXPECT_EQ(models::lora_config(words).modules_to_save, (std::vector<std::string>{"lm_head", "embed_tokens"}));
   words.vision_tower = "clip";  // whose projector is trained whole, and named once
@@ -304,6 +369,12 @@ TEST(ApplyLora, TheCommandLinesWords) {
 }
 
 /// A copy of the GPT-2 adapter folder whose files a test may damage; its base is named absolutely.
+TEST(LoraConfig, AllMeansEveryLinearMap) {
+  ModelConfig config;
+  config.lora_target_modules = "all";
+  EXPECT_EQ(models::lora_config(config).target_modules, std::vector<std::string>{"all-linear"});
+}
+
 class DamagedAdapters : public ::testing::Test {
  protected:
   DamagedAdapters() { write(checkpoint::read_adapter_weights(fixtures + "/lora/gpt2")); }
@@ -374,6 +445,70 @@ TEST_F(DamagedAdapters, NoBaseModel) {
   config.base_model = folder_.path();
   checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
   EXPECT_NE(load_error().find("holds adapters itself"), std::string::npos) << load_error();
+}
+
+TEST_F(DamagedAdapters, RanksAndAlphasByPatternAreReadComputedAndWritten) {
+  const std::string path = folder_.path() + "/adapter_config.json";
+  Value json = read_json(path);
+  json.set("lora_alpha", Value::of(8));
+  json.set("rank_pattern", parse_json(R"({"h.0.attn.c_attn": 2, "^c_fc": 7, "transformer.*c_attn": 4})", "rank"));
+  json.set("alpha_pattern", parse_json(R"({"c_fc": 3, "mlp.c_proj": 16})", "alpha"));
+  write_file_atomically(path, dump_json(json));
+  auto tensors = checkpoint::read_adapter_weights(fixtures + "/lora/gpt2");
+  for (auto& [name, tensor] : tensors) {
+    if (name.find("h.0.attn.c_attn") == std::string::npos) continue;
+    tensor = tensor.narrow(name.find("lora_A") != std::string::npos ? 0 : 1, 0, 2).contiguous();
+  }
+  const auto config = checkpoint::read_adapter_config(folder_.path());
+  EXPECT_EQ(config.rank_of("transformer.h.0.attn.c_attn"), 2) << "the first that matches counts";
+  EXPECT_EQ(config.rank_of("transformer.h.1.mlp.c_fc"), 4) << "^ is the name's beginning";
+  EXPECT_EQ(config.scale_of("transformer.h.0.attn.c_attn"), 4.0);
+  EXPECT_EQ(config.scale_of("transformer.h.1.mlp.c_fc"), 0.75);
+  checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
+  const Value written = read_json(path);
+  EXPECT_EQ(dump_json(written.at("rank_pattern"), -1), dump_json(json.at("rank_pattern"), -1));
+  EXPECT_EQ(written.at("alpha_pattern").at("c_fc").as_real(), 3.0);
+  const auto model = models::load_model(from(folder_.path()), 0);
+  for (const auto& item : model->named_modules())
+    if (auto* linear = dynamic_cast<models::Linear*>(item.value().get()); linear && linear->lora_A) {
+      EXPECT_EQ(linear->lora_A->weight.size(0), config.rank_of(item.key())) << item.key();
+      EXPECT_EQ(linear->lora_scale, config.scale_of(item.key())) << item.key();
+    }
+  auto changed = models::loaded_lora_config(*model, folder_.path());
+  models::load_adapters(*model, changed, folder_.path());
+  changed.alphas.clear();
+  EXPECT_NE(error_of([&] { models::load_adapters(*model, changed, folder_.path()); }).find("r 4), this run's by"),
+            std::string::npos);
+}
+
+TEST_F(DamagedAdapters, NamesMayBeginOtherwise) {
+  const auto whole = models::load_model(from(folder_.path()), 0);
+  for (const char* before : {"", "_orig_mod.transformer.", "model.transformer."}) {
+    edit([&](auto& tensors) {
+      for (auto& [name, tensor] : tensors) name = before + name.substr(std::string("transformer.").size());
+    });
+    EXPECT_EQ(load_error(), "") << before;
+    const auto model = models::load_model(from(folder_.path()), 0);
+    EXPECT_TRUE(at::equal(model->logits(tokens(3)), whole->logits(tokens(3)))) << before;
+  }
+}
+
+TEST_F(DamagedAdapters, EmbeddingsBesideAdaptersGiveTheBaseTheirRows) {
+  const at::Tensor table = at::rand({103, 32});
+  for (const bool and_head : {false, true}) {  // PEFT saves a tied head, too
+    edit([&](auto& tensors) {
+      tensors.emplace_back("transformer.wte.weight", table);
+      if (and_head) tensors.emplace_back("lm_head.weight", table);
+    });
+    ASSERT_EQ(load_error(), "");
+    const auto model = models::load_model(from(folder_.path()), 0);
+    EXPECT_EQ(model->vocab_size(), 103);
+    const at::Tensor own = model->named_parameters()["transformer.wte.weight"];
+    EXPECT_TRUE(at::equal(own, table));
+    EXPECT_FALSE(own.requires_grad());
+    EXPECT_EQ(models::loaded_lora_config(*model, folder_.path()).kept_embeddings,
+              std::vector<std::string>{"transformer.wte.weight"});
+  }
 }
 
 TEST_F(DamagedAdapters, ARegularExpressionMeansTheModulesInTheFile) {

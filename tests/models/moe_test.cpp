@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/llama.h>
 #include <tessera/models/load.h>

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/format/safetensors/safetensors.h>
 #include <tessera/models/load.h>
 #include <tessera/optim/optimizer.h>

@@ -2,6 +2,7 @@
 // each a rank of tensor parallelism holds. A plan cannot drift from a run.
 
 #include <tessera/base/file.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/config/model/vision_config.h>
 #include <tessera/layout/stages.h>

@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/decoders/prediction.h>
 #include <tessera/models/llama.h>

@@ -4,10 +4,14 @@
 #include <ATen/core/grad_mode.h>
 
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/gemm.h>
 #include <tessera/nn/linear.h>
 
 namespace tessera::nn {
 namespace {
+
+/// What LibTorch's operations compute in under autocast to `half` on this processor.
+at::ScalarType here(at::ScalarType half) { return has_instructions(half) ? half : at::kFloat; }
 
 TEST(Autocast, ProductsRunInBf16WhileItLives) {
   const at::Tensor a = at::ones({4, 4}), b = at::ones({4, 4});
@@ -15,6 +19,12 @@ TEST(Autocast, ProductsRunInBf16WhileItLives) {
     const Autocast precision(true, at::kCPU);
     EXPECT_TRUE(autocast_enabled(at::kCPU));
     EXPECT_EQ(at::matmul(a, b).scalar_type(), at::kBFloat16);
+  }
+  {
+    const Autocast precision(at::kBFloat16, at::kCPU, /*wide=*/true);
+    EXPECT_TRUE(autocast_enabled(at::kCPU));
+    EXPECT_EQ(autocast_type(at::kCPU), at::kBFloat16);
+    EXPECT_EQ(at::matmul(a, b).scalar_type(), here(at::kBFloat16)) << "without instructions several times slower";
   }
   EXPECT_FALSE(autocast_enabled(at::kCPU));
   EXPECT_EQ(at::matmul(a, b).scalar_type(), at::kFloat);
@@ -27,7 +37,7 @@ TEST(Autocast, OrInFp16) {
   {
     const Autocast precision(at::kHalf, at::kCPU);
     EXPECT_EQ(autocast_type(at::kCPU), at::kHalf);
-    EXPECT_EQ(at::matmul(x, weight).scalar_type(), at::kHalf);
+    EXPECT_EQ(at::matmul(x, weight).scalar_type(), here(at::kHalf)) << "fp16 without instructions is 16 times slower";
     y = linear(x, weight, {}, WeightLayout::in_out);  // our own: rounded to fp16 inside, fp32 outside
   }
   EXPECT_EQ(y.scalar_type(), at::kFloat);

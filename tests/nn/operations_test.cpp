@@ -112,21 +112,22 @@ TEST_F(Operations, ProductsAccumulateAndTakeTransposedViews) {
   }
 }
 
-// The same on processors with instructions for bf16 and without: one rounding, of a sum in fp32.
-TEST_F(Operations, ProductsOfBf16AreRoundedOnce) {
-  for (const std::int64_t n : {1, 5, 64}) {
-    const at::Tensor a = at::randn({n, 170}).to(at::kBFloat16), b = at::randn({23, 170}).to(at::kBFloat16);
-    const at::Tensor exact = at::mm(a.to(at::kDouble), b.t().to(at::kDouble)), out = at::empty({n, 23});
-    nn::multiply_half(out, a, b.t());
-    EXPECT_TRUE(at::equal(out, out.to(at::kBFloat16).to(at::kFloat)));
-    EXPECT_LT(compare::error(out, exact), 1.2 * compare::error(exact.to(at::kBFloat16), exact));
-    const at::Tensor first = at::randn({n, 23}), sum = first.clone();
-    nn::multiply_half(sum, a, b.t(), /*accumulate=*/true);
-    EXPECT_TRUE(at::equal(sum, first + out));
-    const at::Tensor transposed = at::empty({23, n});
-    nn::multiply_half(transposed, b, a.t());
-    EXPECT_LT(compare::error(transposed.t(), exact), 1.2 * compare::error(exact.to(at::kBFloat16), exact));
-  }
+// The same on processors with instructions for the type and without: one rounding, of a sum in fp32.
+TEST_F(Operations, ProductsOfHalvesAreRoundedOnce) {
+  for (const at::ScalarType half : {at::kBFloat16, at::kHalf})
+    for (const std::int64_t n : {1, 5, 64}) {
+      const at::Tensor a = at::randn({n, 170}).to(half), b = at::randn({23, 170}).to(half);
+      const at::Tensor exact = at::mm(a.to(at::kDouble), b.t().to(at::kDouble)), out = at::empty({n, 23});
+      nn::multiply_half(out, a, b.t());
+      EXPECT_TRUE(at::equal(out, out.to(half).to(at::kFloat)));
+      EXPECT_LT(compare::error(out, exact), 1.2 * compare::error(exact.to(half), exact));
+      const at::Tensor first = at::randn({n, 23}), sum = first.clone();
+      nn::multiply_half(sum, a, b.t(), /*accumulate=*/true);
+      EXPECT_TRUE(at::equal(sum, first + out));
+      const at::Tensor transposed = at::empty({23, n});
+      nn::multiply_half(transposed, b, a.t());
+      EXPECT_LT(compare::error(transposed.t(), exact), 1.2 * compare::error(exact.to(half), exact));
+    }
 }
 
 TEST_F(Operations, AddBias) {

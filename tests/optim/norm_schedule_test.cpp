@@ -120,6 +120,32 @@ TEST(Schedule, warms_up_from_a_rate_above_0) {
   }
 }
 
+// Megatron's WSD (optimizer_param_scheduler.py): the warm-up begins at 0 whatever the least rate is, the rate stays,
+// and falls over its last steps in one of four shapes.
+TEST(Schedule, stays_and_falls_as_in_megatron) {
+  const auto factors = [](const std::string& shape) {
+    const Schedule schedule =
+        schedule_of("warmup_stable_decay",
+                    "num_decay_steps=4,warmup_init_lr=0,min_lr_ratio=0.2,num_training_steps=8,decay_type=" + shape, 2);
+    std::vector<double> all;
+    for (std::int64_t step = 0; step < 10; ++step) all.push_back(schedule_factor(schedule, step));
+    return all;
+  };
+  const std::pair<std::string, std::vector<double>> shapes[] = {
+      {"linear", {0.75, 0.5, 0.25}},
+      {"cosine", {0.5 * (1 + std::sqrt(0.5)), 0.5, 0.5 * (1 - std::sqrt(0.5))}},
+      {"1-sqrt", {0.5, 1 - std::sqrt(0.5), 1 - std::sqrt(0.75)}},
+      {"exponential", {2 * std::pow(0.5, 0.25) - 1, 2 * std::pow(0.5, 0.5) - 1, 2 * std::pow(0.5, 0.75) - 1}}};
+  for (const auto& [shape, falls] : shapes) {
+    const std::vector<double> came = factors(shape);
+    std::vector<double> expected = {0, 0.5, 1, 1, 1};
+    for (const double fall : falls) expected.push_back(0.2 + 0.8 * fall);
+    expected.insert(expected.end(), {0.2, 0.2});
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(came[i], expected[i], 1e-12) << shape << " step " << i;
+  }
+}
+
 std::string refusal(const Schedule& schedule) {
   try {
     check_schedule(schedule);
@@ -153,7 +179,9 @@ TEST(Schedule, bad_parameters_are_refused_with_the_rule) {
       {"cosine_with_min_lr", "min_lr=1e-4,min_lr_rate=0.1", "exactly one of the two must be given"},
       {"warmup_stable_decay", "", "num_decay_steps of warmup_stable_decay: it must be given"},
       {"warmup_stable_decay", "num_decay_steps=8", "8 and 3 steps of warm-up are more than all 10"},
-      {"warmup_stable_decay", "num_decay_steps=2,decay_type=sqrt", "'sqrt' is unknown (known: linear, cosine, 1-sqrt)"},
+      {"warmup_stable_decay", "num_decay_steps=2,decay_type=sqrt",
+       "'sqrt' is unknown (known: linear, cosine, 1-sqrt, "
+       "exponential)"},
   };
   for (const auto& c : cases) {
     const std::string message = refusal(schedule_of(c.type, c.parameters));

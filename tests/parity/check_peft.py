@@ -41,7 +41,8 @@ def check(name, work):
               "--tokenizer_name", "byte", "--seed", "3"]
     run("train", *shape, *common, "--learning_rate", "1e-2", "--max_steps", "40", "--output_dir", at("base"))
     run("train", "--model_name_or_path", at("base"), *common, "--learning_rate", "1e-2", "--max_steps", "20",
-        "--eval_steps", "20", "--lora_r", "4", "--lora_alpha", "32", *targets, "--lora_merge",
+        "--eval_strategy", "steps", "--eval_steps", "20", "--lora_r", "4", "--lora_alpha", "32", *targets,
+        "--lora_merge",
         "--output_dir", at("out"))
     lines = [json.loads(line) for line in open(at("out", "metrics.jsonl"))]
     reported = [line["eval_loss"] for line in lines if "eval_loss" in line][0]

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/config/sections/model_config.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/models/load.h>

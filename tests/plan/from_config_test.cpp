@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/plan/from_config.h>
 #include <tessera/plan/presets.h>
 #include <tessera/plan/search.h>

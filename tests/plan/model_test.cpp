@@ -80,6 +80,8 @@ TEST(Model, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_NE(refused(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 10, "n_head": 3})")
                 .find("n_embd 10 is not a multiple of n_head 3"),
             std::string::npos);
+  EXPECT_NE(error_of([] { static_cast<void>(find_model("gpt-3")); }).find("did you mean gpt3-175b?"),
+            std::string::npos);
   EXPECT_NE(error_of([] { static_cast<void>(find_model("lama-3-8b")); }).find("did you mean llama-3-8b?"),
             std::string::npos);
 }

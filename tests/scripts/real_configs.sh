@@ -19,7 +19,7 @@ cat > "$folder/DeepSpeed/good.json" <<'X'
  "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}
 X
 echo '{"train_batch_size": 1, "optimizer": {"type": "Muon"}}' > "$folder/DeepSpeed/not_built.json"
-echo '{"train_batch_size": 1, "optimiser": {"type": "Adam"}, "steps_per_print": 1}' > "$folder/DeepSpeed/wrong.json"
+echo '{"train_batch_size": 1, "zero_optimization": {"stge": 1}, "steps_per_print": 1}' > "$folder/DeepSpeed/wrong.json"
 for size in 1 2; do
   cat > "$folder/Megatron-LM/tp$size.yaml" <<X
 MODEL_ARGS:

@@ -11,6 +11,7 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/comm/mesh_groups.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/format/manifest/verify.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/parallel/tensor_parallel.h>

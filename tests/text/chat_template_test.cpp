@@ -11,6 +11,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/text/chat_template.h>
+#include <tessera/text/parted_tokens.h>
 #include <tests/error_of.h>
 #include <tests/paths.h>
 
@@ -83,18 +84,36 @@ TEST(ChatTemplate, NoScoreIsGuessed) {
             std::string::npos);
 }
 
-TEST(ChatTemplate, ASpecialTokenInAMessageIsRefused) {
+TEST(ChatTemplate, ASpecialTokenInAMessageIsText) {
   const ChatTemplate chat = chat_of("trl/qwen2_5.jinja", {"<|im_start|>", "<|im_end|>"});
-  EXPECT_EQ(error_of([&] { chat.render(json(R"([{"role": "user", "content": "a<|im_end|>"}])")); }),
-            "message 1: the content has <|im_end|> at byte 1, a special token that would begin or end a turn: take it "
-            "out");
-  EXPECT_NE(error_of([&] {
-              chat.render(json(R"([{"role": "user", "content": [{"type": "text", "text": "<|im_start|>"}]}])"));
-            }).find("the content.text has <|im_start|>"),
-            std::string::npos);
-  EXPECT_NE(
-      error_of([&] { chat.render(two_turns, {.tools = json(R"([{"name": "<|im_end|>"}])")}); }).find("tools.name"),
-      std::string::npos);
+  const auto parts = [&](const std::string& messages, const ChatOptions& options = {}) {
+    return between_partings(chat.render(json(messages), options).text);
+  };
+  EXPECT_EQ(parts(R"([{"role": "user", "content": "a"}])").size(), 1u);
+  const auto said = parts(R"([{"role": "user", "content": "a<|im_end|>b"}])");
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_TRUE(said[0].ends_with("user\na<")) << said[0];
+  EXPECT_EQ(said[1], "|im_end|>b<|im_end|>\n");
+  EXPECT_NE(chat.special_token_in(json(R"([{"content": [{"type": "text", "text": "<|im_start|>"}]}])")), nullptr);
+  EXPECT_EQ(parts(R"([{"role": "user", "content": "a"}])", {.tools = json(R"([{"name": "<|im_end|>"}])")}).size(), 2u);
+  const auto mark = parts("[{\"role\": \"user\", \"content\": \"a" + std::string(parting) + "b\"}]");
+  ASSERT_EQ(mark.size(), 1u) << "the mark itself is text";
+  EXPECT_NE(mark[0].find(concat("a", parting, "b")), std::string::npos);
+  EXPECT_EQ(scored(chat, json(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "<|im_end|>"}])")),
+            (std::vector<std::string>{concat("<", parting, "|im_end|><|im_end|>")}));
+}
+
+TEST(ChatTemplate, SpecialTokensOfTheTokenizerAreKnownWithoutFiles) {
+  const auto byte = load_tokenizer("byte");
+  const std::string text = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}";
+  const ChatTemplate chat = load_chat_template(*byte, "byte", text);
+  const ChatEncoder encoder(*byte);
+  const auto ids = [&](const char* content) {
+    Value message = Value::make_object({{"role", Value::of("user")}, {"content", Value::of(content)}});
+    return encoder.encode(chat.render(Value::make_array({std::move(message)})).text, true);
+  };
+  EXPECT_EQ(ids("a").size(), 2u);
+  EXPECT_EQ(ids("<|endoftext|>").size(), 14u);
 }
 
 TEST(ChatTemplate, WhatIsNoConversationIsNamed) {
@@ -133,6 +152,8 @@ TEST_F(ChatFolder, ATemplateIsReadFromItsFileOrTheConfiguration) {
   EXPECT_EQ(hello(), "F:hello");
   write("other.jinja", "O");
   EXPECT_EQ(hello(path_join(folder_, "other.jinja")), "O");
+  write("other.jinja", "\xEF\xBB\xBFO");
+  EXPECT_EQ(hello(path_join(folder_, "other.jinja")), "O") << "without the byte order mark";
   EXPECT_NE(error_of([&] { hello("none.jinja"); }).find("--chat_template none.jinja: no such file"), std::string::npos);
 }
 
@@ -142,8 +163,7 @@ TEST_F(ChatFolder, NamedTemplatesAndSpecialTokens) {
   EXPECT_EQ(hello(), "Dhello");
   const ChatTemplate chat = load_chat_template(*byte_, folder_);
   EXPECT_EQ(chat.render(two_turns, {.tools = json("[]")}).text, "T");
-  EXPECT_NE(error_of([&] { chat.render(json(R"([{"role": "user", "content": "<x>"}])")); }).find("has <x> at byte 0"),
-            std::string::npos);
+  EXPECT_EQ(*chat.special_token_in(json(R"([{"role": "user", "content": "a<x>"}])")), "<x>");
   write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": ""}]})");
   EXPECT_NE(error_of([&] { hello(); }).find("chat templates rag but none that is called default"), std::string::npos);
 }

@@ -9,9 +9,12 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/text/bpe/bpe_files.h>
+#include <tessera/text/companion_files.h>
 #include <tessera/text/sentencepiece/model_json.h>
 #include <tessera/text/tokenizer.h>
 #include <tests/paths.h>
+
+#include <map>
 
 namespace tessera::text {
 namespace {
@@ -46,6 +49,41 @@ TEST(TokenizerFiles, AreSavedAsATokenizerJson) {
     const auto again = load_tokenizer(path_join(folder.path(), "tokenizer.json"));
     EXPECT_EQ(again->encode("In the beginning 12 \xC3\xA9"), tokenizer->encode("In the beginning 12 \xC3\xA9")) << name;
   }
+}
+
+TEST(TokenizerFiles, ThoseThatBelongToATokenizerGoAlong) {
+  const TemporaryFolder from, to, other;
+  const auto put = [&](const std::string& name, const std::string& bytes) {
+    write_file_atomically(path_join(from.path(), name), bytes);
+  };
+  for (const char* name : {"vocab.json", "merges.txt"}) put(name, read_file(concat(files, "/merges/", name)));
+  const std::map<std::string, std::string> beside = {{"special_tokens_map.json", "{\"eos_token\": \"x\"}"},
+                                                     {"added_tokens.json", "{}"},
+                                                     {"tokenizer.model", "a\0b"},
+                                                     {"tokenization_mine.py", "pass"},
+                                                     {"processor_config.json", "{ }"},
+                                                     {"chat_template.json", "{}"}};
+  for (const auto& [name, bytes] : beside) put(name, bytes);
+  put("README.md", "a person's");
+  put("tokenizer_config.json", R"({"eos_token": "</s>"})");
+  put("chat_template.jinja", "{{ usual }}");
+  make_folders(path_join(from.path(), "additional_chat_templates"));
+  put("additional_chat_templates/tool_use.jinja", "{{ tools }}");
+  const auto tokenizer = load_tokenizer(path_join(from.path(), "vocab.json"));
+  with_companion_files(tokenizer, from.path(), "")->save(to.path());
+  for (const auto& [name, bytes] : beside) EXPECT_EQ(read_file(path_join(to.path(), name)), bytes) << name;
+  EXPECT_EQ(read_file(path_join(to.path(), "merges.txt")), read_file(files + "/merges/merges.txt"));
+  EXPECT_FALSE(path_exists(path_join(to.path(), "README.md")));
+  EXPECT_FALSE(path_exists(path_join(to.path(), "chat_template.jinja"))) << "it would hide the list";
+  const Value config = read_json(path_join(to.path(), "tokenizer_config.json"));
+  EXPECT_EQ(config.at("eos_token").as_string(), "</s>");
+  EXPECT_EQ(dump_json(config.at("chat_template"), -1),
+            R"([{"name":"default","template":"{{ usual }}"},{"name":"tool_use","template":"{{ tools }}"}])");
+  with_companion_files(tokenizer, from.path(), "{{ given }}")->save(other.path());
+  EXPECT_EQ(read_file(path_join(other.path(), "chat_template.jinja")), "{{ given }}");
+  EXPECT_FALSE(read_json(path_join(other.path(), "tokenizer_config.json")).contains("chat_template"));
+  EXPECT_FALSE(path_exists(path_join(other.path(), "chat_template.json"))) << "of another template";
+  EXPECT_EQ(with_companion_files(tokenizer, "byte", ""), tokenizer);
 }
 
 SentencePieceModel small_model() {

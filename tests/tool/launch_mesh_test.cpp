@@ -34,6 +34,13 @@ TEST_F(LaunchMesh, TheEndOfARunHasATableByAxis) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const std::string said = run.out + run.err;
   EXPECT_TRUE(contains(said, "communication") && contains(said, "tp  all_reduce")) << said;
+  double waited = 0;  // sum over all rows: shares of one time
+  for (const std::string& line : split(said, '\n'))
+    if (contains(line, " s ") && line.ends_with(" %") && contains(line, "  ")) {
+      const std::string words = line.substr(0, line.size() - 2);
+      waited += parse_real(words.substr(words.rfind(' ') + 1)).value_or(1000);
+    }
+  EXPECT_LE(waited, 100) << said;
   EXPECT_FALSE(contains(said, "dp_replicate-dp_shard")) << "axes of one rank send nothing: " << said;
   EXPECT_TRUE(contains(read_file(at("out/report.html")), R"("axis":"tp","operation":"all_reduce")"));
 }

@@ -99,7 +99,8 @@ TEST_F(LaunchTrainingTest, TheGuidesFileAndBert) {
 // accelerate launch --fsdp="full shard" --fsdp_config="path/to/fsdp_config/" my-trainer-script.py
 TEST_F(LaunchTrainingTest, FsdpInWords) {
   write_file_atomically(at("path/to/fsdp_config/config.json"),
-                        R"({"fsdp_transformer_layer_cls_to_wrap": ["BertLayer"], "fsdp_forward_prefetch": true})");
+                        R"({"fsdp_transformer_layer_cls_to_wrap": ["LlamaDecoderLayer", "BertLayer"],
+                            "fsdp_forward_prefetch": true})");
   const auto run = tessera(
       Strings{"launch", "--num_processes=2", "--fsdp=full shard", "--fsdp_config=" + at("path/to/fsdp_config/")} +
           bert("out"),
@@ -110,6 +111,18 @@ TEST_F(LaunchTrainingTest, FsdpInWords) {
   const auto divided = curve("out"), together = curve("whole");
   ASSERT_EQ(divided.size(), 3u);
   for (const auto& [step, loss] : together) EXPECT_NEAR(divided.at(step), loss, 1e-5 * loss) << step;
+  EXPECT_TRUE(contains(run.err, "no module of class 'LlamaDecoderLayer' to wrap; the others are wrapped")) << run.err;
+
+  // None of the classes, and the folder by the other door.
+  write_file_atomically(at("path/to/fsdp_config/config.json"),
+                        R"({"fsdp_transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]})");
+  Strings words = bert("none") + Strings{"--fsdp", "full_shard", "--fsdp_config", at("path/to/fsdp_config/")};
+  words.erase(words.begin());
+  const auto none = tessera(words + Strings{"--num_processes", "2"}, home());
+  EXPECT_EQ(none.exit_code, 2) << none.err;
+  EXPECT_TRUE(contains(none.err, "config.json:1) LlamaDecoderLayer: a model of type \"bert\" has no such module") &&
+              contains(none.err, "leave it out, and the model's own blocks are wrapped"))
+      << none.err;
 }
 
 // Given to the launcher or to the training: the same run, bit by bit.
@@ -130,13 +143,12 @@ TEST_F(LaunchTrainingTest, BeforeOrAfterTheProgram) {
 
 // DeepSpeed's keys, too, where the program is our own: one message, from the launcher.
 TEST_F(LaunchTrainingTest, DeepspeedsFileIsCheckedWithTheTrainingsFlags) {
-  write_file_atomically(at("ds.json"), "{\"train_batch_size\": 6,\n \"zero_optimisation\": {\"stage\": 2}}\n");
+  write_file_atomically(at("ds.json"), "{\"train_batch_size\": 6,\n \"zero_optimization\": {\"stge\": 2}}\n");
   for (const Strings& before : {Strings{"--use_deepspeed", "--deepspeed_config_file", at("ds.json")}, Strings{}}) {
     const Strings after = before.empty() ? Strings{"--deepspeed", at("ds.json")} : Strings{};
     const auto run = tessera(Strings{"launch", "--num_processes=2"} + before + gpt2("out", after), home());
     EXPECT_EQ(run.exit_code, 2);
-    EXPECT_TRUE(contains(run.err, "ds.json:2:23: unknown key zero_optimisation; did you mean zero_optimization?"))
-        << run.err;
+    EXPECT_TRUE(contains(run.err, "ds.json:2:32: unknown key zero_optimization.stge; did you mean stage?")) << run.err;
     EXPECT_TRUE(contains(run.err, "train_batch_size is not equal to micro_batch_per_gpu")) << run.err;
     EXPECT_FALSE(contains(run.err, "[rank")) << run.err;
     EXPECT_FALSE(path_exists(at("out")));
@@ -148,6 +160,25 @@ TEST_F(LaunchTrainingTest, WrongWordsEndBeforeAnythingStarts) {
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_TRUE(contains(run.err, "--fsdp: unknown word 'full'; did you mean full_shard?")) << run.err;
   EXPECT_FALSE(path_exists(at("out")));
+}
+
+// What a pod or a shell has set is not this job's: RANK and WORLD_SIZE of one process are no reason against two.
+TEST_F(LaunchTrainingTest, VariablesLeftInTheEnvironment) {
+  const auto left = [](const char* world) -> launch::Environment {
+    return {{"RANK", "0"}, {"WORLD_SIZE", world}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29577"}};
+  };
+  const Strings two = training("two", batch(1, 1, 1) + Strings{"--save_strategy", "no", "--num_processes", "2"});
+  const auto started = tessera(two, left("1"));
+  ASSERT_EQ(started.exit_code, 0) << started.err;
+  EXPECT_TRUE(contains(started.err, "RANK=0, WORLD_SIZE=1 are in the environment")) << started.err;
+  EXPECT_TRUE(contains(started.err, "2 processes")) << started.err;
+
+  const auto refused = tessera(training("three", batch(1, 1, 1) + Strings{"--num_processes", "3"}), left("2"));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(contains(refused.err,
+                       "--num_processes is 3 but RANK=0, WORLD_SIZE=2 in the environment make this one of "
+                       "2 processes: unset RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"))
+      << refused.err;
 }
 
 }  // namespace

@@ -100,6 +100,21 @@ TEST_F(MemoryCheckTest, SaysWhatWouldFit) {
   EXPECT_TRUE(contains(checked.out, ": use --")) << checked.out;
 }
 
+// Where dividing and smaller micro-batches are not enough: states of fewer bytes, and states elsewhere.
+TEST_F(MemoryCheckTest, KnowsFewerBytesAndOffload) {
+  const auto advice = [](const char* memory, const Strings& more = {}) {
+    return tessera(Strings{"plan", "check", "--config_name", "llama-3.2-1b", "--block_size", "128",
+                           "--per_device_train_batch_size", "1", "--gpus", "1xCPU/1", "--memory", memory} +
+                   more)
+        .out;
+  };
+  EXPECT_TRUE(contains(advice("18"), ": use --bf16_optimizer_states: ")) << advice("18");
+  EXPECT_TRUE(contains(advice("17"), ": use --optim adamw_8bit: ")) << advice("17");
+  EXPECT_TRUE(contains(advice("13"), ": use --cpu_offload optimizer: ")) << advice("13");
+  EXPECT_TRUE(contains(advice("8"), " --cpu_offload all ")) << advice("8");
+  EXPECT_FALSE(contains(advice("0.01"), ": use ")) << advice("0.01");
+}
+
 TEST_F(MemoryCheckTest, LetsThroughWhatFits) {
   const auto run = tessera(training("out", batch(2, 1, 1)));
   EXPECT_EQ(run.exit_code, 0) << run.err;

@@ -72,7 +72,7 @@ TEST_F(ResumeTest, LastContinuesInPlaceAndKeepsTheCurve) {
   ASSERT_EQ(tessera(training("out", batch(6, 1, 3))).exit_code, 0);
   const auto run = tessera(training("out", batch(6, 1, 5) + Strings{"--resume_from_checkpoint", "last"}));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(contains(run.err, "settings that are others than before: max_steps 5 (was 3)\n")) << run.err;
+  EXPECT_TRUE(contains(run.err, "settings that differ from before: max_steps 5 (was 3)\n")) << run.err;
   ASSERT_EQ(tessera(training("whole", batch(6, 1, 5))).exit_code, 0);
   EXPECT_EQ(curve("out"), curve("whole"));
   int ends = 0;

@@ -10,8 +10,8 @@ using TrackersTest = ToolTest;
 Strings lines_of(const std::string& path) { return split(trim(read_file(path)), '\n'); }
 
 TEST_F(TrackersTest, MlflowAndCsvGoOnWithTheRunThatIsResumed) {
-  const auto run = tessera(training("out", Strings{"--report_to", "mlflow", "csv", "--eval_steps", "2",
-                                                   "--num_processes", "2", "--run_name", "tiny"} +
+  const auto run = tessera(training("out", Strings{"--report_to", "mlflow", "csv", "--eval_strategy", "steps",
+                                                   "--eval_steps", "2", "--num_processes", "2", "--run_name", "tiny"} +
                                                batch(3, 1, 4)));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_FALSE(path_exists(at("out/runs"))) << "no TensorBoard";
@@ -28,9 +28,10 @@ TEST_F(TrackersTest, MlflowAndCsvGoOnWithTheRunThatIsResumed) {
   EXPECT_EQ(read_yaml(place + "/meta.yaml").at("status").as_int(), 3);
   EXPECT_EQ(lines_of(at("out/metrics.csv")).size(), 8u) << "header, four logs, two evaluations, the end";
 
-  const auto more = tessera(training("out", Strings{"--report_to", "csv,mlflow", "--eval_steps", "2", "--run_name",
-                                                    "tiny", "--resume_from_checkpoint", "last"} +
-                                                batch(6, 1, 6)));
+  const auto more =
+      tessera(training("out", Strings{"--report_to", "csv,mlflow", "--eval_strategy", "steps", "--eval_steps", "2",
+                                      "--run_name", "tiny", "--resume_from_checkpoint", "last"} +
+                                  batch(6, 1, 6)));
   ASSERT_EQ(more.exit_code, 0) << more.err;
   EXPECT_EQ(trim(read_file(at("out/mlflow_run_id"))), id);
   EXPECT_EQ(lines_of(place + "/metrics/loss").size(), 6u);
@@ -61,7 +62,7 @@ TEST_F(TrackersTest, TheVariablesOfMlflow) {
 }
 
 TEST_F(TrackersTest, TheCardOfTheModel) {
-  const auto run = tessera(training("out", batch(12, 1, 2) + Strings{"--eval_steps", "2"}));
+  const auto run = tessera(training("out", batch(12, 1, 2) + Strings{"--eval_strategy", "steps", "--eval_steps", "2"}));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const std::string card = read_file(at("out/README.md"));
   for (const char* part :

@@ -109,10 +109,64 @@ TEST_F(TrainBertTest, ClassifiesLabelledTexts) {
   EXPECT_EQ(config.at("architectures").items()[0].as_string(), "BertForSequenceClassification");
   EXPECT_EQ(config.at("label2id").at("light").as_int(), 1);
   EXPECT_TRUE(contains(alone.err, "newly initialised")) << alone.err;
+  const auto evaluation = [&](const std::string& output) {
+    for (const Value& line : metrics(output))
+      if (const Value* event = line.find("event"); event != nullptr && event->as_string() == "eval") return line;
+    return Value();
+  };
+  EXPECT_GT(evaluation("alone").at("eval_accuracy").as_real(), 0.9);
+  EXPECT_GT(evaluation("alone").at("eval_f1").as_real(), 0.9);
+  for (const char* of_texts : {"perplexity", "eval_tokens"}) EXPECT_FALSE(evaluation("alone").contains(of_texts));
+  EXPECT_FALSE(end_line("alone").contains("perplexity"));
   const auto shared = tessera(run("shared", "labelled.jsonl",
                                   batch(4, 1, 30) + common + Strings{"--num_processes", "2", "--fsdp", "full_shard"}));
   ASSERT_EQ(shared.exit_code, 0) << shared.err;
   expect_same_losses("alone", "shared");
+  EXPECT_EQ(evaluation("shared").at("eval_accuracy").as_real(), evaluation("alone").at("eval_accuracy").as_real());
+}
+
+TEST_F(TrainBertTest, TheMostAccurateModelIsTheBest) {
+  // Two classes that no step of rate 0 tells apart, over two processes and two stages.
+  std::string rows;
+  for (int i = 0; i < 7; ++i) rows += concat("{\"text\": \"and god said ", i, "\", \"label\": ", i < 4 ? 0 : 1, "}\n");
+  write_file_atomically(at("rows.jsonl"), rows);
+  const Strings common = {"--validation_file",
+                          at("rows.jsonl"),
+                          "--eval_strategy",
+                          "steps",
+                          "--eval_steps",
+                          "1",
+                          "--metric_for_best_model",
+                          "accuracy",
+                          "--load_best_model_at_end",
+                          "--save_strategy",
+                          "steps",
+                          "--save_steps",
+                          "1",
+                          "--per_device_eval_batch_size",
+                          "2",
+                          "--max_steps",
+                          "2"};
+  const auto state = [&](const std::string& output) {
+    return read_json(at(output + "/checkpoint-2/trainer_state.json"));
+  };
+  double one = -1;
+  for (const auto& [output, more] :
+       {std::pair("one", Strings{"--per_device_train_batch_size", "4"}),
+        std::pair("two", Strings{"--per_device_train_batch_size", "2", "--num_processes", "2"}),
+        std::pair("stages", Strings{"--per_device_train_batch_size", "2", "--num_processes", "2", "--pp_size", "2",
+                                    "--gradient_accumulation_steps", "2"})}) {
+    const auto run = tessera(this->run(output, "rows.jsonl", common + more));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const double best = state(output).at("best_metric").as_real();
+    double highest = 0;
+    for (const Value& line : metrics(output))
+      if (const Value* accuracy = line.find("eval_accuracy")) highest = std::max(highest, accuracy->as_real());
+    EXPECT_NEAR(best, highest, 1e-8) << "greater is better";
+    EXPECT_GE(best, 3 / 7.0 - 1e-9);
+    if (one < 0) one = best;
+    EXPECT_EQ(best, one) << output;
+  }
 }
 
 TEST_F(TrainBertTest, RefusesWhatDoesNotFit) {
@@ -124,6 +178,10 @@ TEST_F(TrainBertTest, RefusesWhatDoesNotFit) {
   };
   refused(run("no", "verses.txt", {"--max_steps", "1", "--tokenizer_name", "byte"}),
           "BERT needs its WordPiece tokenizer");
+  refused(run("no", "verses.txt", {"--max_steps", "1", "--metric_for_best_model", "accuracy"}),
+          "predicts tokens, has loss and perplexity");
+  refused(run("no", "labelled.jsonl", {"--max_steps", "1", "--metric_for_best_model", "eval_perplexity"}),
+          "tells classes apart, has loss, accuracy and f1");
   refused(run("no", "verses.txt", {"--max_steps", "1", "--mlm_probability", "1.5"}), "mlm_probability");
   refused({"generate", "--model_name_or_path", model, "--prompt", "a"}, "does not continue texts");
 }

@@ -100,6 +100,7 @@ TEST_F(TrainSettingsTest, TheLearningRateFallsOnAPlateau) {
   // an improvement of 100 never comes
   const Strings plateau = {"--lr_scheduler_type",   "reduce_lr_on_plateau",
                            "--lr_scheduler_kwargs", "patience=0,threshold=100,threshold_mode=abs,factor=0.5",
+                           "--eval_strategy",       "steps",
                            "--eval_steps",          "2",
                            "--save_steps",          "4"};
   run("out", batch(4, 1, 8) + plateau);
@@ -112,8 +113,9 @@ TEST_F(TrainSettingsTest, TheLearningRateFallsOnAPlateau) {
 
 TEST_F(TrainSettingsTest, TheBestModelIsLeft) {
   // the greatest loss is the first one
-  const Strings best = {"--eval_steps",        "2",   "--save_steps", "2", "--load_best_model_at_end",
-                        "--greater_is_better", "true"};
+  const Strings best = {
+      "--eval_strategy",     "steps", "--eval_steps", "2", "--save_steps", "2", "--load_best_model_at_end",
+      "--greater_is_better", "true"};
   run("one", batch(8, 1, 6) + best);
   EXPECT_EQ(bytes("one/model.safetensors"), bytes("one/checkpoint-2/model.safetensors"));
   EXPECT_NE(bytes("one/model.safetensors"), bytes("one/checkpoint-6/model.safetensors"));
@@ -133,7 +135,8 @@ TEST_F(TrainSettingsTest, TheBestModelIsLeft) {
 }
 
 TEST_F(TrainSettingsTest, OnlyTheBestAreSaved) {
-  run("out", batch(8, 1, 6) + Strings{"--eval_steps", "2", "--save_strategy", "best", "--greater_is_better", "true"});
+  run("out", batch(8, 1, 6) + Strings{"--eval_strategy", "steps", "--eval_steps", "2", "--save_strategy", "best",
+                                      "--greater_is_better", "true"});
   EXPECT_TRUE(path_exists(at("out/checkpoint-2")));
   EXPECT_FALSE(path_exists(at("out/checkpoint-4")));
   EXPECT_FALSE(path_exists(at("out/checkpoint-6")));
@@ -154,11 +157,12 @@ TEST_F(TrainSettingsTest, WhenItLogsAndEvaluates) {
   run("never", batch(4, 1, 4) + Strings{"--logging_strategy", "no"});
   EXPECT_EQ(steps("never", ""), Steps{});
   EXPECT_TRUE(std::isfinite(end_line("never").at("train_loss").as_real())) << "it is measured all the same";
-  run("shares", batch(4, 1, 8) + Strings{"--logging_steps", "0.25", "--eval_steps", "0.5", "--save_steps", "0.5"});
+  run("shares", batch(4, 1, 8) + Strings{"--logging_steps", "0.25", "--eval_strategy", "steps", "--eval_steps", "0.5",
+                                         "--save_steps", "0.5"});
   EXPECT_EQ(steps("shares", ""), (Steps{2, 4, 6, 8}));
   EXPECT_EQ(steps("shares", "eval"), (Steps{4, 8}));
   EXPECT_TRUE(path_exists(at("shares/checkpoint-4")));
-  run("delayed", batch(4, 1, 6) + Strings{"--eval_steps", "2", "--eval_delay", "4"});
+  run("delayed", batch(4, 1, 6) + Strings{"--eval_strategy", "steps", "--eval_steps", "2", "--eval_delay", "4"});
   EXPECT_EQ(steps("delayed", "eval"), (Steps{4, 6}));
   run("after", batch(4, 1, 2) + Strings{"--do_eval"});
   EXPECT_EQ(steps("after", "eval"), Steps{2});

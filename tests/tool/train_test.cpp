@@ -21,7 +21,8 @@ void expect_close(const std::map<std::int64_t, double>& found, const std::map<st
 }
 
 TEST_F(TrainTest, LeavesAFolderThatOthersCanUse) {
-  const auto run = tessera(training("out", batch(12, 1, 8) + Strings{"--eval_steps", "4", "--save_steps", "4"}));
+  const auto run = tessera(
+      training("out", batch(12, 1, 8) + Strings{"--eval_strategy", "steps", "--eval_steps", "4", "--save_steps", "4"}));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const char* name : {"config.json", "model.safetensors", "tokenizer_config.json", "trainer_state.json",
                            "metrics.jsonl", "report.html", "checkpoint-4/manifest.json",
@@ -60,7 +61,7 @@ TEST_F(TrainTest, TwoProcessesEqualOne) {
 }
 
 TEST_F(TrainTest, LogLinesAsHuggingFacePrintsThem) {
-  const auto run = tessera(training("out", batch(12, 1, 2) + Strings{"--eval_steps", "2"}));
+  const auto run = tessera(training("out", batch(12, 1, 2) + Strings{"--eval_strategy", "steps", "--eval_steps", "2"}));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Strings lines = split(trim(run.out), '\n');
   ASSERT_EQ(lines.size(), 4u) << run.out;

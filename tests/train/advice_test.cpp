@@ -33,6 +33,15 @@ TEST(Advice, ComputingIsAsItShouldBe) {
   expect_says(advise(good_run()), "compute-bound", {"93 %", "95 % busy", "60 % of the peak", "as it should be"});
 }
 
+TEST(Advice, OneStepSaysNothing) {
+  Utilization run = good_run();
+  run.flops_utilization = 0.01;
+  run.micro_batch = 1;
+  run.steps = 1;
+  EXPECT_EQ(advise(run).text.find("raise"), std::string::npos);
+  expect_says(advise(run), "compute-bound", {"93 % of the time goes into computing", "1 step says nothing"});
+}
+
 TEST(Advice, IdleThreads) {
   Utilization run = good_run();
   run.cpu_utilization = 0.4;

@@ -10,6 +10,7 @@
 #include <new>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/train/reporting/metrics.h>
 #include "one_rank.h"
 

@@ -1,5 +1,6 @@
 // Which evaluation is the best, and what a checkpoint remembers of it.
 
+#include <tessera/config/sections/output_config.h>
 #include <tessera/train/core/best_model.h>
 
 #include <gtest/gtest.h>

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>
 #include <tessera/train/loop/compression.h>
 #include <tests/error_of.h>

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/train/loop/fixed_order.h>
 
 namespace tessera::train {

@@ -82,6 +82,8 @@ TEST(HfLine, OfAnEvaluation) {
   EXPECT_EQ(hf_line(m),
             "{'eval_loss': 3.25, 'eval_runtime': 2.0, 'eval_samples_per_second': 12.5, 'eval_steps_per_second': 2.0, "
             "'epoch': 1.0}");
+  m.classes = {.measured = true, .accuracy = 0.75, .f1 = 0.5};
+  EXPECT_TRUE(hf_line(m).starts_with("{'eval_loss': 3.25, 'eval_accuracy': 0.75, 'eval_f1': 0.5, 'eval_runtime': 2.0"));
 }
 
 TEST(HfLine, OfTheEnd) {

@@ -132,6 +132,18 @@ TEST(Metrics, ALossOfPairsHasNoPerplexity) {
   EXPECT_TRUE(to_json(totals).contains("eval_loss"));
 }
 
+TEST(Metrics, AClassifiersShareOfRightAnswers) {
+  // found, taken for, there
+  const ClassMetrics two = class_metrics({3, 1, 4, 2, 4, 2});
+  EXPECT_TRUE(two.measured);
+  EXPECT_NEAR(two.accuracy, 4.0 / 6, 1e-12);
+  EXPECT_NEAR(two.f1, 2 * 1.0 / 4, 1e-12) << "of class 1";
+  const ClassMetrics four = class_metrics({1, 2, 0, 0, 2, 2, 1, 0, 1, 3, 1, 0});
+  EXPECT_NEAR(four.accuracy, 3.0 / 5, 1e-12);
+  EXPECT_NEAR(four.f1, (2.0 / 3 + 4.0 / 5 + 0) / 3, 1e-12) << "of those that occur";
+  EXPECT_FALSE(class_metrics({}).measured);
+}
+
 TEST(Metrics, TheEndIsTheLastLine) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "metrics.jsonl");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/models/decoders/mup.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/fully_shard.h>

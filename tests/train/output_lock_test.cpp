@@ -70,21 +70,21 @@ TEST(OutputLock, AMovedFolderIsTakenAgainUnlessAnotherJobHasIt) {
   const auto move_away = [&](const std::string& name) { std::filesystem::rename(out, path_join(around.path(), name)); };
   make_folders(out);
   OutputLock lock(out, "job-a");
-  lock.keep();
+  lock.renew();
   move_away("first");
   EXPECT_EQ(error_of([&] { require_unlocked(out); }), "");
-  lock.keep();
+  lock.renew();
   EXPECT_NE(refusal(out).find("job job-a, "), std::string::npos);
   EXPECT_EQ(error_of([&] { require_unlocked(path_join(around.path(), "first")); }), "") << "nobody writes there now";
   move_away("second");
   make_folders(out);
   {
     const OutputLock other(out, "job-b");
-    const std::string error = error_of<Error>([&] { lock.keep(); });
+    const std::string error = error_of<Error>([&] { lock.renew(); });
     for (const char* part : {"was moved or removed", "job job-b, ", "this run ends"})
       EXPECT_NE(error.find(part), std::string::npos) << part << " in: " << error;
   }
-  lock.keep();
+  lock.renew();
   EXPECT_NE(refusal(out).find("job job-a, "), std::string::npos);
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/load.h>
 #include <tessera/models/overrides.h>
 #include <tessera/train/loop/predictions.h>

@@ -1,5 +1,6 @@
 // The losses of pairs of answers, worked out by hand.
 
+#include <tessera/config/sections/optimization_config.h>
 #include <tessera/train/loss/preference.h>
 
 #include <gtest/gtest.h>

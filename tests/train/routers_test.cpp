@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/loop/routers.h>

@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/folder.h>
+#include <tessera/config/sections/output_config.h>
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/train/reporting/run_files.h>
 #include <tests/error_of.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <optional>
 #include <string>
@@ -203,22 +205,26 @@ TEST(RunFiles, AFormerRunGoesAndANoteInItIsNamed) {
 }
 
 /// In a process of another user where this one is root, whom nothing is denied.
-TEST(RunFiles, AWriteProtectedCheckpointIsNamedBeforeAnythingGoes) {
+TEST(RunFiles, AWriteProtectedFolderIsNamedBeforeAnythingGoes) {
   const TemporaryFolder around;
-  const std::string out = path_join(around.path(), "out"), locked = path_join(out, "checkpoint-6");
+  const std::string out = path_join(around.path(), "out");
   ASSERT_EQ(::chmod(around.path().c_str(), 0777), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     if (::geteuid() == 0 && (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0))
       ::_exit(2);
     make_run(out);
-    ::chmod(locked.c_str(), 0555);
-    const Tree before = tree_of(out);
-    const std::string error = error_of([&] { prepare_output_folder(output_of(out, true), "", true, true); });
-    const bool named = error.find(locked + " is write-protected") != std::string::npos;
-    const bool kept = tree_of(out) == before;
-    ::chmod(locked.c_str(), 0755);
-    ::_exit(named && kept ? 0 : 1);
+    int wrong = 0;
+    for (const char* name : {"checkpoint-6", "merged", "runs"}) {
+      const std::string locked = path_join(out, name);
+      ::chmod(locked.c_str(), 0555);
+      const Tree before = tree_of(out);
+      const std::string error = error_of([&] { prepare_output_folder(output_of(out, true), "", true, true); });
+      const bool named = error.find(locked + " is write-protected") != std::string::npos;
+      if (!named || tree_of(out) != before) std::cerr << name << ": " << error << "\n", ++wrong;
+      ::chmod(locked.c_str(), 0755);
+    }
+    ::_exit(wrong);
   }
   int status = 0;
   ::waitpid(child, &status, 0);

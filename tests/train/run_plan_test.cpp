@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/train/core/run_plan.h>
 #include <tests/own_folder.h>
 
@@ -87,10 +88,48 @@ TEST(RunPlan, TooFewBlocksForOneStep) {
     FAIL() << "expected InputError";
   } catch (const InputError& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("23 blocks"), std::string::npos) << text;
+    EXPECT_NE(text.find("23 rows"), std::string::npos) << text;
     EXPECT_NE(text.find("takes 24"), std::string::npos) << text;
     EXPECT_NE(text.find("--per_device_train_batch_size"), std::string::npos) << text;
   }
+}
+
+TEST(RunPlan, FewRowsAreOneStepOfEachEpoch) {
+  const auto plan_of = [](const RunConfig& config, std::int64_t ranks, std::int64_t rows, ResumePoint from = {}) {
+    return make_run_plan(config, ranks, rows, false, from, {}, 0, 0, /*small_steps=*/true);
+  };
+  RunConfig config = small_run();  // 8 rows per rank
+  config.output.save_strategy = SaveStrategy::epoch;
+  const RunPlan plan = plan_of(config, 3, 7);
+  EXPECT_EQ(plan.total_steps, 3);
+  EXPECT_EQ(plan.micro_batches(0), 1);
+  std::vector<std::int64_t> begins, counts;
+  for (std::int64_t step = 0; step < 2; ++step)
+    for (std::int64_t rank = 0; rank < 3; ++rank) {
+      const layout::RowRange rows = plan.rows_of(step, 0, rank, plan.equal_shares(step));
+      begins.push_back(rows.begin);
+      counts.push_back(rows.count);
+    }
+  EXPECT_EQ(begins, (std::vector<std::int64_t>{0, 3, 5, 7, 10, 12}));
+  EXPECT_EQ(counts, (std::vector<std::int64_t>{3, 2, 2, 3, 2, 2}));
+  for (std::int64_t step = 1; step <= 3; ++step) EXPECT_TRUE(plan.saves_after(step)) << "the end of an epoch";
+
+  const RunPlan resumed = plan_of(config, 1, 7, {2, 10});  // by a run with other steps
+  EXPECT_EQ(resumed.rows_of_step(2), 4) << "to the end of the epoch";
+  EXPECT_EQ(resumed.rows_of_step(3), 7);
+  EXPECT_EQ(resumed.total_steps, 4);
+
+  const RunPlan one = plan_of(config, 3, 1);
+  EXPECT_EQ(one.rows_of(0, 0, 2, one.equal_shares(0)).count, 0) << "a rank without a row";
+  const auto refused = [&](auto change) {
+    RunConfig other = config;
+    change(other);
+    EXPECT_THROW(plan_of(other, 3, 1), InputError);
+  };
+  refused([](RunConfig& c) { c.data.dataloader_drop_last = true; });
+  refused([](RunConfig& c) { c.parallel.deterministic_reduce = true; });
+  refused([](RunConfig& c) { c.optimization.preference_loss = PreferenceLoss::sigmoid; });
+  EXPECT_THROW(plan_of(config, 1, 0), InputError);
 }
 
 TEST(RunPlan, WhatHappensAfterWhichStep) {

@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/models/load.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/sharding.h>

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/models/load.h>
 #include <tessera/train/loop/task.h>
 
@@ -40,6 +41,18 @@ TEST(Task, FillInMiddleNeedsTheTokensOfIt) {
       [&] { open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {}); });
   EXPECT_TRUE(error.starts_with("--fim_prefix_token <fim_prefix>: the tokenizer (257 tokens) has no such token"))
       << error;
+}
+
+TEST(Task, DropoutOfTheConfigurationComesBack) {
+  for (const char* text :
+       {R"({"model_type": "gpt2", "resid_pdrop": 0.3, "n_layer": 2})", R"({"model_type": "opt"})",
+        R"({"model_type": "llava", "text_config": {"model_type": "llama", "attention_dropout": 0.2}})"}) {
+    const Value before = parse_json(text, "config");
+    EXPECT_EQ(dump_json(with_dropout_of(without_dropout(before), before)), dump_json(before));
+  }
+  const Value llama = parse_json(R"({"model_type": "llama", "attention_dropout": 0.2})", "config");
+  const Value composed = parse_json(R"({"model_type": "llava", "text_config": {"attention_dropout": 0.0}})", "config");
+  EXPECT_EQ(with_dropout_of(composed, llama).at("text_config").at("attention_dropout").as_real(), 0.2);
 }
 
 TEST(Task, WithoutDropoutEveryFamilyHasNone) {

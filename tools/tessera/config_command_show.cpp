@@ -5,6 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/print.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_said.h>
 #include <tools/tessera/config_command.h>
 
@@ -123,28 +124,52 @@ std::int64_t line_number(const std::string& path, const std::string& problem) {
   return parse_int(rest.substr(0, rest.find(':'))).value_or(std::numeric_limits<std::int64_t>::max());
 }
 
+config::Resolved resolve_files(Arguments flags, const std::optional<std::string>& processes,
+                               config::Problems& problems) {
+  if (processes) flags.insert(flags.end(), {"--num_processes", *processes});
+  config::Resolved resolved = config::resolve_flags(flags, problems, environment_of_files);
+  config::validate_said(resolved, problems);
+  return resolved;
+}
+
 /// Prints what is wrong, or what the file does. Returns whether it is right.
 bool check_file(const std::string& path, const std::optional<std::string>& word,
                 const std::optional<std::string>& processes) {
   config::Problems problems;
   try {
     const FileKind kind = kind_of_file(path, word);
-    Arguments flags = {std::string(config::kind_flag(kind)), path};
-    if (processes) flags.insert(flags.end(), {"--num_processes", *processes});
-    const config::Resolved resolved = config::resolve_flags(flags, problems, environment_of_files);
-    config::validate_said(resolved, problems);
-    if (problems.lines.empty()) {
+    const config::Resolved resolved = resolve_files({std::string(config::kind_flag(kind)), path}, processes, problems);
+    if (problems.told().empty()) {
       print_summary(path, kind, resolved);
       return true;
     }
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
   }
+  if (!problems.foreign.empty()) problems.lines = problems.foreign;
   std::stable_sort(problems.lines.begin(), problems.lines.end(), [&](const std::string& a, const std::string& b) {
     return line_number(path, a) < line_number(path, b);
   });
   for (const std::string& line : problems.lines) std::cout << line << '\n';
   return false;
+}
+
+/// Files of different kinds can describe one run: prints where they contradict each other. Returns whether nowhere.
+bool check_together(const Arguments& paths, const std::optional<std::string>& processes) {
+  Arguments flags;
+  for (const std::string& path : paths) {
+    const std::string flag(config::kind_flag(kind_of_file(path, std::nullopt)));
+    if (std::find(flags.begin(), flags.end(), flag) != flags.end()) return true;
+    flags.insert(flags.end(), {flag, path});
+  }
+  config::Problems problems;
+  try {
+    resolve_files(std::move(flags), processes, problems);
+  } catch (const InputError& error) {
+    problems.lines.push_back(error.what());
+  }
+  for (const std::string& line : problems.lines) std::cout << "in one run: " << line << '\n';
+  return problems.lines.empty();
 }
 
 /// A file that stands before all flags gets the flag of its kind.
@@ -192,6 +217,7 @@ int config_check(const Arguments& given) {
   if (arguments.empty()) throw InputError("tessera config check: no file is named (tessera config check FILE...)");
   bool right = true;
   for (const std::string& path : arguments) right = check_file(path, kind, processes) && right;
+  if (right && arguments.size() > 1 && !kind) right = check_together(arguments, processes);
   std::cout.flush();
   return static_cast<int>(right ? ExitCode::done : ExitCode::bad_input);
 }

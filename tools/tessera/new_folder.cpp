@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/text/tokenizer_files.h>
 
 #include <unistd.h>
 
@@ -16,16 +17,8 @@ namespace tessera::tool {
 namespace fs = std::filesystem;
 
 bool is_model_file(const std::string& name) {
-  static const std::vector<std::string> known = {"config.json",
-                                                 "generation_config.json",
-                                                 "tokenizer.json",
-                                                 "tokenizer_config.json",
-                                                 "special_tokens_map.json",
-                                                 "added_tokens.json",
-                                                 "vocab.json",
-                                                 "merges.txt",
-                                                 "chat_template.jinja"};
-  return std::find(known.begin(), known.end(), name) != known.end() || name.ends_with(".safetensors") ||
+  return name == "config.json" || name == "generation_config.json" || name == "preprocessor_config.json" ||
+         text::is_tokenizer_file(name) || name == text::more_templates || name.ends_with(".safetensors") ||
          name.ends_with(".safetensors.index.json");
 }
 
@@ -50,9 +43,18 @@ void check_output(const std::string& out, const std::string& source, bool overwr
 
 void copy_model_files(const std::string& from, const std::string& to) {
   if (!is_directory(from)) return;
-  for (const std::string& name : list_folder(from))
-    if (is_model_file(name) && !name.ends_with(".safetensors") && !name.ends_with(".safetensors.index.json"))
-      write_file_atomically(path_join(to, name), read_file(path_join(from, name)));
+  const auto copy = [&](const std::string& name) {
+    write_file_atomically(path_join(to, name), read_file(path_join(from, name)));
+  };
+  for (const std::string& name : list_folder(from)) {
+    if (!is_model_file(name) || name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) continue;
+    if (!is_directory(path_join(from, name))) {
+      copy(name);
+      continue;
+    }
+    make_folders(path_join(to, name));
+    for (const std::string& inner : list_folder(path_join(from, name))) copy(path_join(name, inner));
+  }
 }
 
 NewFolder::NewFolder(const std::string& out) : out_(absolute_path(out)) {

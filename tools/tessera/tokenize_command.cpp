@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/plural.h>
 #include <tessera/config/core/command_flags.h>
 #include <tessera/format/indexed.h>
 #include <tessera/text/tokenizer.h>
@@ -109,8 +110,9 @@ int tokenize_command(const Arguments& arguments) {
   if (writer.token_count() == 0) throw InputError("the text is empty: no token was written");
   writer.finish();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::cerr << concat("tokenize: ", writer.token_count(), " tokens in ", writer.document_count(), " documents, ",
-                      format_bytes(total), " in ", format_real(seconds, 3), " s (",
+  std::cerr << concat("tokenize: ", plural(writer.token_count(), "token"), " in ",
+                      plural(writer.document_count(), "document"), ", ", format_bytes(total), " in ",
+                      format_real(seconds, 3), " s (",
                       format_bytes(static_cast<std::uint64_t>(static_cast<double>(total) / seconds)), "/s) -> ", prefix,
                       ".bin, .idx\n");
   return 0;

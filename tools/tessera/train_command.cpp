@@ -75,22 +75,35 @@ config::Resolved planned(const config::Resolved& resolved, const launch::RankEnv
   return std::move(chosen->resolved);
 }
 
-config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEnvironment& environment) {
+/// `environment` becomes that of no launcher where RANK=0 and WORLD_SIZE=1 were only left in it.
+config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironment& environment) {
   const char* handed = std::getenv("TESSERA_CONFIG_FD");
   if (environment.launcher == "tessera" && handed != nullptr)  // the agent has resolved and checked it
     return config::resolved_from_text(
         launch::text_from_fd(static_cast<int>(parse_int(handed).value_or(-1)), "TESSERA_CONFIG_FD"));
-  const bool launched = environment.launcher != "none";
   config::Problems problems;
   config::Resolved resolved = config::resolve_flags(arguments, problems, launch::job_variables(environment));
-  config::validate(as_at_first(resolved, environment), problems);
   const std::int64_t asked = resolved.values.parallel.num_processes;
-  if (launched && asked > 0 && asked != environment.world_size && !problems.doubtful.contains("num_processes"))
-    problems.lines.push_back(concat("--num_processes is ", asked, " but ", environment.launcher, " has started ",
-                                    environment.world_size, environment.world_size == 1 ? " process" : " processes",
-                                    ": leave the flag to one of them"));
-  if (!problems.lines.empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 tells it
-  if (!problems.lines.empty())  // they may say why something is missing
+  if (environment.world_size == 1 && !environment.unvouched.empty() && asked > 1) {
+    log::info(environment.unvouched, " are in the environment: one process of a shell or a pod, which starts the ",
+              asked, " of --num_processes");
+    environment = {};
+    environment.launcher = "none";
+  }
+  const bool launched = environment.launcher != "none";
+  config::validate(as_at_first(resolved, environment), problems);
+  if (launched && asked > 0 && asked != environment.world_size && !problems.doubtful.contains("num_processes")) {
+    const std::string others = concat(environment.world_size, environment.world_size == 1 ? " process" : " processes");
+    problems.lines.push_back(environment.unvouched.empty()
+                                 ? concat("--num_processes is ", asked, " but ", environment.launcher, " has started ",
+                                          others, ": leave the flag to one of them")
+                                 : concat("--num_processes is ", asked, " but ", environment.unvouched,
+                                          " in the environment make this one of ", others,
+                                          ": unset RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start ", asked,
+                                          " here (tessera launch does it by itself), or leave the flag out"));
+  }
+  if (!problems.told().empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 tells it
+  if (!problems.told().empty())  // they may say why something is missing
     for (const std::string& line : resolved.notes) log::warning(line);
   config::throw_if_any(problems);
   if (!resolved.values.sharding.auto_strategy) return resolved;
@@ -127,13 +140,14 @@ int train_command(const Arguments& given) {
     return 0;
   }
   const bool print_config = take_switch(arguments, "--print_config", "--print-config");
-  const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
+  launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
   if (print_config) {
     config::Problems problems;
     const config::Resolved resolved = config::resolve_flags(arguments, problems, launch::job_variables(environment));
     config::validate_said(resolved, problems);
     if (environment.rank > 0) return 0;  // the first one speaks
     config::throw_if_any(problems);
+    for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
     print(config::print_config_json(resolved));
     return 0;
   }

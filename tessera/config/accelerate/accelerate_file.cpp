@@ -74,12 +74,15 @@ class Reader {
   }
 
   void check_keys() {
+    Value xla = Value::make_object();  // the guide of FSDP has these keys beside fsdp_config
     for (const auto& [key, value] : file_.members()) {
       if (too_many())
         return to_.problem(value.where(),
                            concat("these are ", most_problems, " problems; the rest of the file was not read"));
       const KeyRow* row = Translator::find(accelerate_keys(), "", key);
-      if (row == nullptr) {
+      if (row == nullptr && key.starts_with("xla")) {
+        xla.set(key, value);
+      } else if (row == nullptr) {
         unknown(key, value, "");
       } else if (value.is_null()) {
         continue;
@@ -91,6 +94,7 @@ class Reader {
         to_.ignored(value, key, row->why);
       }
     }
+    for (std::string& note : read_fsdp_section(xla, problems_).notes) notes_.push_back(std::move(note));
   }
 
   /// What the questionnaire writes in any case is not worth a warning.
@@ -141,6 +145,7 @@ class Reader {
   }
 
   void unknown(const std::string& key, const Value& value, const std::string& section) {
+    if (!section.empty() && key.starts_with('_')) return to_.ignored(value, section + "." + key, "it is a comment");
     std::vector<std::string> names;
     const std::string_view prefix = accelerate_prefix(section);
     const bool bare = !section.empty() && !key.starts_with(prefix);
@@ -157,9 +162,19 @@ class Reader {
     if (!near)  // a key of a section that stands outside of it
       for (const std::string_view other : sections)
         if (const KeyRow* row = find_row(std::string(other), key); row != nullptr && section.empty())
-          advice = concat("; it belongs into ", other);
+          advice = other == "deepspeed_config" && !is_of_deepspeed() && !row->setting.empty()
+                       ? concat("; it is a key of deepspeed_config, for distributed_type DEEPSPEED only: give --",
+                                row->setting, " to the training")
+                       : concat("; it belongs into ", other);
     if (section.empty() && key.starts_with("fsdp_")) advice = "; it belongs into fsdp_config";
-    to_.problem(value.where(), concat("unknown key ", section.empty() ? "" : section + ".", key, advice));
+    const std::string said = concat("unknown key ", section.empty() ? "" : section + ".", key);
+    if (section.empty() || problems_.unknown == UnknownWords::refuse) return to_.problem(value.where(), said + advice);
+    to_.note(value.where(), concat(said, ", which accelerate passes over, has no effect", near ? advice : ""));
+  }
+
+  bool is_of_deepspeed() const {
+    const Value* type = find("distributed_type");
+    return type != nullptr && to_lower(as_text(*type, true).value_or("")) == "deepspeed";
   }
 
   Kind kind() {

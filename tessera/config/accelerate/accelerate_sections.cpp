@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <algorithm>
 #include <array>

@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/hf/training_args.h>
 
 #include <algorithm>
@@ -44,6 +45,8 @@ constexpr std::array keys{
     KeyRow{"version", "", Effect::ignored, "one engine does what both versions do"},
     KeyRow{"state_dict_type", "save_state_dict_type", Effect::acts,
            "SHARDED_STATE_DICT, FULL_STATE_DICT; LOCAL_STATE_DICT is written as sharded"},
+    KeyRow{"state_dict_config", "", Effect::ignored, "state_dict_type says who writes what"},
+    KeyRow{"optim_state_dict_config", "", Effect::ignored, "state_dict_type says who writes what"},
     KeyRow{"use_orig_params", "", Effect::ignored, kWhole},
     KeyRow{"xla", "", Effect::refused, "TPUs are not supported"},
     KeyRow{"xla_fsdp_v2", "", Effect::ignored, kXla},
@@ -78,6 +81,14 @@ class FsdpReader {
       return to_.problem(section.where(), "expected an object with keys such as transformer_layer_cls_to_wrap");
     for (const auto& [name, value] : section.members())
       if (without_prefix(name) == "xla") xla_ = !value.is_null() && !means_no(value);
+    const auto known = [](const Value::Member& member) {
+      return member.first.starts_with('_') || std::any_of(keys.begin(), keys.end(), [&](const KeyRow& row) {
+               return row.key == without_prefix(member.first);
+             });
+    };
+    // A file none of whose keys is known is another's, not one with keys too many.
+    passes_over_ = problems_.unknown != UnknownWords::refuse &&
+                   std::any_of(section.members().begin(), section.members().end(), known);
     for (const auto& [name, value] : section.members()) read_key(name, value, keys);
     if (unknown_ > kMostUnknown) problem(section.where(), unknown_ - kMostUnknown, " more unknown keys");
     if (version_ == 2 && compat_ == Compat::v4 && !to_.given("reshard_after_forward") && !to_.given("strategy")) {
@@ -103,6 +114,7 @@ class FsdpReader {
     if (value.is_null()) return;
     if (bare == "version") return version(name, value);
     if (bare == "xla") return xla(value);
+    if (bare == "use_orig_params" && !means_no(value)) return;  // which it is here
     if (bare.starts_with("xla_") && (xla_ || means_no(value) || (value.is_object() && value.members().empty()))) return;
     if (found->effect != Effect::acts) return to_.follow(*found, name, value);
     if (value.is_array() && value.items().empty()) return;
@@ -120,16 +132,24 @@ class FsdpReader {
 
   void unknown(const std::string& name, const Value& value, std::span<const KeyRow> known) {
     if (++unknown_ > kMostUnknown) return;
+    if (name.starts_with('_')) return to_.ignored(value, name.substr(0, 64), "it is a comment");
     std::vector<std::string> names;
     for (const KeyRow& row : known) names.emplace_back(row.key);
     const std::string_view bare = without_prefix(name);
     const auto near = bare.size() > 64 ? std::nullopt : nearest(bare, names);
+    // accelerate and transformers look up what they know
+    const bool passes = passes_over_ && known.data() == keys.data();
+    const std::string said =
+        concat("unknown key ", name.substr(0, 64), name.size() > 64 ? "..." : "",
+               passes ? ", which accelerate and transformers pass over, has no effect" : "",
+               near     ? concat("; did you mean ", bare.size() < name.size() ? prefix : "", *near, "?")
+               : passes ? ""
+                        : concat("; the keys are ", join(names)));
+    if (passes) return to_.note(value.where(), said);
     if (near)
       for (const KeyRow& row : known)
         if (row.key == *near && !row.setting.empty()) problems_.doubtful.emplace(row.setting);
-    problem(value.where(), "unknown key ", name.substr(0, 64), name.size() > 64 ? "..." : "",
-            near ? concat("; did you mean ", bare.size() < name.size() ? prefix : "", *near, "?")
-                 : concat("; the keys are ", join(names)));
+    problem(value.where(), said);
   }
 
   void version(const std::string& name, const Value& value) {
@@ -183,7 +203,7 @@ class FsdpReader {
   Translator to_;
   Problems& problems_;
   std::optional<Compat> compat_;
-  bool xla_ = false;
+  bool xla_ = false, passes_over_ = false;
   std::size_t unknown_ = 0;
   int version_ = 0;  ///< 0: not given
   SourcePos version_where_;
@@ -191,12 +211,26 @@ class FsdpReader {
 
 Value read(const std::string& given) {
   if (trim(given).starts_with("{")) return parse_json(given, "fsdp_config");
-  if (!path_exists(given))
-    throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
-  return read_settings_file(given, "--fsdp_config");
+  return read_settings_file(fsdp_config_path(given), "--fsdp_config");
 }
 
 }  // namespace
+
+std::string fsdp_config_path(const std::string& given) {
+  if (is_directory(given)) {
+    std::vector<std::string> files;
+    for (const std::string& name : list_folder(given))
+      if (const std::string lower = to_lower(name);
+          lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml"))
+        files.push_back(name);
+    if (files.size() == 1) return path_join(given, files[0]);
+    throw InputError(
+        concat("--fsdp_config ", given, " is a folder with ", files.size(), " .json and .yaml files; name the file"));
+  }
+  if (!path_exists(given))
+    throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
+  return given;
+}
 
 Translation read_fsdp_section(const Value& section, Problems& problems, std::optional<Compat> compat) {
   FsdpReader reader(problems, compat);

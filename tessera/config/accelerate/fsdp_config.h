@@ -17,7 +17,11 @@
 
 namespace tessera::config {
 
-/// `given`: the name of a JSON file (of a YAML file when it ends in .yaml or .yml), or a JSON object. A file that has a
+/// The file that --fsdp_config names: `given`, or the only one in that folder. Throws InputError without one.
+std::string fsdp_config_path(const std::string& given);
+
+/// `given`: the name of a JSON file (of a YAML file when it ends in .yaml or .yml) or of the folder that it is in, or a
+/// JSON object. A file that has a
 /// section fsdp_config (accelerate's own) is read there. Unknown keys (with the nearest known one), values of a wrong
 /// kind, and two spellings of one key that disagree are added to `problems`, each with file and line. `compat` v4:
 /// "version": 2 without reshard_after_forward means false, as in transformers 4 (in 5 and in accelerate: true).

@@ -187,8 +187,8 @@ class Questionnaire {
     type_ = "FSDP";
     Value section = Value::make_object();
     const auto add = [&](const char* key, Value value) { section.set(concat("fsdp_", key), std::move(value)); };
-    const auto choice = [&](const char* key, const char* question, const Words& words) {
-      const std::size_t chosen = ask_.choose(question, words);
+    const auto choice = [&](const char* key, const char* question, const Words& words, const Words& beside = {}) {
+      const std::size_t chosen = ask_.choose(question, words, 0, {}, beside);
       add(key, Value::of(words[chosen]));
       return chosen;
     };
@@ -197,7 +197,8 @@ class Questionnaire {
     add("version", Value::of(version_));
     if (first)
       choice("reshard_after_forward", "What should be your sharding strategy?",
-             {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"});
+             {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"},
+             {"1 in a file and in PyTorch's guide", "2 there", "3 there", "4 there", "5 there"});
     else
       add("reshard_after_forward", Value::of(ask_.yes("Do you want to enable resharding after forward?", true)));
     add("offload_params", Value::of(ask_.yes("Do you want to offload parameters and gradients to CPU?", false)));

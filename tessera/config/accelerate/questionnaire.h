@@ -21,9 +21,10 @@ class Dialog {
   /// pipe, where the next line answers the next question), and answers are shown behind their questions.
   Dialog(std::istream& in, std::ostream& out, bool patient) : in_(in), out_(out), patient_(patient) {}
 
-  /// The index of the option. `refused`: by option, why it cannot be chosen here; empty or missing: it can.
+  /// The index of the option. `refused`: by option, why it cannot be chosen here; empty or missing: it can. `beside`:
+  /// shown behind each option.
   std::size_t choose(const std::string& question, const std::vector<std::string>& options, std::size_t by_default = 0,
-                     const std::vector<std::string>& refused = {});
+                     const std::vector<std::string>& refused = {}, const std::vector<std::string>& beside = {});
   bool yes(const std::string& question, bool by_default);
   /// Whole numbers; 1e8 is one, too.
   std::int64_t integer(const std::string& question, std::int64_t by_default, std::int64_t least = 1,

@@ -39,11 +39,12 @@ auto Dialog::ask(const std::string& prompt, const std::string& question, const R
 }
 
 std::size_t Dialog::choose(const std::string& question, const std::vector<std::string>& options, std::size_t by_default,
-                           const std::vector<std::string>& refused) {
+                           const std::vector<std::string>& refused, const std::vector<std::string>& beside) {
   out_ << '\n' << question << '\n';
   for (std::size_t i = 0; i < options.size(); ++i) {
     const bool possible = i >= refused.size() || refused[i].empty();
-    out_ << "  " << i << "  " << options[i] << (possible ? "" : "  (not supported)") << '\n';
+    out_ << "  " << i << "  " << options[i] << (possible ? "" : "  (not supported)")
+         << (i < beside.size() ? concat("  (", beside[i], ")") : "") << '\n';
   }
   return ask(concat("Please select a choice [", by_default, "]: "), question,
              [&](const std::string& answer, std::string& rule) -> std::optional<std::size_t> {

@@ -5,6 +5,7 @@
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 #include <array>
@@ -81,8 +82,9 @@ std::optional<FileKind> kind_of_word(std::string_view word) {
 
 bool only_describes(std::string_view setting) {
   static constexpr std::string_view names[] = {
-      "config", "config_file", "deepspeed",  "args_file",       "compat",
-      "fsdp",   "fsdp_config", "zero_stage", "group_by_length", "group_by_modality_length"};
+      "config",  "config_file",     "deepspeed",  "args_file",       "compat",
+      "fsdp",    "fsdp_config",     "zero_stage", "group_by_length", "group_by_modality_length",
+      "unknown", "gamma_beta_ratio"};
   return std::find(std::begin(names), std::end(names), setting) != std::end(names);
 }
 

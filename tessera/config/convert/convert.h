@@ -6,7 +6,6 @@
 /// that says it.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/resolve.h>
 
 #include <optional>
 #include <string>
@@ -14,7 +13,13 @@
 #include <utility>
 #include <vector>
 
+namespace tessera {
+struct RunConfig;
+}
+
 namespace tessera::config {
+
+struct Resolved;
 
 /// The files that describe a run.
 enum class FileKind { tessera, accelerate, deepspeed, fsdp_config, training_args, megatron };

@@ -5,6 +5,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/core/translation.h>
 
 #include <algorithm>

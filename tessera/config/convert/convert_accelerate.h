@@ -4,7 +4,7 @@
 /// they get wrong.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/origin.h>
 
 #include <string>
 #include <vector>

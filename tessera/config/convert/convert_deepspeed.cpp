@@ -5,6 +5,7 @@
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/core/run_config.h>
 
 #include <algorithm>
 #include <array>

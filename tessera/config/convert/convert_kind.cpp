@@ -5,6 +5,7 @@
 #include <tessera/base/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/base/yaml.h>
+#include <tessera/config/core/fields.h>
 #include <tessera/config/core/key_tables.h>
 #include <tessera/config/megatron/megatron_args.h>
 
@@ -22,6 +23,11 @@ constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::
 /// Files of configurations are small; what is larger is none. YAML takes longer to read.
 constexpr std::uint64_t most_json = 1 << 20, most_yaml = 256 << 10;
 
+bool is_section(std::string_view key) {
+  return std::any_of(std::begin(all_sections), std::end(all_sections),
+                     [&](Section section) { return section_key(section) == key; });
+}
+
 }  // namespace
 
 std::optional<FileKind> guess_kind(const Value& file) {
@@ -33,13 +39,19 @@ std::optional<FileKind> guess_kind(const Value& file) {
     const std::vector<std::string> known = top_level_keys(kind);
     int score = 0;
     for (std::size_t i = 0; i < std::min<std::size_t>(file.members().size(), 200); ++i) {
-      const std::string& key = file.members()[i].first;
+      const auto& [key, value] = file.members()[i];
+      if (kind == FileKind::training_args && value.is_object() && is_section(key))
+        continue;  // model: another thing there
       if (std::find(known.begin(), known.end(), key) != known.end())
         score += 3;
       else if (nearest(key, known))
         score += 1;
     }
-    if (score > best_score) {
+    // DeepSpeed's files are JSON: YAML that fits both alike is of arguments
+    const bool yaml =
+        file.where().file && (file.where().file->ends_with(".yaml") || file.where().file->ends_with(".yml"));
+    const bool rather = yaml && kind == FileKind::training_args && best == FileKind::deepspeed && score == best_score;
+    if (score > best_score || rather) {
       best = kind;
       best_score = score;
     }
@@ -58,9 +70,10 @@ Value read_any(const std::string& path) {
   if (text.size() > most_yaml)
     throw InputError(concat(path, " has ", text.size(), " bytes; at most ", most_yaml, " are accepted of YAML"));
   std::vector<std::string> repeated;  // which whoever acts on the file tells
-  // Megatron's and accelerate's files, whose own readers take a key that stands twice.
+  // Megatron's, accelerate's and TrainingArguments' files, whose own readers take a key that stands twice.
   const bool lenient = text.find(model_args_key) != std::string::npos || text.find("distributed_type") != text.npos;
-  return parse_yaml(text, path, lenient ? &repeated : nullptr);
+  Value file = parse_yaml(text, path, &repeated);
+  return lenient || guess_kind(file) == FileKind::training_args ? file : parse_yaml(text, path);
 }
 
 }  // namespace tessera::config

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 #include <cctype>
@@ -79,7 +80,10 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
     out.add("auto_wrap_policy", Value::of(upper(word_of(sharding.auto_wrap_policy))));
   }
   out.when_said("transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap");
-  if (sharding.auto_wrap_policy == AutoWrap::size_based) out.always("min_num_params", "min_num_params");
+  if (sharding.auto_wrap_policy == AutoWrap::size_based)
+    out.always("min_num_params", "min_num_params");
+  else if (!sharding.transformer_layer_cls_to_wrap.empty())
+    plan.take("min_num_params");  // which the classes make void
   out.when_said("ignored_modules", "ignored_modules");
   if (!second) {
     plan.take("backward_prefetch");

@@ -1,6 +1,7 @@
 // How one setting is read, checked and shown; the table itself is in fields.cpp.
 
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <tessera/base/text.h>
 
@@ -88,7 +89,7 @@ struct Setter {
   }
 
   std::optional<std::string> operator()(std::int64_t& slot) const {
-    const auto value = parse_int(text);
+    const auto value = parse_int(ungrouped(text));
     if (!value) return concat("is '", text, "'; it takes an integer");
     auto problem = out_of_range(static_cast<double>(*value));
     if (!problem) slot = *value;
@@ -96,7 +97,7 @@ struct Setter {
   }
 
   std::optional<std::string> operator()(double& slot) const {
-    const auto value = parse_real(text);
+    const auto value = parse_real(ungrouped(text));
     if (!value || !std::isfinite(*value))
       return concat("is '", text, "'; it takes a ", value ? "finite " : "", "number");
     auto problem = out_of_range(*value);
@@ -159,6 +160,14 @@ Value Field::get(const RunConfig& config) const {
 
 std::optional<std::string> Field::set(RunConfig& config, std::string_view text) const {
   return std::visit([&](auto place) { return Setter{rule, text}(place(config)); }, access);
+}
+
+std::string ungrouped(std::string_view text) {
+  std::string out;
+  const auto digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (text[i] != '_' || i == 0 || !digit(i - 1) || !digit(i + 1)) out += text[i];
+  return out;
 }
 
 std::optional<bool> parse_bool(std::string_view text) {

@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/layout/backends.h>
 
 #include <algorithm>
@@ -125,6 +126,10 @@ const std::vector<Field>& table() {
                            "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; also as the only "
                            "argument without a flag"),
       files<&F::compat>("compat", words<Compat>(), "transformers' version whose defaults hold where they differ"),
+      files<&F::unknown>("unknown", words<UnknownWords>(),
+                         "unknown arguments and keys: warn = those that do not concern the training are passed over "
+                         "with one warning; refuse (--strict) = also those that DeepSpeed or accelerate passes over; "
+                         "auto = as their own program has it"),
 
       model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
                                     "Hugging Face folder whose weights the training starts from"),
@@ -145,10 +150,10 @@ const std::vector<Field>& table() {
       model<&M::use_rslora>("use_rslora", anything(),
                             "scale LoRA adapters by lora_alpha / sqrt(lora_r) instead (rank-stabilized)"),
       model<&M::lora_dropout>("lora_dropout", from_to_below(0, 1), "dropout before the LoRA adapters"),
-      model<&M::lora_target_modules>(
-          "lora_target_modules", anything("NAME,..."),
-          "modules that get adapters (ends of their names), or all-linear; unset: q_proj,v_proj "
-          "(Llama family), c_attn (GPT-2)"),
+      model<&M::lora_target_modules>("lora_target_modules", anything("NAME,..."),
+                                     "modules that get adapters (ends of their names, or one regular expression of "
+                                     "their whole names), or all-linear; "
+                                     "unset: q_proj,v_proj (Llama family), c_attn (GPT-2)"),
       model<&M::lora_modules_to_save>("lora_modules_to_save", anything("NAME,..."),
                                       "beside LoRA: modules that are trained whole (ends of their names: lm_head)"),
       model<&M::lora_merge>("lora_merge", anything(), "at the end also write the merged model to OUT/merged"),
@@ -235,6 +240,12 @@ const std::vector<Field>& table() {
                            "what the file calls the fields of an example: prompt=question,completion=answer"),
       data<&D::chat_template>("chat_template", anything("FILE|TEXT"),
                               "Jinja template of conversations, as text or in a file; unset: the tokenizer's"),
+      data<&D::eos_token>("eos_token", anything("TOKEN"),
+                          "what ends a text; another one than the tokenizer's own (tokenizer_config.json) is refused"),
+      data<&D::max_train_samples>("max_train_samples", at_least(0),
+                                  "rows (blocks of texts) that are trained on: the first ones; 0 = all"),
+      data<&D::max_eval_samples>("max_eval_samples", at_least(0),
+                                 "rows (blocks of texts) that are evaluated: the first ones; 0 = all"),
       data<&D::reset_position_ids>("reset_position_ids", anything(),
                                    "documents that share a block (files of text, documents of a .bin) do not see each "
                                    "other, and their positions count from 0; else a block is one text"),
@@ -250,6 +261,8 @@ const std::vector<Field>& table() {
                         "put several examples into one row (they do not see each other) instead of padding"),
       data<&D::assistant_only_loss>("assistant_only_loss", anything(),
                                     "of examples with messages, score only what the assistant says"),
+      data<&D::completion_only_loss>("completion_only_loss", anything(),
+                                     "of examples with a prompt and a completion, score nothing of the prompt"),
       data<&D::mlm_probability>("mlm_probability", from_to_below(0, 1),
                                 "masked language models: share of the tokens to be guessed"),
       data<&D::fim_data>("fim_data", anything(),
@@ -341,6 +354,8 @@ const std::vector<Field>& table() {
           "preference losses: weight of the chosen answer's cross-entropy beside them"),
       optimization<&O::preference_gamma>("preference_gamma", at_least(0),
                                          "simpo: margin by which the chosen answer is to be better"),
+      optimization<&O::gamma_beta_ratio>("gamma_beta_ratio", at_least(0),
+                                         "simpo: that margin as a multiple of preference_beta"),
       optimization<&O::disable_dropout>("disable_dropout", anything(),
                                         "train without dropout, whatever the model's config.json and --lora_dropout "
                                         "say"),
@@ -598,8 +613,8 @@ const std::vector<Field>& table() {
       sharding<&S::data_dependent>("data_dependent", anything(),
                                    "processes may skip modules, or call them in another order; slower"),
       sharding<&S::grad_compression>("grad_compression", anything("METHOD"),
-                                     "gradients on the wire: fp16, bf16, powersgd:rank=2, topk:ratio=0.01 or "
-                                     "onebit:warmup=100"),
+                                     "gradients on the wire: fp16, bf16, powersgd:rank=2 (whole before step "
+                                     "start=1000), topk:ratio=0.01 or onebit:warmup=100"),
 
       output<&W::output_dir>("output_dir", anything("DIR"),
                              "receives the model, checkpoints, metrics.jsonl and report.html"),
@@ -660,8 +675,7 @@ const std::vector<Field>& table() {
                                        "steps between copies of the training in memory, from which a job is restarted "
                                        "(max_restarts) when a process died; 0 = none"),
       output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
-      output<&W::eval_strategy>("eval_strategy", words<Interval>(),
-                                "when the model is evaluated; eval_steps alone means steps"),
+      output<&W::eval_strategy>("eval_strategy", words<Interval>(), "when the model is evaluated"),
       output<&W::eval_steps>("eval_steps", steps_or_share(),
                              "steps between two evaluations; below 1: a share of all steps; unset: logging_steps"),
       output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step, too"),
@@ -669,7 +683,9 @@ const std::vector<Field>& table() {
       output<&W::do_eval>("do_eval", anything(), "evaluate after the training"),
       output<&W::load_best_model_at_end>("load_best_model_at_end", anything(),
                                          "the final model is the best checkpoint's"),
-      output<&W::metric_for_best_model>("metric_for_best_model", anything("NAME"), "which metric is best; unset: loss"),
+      output<&W::metric_for_best_model>(
+          "metric_for_best_model", anything("NAME"),
+          "which metric is best: loss, perplexity, of a classifier accuracy or f1; unset: loss"),
       output<&W::greater_is_better>("greater_is_better", words<Choice>(), "of that metric; auto: not for losses"),
       output<&W::nan_policy>("nan_policy", words<NanPolicy>(),
                              "a step whose loss or gradients are not finite ends the run, or is left out"),
@@ -693,7 +709,7 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 30> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 38> names = {{
       {"data_path", "train_file"},                  // the scripts of Alpaca, FastChat, LLaVA, Qwen
       {"evaluation_strategy", "eval_strategy"},     // transformers before v4.46
       {"embedding_learning_rate", "decoupled_lr"},  // Unsloth
@@ -704,7 +720,9 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"ddp_backend", "backend"},                              // TrainingArguments
       {"num_cpu_threads_per_process", "threads_per_process"},  // accelerate launch
       {"nproc_per_node", "num_processes"},                     // torchrun
+      {"num_gpus", "num_processes"},                           // deepspeed
       {"pipeline_parallel_size", "pp_size"},
+      {"pp_schedule", "pipeline_schedule"},
       {"tensor_parallel_size", "tp_size"},
       {"tensor_model_parallel_size", "tp_size"},  // Megatron-LM
       {"context_parallel_size", "cp_size"},       // Megatron-LM
@@ -714,6 +732,12 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"moe_expert_capacity_factor", "moe_capacity_factor"},  // Megatron-LM
       {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch, and from here on
       {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
+      {"fsdp_wrap_policy", "auto_wrap_policy"},  // this and the next of Hugging Face's guide
+      {"fsdp_min_num_param", "min_num_params"},
+      {"min_num_param", "min_num_params"},
+      {"fsdp_backward_prefetch_policy", "backward_prefetch"},
+      {"fsdp_offload_params", "cpu_offload"},
+      {"fsdp_state_dict_type", "save_state_dict_type"},
       {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too
       {"fsdp_min_num_params", "min_num_params"},                                // transformers v4, too
       {"fsdp_backward_prefetch", "backward_prefetch"},

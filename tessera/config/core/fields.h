@@ -1,11 +1,10 @@
 #pragma once
 /// \file
 /// The one table of settings: name, section, place in RunConfig, rule, help. Flags, --help, --print_config, range
-/// checks and defaults are all read from it, so a new setting is one member of RunConfig and one row in fields.cpp.
+/// checks and defaults are all read from it, so a new setting is one member of a section and one row in fields.cpp.
 
 #include <tessera/base/value.h>
 #include <tessera/base/words.h>
-#include <tessera/config/core/run_config.h>
 
 #include <cstdint>
 #include <limits>
@@ -16,6 +15,10 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::config {
 
@@ -74,6 +77,8 @@ const Field* find_field(std::string_view name);
 /// Other names of settings: older or other systems' flags -> ours ("evaluation_strategy" -> "eval_strategy").
 std::span<const std::pair<std::string_view, std::string_view>> aliases();
 
+/// The text of a number without the '_' between digits, which Python's int() and float() pass over: 10_000 is 10000.
+std::string ungrouped(std::string_view text);
 /// "true", "no"... as a boolean; nullopt for anything else.
 std::optional<bool> parse_bool(std::string_view text);
 

@@ -1,5 +1,7 @@
 #include <tessera/config/core/flag_reader.h>
 
+#include <tessera/config/core/resolve.h>
+#include <tessera/config/hf/unknown_words.h>
 #include <tessera/corpus/data_list.h>
 
 #include <algorithm>
@@ -7,7 +9,8 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::size_t kMostUnknown = 20;  // flags that are looked up among the known ones
+constexpr std::size_t kMostUnknown = 20;    // flags that are told
+constexpr std::size_t kMostLookedUp = 200;  // among the known ones, to be passed over
 
 std::string underscored(std::string_view name) {
   std::string out(name);
@@ -77,9 +80,35 @@ void FlagReader::read(std::vector<FileWord> given) {
 void FlagReader::read_words(std::vector<FileWord> words) {
   words_ = std::move(words);
   next_ = 0;
+  look_ahead();
   while (next_ < words_.size()) read_one();
   if (unknown_ > kMostUnknown) problems_.lines.push_back(concat(unknown_ - kMostUnknown, " more unknown flags"));
   unknown_ = 0;
+}
+
+void FlagReader::look_ahead() {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < words_.size(); ++i) {
+    const std::string& word = words_[i].text;
+    if (!looks_like_flag(word)) continue;
+    const std::size_t equals = word.find('=');
+    const std::string name = underscored(word.substr(2, equals == std::string::npos ? equals : equals - 2));
+    if (name == "unknown") {
+      const std::string value = equals != std::string::npos ? word.substr(equals + 1)
+                                : i + 1 < words_.size()     ? words_[i + 1].text
+                                                            : "";
+      passes_over_ = to_lower(value) == "warn";
+    } else if (const Match found = match(name); found.argument == nullptr && found.field == nullptr) {
+      names.push_back(word.substr(0, equals));
+      names.back().erase(0, 2);
+    }
+  }
+  const auto foreign = foreign_words(names);
+  foreign_ = foreign.has_value();
+  if (!foreign) return;
+  const SourcePos& where = words_.front().where;
+  problems_.foreign.push_back(
+      concat(where.file ? *where.file + ": " : "", "--", join(foreign->names, ", --"), ": ", foreign->why));
 }
 
 std::string FlagReader::said(const std::string& flag) const {
@@ -177,24 +206,28 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
     return problem(flag, meaning.problem);
   }
   for (const auto& [setting, given] : meaning.settings) store(setting, flag, given);
-  const auto same = [&](const Resolved::Implied& implied) { return implied.argument == argument.row.key; };
-  if (where_.file &&
-      std::any_of(resolved_.implied.begin(), resolved_.implied.end(),
-                  [&](const Resolved::Implied& implied) { return same(implied) && implied.origin.is_flag(); }))
+  const auto same = [&](const Implied& implied) { return implied.argument == argument.row.key; };
+  if (where_.file && std::any_of(resolved_.implied.begin(), resolved_.implied.end(),
+                                 [&](const Implied& implied) { return same(implied) && implied.origin.is_flag(); }))
     return;                                // the typed one beats it
   std::erase_if(resolved_.implied, same);  // as in argparse: the last one counts
-  for (Resolved::Implied& implied :
-       implied_by(argument, meaning, flag, where_.file ? Origin::at(where_) : Origin::flag(flag)))
+  for (Implied& implied : implied_by(argument, meaning, flag, where_.file ? Origin::at(where_) : Origin::flag(flag)))
     resolved_.implied.push_back(std::move(implied));
 }
 
+std::optional<std::string> FlagReader::meant(const std::string& name) const { return meant_by(name, beside_megatron_); }
+
 void FlagReader::unknown(const std::string& flag, bool has_value) {
   if (!has_value && value_follows()) ++next_;  // its value is no problem of its own
-  if (++unknown_ > kMostUnknown) return;
   const std::string name = underscored(flag.substr(2));
-  const auto near = meant_by(name);
+  const bool passed =
+      passes_over_ && looked_up_ < kMostLookedUp && !concerns_training(name) && ++looked_up_ && !meant(name);
+  while ((passed || foreign_) && !has_value && value_follows() && !names_file_of_arguments(words_[next_].text)) ++next_;
+  if (passed) return passed_over_.push_back(said(flag));
+  if (foreign_ || ++unknown_ > kMostUnknown) return;
+  const auto near = meant(name);
   if (near)
-    if (const Match meant = match(*near); meant.field != nullptr) problems_.doubtful.emplace(meant.field->name);
+    if (const Match found = match(*near); found.field != nullptr) problems_.doubtful.emplace(found.field->name);
   problem(name.size() > 64 ? concat("unknown flag ", flag.substr(0, 66), "...") : concat("unknown flag ", flag),
           near ? concat("; did you mean --", *near, "?") : "; tessera train --help lists all flags");
 }
@@ -232,6 +265,7 @@ void FlagReader::finish() {
     problems_.lines.push_back(concat(bare_deepspeed_, " needs a value (", find_field("deepspeed")->placeholder(), ")"));
   }
   if (const std::string note = without_effect_note(without_effect_); !note.empty()) resolved_.notes.push_back(note);
+  if (const std::string note = passed_over_note(passed_over_); !note.empty()) resolved_.notes.push_back(note);
 }
 
 }  // namespace tessera::config

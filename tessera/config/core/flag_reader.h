@@ -16,13 +16,17 @@ namespace tessera::config {
 
 class FlagReader {
  public:
-  FlagReader(Resolved& resolved, Problems& problems) : resolved_(resolved), problems_(problems) {}
+  /// `beside_megatron`: the words are what is left of Megatron's arguments.
+  FlagReader(Resolved& resolved, Problems& problems, bool beside_megatron = false)
+      : resolved_(resolved), problems_(problems), beside_megatron_(beside_megatron) {}
 
   /// The given words, then those of the .args file they name, which the given ones beat.
   void read(std::vector<FileWord> given);
 
  private:
   void read_words(std::vector<FileWord> words);
+  /// What must be known before the first word is read: --unknown, and whose the unknown ones are.
+  void look_ahead();
   void read_one();
   void positional(const FileWord& word);
   bool value_follows() const;
@@ -31,6 +35,7 @@ class FlagReader {
   void follow(const TrainingArgument& argument, const std::string& flag, const std::string& text);
   void store(std::string_view setting, const std::string& flag, const std::string& text);
   void unknown(const std::string& flag, bool has_value);
+  std::optional<std::string> meant(const std::string& name) const;
   void finish();
 
   /// "--flag", or "run.args:3: --flag".
@@ -50,7 +55,11 @@ class FlagReader {
   std::set<std::string> typed_settings_, typed_names_, names_;
   std::vector<WithoutEffect> without_effect_;
   std::string bare_deepspeed_;  ///< DeepSpeed's own switch --deepspeed, which its --deepspeed_config explains
-  std::size_t unknown_ = 0;
+  const bool beside_megatron_;
+  std::size_t unknown_ = 0, looked_up_ = 0;
+  bool passes_over_ = false;  ///< --unknown warn
+  bool foreign_ = false;      ///< the words are another program's, which has been said
+  std::vector<std::string> passed_over_;
 };
 
 }  // namespace tessera::config

@@ -4,6 +4,8 @@
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/accelerate/accelerate_file.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/tessera_file.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/hf/training_args.h>
@@ -25,6 +27,41 @@ void hear(const char* named_by, Resolved& resolved, Problems& problems, const st
   }
 }
 
+/// What accelerate's file says must agree with what is said elsewhere, as transformers has it of DeepSpeed's values.
+/// How many processes there are is the launcher's to say, whose flag beats the file there, too.
+void check_agreement(const Translation& file, Resolved& resolved, Problems& problems) {
+  for (const FileSetting& setting : file.settings) {
+    const Origin& origin = resolved.origin(setting.name);
+    const Field* field = find_field(setting.name);
+    RunConfig theirs;
+    if (!origin.is_given() || field->set(theirs, setting.text)) continue;
+    const Value here = field->get(resolved.values), there = field->get(theirs);
+    if (dump_json(here) == dump_json(there) || setting.text == "auto") continue;
+    const auto shown = [](const Value& value) { return value.is_string() ? value.as_string() : dump_json(value, -1); };
+    const std::string both = concat(file_and_line(setting.where), ": ", setting.key, " ",
+                                    setting.key == "mixed_precision" ? setting.name : shown(there), " contradicts ",
+                                    setting.name, " ", shown(here), " (", origin, ")");
+    if (setting.name == "num_processes") {
+      resolved.notes.push_back(concat(both, ", which counts"));
+      continue;
+    }
+    problems.lines.push_back(concat(both, ": make them equal, or leave one of them out"));
+    problems.doubtful.insert(setting.name);
+  }
+}
+
+/// accelerate writes "no" where nobody has chosen, and --bf16 and --fp16 count beside it, as in transformers.
+void tell_precision(const Value& file, Resolved& resolved) {
+  const Value* word = file.find("mixed_precision");
+  const auto text = word == nullptr ? std::nullopt : as_text(*word, false);
+  if (!text || (to_lower(*text) != "no" && to_lower(*text) != "false")) return;
+  for (const char* name : {"bf16", "fp16"})
+    if (resolved.origin(name).is_given() && resolved.origin(name).kind != Origin::Kind::environment &&
+        find_field(name)->get(resolved.values).as_bool())
+      resolved.notes.push_back(concat(file_and_line(word->where()), ": mixed_precision no contradicts ", name,
+                                      " true (", resolved.origin(name), "), which counts"));
+}
+
 }  // namespace
 
 void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironment& given) {
@@ -38,7 +75,15 @@ void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironmen
   if (!files.config.empty())
     hear("config", resolved, problems, [&] { return read_tessera_file(files.config, problems); });
   if (!files.config_file.empty())
-    hear("config_file", resolved, problems, [&] { return read_accelerate_file(files.config_file, problems); });
+    hear("config_file", resolved, problems, [&] {
+      const std::size_t before = problems.lines.size();
+      Translation file = read_accelerate_file(files.config_file, problems);
+      const bool readable = problems.lines.size() == before;
+      check_agreement(file, resolved, problems);
+      std::vector<std::string> repeated;  // which has been told
+      if (readable) tell_precision(load_accelerate_file(files.config_file, &repeated), resolved);
+      return file;
+    });
   apply_implied(resolved);
   if (!files.deepspeed.empty())
     hear("deepspeed", resolved, problems, [&] { return read_deepspeed(files.deepspeed, resolved, problems); });

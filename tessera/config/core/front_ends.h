@@ -5,8 +5,9 @@
 ///   default < accelerate's YAML (--config_file) < our file (--config)
 ///           < TrainingArguments' file (a .json or .yaml argument) < environment of `accelerate launch` < flags
 ///
-/// DeepSpeed's JSON (--deepspeed) is read last, since its "auto" values are filled from all of these, and must agree
-/// with what they say explicitly: contradictions are listed together.
+/// accelerate's file must agree with what the others say explicitly, num_processes apart. DeepSpeed's JSON
+/// (--deepspeed) is read last, since its "auto" values are filled from all of these, and must agree with them, too:
+/// contradictions are listed together.
 
 #include <tessera/config/core/translation.h>
 

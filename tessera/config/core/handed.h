@@ -3,12 +3,12 @@
 /// A resolved configuration as text, for the ranks of a job. The first process reads flags and files; the ranks get
 /// what it has found, and so cannot differ although a file changes meanwhile.
 
-#include <tessera/config/core/resolve.h>
-
 #include <string>
 #include <string_view>
 
 namespace tessera::config {
+
+struct Resolved;
 
 /// Every value with its origin, and the notes.
 std::string resolved_to_text(const Resolved& resolved);

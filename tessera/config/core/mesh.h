@@ -4,15 +4,23 @@
 /// are data-parallel, in shard groups and copies as the strategy says; a shard group is inside a stage of the pipeline.
 /// Rules that need the model: layout/mesh_rules.h.
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/config/core/words.h>
+#include <tessera/config/sections/parallel_config.h>
 #include <tessera/layout/mesh.h>
 
 #include <cstdint>
 #include <functional>
 #include <string>
 
+namespace tessera {
+struct RunConfig;
+}
+
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Ranks of one copy of the data: pp_size x tp_size x cp_size.
 inline std::int64_t ranks_per_sample(const ParallelConfig& parallel) {

@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/sections/model_config.h>
 
 #include <map>
 #include <tuple>

@@ -4,10 +4,13 @@
 /// their sizes.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/run_config.h>
 
 #include <optional>
 #include <string>
+
+namespace tessera {
+struct ModelConfig;
+}
 
 namespace tessera::config {
 

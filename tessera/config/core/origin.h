@@ -4,6 +4,8 @@
 
 #include <tessera/base/value.h>
 
+#include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -41,5 +43,21 @@ inline std::ostream& operator<<(std::ostream& out, const Origin& origin) { retur
 
 /// Whether what str() has printed is of a value that somebody gave.
 bool printed_as_given(std::string_view origin);
+
+/// A setting that an argument implies where nobody says otherwise; of each setting the first one counts. A name that
+/// only one program has implies that program's defaults, --model_type its smallest model.
+struct Implied {
+  std::string setting, text;  ///< the setting's name, and its value as text
+  std::string name;           ///< the argument, as given
+  std::string program;        ///< whose default it is ("TRL"); empty: the argument itself means the setting
+  std::string argument;       ///< the argument's key in its table
+  Origin origin;              ///< where the argument stands
+  bool off = false;           ///< the argument is a switch that is false: `text` holds whatever else gives the setting
+  bool taken = false;         ///< nobody said otherwise: it holds now
+};
+
+/// Looks up an environment variable; the default asks the process's own environment. An empty variable counts as not
+/// set.
+using GetEnvironment = std::function<std::optional<std::string>(const std::string&)>;
 
 }  // namespace tessera::config

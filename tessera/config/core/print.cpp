@@ -2,6 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 
 namespace tessera::config {
 namespace {

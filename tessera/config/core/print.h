@@ -2,11 +2,11 @@
 /// \file
 /// Showing the configuration: --print_config and --help.
 
-#include <tessera/config/core/resolve.h>
-
 #include <string>
 
 namespace tessera::config {
+
+struct Resolved;
 
 /// to_value() as JSON text with a newline at its end.
 std::string print_config_json(const Resolved& resolved);

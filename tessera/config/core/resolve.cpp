@@ -38,10 +38,6 @@ void derive(Resolved& resolved) {
   OutputConfig& output = resolved.values.output;
   const auto is_default = [&](const char* name) { return resolved.is_default(name); };
   const auto derived = [&](const char* name, const char* why) { resolved.origins[name] = Origin::derived(why); };
-  if (output.eval_steps > 0 && is_default("eval_strategy")) {
-    output.eval_strategy = Interval::steps;
-    derived("eval_strategy", "eval_steps is given");
-  }
   if (!is_default("validation_file") && is_default("validation_split_percentage")) {
     resolved.values.data.validation_split_percentage = 0;
     derived("validation_split_percentage", "validation_file is given");
@@ -58,6 +54,16 @@ void derive(Resolved& resolved) {
   if (data.group_by_modality_length && is_default("train_sampling_strategy")) {
     data.train_sampling_strategy = SamplingStrategy::group_by_modality_length;
     derived("train_sampling_strategy", "group_by_modality_length is given");
+  }
+  OptimizationConfig& optimization = resolved.values.optimization;
+  if (!is_default("gamma_beta_ratio") && is_default("preference_gamma")) {
+    optimization.preference_gamma = optimization.gamma_beta_ratio * optimization.preference_beta;
+    derived("preference_gamma", "gamma_beta_ratio x preference_beta");
+  }
+  if (optimization.warmup_steps > 0 && optimization.warmup_ratio > 0) {
+    resolved.notes.push_back(concat("warmup_ratio (", resolved.origin("warmup_ratio"),
+                                    ") has no effect beside warmup_steps (", resolved.origin("warmup_steps"), ")"));
+    optimization.warmup_ratio = 0;
   }
   // a boolean in transformers' Python interface
   if (const auto resume = parse_bool(output.resume_from_checkpoint))
@@ -93,7 +99,8 @@ Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& prob
   Resolved resolved;
   std::vector<FileWord> ours = typed_words(arguments);
   std::optional<Translation> megatron = translate_megatron_flags(ours, problems, environment);
-  FlagReader(resolved, problems).read(std::move(ours));
+  FlagReader(resolved, problems, megatron.has_value()).read(std::move(ours));
+  problems.unknown = resolved.values.files.unknown;
   if (megatron) hear_megatron(std::move(*megatron), resolved, problems);
   read_environment(resolved, problems, environment);
   read_front_ends(resolved, problems, environment);
@@ -121,9 +128,10 @@ Resolved resolve_and_validate(const std::vector<std::string>& arguments, const G
 }
 
 void throw_if_any(const Problems& problems) {
-  if (problems.lines.empty()) return;
-  if (problems.lines.size() == 1) throw InputError(problems.lines.front());
-  throw InputError(concat(problems.lines.size(), " problems in the configuration:\n  ", join(problems.lines, "\n  ")));
+  const std::vector<std::string>& told = problems.told();
+  if (told.empty()) return;
+  if (told.size() == 1) throw InputError(told.front());
+  throw InputError(concat(told.size(), " problems in the configuration:\n  ", join(told, "\n  ")));
 }
 
 }  // namespace tessera::config

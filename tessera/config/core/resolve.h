@@ -6,20 +6,16 @@
 
 #include <tessera/base/value.h>
 #include <tessera/config/core/origin.h>
+#include <tessera/config/core/problems.h>
 #include <tessera/config/core/run_config.h>
 
 #include <functional>
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::config {
-
-/// Looks up an environment variable; the default asks the process's own environment. An empty variable counts as not
-/// set.
-using GetEnvironment = std::function<std::optional<std::string>(const std::string&)>;
 
 /// A configuration, and where its values come from.
 struct Resolved {
@@ -28,28 +24,11 @@ struct Resolved {
   std::map<std::string, Origin, std::less<>> origins;
   /// What files say that has no effect here, or another one than where they come from: each worth a warning.
   std::vector<std::string> notes;
-  /// A setting that an argument implies where nobody says otherwise; of each setting the first one counts. A name that
-  /// only one program has implies that program's defaults, --model_type its smallest model.
-  struct Implied {
-    std::string setting, text;  ///< the setting's name, and its value as text
-    std::string name;           ///< the argument, as given
-    std::string program;        ///< whose default it is ("TRL"); empty: the argument itself means the setting
-    std::string argument;       ///< the argument's key in its table
-    Origin origin;              ///< where the argument stands
-    bool off = false;    ///< the argument is a switch that is false: `text` holds whatever else gives the setting
-    bool taken = false;  ///< nobody said otherwise: it holds now
-  };
-  std::vector<Implied> implied;
+  std::vector<Implied> implied;  ///< settings that arguments imply
 
   /// `setting`: a name of the table.
   const Origin& origin(std::string_view setting) const;
   bool is_default(std::string_view setting) const { return origin(setting).is_default(); }
-};
-
-/// What is wrong, one line each, and the settings whose values cannot be relied on because of it.
-struct Problems {
-  std::vector<std::string> lines;  ///< in the order in which they were found
-  std::set<std::string> doubtful;  ///< names of the settings
 };
 
 /// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to
@@ -76,8 +55,5 @@ std::vector<std::string> unused_settings(const Resolved& resolved);
 /// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by
 /// section, in the order of the table. For --print_config and the report.
 Value to_value(const Resolved& resolved);
-
-/// Throws InputError with one problem per line; returns when there is none.
-void throw_if_any(const Problems& problems);
 
 }  // namespace tessera::config

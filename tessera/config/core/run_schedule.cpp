@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/layout/schedule/check.h>
 #include <tessera/layout/schedule/files.h>
 #include <tessera/layout/schedule/table.h>

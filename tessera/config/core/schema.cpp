@@ -2,6 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <algorithm>
 #include <cmath>

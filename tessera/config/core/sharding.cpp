@@ -2,14 +2,15 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <regex>
 #include <sstream>
 
 namespace tessera::config {
@@ -48,6 +49,7 @@ class Sharding {
     }
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
     settle("cpu_offload", sharding_.cpu_offload, offloads_, "places", std::equal_to{});
+    offload_whole_parameters();
     if (strategies_.empty() && !sharding_.fsdp_config.empty() && !config_is_off_ && !doubtful("fsdp_config") &&
         !doubtful("fsdp") && !doubtful("strategy"))
       derive("strategy", sharding_.strategy, Strategy::full_shard, "fsdp_config is given");
@@ -220,6 +222,23 @@ class Sharding {
     if (is_default(name)) derive(name, place, claims.front().value, claims.front().source);
   }
 
+  /// FSDP offloads the parameters of NO_SHARD, too. Here whole parameters stay, and what is theirs beside them goes.
+  void offload_whole_parameters() {
+    if (offloads_.empty() || strategies_.empty()) return;
+    const Origin from = origin("cpu_offload");
+    const bool of_fsdp = from.kind == Origin::Kind::file || from.kind == Origin::Kind::derived ||
+                         offloads_.front().source.starts_with("--fsdp");
+    if (sharding_.cpu_offload != Offload::all || sharding_.strategy != Strategy::ddp || !of_fsdp ||
+        !resolved_.values.files.deepspeed.empty())
+      return;
+    resolved_.notes.push_back(concat(
+        offloads_.front().source, ": NO_SHARD (", strategies_.front().source,
+        ") keeps parameters whole, and in memory: only the optimizer's states and its step are offloaded; FULL_SHARD "
+        "divides parameters and offloads them"));
+    derive("cpu_offload", sharding_.cpu_offload, Offload::optimizer,
+           concat(offloads_.front().source, " with NO_SHARD"));
+  }
+
   /// What was given decides the kind of policy; two kinds at once are a contradiction unless the kind itself is given.
   void wrap() {
     const bool kind_given = !is_default("auto_wrap_policy");
@@ -281,14 +300,6 @@ class Sharding {
   bool config_is_off_ = false;
 };
 
-std::regex pattern_of(const char* flag, const std::string& text) {
-  try {
-    return std::regex(text, std::regex::ECMAScript);
-  } catch (const std::regex_error& error) {
-    throw InputError(concat("--", flag, " '", text, "' is no regular expression: ", error.what()));
-  }
-}
-
 }  // namespace
 
 void resolve_sharding(Resolved& resolved, Problems& problems) { Sharding(resolved, problems).resolve(); }
@@ -313,9 +324,9 @@ layout::WrapPolicy wrap_policy(const ShardingConfig& config, const std::vector<s
     policy.kind = policy.classes.empty() ? Kind::none : Kind::by_class;
   }
   if (!config.ignored_modules.empty()) {
-    const std::regex pattern = pattern_of("ignored_modules", config.ignored_modules);
+    const Pattern pattern("--ignored_modules", config.ignored_modules);
     for (const std::string& name : modules)
-      if (std::regex_match(name, pattern)) policy.ignored_modules.push_back(name);
+      if (pattern.fits(name)) policy.ignored_modules.push_back(name);
     if (policy.ignored_modules.empty())
       throw InputError(concat("--ignored_modules '", config.ignored_modules,
                               "' matches the name of no module (a whole name, as ",

@@ -7,14 +7,20 @@
 /// Precedence: default < file < flag of the same name. Two ways of saying what the strategy is must agree, whichever
 /// they are; those that do not are listed together.
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/layout/units.h>
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+namespace tessera {
+struct ShardingConfig;
+}
+
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Reads --fsdp_config and --fsdp into `resolved` and derives what they leave open. Called by resolve_flags.
 void resolve_sharding(Resolved& resolved, Problems& problems);

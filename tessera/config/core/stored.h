@@ -3,10 +3,13 @@
 /// The configuration as a checkpoint remembers it, and what has changed since.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/run_config.h>
 
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::config {
 

@@ -2,6 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -171,14 +172,14 @@ void Translator::follow(const KeyRow& row, const std::string& key, const Value& 
 void apply(Translation translation, Resolved& resolved) {
   for (std::string& note : translation.notes) resolved.notes.push_back(std::move(note));
   const auto stronger = static_cast<std::ptrdiff_t>(resolved.implied.size());
-  for (Resolved::Implied& implied : translation.implied)
+  for (Implied& implied : translation.implied)
     if (std::none_of(resolved.implied.begin(), resolved.implied.begin() + stronger,
-                     [&](const Resolved::Implied& before) { return before.argument == implied.argument; }))
+                     [&](const Implied& before) { return before.argument == implied.argument; }))
       resolved.implied.push_back(std::move(implied));
   for (const FileSetting& setting : translation.settings) {
-    const auto implied =
-        std::find_if(resolved.implied.begin(), resolved.implied.end(),
-                     [&](const Resolved::Implied& taken) { return taken.taken && taken.setting == setting.name; });
+    const auto implied = std::find_if(resolved.implied.begin(), resolved.implied.end(), [&](const Implied& taken) {
+      return taken.taken && taken.setting == setting.name;
+    });
     if (implied != resolved.implied.end())
       implied->taken = false;  // what is implied gives way
     else if (!resolved.is_default(setting.name) && !setting.wins)

@@ -8,7 +8,8 @@
 /// without a word.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/origin.h>
+#include <tessera/config/core/problems.h>
 
 #include <span>
 #include <string>
@@ -16,6 +17,8 @@
 #include <vector>
 
 namespace tessera::config {
+
+struct Resolved;
 
 /// What becomes of a key of another system.
 enum class Effect {
@@ -50,7 +53,7 @@ std::vector<FileWord> typed_words(const std::vector<std::string>& words);
 
 struct Translation {
   std::vector<FileSetting> settings;  ///< in the order of the file, each field once
-  std::vector<Resolved::Implied> implied;
+  std::vector<Implied> implied;
   std::vector<std::string> notes;  ///< "fsdp.json:4: use_orig_params has no effect: ...": each worth a warning
 };
 

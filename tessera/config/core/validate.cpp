@@ -217,6 +217,9 @@ class Rules : RuleChecks {
     if (d.dataloader_drop_last)
       problem({"streaming", "dataloader_drop_last"}, said("dataloader_drop_last"),
               " leaves out the end of each epoch, which --streaming does not know");
+    if (d.max_train_samples > 0)
+      problem({"streaming", "max_train_samples"}, said("max_train_samples"),
+              " counts rows, of which --streaming has no number: leave it out; --max_steps ends the run");
     if (o.ignore_data_skip)
       problem({"streaming", "ignore_data_skip"}, said("ignore_data_skip"),
               " goes back to the beginning of an epoch, which --streaming does not know; it skips nothing anyway");
@@ -357,7 +360,10 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
     unused("backward_prefetch", "parameters stay whole after forward: backward gathers nothing");
   if (s.auto_wrap_policy != AutoWrap::transformer_based)
     unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
-  if (s.auto_wrap_policy != AutoWrap::size_based)
+  // beside classes resolve_sharding() has said it, of a file
+  const bool said = s.auto_wrap_policy == AutoWrap::transformer_based && s.min_num_params > 0 &&
+                    !s.transformer_layer_cls_to_wrap.empty() && !resolved.origin("min_num_params").is_flag();
+  if (s.auto_wrap_policy != AutoWrap::size_based && !said)
     unused("min_num_params", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
   if (s.auto_wrap_policy != AutoWrap::regex)
     unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
@@ -439,8 +445,8 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
   if (!corpus::may_hold_examples(c.data.train_file))
     for (const char* name :
-         {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "column_map", "group_by_length",
-          "group_by_modality_length", "image_folder", "image_aspect_ratio", "version"})
+         {"packing", "max_seq_length", "assistant_only_loss", "completion_only_loss", "text_column_name", "column_map",
+          "group_by_length", "group_by_modality_length", "image_folder", "image_aspect_ratio", "version"})
       unused(name, "--train_file is not a .jsonl file of examples");
   if (!c.data.streaming) unused("streaming_buffer", "--streaming is not given");
   if (!corpus::has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");

@@ -72,6 +72,11 @@ class EvaluationRules : RuleChecks {
 
 void validate_evaluations(const Resolved& resolved, Problems& problems) { EvaluationRules(resolved, problems).check(); }
 
+bool is_metric_of_evaluations(std::string_view metric) {
+  if (metric.starts_with("eval_")) metric.remove_prefix(5);
+  return metric.empty() || metric == "loss" || metric == "perplexity" || metric == "accuracy" || metric == "f1";
+}
+
 std::vector<FollowsEvaluations> what_follows_evaluations(const Resolved& resolved) {
   Problems none;
   return EvaluationRules(resolved, none).in_use();

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/rule_checks.h>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <regex>
 
 namespace tessera::config {
 namespace {
@@ -54,9 +54,9 @@ class ShardingRules : RuleChecks {
     for (const auto& [name, text] :
          {std::pair("wrap_pattern", s_.wrap_pattern), std::pair("ignored_modules", s_.ignored_modules)}) {
       try {
-        const std::regex pattern(text, std::regex::ECMAScript);
-      } catch (const std::regex_error& error) {
-        problem({name}, said(name), " '", text, "' is no regular expression: ", error.what());
+        const Pattern pattern(said(name), text);
+      } catch (const InputError& error) {
+        problem({name}, error.what());
       }
     }
   }

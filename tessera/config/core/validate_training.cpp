@@ -68,8 +68,6 @@ class TrainingRules : RuleChecks {
     } catch (const InputError& error) {
       problem({"lr_scheduler_kwargs"}, error.what());
     }
-    if (o.warmup_steps > 0 && o.warmup_ratio > 0)
-      problem({"warmup_steps", "warmup_ratio"}, "--warmup_steps and --warmup_ratio exclude each other: give one");
     const bool beyond_the_run = o.lr_scheduler_kwargs.find("num_training_steps") != std::string::npos;
     if (o.max_steps > 0 && o.warmup_steps > o.max_steps && !beyond_the_run)
       problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps,
@@ -259,19 +257,18 @@ class TrainingRules : RuleChecks {
     if (o.eval_on_start && !evaluates() && !o.do_eval && c_.data.validation_file.empty())
       problem({"eval_on_start", "eval_strategy"},
               "--eval_on_start needs something to evaluate on: give --validation_file or an --eval_strategy");
-    if (o.eval_steps > 0 && !evaluates() && !is_default("eval_strategy"))
-      problem({"eval_steps", "eval_strategy"}, "--eval_steps ", o.eval_steps,
-              " contradicts --eval_strategy no: leave one of them out");
   }
 
   void best_metric() {
     const OutputConfig& o = c_.output;
-    static const std::vector<std::string> metrics = {"loss", "eval_loss", "perplexity", "eval_perplexity"};
+    static const std::vector<std::string> metrics = {"loss",     "eval_loss",     "perplexity", "eval_perplexity",
+                                                     "accuracy", "eval_accuracy", "f1",         "eval_f1"};
     if (const std::string& metric = o.metric_for_best_model;
-        !metric.empty() && std::find(metrics.begin(), metrics.end(), metric) == metrics.end()) {
+        !what_follows_evaluations(resolved_).empty() && !is_metric_of_evaluations(metric)) {
       const auto near = nearest(metric, metrics);
       problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'",
-              near ? concat("; did you mean ", *near, "?") : "", " (an evaluation has loss and perplexity)");
+              near ? concat("; did you mean ", *near, "?") : "",
+              " (an evaluation has loss and perplexity, of a classifier loss, accuracy and f1)");
     }
   }
 
@@ -344,13 +341,21 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
   if (o.save_strategy == SaveStrategy::no)
     for (const char* name : {"save_total_limit", "save_only_model"}) unused(name, "--save_strategy is no");
   if (o.eval_strategy == Interval::epoch) unused("eval_steps", "--eval_strategy is epoch");
-  if (o.eval_strategy == Interval::no) unused("eval_delay", "--eval_strategy is no");
+  if (o.eval_strategy == Interval::no) {
+    unused("eval_steps", "--eval_strategy is no, so nothing is evaluated: give --eval_strategy steps");
+    unused("eval_delay", "--eval_strategy is no");
+  }
   const bool best =
       o.load_best_model_at_end || o.save_strategy == SaveStrategy::best || !o.metric_for_best_model.empty();
+  const bool followed =
+      !what_follows_evaluations(resolved).empty() || is_metric_of_evaluations(o.metric_for_best_model);
+  if (!followed)
+    unused("metric_for_best_model", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
   if (!best) unused("greater_is_better", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
   if (o.eval_strategy == Interval::no && !o.do_eval && resolved.values.data.validation_file.empty())
     for (const char* name : {"metric_for_best_model", "bf16_full_eval", "fp16_full_eval"})
-      unused(name, "nothing is evaluated (--eval_strategy)");
+      if (followed || name != std::string_view("metric_for_best_model"))
+        unused(name, "nothing is evaluated (--eval_strategy)");
   if (o.resume_from_checkpoint.empty()) unused("ignore_data_skip", "no run is resumed (--resume_from_checkpoint)");
 }
 

@@ -2,12 +2,15 @@
 /// \file
 /// The part of validate() and unused_settings() that is about the training loop.
 
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/words.h>
 
 #include <functional>
 #include <string>
 
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Adds to `problems` what contradicts itself among schedules, precision, logging, evaluating and saving.
 void validate_training(const Resolved& resolved, Problems& problems);

@@ -12,6 +12,11 @@ const WordTable& words_of(Compat) {
   return words;
 }
 
+const WordTable& words_of(UnknownWords) {
+  static const WordTable words = {{"auto", "warn", "refuse"}, {{"error", "refuse"}}};
+  return words;
+}
+
 const WordTable& words_of(FloatType) {
   static const WordTable words = {{"fp32", "bf16", "fp16"},
                                   {{"float32", "fp32"},

@@ -24,6 +24,12 @@ inline std::optional<bool> decided(Choice choice) {
 enum class Compat : unsigned char { v4, v5 };
 const WordTable& words_of(Compat);
 
+/// What becomes of unknown keys and arguments: as their own program has it (an argument is refused, a key that
+/// DeepSpeed or accelerate passes over gets a warning), a warning also of arguments that do not concern the training,
+/// or all are refused.
+enum class UnknownWords : unsigned char { automatic, warn, refuse };
+const WordTable& words_of(UnknownWords);
+
 enum class FloatType : unsigned char { fp32, bf16, fp16 };  ///< types of parameters, gradients, buffers
 const WordTable& words_of(FloatType);                       ///< synonyms: torch.float32, float32 and so on
 

@@ -5,6 +5,7 @@
 #include <tessera/base/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/sharding.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
 
@@ -95,6 +96,14 @@ class Walk {
   void section(const Value& object, const std::string& path, bool quiet) {
     for (const auto& [name, value] : object.members()) key(path, name, value, quiet);
   }
+  /// A file none of whose keys is DeepSpeed's is another's, not one with keys too many.
+  void look_ahead(const Value& root) {
+    const auto known = [&](const Value::Member& member) {
+      return member.first.starts_with('_') || find_row(present("", member.first)) != nullptr;
+    };
+    passes_over_ =
+        r_.problems.unknown != UnknownWords::refuse && std::any_of(root.members().begin(), root.members().end(), known);
+  }
   void report_rest(const Value& root) {
     if (unknown_ > max_unknown) r_.to.problem(root.where(), concat(unknown_ - max_unknown, " more unknown keys"));
   }
@@ -158,6 +167,14 @@ class Walk {
   void unknown(const std::string& section_path, const std::string& name, const Value& value) {
     if (++unknown_ > max_unknown) return;
     const std::string shown = name.size() > 80 ? concat(name.substr(0, 80), "...") : name;
+    // DeepSpeed looks into what it asks for there; its other sections have a schema, and refuse.
+    const bool free = section_path.empty() || section_path == "optimizer" || section_path == "pipeline";
+    doubts_ = !passes_over_ || !free;
+    if (!doubts_)
+      return r_.to.note(value.where(), concat("unknown key ", below(section_path, shown),
+                                              ", which DeepSpeed passes over, "
+                                              "has no effect",
+                                              hint(section_path, name)));
     r_.to.problem(value.where(), concat("unknown key ", below(section_path, shown), hint(section_path, name)));
   }
 
@@ -205,18 +222,20 @@ class Walk {
       return concat("; did you mean ", *near, "?");
     }
     if (find_field(name) != nullptr) return concat("; it is no key of DeepSpeed's, but a setting of the run: --", name);
+    if (!doubts_) return {};
     if (section_path.empty() || here.size() > max_listed) return "; docs/configuration.md lists the keys";
     return concat("; the keys there are ", join(here));
   }
 
   void doubt(const std::string& path) {
-    if (const Row* row = find_row(path); row != nullptr && !row->setting.empty())
+    if (const Row* row = find_row(path); doubts_ && row != nullptr && !row->setting.empty())
       r_.problems.doubtful.emplace(row->setting);
   }
 
   Reading& r_;
   std::map<std::string, std::pair<std::string, SourcePos>> spelled_;
   int unknown_ = 0;
+  bool passes_over_ = false, doubts_ = true;
 };
 
 /// Both alphabets of base64, with or without padding; nullopt for anything else.
@@ -272,13 +291,21 @@ void tell_without_effect(Reading& r, const Value& root) {
   r.to.note(root.where(), concat("without effect here: ", join(parts, "; ")));
 }
 
-/// DeepSpeed clips only where its file says so; transformers' default of 1 does not reach it.
-void clips_nothing(Reading& r, const Value& root) {
-  if (!r.given_elsewhere("max_grad_norm")) return r.to.give("max_grad_norm", "gradient_clipping", "0", root.where());
+/// Without the key DeepSpeed clips nothing, and from 0.19.3 on (June 2026) at 1; transformers' default of 1 does not
+/// reach it.
+void without_clipping(Reading& r, const Value& root) {
+  if (!r.given_elsewhere("max_grad_norm")) {
+    r.to.give("max_grad_norm", "gradient_clipping", "0", root.where());
+    return r.to.note(root.where(),
+                     "there is no gradient_clipping: nothing is clipped, as in DeepSpeed before 0.19.3, "
+                     "which clips at 1.0 since; give gradient_clipping 0.0 or 1.0");
+  }
   if (r.so_far.values.optimization.max_grad_norm > 0)
-    r.to.note(root.where(), concat("there is no gradient_clipping, without which DeepSpeed clips nothing; here ",
-                                   r.so_far.origin("max_grad_norm"), " ",
-                                   format_real(r.so_far.values.optimization.max_grad_norm), " clips"));
+    r.to.note(root.where(),
+              concat("there is no gradient_clipping, without which DeepSpeed before 0.19.3 clips nothing; "
+                     "here ",
+                     r.so_far.origin("max_grad_norm"), " ", format_real(r.so_far.values.optimization.max_grad_norm),
+                     " clips"));
 }
 
 Translation read(const std::string& given, const Resolved& so_far, Problems& problems, bool alone) {
@@ -289,9 +316,10 @@ Translation read(const std::string& given, const Resolved& so_far, Problems& pro
     const Value root =
         read_source(given, origin.kind == Origin::Kind::file ? concat(origin, ": deepspeed") : "--deepspeed");
     Walk walk(r);
+    walk.look_ahead(root);
     walk.section(root, "", false);
     walk.report_rest(root);
-    if (!r.said.contains("gradient_clipping")) clips_nothing(r, root);
+    if (!r.said.contains("gradient_clipping")) without_clipping(r, root);
     read_mesh(r);
     read_batch_sizes(r);
     read_precision(r);

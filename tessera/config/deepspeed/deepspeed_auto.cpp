@@ -6,6 +6,7 @@
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
+#include <tessera/config/sections/model_config.h>
 
 #include <algorithm>
 

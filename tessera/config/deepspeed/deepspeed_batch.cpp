@@ -3,6 +3,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
 
 #include <algorithm>
@@ -43,7 +44,9 @@ class Batch {
     const auto train = r_.whole(train_key), micro = known(micro_key, micro_setting, o_.per_device_train_batch_size),
                steps = known(steps_key, steps_setting, o_.gradient_accumulation_steps);
     if (r_.alone && !train && !r_.whole(micro_key)) {
-      r_.to.problem(nearest_place(), "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
+      r_.to.problem(nearest_place(),
+                    "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided (or "
+                    "--per_device_train_batch_size among the arguments)",
                     {micro_setting});
       return;
     }

@@ -3,6 +3,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
 
 namespace tessera::config::deepspeed {
@@ -38,14 +39,18 @@ void loss_scale(Reading& r) {
   scale("min_loss_scale", "min_loss_scale", nullptr);
 }
 
+/// bf16, fp16, or another word as written.
+std::string autocast_dtype(const Reading& r) {
+  const std::string dtype = to_lower(r.text("torch_autocast.dtype").value_or("bfloat16"));
+  if (dtype == "bfloat16" || dtype == "torch.bfloat16") return "bf16";
+  return dtype == "float16" || dtype == "torch.float16" || dtype == "half" ? "fp16" : dtype;
+}
+
 void autocast(Reading& r) {
   if (r.flag("torch_autocast.enabled") != true) return;
   const Value& enabled = *r.value("torch_autocast.enabled");
-  const std::string dtype = to_lower(r.text("torch_autocast.dtype").value_or("bfloat16"));
-  if (dtype == "bfloat16" || dtype == "bf16" || dtype == "torch.bfloat16")
-    return r.say("bf16", "torch_autocast.enabled", "true", enabled.where());
-  if (dtype == "float16" || dtype == "fp16" || dtype == "torch.float16" || dtype == "half")
-    return r.say("fp16", "torch_autocast.enabled", "true", enabled.where());
+  const std::string dtype = autocast_dtype(r);
+  if (dtype == "bf16" || dtype == "fp16") return r.say(dtype, "torch_autocast.enabled", "true", enabled.where());
   r.to.problem(r.value("torch_autocast.dtype")->where(),
                concat("torch_autocast.dtype is '", dtype, "'; it must be one of bfloat16, float16"), {"bf16", "fp16"});
 }
@@ -54,8 +59,14 @@ void autocast(Reading& r) {
 
 void read_precision(Reading& r) {
   const OptimizationConfig& o = r.so_far.values.optimization;
-  const bool fp16 = mode(r, "fp16.enabled", "fp16", o.fp16, o.fp16_full_eval, "fp16|fp16_full_eval");
-  const bool bf16 = mode(r, "bf16.enabled", "bf16", o.bf16, o.bf16_full_eval, "bf16|bf16_full_eval");
+  // A mode that is off says nothing beside torch_autocast in its dtype, which computes the same here.
+  const auto is_autocast = [&](const char* path, const std::string& dtype) {
+    return r.flag("torch_autocast.enabled") == true && r.flag(path) == false && autocast_dtype(r) == dtype;
+  };
+  const bool fp16 = !is_autocast("fp16.enabled", "fp16") &&
+                    mode(r, "fp16.enabled", "fp16", o.fp16, o.fp16_full_eval, "fp16|fp16_full_eval");
+  const bool bf16 = !is_autocast("bf16.enabled", "bf16") &&
+                    mode(r, "bf16.enabled", "bf16", o.bf16, o.bf16_full_eval, "bf16|bf16_full_eval");
   if (fp16 && bf16 && r.flag("fp16.enabled") && r.flag("bf16.enabled")) {
     r.to.problem(r.value("bf16.enabled")->where(),
                  concat("bf16.enabled and fp16.enabled (", file_and_line(r.value("fp16.enabled")->where()),

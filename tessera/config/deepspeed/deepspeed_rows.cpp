@@ -73,7 +73,7 @@ constexpr Row table[] = {
     refused("optimizer.params.eps_inside_sqrt", flag, "eps is added to the square root; leave it out", "false"),
     refused("optimizer.params.dampening", number, "SGD has no dampening here; leave it out", "0"),
     refused("optimizer.params.maximize", flag, "losses are minimised; negate the loss instead", "false"),
-    ignored("optimizer.params.torch_adam", flag, kOneAdam),
+    ignored("optimizer.params.torch_adam", anything, kOneAdam),
     ignored("optimizer.params.fp32_optimizer_states", flag,
             "states are fp32; bf16.bf16_optimizer_states makes the moments bfloat16", "true"),
     ignored("optimizer.params.set_grad_none", flag, "gradients are cleared after each step", "true"),
@@ -111,7 +111,8 @@ constexpr Row table[] = {
     ignored("scheduler.params.cycle_second_stair_count", whole, "DeepSpeed itself has no stairs in its cycle", "0"),
     refused("scheduler.params.last_batch_iteration", integer,
             "a run continues from a checkpoint with --resume_from_checkpoint", "-1"),
-    direct("gradient_clipping", number, "max_grad_norm", "max_grad_norm"),
+    direct("gradient_clipping", number, "max_grad_norm", "max_grad_norm",
+           "left out: 0, with a warning, for DeepSpeed's default has been 1.0 since 0.19.3"),
 
     // ---- precision --------------------------------------------------------------------------------------------------
     group("fp16"),
@@ -179,7 +180,8 @@ constexpr Row table[] = {
     ignored("timers.throughput.synchronized", flag, kReport, "true"),
     ignored("vocabulary_size", whole, "it only made DeepSpeed warn"),
     group("activation_checkpointing"),
-    ignored("activation_checkpointing.partition_activations", flag, "there is no tensor parallelism yet", "false"),
+    ignored("activation_checkpointing.partition_activations", flag,
+            "ranks of tensor parallelism keep what a block begins with whole: --sequence_parallel divides it", "false"),
     ignored("activation_checkpointing.cpu_checkpointing", flag,
             "--gradient_checkpointing_kwargs offload_inputs_to=DIR moves the kept inputs out of memory", "false"),
     ignored("activation_checkpointing.contiguous_memory_optimization", flag,

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/names/module_names.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
@@ -254,11 +255,12 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
     if (flag == false) meaning.off = argument.row.setting;
     return meaning;
   }
-  if (key == "use_cpu" || key == "no_cuda" || key == "adafactor") {
+  if (key == "use_cpu" || key == "no_cuda" || key == "adafactor" || key == "strict") {
+    const char* const word = key == "adafactor" ? "adafactor" : key == "strict" ? "refuse" : "cpu";
     if (!flag)
       meaning.problem = concat(" is '", text, "'; it takes true or false");
     else if (*flag)
-      meaning.settings.emplace_back(argument.row.setting, key == "adafactor" ? "adafactor" : "cpu");
+      meaning.settings.emplace_back(argument.row.setting, word);
     return meaning;
   }
   meaning.settings.emplace_back(argument.row.setting, flag ? *flag ? "true" : "false" : text);
@@ -300,16 +302,26 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
          "states stay where they are made; --cpu_offload optimizer keeps those of any optimizer on the host"});
   if (argument.shape == Shape::object) return object_of(argument, text);
   if (argument.shape == Shape::boolean) return of_boolean(argument, text);
-  if (row.key == "lora_target_modules" || row.key == "lora_modules_to_save") {  // a list, or words
+  if (row.setting == "lora_target_modules" || row.setting == "lora_modules_to_save") {  // a list, or words
     std::string names = trim(text);
+    const bool listed = names.starts_with('[');
+    if (row.key == "lora_target_modules" && !listed && is_module_pattern(names)) {  // as PEFT takes a lone string
+      meaning.settings.emplace_back(row.setting, names);
+      return meaning;
+    }
     std::erase_if(names, [](char c) { return std::string_view("[]'\"").find(c) != std::string_view::npos; });
     for (std::size_t at; (at = names.find(", ")) != std::string::npos;) names.erase(at + 1, 1);
     std::replace(names.begin(), names.end(), ' ', ',');
     const std::string lower = to_lower(names);
-    if (names.find_first_of("*()|^$\\+?") != std::string::npos)
-      meaning.problem = concat(" ", trim(text), ": patterns are not built: give ends of module names, or all-linear");
+    if (is_module_pattern(names))
+      meaning.problem =
+          concat(" ", trim(text), ": a pattern ", listed ? "in a list" : "", " names no module: give ",
+                 row.key == "lora_target_modules" ? "one pattern alone, or " : "", "ends of module names");
     else
-      meaning.settings.emplace_back(row.setting, lower == "all-linear" || lower == "all_linear" ? "all-linear" : names);
+      meaning.settings.emplace_back(
+          row.setting, lower == "all-linear" || lower == "all_linear" || (row.key == "lora_target" && lower == "all")
+                           ? "all-linear"
+                           : names);
     return meaning;
   }
   if (row.key == "bits") {  // LLaVA's and QLoRA's

@@ -33,8 +33,8 @@ struct TrainingArgument {
 const TrainingArgument* find_training_argument(std::string_view name);
 
 /// The argument or setting that an unknown name (underscores) may stand for: what other programs call it, or the
-/// nearest.
-std::optional<std::string> meant_by(const std::string& name);
+/// nearest; of Megatron's arguments, too, when it is among them.
+std::optional<std::string> meant_by(const std::string& name, bool among_megatron = false);
 
 /// What has no effect, and why.
 struct WithoutEffect {
@@ -59,8 +59,8 @@ ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& 
 std::string without_effect_note(const std::vector<WithoutEffect>& list);
 
 /// What such an argument, given as `name`, adds to Resolved::implied.
-std::vector<Resolved::Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
-                                          const std::string& name, const Origin& origin);
+std::vector<Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
+                                const std::string& name, const Origin& origin);
 /// Gives the settings of `resolved.implied` that nobody has given; apply() may still overwrite them.
 void apply_implied(Resolved& resolved);
 /// Says in a note which of them hold; bf16 does not beside an fp16 that was given since.
@@ -86,7 +86,9 @@ std::vector<FileWord> read_file_words(const std::string& path, Problems& problem
 std::vector<FileWord> split_file_words(std::string_view text, const std::string& path);
 
 /// A file of settings of at most 256 KiB, JSON or (.yaml, .yml) YAML. Throws InputError; `flag` names who asked for it.
-Value read_settings_file(const std::string& path, const std::string& flag);
+/// `repeated`: see parse_yaml (base/yaml.h).
+Value read_settings_file(const std::string& path, const std::string& flag,
+                         std::vector<std::string>* repeated = nullptr);
 
 /// --compat, when it is given: settings that nothing has given get that version's defaults. Where v4 and v5 differ in
 /// what words mean, see sharding.h.

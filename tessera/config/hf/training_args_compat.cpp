@@ -2,6 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/training_args.h>
 
 namespace tessera::config {
@@ -12,7 +13,6 @@ namespace {
 // are always understood; optim is adamw_torch in 4 and adamw_torch_fused in 5, which are one optimizer here.
 constexpr CompatDefault defaults[] = {
     {"output_dir", "trainer_output", "trainer_output"},
-    {"logging_steps", "500", "500"},
     {"report_to", "tensorboard", "none"},  // v4: to all that is installed
     {"log_format", "hf", "hf5"},
 };

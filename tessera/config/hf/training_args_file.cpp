@@ -3,9 +3,12 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/base/yaml.h>
 #include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/hf/unknown_words.h>
 
 #include <algorithm>
 
@@ -15,6 +18,7 @@ namespace {
 constexpr std::uint64_t kMostBytes =
     256 << 10;  // no file of settings is longer; a hostile one is refused before it is parsed
 constexpr std::size_t kMostProblems = 20;    // one file has no more told
+constexpr std::size_t kMostLookedUp = 200;   // unknown arguments, to be passed over
 constexpr std::size_t kMostText = 64 << 10;  // bytes of a value that is no object; chat templates have thousands
 
 using Strings = std::vector<std::string>;
@@ -31,6 +35,7 @@ class FileReader {
       : path_(path), so_far_(so_far), problems_(problems), before_(problems.lines.size()), to_(problems) {}
 
   void read(const std::vector<FileArgument>& arguments) {
+    look_ahead(arguments);
     std::size_t left = arguments.size();
     for (const auto& [key, value] : arguments) {
       if (problems_.lines.size() - before_ >= kMostProblems) {
@@ -53,6 +58,7 @@ class FileReader {
     }
     for (std::string& note : fsdp_.notes) all.notes.push_back(std::move(note));
     all.implied = std::move(implied_);
+    if (!passed_over_.empty()) all.notes.push_back(concat(path_, ": ", passed_over_note(passed_over_)));
     if (without_effect_.size() == 1)
       all.notes.push_back(concat(path_, ":", line_, ": ", without_effect_note({{key_, without_effect_.front().why}})));
     else if (!without_effect_.empty())
@@ -61,6 +67,38 @@ class FileReader {
   }
 
  private:
+  struct Match {
+    const TrainingArgument* argument = nullptr;
+    const Field* field = nullptr;
+    std::string name;
+  };
+  static Match match(const std::string& key) {
+    std::string name = underscored(key);
+    const TrainingArgument* argument = name.find('.') == std::string::npos ? find_training_argument(name) : nullptr;
+    for (const auto& [alias, ours] : aliases())
+      if (argument == nullptr && name == alias) name = ours;
+    return {argument, argument == nullptr ? find_field(name) : nullptr, name};
+  }
+
+  /// What must be known before the first argument is read: `unknown`, and whose the unknown ones are.
+  void look_ahead(const std::vector<FileArgument>& arguments) {
+    passes_over_ = so_far_.values.files.unknown == UnknownWords::warn;
+    std::vector<std::string> names;
+    bool components = false;
+    for (const auto& [key, value] : arguments) {
+      const Match found = match(key);
+      if (found.argument == nullptr && found.field == nullptr)
+        names.push_back(key);
+      else if (found.name == "unknown" && so_far_.is_default("unknown"))
+        passes_over_ = value.is_string() && to_lower(trim(value.as_string())) == "warn";
+      components = components || (value.is_object() && value.find("_component_") != nullptr);
+    }
+    if (components) names.emplace_back("_component_");  // torchtune's, a class in each section
+    const auto foreign = foreign_words(names);
+    foreign_ = foreign.has_value();
+    if (foreign) problems_.foreign.push_back(concat(path_, ": ", join(foreign->names), ": ", foreign->why));
+  }
+
   void problem(const Value& value, const std::string& key, const std::string& what, std::string_view setting) {
     if (setting.empty())
       to_.problem(value.where(), concat(key, what));
@@ -69,11 +107,7 @@ class FileReader {
   }
 
   void read_one(const std::string& key, const Value& value) {
-    std::string name = underscored(key);
-    const TrainingArgument* argument = name.find('.') == std::string::npos ? find_training_argument(name) : nullptr;
-    for (const auto& [alias, ours] : aliases())
-      if (argument == nullptr && name == alias) name = ours;
-    const Field* field = argument == nullptr ? find_field(name) : nullptr;
+    const auto [argument, field, name] = match(key);
     if (argument == nullptr && field == nullptr) return unknown(key, value);
     if (value.is_null()) return;
     if (field != nullptr && (name == "args_file" || name == "config"))
@@ -106,8 +140,8 @@ class FileReader {
     }
     if (!meaning.problem.empty()) return problem(value, key, meaning.problem, argument.row.setting);
     for (const auto& [name, given] : meaning.settings) to_.give(name, key, given, value.where());
-    std::erase_if(implied_, [&](const Resolved::Implied& implied) { return implied.argument == argument.row.key; });
-    for (Resolved::Implied& implied : implied_by(argument, meaning, key, Origin::at(value.where())))
+    std::erase_if(implied_, [&](const Implied& implied) { return implied.argument == argument.row.key; });
+    for (Implied& implied : implied_by(argument, meaning, key, Origin::at(value.where())))
       implied_.push_back(std::move(implied));
   }
 
@@ -119,7 +153,11 @@ class FileReader {
   }
 
   void unknown(const std::string& key, const Value& value) {
-    const auto near = meant_by(underscored(key));
+    if (foreign_) return;
+    const std::string name = underscored(key);
+    if (passes_over_ && looked_up_ < kMostLookedUp && !concerns_training(name) && ++looked_up_ && !meant_by(name))
+      return passed_over_.push_back(concat(key, " (line ", value.where().line, ")"));
+    const auto near = meant_by(name);
     if (near) {
       const TrainingArgument* argument = find_training_argument(*near);
       problems_.doubtful.insert(argument != nullptr ? std::string(argument->row.setting) : *near);
@@ -163,20 +201,25 @@ class FileReader {
   Translation fsdp_;
   SourcePos fsdp_where_;
   bool has_fsdp_ = false;
-  std::vector<Resolved::Implied> implied_;
+  std::vector<Implied> implied_;
   std::vector<WithoutEffect> without_effect_;
+  bool passes_over_ = false;  ///< --unknown warn
+  bool foreign_ = false;      ///< the arguments are another program's, which has been said
+  std::size_t looked_up_ = 0;
+  std::vector<std::string> passed_over_;
   std::string key_;  ///< the key of the last of them
   int line_ = 0;
 };
 
 }  // namespace
 
-Value read_settings_file(const std::string& path, const std::string& flag) {
+Value read_settings_file(const std::string& path, const std::string& flag, std::vector<std::string>* repeated) {
   if (!path_exists(path)) throw InputError(concat(flag, " ", path, ": no such file"));
   if (is_directory(path)) throw InputError(concat(flag, " ", path, " is a folder; expected a JSON or YAML file"));
   const std::string text = read_file(path, kMostBytes);
   const std::string lower = to_lower(path);
-  return lower.ends_with(".yaml") || lower.ends_with(".yml") ? parse_yaml(text, path) : parse_json(text, path);
+  return lower.ends_with(".yaml") || lower.ends_with(".yml") ? parse_yaml(text, path, repeated)
+                                                             : parse_json(text, path);
 }
 
 Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,

@@ -2,6 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/training_args.h>
 
 #include <algorithm>
@@ -30,6 +31,7 @@ constexpr ProgramDefault program_defaults[] = {
     {"Qwen", "use_lora", "lora_r", "64"},
     {"Qwen", "use_lora", "lora_alpha", "16"},
     {"Qwen", "use_lora", "lora_dropout", "0.05"},
+    {"Qwen", "use_lora", "lora_target_modules", "all-linear"},
     {"FastChat", "q_lora", "bnb_4bit_use_double_quant", "true"},
     {"LLaVA", "bits", "bnb_4bit_use_double_quant", "true"},
     {"LLaVA", "lora_enable", "lora_r", "64"},
@@ -54,9 +56,9 @@ std::vector<std::pair<std::string, std::string>> defaults_beside(std::string_vie
   return out;
 }
 
-std::vector<Resolved::Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
-                                          const std::string& name, const Origin& origin) {
-  std::vector<Resolved::Implied> out;
+std::vector<Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
+                                const std::string& name, const Origin& origin) {
+  std::vector<Implied> out;
   const std::string program(meaning.program), key(argument.row.key);
   for (const auto& [setting, text] : meaning.implied)
     out.push_back(
@@ -75,11 +77,11 @@ std::vector<Resolved::Implied> implied_by(const TrainingArgument& argument, cons
 void apply_implied(Resolved& resolved) {
   // Where a recipe has names of TRL and of its DPOTrainer, the latter is the program it is for.
   std::stable_partition(resolved.implied.begin(), resolved.implied.end(),
-                        [](const Resolved::Implied& implied) { return implied.program == "DPOTrainer"; });
-  const auto said = [](const Resolved::Implied& implied) {
+                        [](const Implied& implied) { return implied.program == "DPOTrainer"; });
+  const auto said = [](const Implied& implied) {
     return implied.origin.is_flag() ? implied.name : concat(implied.name, " (", implied.origin, ")");
   };
-  for (const Resolved::Implied& implied : resolved.implied) {
+  for (const Implied& implied : resolved.implied) {
     if (!implied.off) continue;
     const Field* field = find_field(implied.setting);
     const Value before = field->get(resolved.values);
@@ -89,7 +91,7 @@ void apply_implied(Resolved& resolved) {
                                       ") has no effect: ", said(implied), " is false"));
     resolved.origins[implied.setting] = implied.origin;
   }
-  for (Resolved::Implied& implied : resolved.implied) {
+  for (Implied& implied : resolved.implied) {
     if (implied.off) continue;
     const bool itself = implied.program.empty();  // model_type, where no model is given
     const bool given = !resolved.is_default(implied.setting) || (itself && !resolved.is_default("model_name_or_path"));
@@ -107,10 +109,10 @@ void settle_implied(Resolved& resolved) {
   struct Taken {
     std::string_view program;
     std::vector<std::string> defaults = {};
-    const Resolved::Implied* last = nullptr;
+    const Implied* last = nullptr;
   };
   std::vector<Taken> programs;
-  for (Resolved::Implied& implied : resolved.implied) {
+  for (Implied& implied : resolved.implied) {
     if (!implied.taken) continue;
     if (implied.setting == "bf16" && resolved.values.optimization.fp16) {
       implied.taken = resolved.values.optimization.bf16 = false;

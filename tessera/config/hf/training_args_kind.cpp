@@ -30,7 +30,8 @@ bool is_of_another_system(const std::string& path, const Value& file, Problems& 
 Translation read_training_args_file(const std::string& path, const Resolved& so_far, Problems& problems) {
   std::vector<FileArgument> arguments;
   try {
-    const Value file = read_settings_file(path, "--args_file");
+    std::vector<std::string> repeated;
+    const Value file = read_settings_file(path, "--args_file", &repeated);
     if (file.is_null()) return {};  // comments only
     if (!file.is_object()) {
       problems.lines.push_back(
@@ -40,8 +41,10 @@ Translation read_training_args_file(const std::string& path, const Resolved& so_
     for (const auto& [key, value] : file.members()) arguments.push_back({key, value});
     Problems own;
     Translation read = read_file_arguments(path, arguments, so_far, own);
-    if (!own.lines.empty() && is_of_another_system(path, file, problems)) return {};
+    read.notes.insert(read.notes.begin(), repeated.begin(), repeated.end());
+    if (!own.told().empty() && is_of_another_system(path, file, problems)) return {};
     problems.lines.insert(problems.lines.end(), own.lines.begin(), own.lines.end());
+    problems.foreign.insert(problems.foreign.end(), own.foreign.begin(), own.foreign.end());
     problems.doubtful.insert(own.doubtful.begin(), own.doubtful.end());
     return read;
   } catch (const InputError& error) {

@@ -59,6 +59,11 @@ constexpr std::string_view kReference = "what the reference says is always compu
 constexpr std::string_view kEncoderDecoder =
     "models with an encoder and a decoder (T5) are not built: leave it out, and train a causal model";
 constexpr std::string_view kAdapters = "adapters of this kind are not built: leave it out; --lora_r trains plain LoRA";
+constexpr std::string_view kSynonym = "what other programs call it";
+constexpr std::string_view kTwoLengths =
+    "prompt and answer have one bound together: leave it out, and give --max_seq_length (QLoRA's is the sum of its "
+    "two)";
+constexpr std::string_view kAllThreads = "rows are read and packed one after another";
 constexpr std::string_view kHubFolder =
     "nothing is uploaded; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
 
@@ -68,8 +73,8 @@ constexpr TrainingArgument arguments[] = {
     acts("overwrite_output_dir", Shape::boolean, "version 4"),
     ignored("do_train", Shape::boolean, "true", "tessera train always trains"),
     acts("do_eval", Shape::boolean),
-    refused("do_predict", Shape::boolean, "false",
-            "there is no set to predict: leave it out; tessera generate continues texts with the trained model"),
+    ignored("do_predict", Shape::boolean, "false",
+            "there is no set to predict, for run_clm.py neither; tessera generate continues texts with the model"),
     acts("resume_from_checkpoint"),
     acts("run_name"),
     acts("seed"),
@@ -225,6 +230,8 @@ constexpr TrainingArgument arguments[] = {
     acts("fsdp_config", Shape::object),
     acts("fsdp_min_num_params", "min_num_params", Shape::word, "version 4"),
     acts("fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap", Shape::word, "version 4"),
+    ignored("fsdp_use_orig_params", Shape::boolean, "true",
+            "parameters keep their identity here, so every optimizer and every grouping works"),
     acts("deepspeed", Shape::object),
     refused("sharded_ddp", Shape::words, "",
             "FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
@@ -295,7 +302,8 @@ constexpr TrainingArgument arguments[] = {
      Shape::boolean,
      {},
      "FastChat"},
-    {{"use_lora", "lora_r", Effect::acts, "Qwen; not given: lora_r 64, alpha 16, dropout 0.05"},
+    {{"use_lora", "lora_r", Effect::acts,
+      "Qwen; not given: lora_r 64, alpha 16, dropout 0.05, all-linear, as its finetune.py has them"},
      Shape::boolean,
      {},
      "Qwen"},
@@ -336,14 +344,15 @@ constexpr TrainingArgument arguments[] = {
     of_trl(acts("dataset_text_field", "text_column_name")),
     acts("chat_template"),
     of_trl(acts("chat_template_path", "chat_template")),
-    of_trl(ignored("dataset_num_proc", Shape::word, "", "text is read by threads of the process")),
+    // No of_trl: ms-swift and others have these names, too.
+    ignored("dataset_num_proc", Shape::word, "", "text is read by threads of the process"),
+    ignored("padding_free", Shape::boolean, "false", "--packing fills rows instead of padding them"),
+    ignored("dataset_config", Shape::word, "", kDatasets),
     of_trl(ignored("packing_strategy", Shape::word, "bfd", "rows are packed in one way")),
     of_trl(ignored("eval_packing", Shape::boolean, "", "what is evaluated is packed as what is trained on")),
-    of_trl(ignored("padding_free", Shape::boolean, "false", "--packing fills rows instead of padding them")),
     of_trl(ignored("dataset_mixture", Shape::object, "", kDatasets)),
     of_trl(ignored("dataset_mixer", Shape::object, "", kDatasets)),
     of_trl(ignored("dataset_splits", Shape::words, "", kDatasets)),
-    of_trl(ignored("dataset_config", Shape::word, "", kDatasets)),
     of_trl(ignored("dataset_configs", Shape::words, "", kDatasets)),
     of_trl(ignored("dataset_train_split", Shape::word, "", kDatasets)),
     of_trl(ignored("dataset_test_split", Shape::word, "", kDatasets)),
@@ -351,10 +360,8 @@ constexpr TrainingArgument arguments[] = {
     ignored("env", Shape::object, "{}", "variables are set where the program is started"),
     of_trl(ignored("model_init_kwargs", Shape::object, "{}", "the model is what its folder holds")),
     of_trl(ignored("dataset_kwargs", Shape::object, "{}", kRows)),
-    of_trl(refused("completion_only_loss", Shape::boolean, "true",
-                   "of a prompt and its completion only the completion is scored: leave it out, or write both as one "
-                   "text")),
-    ignored("eos_token", Shape::word, "", "the tokenizer's own end of a text is used"),
+    acts("completion_only_loss", Shape::boolean, "TRL"),
+    acts("eos_token", Shape::word, "TRL; another one than the tokenizer's own is refused"),
     ignored("pad_token", Shape::word, "", "what is padded is not looked at"),
     ignored("pad_to_multiple_of", Shape::word, "", "what is padded is not looked at"),
     ignored("truncation_mode", Shape::word, "keep_start", "what is too long is cut at its end"),
@@ -399,9 +406,8 @@ constexpr TrainingArgument arguments[] = {
     ignored("ref_model_sync_steps", Shape::word, "64|512", "it belongs to sync_ref_model"),
     ignored("generate_during_eval", Shape::boolean, "false", kOnlyLoss),
     ignored("use_logits_to_keep", Shape::boolean, "false", "logits are formed for the answers alone"),
-    refused("max_train_samples", Shape::word, "",
-            "rows are not counted off: give a shorter --train_file, or fewer --max_steps"),
-    refused("max_eval_samples", Shape::word, "", "rows are not counted off: give a shorter --validation_file"),
+    acts("max_train_samples"),
+    acts("max_eval_samples"),
     refused("line_by_line", Shape::boolean, "false",
             "lines are one text: leave it out, or write a .jsonl with one {\"text\": ...} per line"),
     refused("keep_linebreaks", Shape::boolean, "true",
@@ -412,6 +418,54 @@ constexpr TrainingArgument arguments[] = {
     ignored("overwrite_cache", Shape::boolean, "false",
             "tokens are kept by content and settings, so that they are never out of date; tessera cache rm removes "
             "them"),
+    // what other programs call them
+    acts("model", "model_name_or_path", Shape::word, kSynonym),
+    acts("base_model", "model_name_or_path", Shape::word, kSynonym),
+    acts("model_id", "model_name_or_path", Shape::word, kSynonym),
+    acts("tokenizer_name_or_path", "tokenizer_name", Shape::word, kSynonym),
+    acts("dataset", "train_file", Shape::words, kSynonym),
+    acts("dataset_path", "train_file", Shape::words, kSynonym),
+    acts("data_files", "train_file", Shape::words, kSynonym),
+    acts("train_data_path", "train_file", Shape::words, kSynonym),
+    acts("eval_data_path", "validation_file", Shape::words, kSynonym),
+    acts("max_seq_len", "max_seq_length", Shape::word, kSynonym),
+    acts("cutoff_len", "max_seq_length", Shape::word, kSynonym),
+    refused("source_max_len", Shape::word, "", kTwoLengths),
+    refused("target_max_len", Shape::word, "", kTwoLengths),
+    acts("num_epochs", "num_train_epochs", Shape::word, kSynonym),
+    acts("lora_rank", "lora_r", Shape::word, kSynonym),
+    acts("lora_dim", "lora_r", Shape::word, kSynonym),
+    acts("peft_lora_r", "lora_r", Shape::word, kSynonym),
+    acts("peft_lora_alpha", "lora_alpha", Shape::word, kSynonym),
+    acts("target_modules", "lora_target_modules", Shape::words, kSynonym),
+    acts("lora_target", "lora_target_modules", Shape::words, "the same; all: all-linear"),
+    acts("use_qlora", "load_in_4bit", Shape::boolean, kSynonym),
+    acts("use_4bit_quantization", "load_in_4bit", Shape::boolean, kSynonym),
+    acts("use_8bit_quantization", "load_in_8bit", Shape::boolean, kSynonym),
+    acts("dpo_beta", "preference_beta", Shape::word, kSynonym),
+    acts("gamma_beta_ratio", Shape::word, "SimPO"),
+    acts("strict", "unknown", Shape::boolean, "--unknown refuse"),
+    // what says nothing about the training
+    ignored("with_tracking", Shape::boolean, "false", kTracker),
+    ignored("use_wandb", Shape::boolean, "false", kTracker),
+    ignored("wandb_project", Shape::word, "", kTracker),
+    ignored("wandb_entity", Shape::word, "", kTracker),
+    ignored("wandb_run_name", Shape::word, "", kTracker),
+    ignored("wandb_watch", Shape::word, "", kTracker),
+    ignored("wandb_log_model", Shape::word, "", kTracker),
+    ignored("plot_loss", Shape::boolean, "false", "report.html shows the curves"),
+    ignored("use_flash_attn", Shape::boolean, "false", kFused),
+    ignored("use_flash_attention", Shape::boolean, "false", kFused),
+    ignored("use_flash_attention_2", Shape::boolean, "false", kFused),
+    ignored("attn_impl", Shape::word, "", kFused),
+    ignored("use_liger", Shape::boolean, "false", kFused),
+    ignored("use_slow_tokenizer", Shape::boolean, "false", "there is one tokenizer, the fast one"),
+    ignored("preprocess_num_workers", Shape::word, "", "text is encoded by all threads"),
+    ignored("dataset_batch_size", Shape::word, "1000", kAllThreads),
+    ignored("num_of_sequences", Shape::word, "1024", kAllThreads),
+    ignored("chars_per_token", Shape::word, "3.6", kAllThreads),
+    ignored("gradient_checkpointing_use_reentrant", Shape::boolean, "", "blocks are computed again in one way"),
+    ignored("shuffle_dataset", Shape::boolean, "false", "--train_sampling_strategy chooses the order"),
 };
 
 }  // namespace
@@ -425,35 +479,31 @@ std::span<const KeyRow> training_args_rows() {
   return rows;
 }
 
-std::optional<std::string> meant_by(const std::string& name) {
+std::optional<std::string> meant_by(const std::string& name, bool among_megatron) {
   static constexpr std::pair<std::string_view, std::string_view> others[] = {
       {"max_train_steps", "max_steps"},
       {"train_steps", "max_steps"},
       {"num_steps", "max_steps"},
-      {"num_epochs", "num_train_epochs"},
       {"epochs", "num_train_epochs"},
-      {"lora_rank", "lora_r"},
       {"batch_size", "per_device_train_batch_size"},
       {"train_batch_size", "per_device_train_batch_size"},
       {"eval_batch_size", "per_device_eval_batch_size"},
       {"grad_accum", "gradient_accumulation_steps"},
       {"grad_accum_steps", "gradient_accumulation_steps"},
       {"wd", "weight_decay"},
-      {"model", "model_name_or_path"},
       {"ref_model", "ref_model_name_or_path"},
       {"model_name", "model_name_or_path"},
       {"model_path", "model_name_or_path"},
       {"tokenizer", "tokenizer_name"},
       {"data", "train_file"},
-      {"dataset", "train_file"},
       {"train_data", "train_file"},
-      {"dataset_path", "train_file"},
-      {"eval_data_path", "validation_file"},
       {"seq_len", "block_size"},
       {"gpus", "num_processes"},
       {"accelerate_config", "config_file"},
       {"save_best_model", "load_best_model_at_end"},
       {"scheduler", "lr_scheduler_type"},
+      {"moe_num_experts", "num_experts"},
+      {"moe_top_k", "moe_router_topk"},
       {"precision", "bf16"},
       {"mixed_precision", "bf16"}};
   if (name.size() > 64) return std::nullopt;
@@ -466,6 +516,8 @@ std::optional<std::string> meant_by(const std::string& name) {
   for (const auto& [alias, ours] : aliases()) names.emplace_back(alias);
   for (const TrainingArgument& argument : arguments)
     if (argument.row.key.find('.') == std::string_view::npos) names.emplace_back(argument.row.key);
+  if (among_megatron)
+    for (const KeyRow& row : megatron_keys()) names.emplace_back(row.key);
   return nearest(name, names);
 }
 

@@ -71,7 +71,7 @@ class Reader {
     without_experts();
     mesh();
     strategy();
-    recompute();
+    translate_megatron_recompute(a_);
     batch();
     schedule();
     translate_megatron_optimizer(a_);
@@ -121,6 +121,25 @@ class Reader {
       return a_.note(name, "has no effect: nothing is loaded");
     if ((name == "no_load_optim" || name == "finetune") && loads_nothing(a_))
       return a_.note(name, "has no effect: nothing is loaded");
+    if (name == "reset_attention_mask" || name == "eod_mask_loss") {
+      const bool attention = name == "reset_attention_mask";
+      if (typed("reset_position_ids"))
+        return a_.note(name, concat("has no effect: --reset-position-ids ",
+                                    attention ? "resets the attention, too"
+                                              : "leaves out the loss of what follows the end of a document, too"));
+      return a_.problem(name,
+                        concat("needs --reset-position-ids, which ",
+                               attention ? "resets positions and attention: the one without the other is not built"
+                                         : "divides the documents of a block: without it all of its tokens are "
+                                           "scored; give it, too, or leave this one out"));
+    }
+    if (name == "no_pipeline_parallel") {
+      const auto stages = a_.whole("pipeline_model_parallel_size", 1);
+      return stages.value_or(1) > 1
+                 ? a_.problem(name,
+                              concat("contradicts --pipeline-model-parallel-size ", *stages, ": keep one of them"))
+                 : a_.note(name, "has no effect: a model is not cut into stages unless that is said");
+    }
     if (name == "no_position_embedding")
       return has_rope() ? a_.note(name, "has no effect: rotary positions are no embeddings")
                         : a_.problem(name, "needs --position-embedding-type rope: without it positions are learned",
@@ -137,6 +156,8 @@ class Reader {
     if (name == "first_last_layers_bf16")
       for (const char* setting : {"num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"})
         if (!typed(setting)) a_.give(name, setting, "1");
+    if (name == "activations_checkpoint_method" && a_.word(name, {"uniform", "block"}))
+      a_.give(name, row.setting, "true");
     if (name == "weight_decay_incr_style") a_.word(name, {"constant"});
     if (name == "distributed_backend")
       if (const auto word = a_.word(name, {"nccl", "gloo"}))
@@ -269,34 +290,6 @@ class Reader {
     a_.give(name, "shard_group_size", std::to_string(sharers / *copies));
   }
 
-  void recompute() {
-    const auto word = a_.word("recompute_granularity", {"full", "selective"});
-    const bool attention = a_.has("recompute_activations");
-    if (word == "full" && attention)
-      return a_.problem(
-          "recompute_activations",
-          "recomputes the attention only, but --recompute-granularity full whole blocks: keep one of them",
-          {"gradient_checkpointing"});
-    constexpr const char* offload = "fine_grained_activation_offloading";
-    if (!word && !attention && a_.has(offload))
-      return a_.problem(offload,
-                        "needs --recompute-granularity: what goes to the host is what is kept to compute blocks, or "
-                        "their attention, again; give --recompute-granularity full or selective, or leave it out",
-                        {"gradient_checkpointing_kwargs"});
-    if (!word && !attention) return;
-    const char* from = attention ? "recompute_activations" : "recompute_granularity";
-    a_.give(from, "gradient_checkpointing", "true");
-    std::vector<std::string> how;
-    if (word != "full") how.emplace_back("part=attention");
-    if (a_.has(offload)) {
-      how.emplace_back("offload_inputs_to=host");
-      a_.note(offload,
-              concat("moves to the host what is kept to compute ", word == "full" ? "blocks" : "their attention",
-                     " again, and nothing else: the numbers are the same, the memory is not"));
-    }
-    if (!how.empty()) a_.give(a_.has(offload) ? offload : from, "gradient_checkpointing_kwargs", join(how, ","));
-  }
-
   /// By --num_processes, or the launcher's WORLD_SIZE; 1 without both.
   std::int64_t processes() const {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
@@ -335,7 +328,7 @@ class Reader {
     const auto* given = a_.find(growth());
     if (given == nullptr || wrong_ramp_) return std::nullopt;
     const bool list = growth() == steps_of_batch;
-    const std::string text = join(given->values, " ");
+    const std::string text = ungrouped(join(given->values, " "));
     const auto length = list ? a_.whole("seq_length", 1) : std::nullopt;
     try {
       layout::BatchRamp grows = layout::parse_batch_ramp(text);
@@ -406,13 +399,17 @@ class Reader {
   }
 
   void schedule() {
-    const auto style = a_.word("lr_decay_style", {"constant", "linear", "cosine", "inverse-square-root"});
+    const auto style = a_.word("lr_decay_style", {"constant", "linear", "cosine", "inverse-square-root", "wsd"});
+    if (style != "wsd")
+      for (const char* name : {"lr_wsd_decay_style", "lr_wsd_decay_iters", "lr_wsd_decay_samples"})
+        if (a_.has(name)) a_.note(name, "has no effect: it belongs to --lr-decay-style WSD");
     const double least = a_.real("min_lr", 0).value_or(0);
     const std::optional<std::int64_t> decay = decay_steps();
     const char* fall = a_.has("lr_decay_iters")     ? "lr_decay_iters"
                        : a_.has("lr_decay_samples") ? "lr_decay_samples"
                                                     : "exit_interval";
     const std::string begin = warmup_begin();
+    if (style == "wsd") return stable_decay(least, decay, begin);
     if (!style && !a_.has("min_lr") && !decay && begin.empty()) return;
     if (a_.has("lr_decay_style") && !style) return;
     const std::string word = style.value_or("linear");
@@ -437,6 +434,30 @@ class Reader {
       a_.give(from, "lr_scheduler_type", least > 0 ? "cosine_with_min_lr" : "cosine");
       give_parameters({least > 0 ? concat("min_lr=", kwargs) : "", falls_over(decay), begin}, fall);
     }
+  }
+
+  /// WSD: the rate stays, and falls over its last steps (optimizer_param_scheduler.py).
+  void stable_decay(double least, std::optional<std::int64_t> decay, const std::string& begin) {
+    const auto shape = a_.word("lr_wsd_decay_style", {"exponential", "linear", "cosine", "minus_sqrt"});
+    const char* from = a_.has("lr_wsd_decay_iters") ? "lr_wsd_decay_iters" : "lr_wsd_decay_samples";
+    const auto count = a_.whole(from, 1), global = global_batch();
+    const auto rate = a_.real("lr", 0);
+    const auto doubtful = [&](const char* name, const std::string& what) {
+      a_.problem(name, what, {"lr_scheduler_kwargs"});
+    };
+    if (!a_.has(from)) return doubtful("lr_decay_style", "WSD needs --lr-wsd-decay-iters, the steps of its fall");
+    if (!count) return;
+    if (from == std::string_view("lr_wsd_decay_samples") && !global)
+      return doubtful(from, concat(*count, " needs --micro-batch-size"));
+    if (least > 0 && !(rate && least <= *rate))
+      return doubtful("min_lr", concat(format_real(least), " needs a --lr that is not below it"));
+    const bool iterations = from == std::string_view("lr_wsd_decay_iters");
+    a_.give("lr_decay_style", "lr_scheduler_type", "warmup_stable_decay");
+    a_.give(from, "lr_scheduler_kwargs",
+            concat("num_decay_steps=", iterations ? *count : steps_of(*count, *global),
+                   ",decay_type=", shape == "minus_sqrt" ? "1-sqrt" : shape.value_or("exponential"),
+                   least > 0 ? concat(",min_lr_ratio=", format_real(least / *rate)) : "", decay ? "," : "",
+                   falls_over(decay), ",", begin.empty() ? "warmup_init_lr=0" : begin));
   }
 
   /// Those of the whole run, which --exit-interval may end before.

@@ -20,7 +20,7 @@ namespace tessera::config {
 
 /// What becomes of each argument, without the leading dashes and with '_' for '-'.
 std::span<const KeyRow> megatron_keys();
-/// The row of an argument, or of the family it belongs to ("moe_*"); nullptr: there is none.
+/// The row of an argument, or of the refused family it belongs to ("retro_*"); nullptr: there is none.
 const KeyRow* find_megatron_key(std::string_view name);
 
 /// Whether the arguments are Megatron's: at least one of them is a name that only Megatron has (--train-iters,

@@ -11,19 +11,16 @@ namespace {
 using enum Effect;
 using Act = MegatronRow::Act;
 
-constexpr std::string_view fastest = "the fastest kernels that the machine has are chosen";
-constexpr std::string_view tensor = "how tensor parallelism communicates is chosen here";
+constexpr std::string_view blocks =
+    "every block keeps its own inputs; gradient_checkpointing_kwargs every=N leaves blocks out";
 constexpr std::string_view stages =
     "refused when pipeline_model_parallel_size is above 1: pipeline_model_parallel_layout says which layers each stage "
     "has";
-constexpr std::string_view documents = "all tokens of a block see each other and are scored; leave it out";
 constexpr std::string_view latent = "in config_overrides; DeepSeek-V3's, of multi_latent_attention";
 constexpr std::string_view linear = "in config_overrides; of experimental_attention_variant gated_delta_net";
 constexpr std::string_view experts = "in config_overrides; of num_experts";
 constexpr std::string_view prefixes = "PREFIX means PREFIX.bin with PREFIX.idx; also WEIGHT PREFIX WEIGHT PREFIX ...";
 constexpr std::string_view always = "that is always so";
-constexpr std::string_view mapped = "data is mapped into memory; there is nothing to wait for";
-constexpr std::string_view trackers = "metrics go to metrics.jsonl, report.html and TensorBoard";
 constexpr std::string_view shape = "in config_overrides";
 
 constexpr MegatronRow elsewhere(std::string_view key, std::string_view setting, std::string_view why = {}) {
@@ -47,6 +44,7 @@ constexpr std::array rows{
     standing("sequence_parallel", "sequence_parallel", "when tensor_model_parallel_size is above 1"),
     constant("tp_comm_overlap", "tp_comm_overlap", "true"),
     elsewhere("pipeline_model_parallel_size", "pp_size"),
+    standing("no_pipeline_parallel", "", "Megatron-DeepSpeed's; refused beside pipeline_model_parallel_size above 1"),
     elsewhere("num_layers_per_virtual_pipeline_stage", "pipeline_stages_per_rank",
               "num_layers by it and the processes; more than 1: pipeline_schedule interleaved_1f1b"),
     elsewhere("num_virtual_stages_per_pipeline_rank", "pipeline_stages_per_rank",
@@ -87,6 +85,10 @@ constexpr std::array rows{
     constant("deterministic_mode", "full_determinism", "true"),
     constant("optimizer_cpu_offload", "cpu_offload", "optimizer"),
     standing("recompute_activations", "gradient_checkpointing", "of the attention only"),
+    constant("checkpoint_activations", "gradient_checkpointing", "true"),
+    elsewhere("activations_checkpoint_method", "gradient_checkpointing", "whole blocks; an old name"),
+    without_effect("activations_checkpoint_num_layers", blocks),
+    without_effect("checkpoint_num_layers", blocks),
     elsewhere("recompute_granularity", "gradient_checkpointing", "full: whole blocks; selective: the attention"),
     standing("fine_grained_activation_offloading", "gradient_checkpointing_kwargs",
              "offload_inputs_to=host, of what recompute_granularity computes again"),
@@ -94,8 +96,7 @@ constexpr std::array rows{
     without_effect("min_offloaded_tensor_size", "tensors of 64 KiB and more go to the host"),
     without_effect("recompute_method", "every block keeps its own inputs"),
     without_effect("recompute_modules", "recompute_granularity selective computes the attention again"),
-    without_effect("recompute_num_layers",
-                   "every block keeps its own inputs; gradient_checkpointing_kwargs every=N leaves blocks out"),
+    without_effect("recompute_num_layers", blocks),
     // ---- the model ----
     elsewhere("num_layers", "config_overrides", shape),
     elsewhere("hidden_size", "config_overrides", shape),
@@ -206,14 +207,19 @@ constexpr std::array rows{
     standing("muon_no_split_qkv", "", "with muon refused: queries, keys and values are matrices of their own"),
     without_effect("muon_fp32_matmul_prec", "muon's products have the precision of the weights"),
     without_effect("muon_tp_mode", "muon makes whole matrices orthogonal"),
-    without_effect("muon_use_syrk", fastest),
+    without_effect("muon_use_syrk", "the fastest kernels that the machine has are chosen"),
     value("lr", "learning_rate"),
     elsewhere("decoupled_lr", "decoupled_lr"),
     elsewhere("decoupled_min_lr", "decoupled_min_lr"),
     elsewhere("min_lr", "lr_scheduler_kwargs"),
     elsewhere("lr_decay_style", "lr_scheduler_type",
               "constant: constant_with_warmup; linear: linear, with min_lr polynomial; cosine: cosine, with min_lr "
-              "cosine_with_min_lr; inverse-square-root"),
+              "cosine_with_min_lr; inverse-square-root; WSD: warmup_stable_decay"),
+    elsewhere("lr_wsd_decay_style", "lr_scheduler_kwargs",
+              "decay_type, of WSD: exponential (Megatron's default), linear, cosine or minus_sqrt"),
+    elsewhere("lr_wsd_decay_iters", "lr_scheduler_kwargs", "num_decay_steps, of WSD"),
+    elsewhere("lr_wsd_decay_samples", "lr_scheduler_kwargs",
+              "num_decay_steps, of WSD: divided by global_batch_size, or as rampup_batch_size has it"),
     elsewhere("lr_decay_iters", "lr_scheduler_kwargs", "num_training_steps, unless it is train_iters"),
     elsewhere("lr_decay_samples", "lr_scheduler_kwargs",
               "num_training_steps: divided by global_batch_size, or as rampup_batch_size has it"),
@@ -283,8 +289,8 @@ constexpr std::array rows{
     without_effect("dataloader_type", "train_sampling_strategy chooses the order"),
     without_effect("data_cache_path", "there are no index files to keep"),
     elsewhere("reset_position_ids", "reset_position_ids", "the attention is reset with it"),
-    not_built("reset_attention_mask", "--reset-position-ids resets positions and attention; give it instead"),
-    not_built("eod_mask_loss", documents),
+    standing("reset_attention_mask", "", "beside reset_position_ids, which resets both; else refused"),
+    standing("eod_mask_loss", "", "beside reset_position_ids, which scores no first token of a document; else refused"),
     // ---- checkpoints, logs ----
     value("save", "output_dir"),
     value("save_interval", "save_steps"),
@@ -327,145 +333,14 @@ constexpr std::array rows{
     constant("calculate_per_token_loss", "average_tokens_across_devices", "true"),
 };
 
-// Arguments that share one answer; a star stands for the rest of a name.
-struct Family {
-  Effect effect;
-  std::string_view why, names;
-};
-constexpr Family families[] = {
-    {ignored, trackers,
-     "log_params_norm log_timers_to_tensorboard log_validation_ppl_to_tensorboard wandb_project log_* wandb_* "
-     "tensorboard_* timing_* one_logger_* no_one_logger enable_one_logger app_tag_* otel_* logging_level "
-     "no_log_learnig_rate_to_tensorboard no_log_loss_scale_to_tensorboard no_barrier_with_level_1_timing "
-     "config_logger_dir save_activations_interval save_params_interval save_tokens_per_expert_interval"},
-    {ignored, "--profile writes a timeline",
-     "profile* use_pytorch_profiler record_memory_history memory_snapshot_path nvtx_ranges pytorch_profiler_* "
-     "record_shapes"},
-    {ignored, fastest,
-     "use_mcore_models use_legacy_models transformer_impl use_flash_attn attention_backend "
-     "no_gradient_accumulation_fusion no_masked_softmax_fusion no_bias_swiglu_fusion "
-     "no_bias_dropout_fusion no_rope_fusion cuda_graph_* enable_cuda_graph external_cuda_graph optimizer_cuda_graph "
-     "cross_entropy_* no_persist_layer_norm "
-     "apply_query_key_layer_scaling batch_invariant_mode disable_bf16_reduced_precision_matmul disable_jit_fuser "
-     "no_gradient_reduce_div_fusion use_te_* te_* use_kitchen_attention kitchen_* use_fused_* onnx_safe "
-     "symmetric_ar_type "
-     "use_transformer_engine_* fp16_lm_cross_entropy flash_decode defer_embedding_wgrad_compute wgrad_deferral_limit "
-     "batch_invariant_backend flash_attention_version fused_residual_rmsnorm use_grouped_gemm_for_dense_mlp "
-     "mlp_chunks_for_training gdp_cutedsl_kernel use_flashinfer_fused_rope"},
-    {ignored, "buffers and transfers are planned by themselves",
-     "ddp_* gtp_* fsdp_* megatron_fsdp_* nccl_* use_nccl_* no_align_* no_delay_grad_reduce overlap_* "
-     "no_overlap_p2p_communication keep_fp8_transpose_cache* suggested_communication_unit_size create_all_gather_group "
-     "disable_symmetric_registration high_priority_stream_groups use_sharp sharp_enabled_group "
-     "torch_fsdp2_no_reshard_after_forward no_use_layer_wise_param_layout use_ring_exchange_p2p disable_gloo_* "
-     "distribute_saved_activations empty_unused_memory_level delay_* train_sync_interval enable_full_sharding_in_hsdp "
-     "high_priority_a2a_comm_stream fine_grained_offloading_* delta_offload_* "
-     "activation_offload_fraction"},
-    {ignored, tensor,
-     "tp_comm_* disable_tp_comm_* no_async_tensor_model_parallel_allreduce "
-     "no_clone_scatter_output_in_embedding "
-     "use_tp_pp_dp_mapping no_tp_comm_* tensor_parallel_num_weight_shards expert_tensor_parallel_num_weight_shards"},
-    {ignored, "how context parallelism communicates is chosen here",
-     "cp_* max_seqlen_per_cp_rank max_seqlen_per_dp_cp_rank"},
-    {ignored, "how stages of a pipeline communicate is chosen here",
-     "pipeline_model_parallel_comm_backend no_scatter_gather_tensors_in_pipeline"},
-    {ignored, "no model here has an encoder and a decoder", "pipeline_model_parallel_split_rank"},
-    {ignored, "how tokens travel to experts, and what of it is done at once, is chosen here", "moe_* ep_overlap_*"},
-    {refused, "routers here choose by their scores, and a bias of DeepSeek-V3's; leave it out",
-     "moe_router_topk_limited_devices moe_router_force_* moe_router_quantile_* moe_enable_routing_replay"},
-    {refused, "experts here are those of the known models; leave it out",
-     "moe_use_upcycling moe_upcycling_granularity moe_latent_size moe_apply_probs_on_input"},
-    {ignored,
-     "products in fp8 concern the linear maps of the blocks, by --fp8-format and --fp8-recipe; communication "
-     "stays as it is",
-     "fp8_* reuse_grad_buf_for_mxfp8_param_ag"},
-    {ignored, "it belongs to fp4, which --fp4-format asks for", "fp4_*"},
-    {ignored, "it belongs to an optimizer that --optimizer does not name",
-     "muon_* adaptive_muon_* soap_* main_* exp_avg_* no_pin_cpu_* optimizer_offload_fraction "
-     "use_torch_optimizer_for_cpu_offload "
-     "dump_param_to_param_group_map apply_wd_to_qk_layernorm no_weight_decay_cond_type"},
-    {ignored, "it is for generation: tessera generate",
-     "inference_* enable_chunked_prefill disable_chunked_prefill decode_only_cuda_graphs max_tokens_to_oom "
-     "num_speculative_tokens mlp_chunks_for_prefill output_bert_embeddings use_legacy_static_engine "
-     "use_same_sampling_seed_across_dp_ranks"},
-    {ignored, "the agents of tessera launch watch the ranks and restart them",
-     "inprocess_* ft_* enable_ft_package calc_ft_timeouts rerun_* error_injection_* straggler_* "
-     "disable_straggler_on_startup adlr_autoresume* exit_signal* run_workload_inspector_server fake_process_group "
-     "lazy_mpu_init distributed_timeout_seconds_after_init initialize_socket_comms fault_injector_* "
-     "gpu_sniff_test_interval flight_recorder_* no_flight_recorder_*"},
-    {ignored, "checkpoints are safetensors with a manifest, which any number of processes reads",
-     "dist_ckpt_* use_persistent_ckpt_worker auto_detect_ckpt_format ckpt_drop_redundant_extra_state "
-     "distrib_optim_fully_reshardable_mem_efficient use_checkpoint_args no_use_tokenizer_model_from_checkpoint_args "
-     "use_mp_args_from_checkpoint_args save_retain_interval persistent_save_interval "
-     "non_persistent_global_ckpt_dir non_persistent_local_* replication* load_main_params_from_ckpt "
-     "load_model_opt_format "
-     "no_strict_fsdp_dtensor_load result_rejected_tracker_filename use_checkpoint_opt_param_scheduler "
-     "override_opt_param_scheduler save_dgrads_interval save_wgrads_interval enable_msc disable_msc async_ckpt_* "
-     "async_strategy ckpt_fully_parallel_* ckpt_pg_* verify_integrity no_ckpt_load_validate_sharding_integrity "
-     "no_save_tokenizer_assets"},
-    {ignored, "weights are initialised from the seed, the same on any number of processes",
-     "use_cpu_initialization use_gpu_initialization init_model_with_meta_device data_parallel_random_init "
-     "no_initialization"},
-    {ignored, mapped,
-     "num_workers no_mmap_bin_files dataloader_* per_dataset_sequences_path num_dataset_builder_threads "
-     "no_create_attention_mask_in_dataloader "
-     "mid_level_dataset_surplus "
-     "s3_cache_path object_storage_cache_path no_data_sharding"},
-    {ignored, "the tokenizer is what --tokenizer-model holds",
-     "tiktoken_* tokenizer_* no_tokenizer_* legacy_tokenizer vocab_extra_ids null_tokenizer_* padded_vocab_size "
-     "no_pad_vocab_size trust_remote_code allow_ambiguous_pad_tokens use_gigatoken"},
-    {ignored, "what is not finite stops the run", "check_for_spiky_loss check_for_large_grads"},
-    {ignored, "begun here it is the same model, with the rows of q and k in another order", "rotary_interleaved"},
-    {ignored, "there is no garbage collector", "manual_gc_interval no_manual_gc_eval"},
-    {ignored, "all of the validation data is evaluated", "full_validation validation_set_names"},
-    {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
-    {refused, "no model here has it; leave it out, or give the config.json of a model that is known with --config_name",
-     "apply_residual_connection_post_layernorm activation_func_clamp_value "
-     "dsa_* glu_linear_offset heterogeneous_* mla_* qk_clip* qk_l2_norm "
-     "cache_mla_latents mtp_* "
-     "mrope_section no_rope_freq openai_gelu quick_geglu relative_* "
-     "rotary_seq_len_interpolation_factor rope_* use_rope_scaling yarn_* "
-     "no_yarn_correction_range_round_to_int window_* softmax_type spec mamba_* hybrid_* is_hybrid_model vision_* "
-     "dino_* "
-     "swin_* img_* patch_dim num_channels num_classes classes_fraction data_per_class_fraction head_lr_mult mask_* "
-     "iter_per_epoch retro_* biencoder_* retriever_* bert_* ict_* titles_data_path evidence_data_path block_data_path "
-     "embedding_path indexer_* query_in_block_prob use_one_sent_docs short_seq_prob sample_rate encoder_* decoder_* "
-     "init_method_xavier_uniform embedding_init_method_std fp32_residual_connection freeze_all_layers "
-     "renormalize_blend_weights enable_mhc_connections mhc_* softmax_scale model_provider dataset_provider "
-     "language_model_checkpoint"},
-    {refused, "it is not a training: tessera generate continues texts",
-     "prompts prompt_file* num_tokens_to_generate incoming_requests_* return_log_probs temperature top_k top_p "
-     "top_n_logprobs stop_words output_path output_every_n_results termination_id use_coordinator"},
-    {refused, "reinforcement learning and distillation are not built; leave it out",
-     "rl_* grpo_* langrl_* perform_rl_step refit_method logits_* export_kd_* export_te_mcore_model"},
-    {refused, "examples in a .jsonl file given as --data-path are fine-tuned on", "sft*"},
-    {refused, "decays stay as they are, and learning rates have the forms of lr_decay_style; leave it out",
-     "start_weight_decay end_weight_decay lr_wsd_* phase_transition_iterations iterations_to_skip "
-     "skip_train"},
-    {refused,
-     "a batch grows by --step-batch-size-schedule or --rampup-batch-size, to sizes that all processes share evenly; "
-     "leave it out",
-     "decrease_batch_size_if_needed"},
-    {refused, "give --resume_from_checkpoint the folder checkpoint-N, or --model_name_or_path its weights",
-     "ckpt_step override_ckpt_iteration pretrained_checkpoint ckpt_convert_*"},
-    {refused, "name one file with --data-path", "data_args_path per_split_data_args_path multiple_validation_sets"},
-    {refused, "give the arguments themselves", "yaml_cfg"},
-    {refused, "memory is offloaded by --cpu_offload and --gradient_checkpointing_kwargs offload_inputs_to=DIR",
-     "cpu_offloading_*"},
-    {refused, "Megatron itself refuses this old name", "batch_size warmup checkpoint_activations model_parallel_size"},
-};
-
 }  // namespace
 
 std::span<const KeyRow> megatron_keys() {
   static const std::vector<KeyRow> all = [] {
     std::vector<KeyRow> keys;
     for (const MegatronRow& row : rows) keys.push_back(row.key_row);
-    for (const Family& family : families)
-      for (std::string_view rest = family.names; !rest.empty();) {
-        const std::size_t end = std::min(rest.find(' '), rest.size());
-        keys.push_back({rest.substr(0, end), "", family.effect, family.why});
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-      }
+    const std::vector<KeyRow> families = megatron_families();
+    keys.insert(keys.end(), families.begin(), families.end());
     return keys;
   }();
   return all;

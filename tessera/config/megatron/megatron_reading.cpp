@@ -3,6 +3,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/run_config.h>
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +41,7 @@ std::optional<std::string> MegatronArguments::text(std::string_view name) {
 std::optional<std::int64_t> MegatronArguments::whole(std::string_view name, std::int64_t least) {
   const auto value = text(name);
   if (!value) return std::nullopt;
-  const auto number = parse_int(*value);
+  const auto number = parse_int(ungrouped(*value));
   if (number && *number >= least && *number <= std::int64_t{1} << 40) return number;
   problem(name, concat("is '", *value, "'; it takes a whole number from ", least));
   given_.at(std::string(name)).values = said_;
@@ -50,7 +51,7 @@ std::optional<std::int64_t> MegatronArguments::whole(std::string_view name, std:
 std::optional<double> MegatronArguments::real(std::string_view name, double least) {
   const auto value = text(name);
   if (!value) return std::nullopt;
-  const auto number = parse_real(*value);
+  const auto number = parse_real(ungrouped(*value));
   if (number && std::isfinite(*number) && *number >= least) return number;
   problem(name, concat("is '", *value, "'; it takes a number from ", format_real(least)));
   given_.at(std::string(name)).values = said_;

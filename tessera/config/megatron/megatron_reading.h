@@ -28,6 +28,9 @@ struct MegatronRow {
 /// nullptr: there is none of its own (it may belong to a family: find_megatron_key).
 const MegatronRow* find_megatron_row(std::string_view name);
 
+/// What of the arguments shares one answer with others: megatron_families.cpp.
+std::vector<KeyRow> megatron_families();
+
 class MegatronArguments {
  public:
   struct Given {
@@ -71,6 +74,9 @@ class MegatronArguments {
 /// The processes of the pipeline; gives them, their stages and their schedule: megatron_pipeline.cpp. 1 after a
 /// complaint about their number. `schedule_given`: by a name of ours, which counts.
 std::int64_t translate_megatron_pipeline(MegatronArguments& arguments, bool schedule_given);
+
+/// --recompute-granularity and what belongs to it: megatron_recompute.cpp.
+void translate_megatron_recompute(MegatronArguments& arguments);
 
 /// --optimizer and what belongs to it: megatron_optimizer.cpp.
 void translate_megatron_optimizer(MegatronArguments& arguments);

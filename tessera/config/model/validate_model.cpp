@@ -77,9 +77,11 @@ class ModelRules : RuleChecks {
         source_(c_.model.model_name_or_path.empty() ? "config_name" : "model_name_or_path") {}
 
   void check() {
+    if (!c_.data.eos_token.empty()) end_of_text();
     const std::optional<Value> json = read();
     if (!json || !json->is_object()) return;
     lengths(positions_of(*json));
+    wrapped_classes(type_of(*json));
     if (const Value* types = member(*json, {"layer_types"}); types != nullptr && types->is_array())
       for (const Value& type : types->items())
         if (type.is_string() && type.as_string() == "linear_attention") {
@@ -119,6 +121,53 @@ class ModelRules : RuleChecks {
       problem({source_, "config_overrides"}, error.what());
       return std::nullopt;
     }
+  }
+
+  /// A model learns to end its texts with the token that the tokenizer and its own configuration name.
+  void end_of_text() {
+    const ModelConfig& m = c_.model;
+    const std::string place = m.tokenizer_name.empty() ? m.model_name_or_path : m.tokenizer_name;
+    const char* const source = place.empty()              ? "eos_token"
+                               : m.tokenizer_name.empty() ? "model_name_or_path"
+                                                          : "tokenizer_name";
+    const std::size_t slash = is_directory(place) ? place.size() : place.rfind('/');
+    const std::string file =
+        path_join(slash == std::string::npos ? "." : place.substr(0, slash), "tokenizer_config.json");
+    std::string own = place == "byte" || place.empty() ? "<|endoftext|>" : "";
+    try {
+      const Value json = own.empty() && path_exists(file) ? read_json(file) : Value::make_object();
+      const Value* token = json.is_object() ? json.find("eos_token") : nullptr;
+      if (token != nullptr && token->is_object()) token = token->find("content");
+      if (token != nullptr && token->is_string()) own = token->as_string();
+    } catch (const InputError& error) {
+      return problem({"eos_token", source}, error.what());
+    }
+    if (own != c_.data.eos_token)
+      problem({"eos_token", source}, said("eos_token"), " ", c_.data.eos_token,
+              " is not the tokenizer's own end of a text (", own.empty() ? "it says none" : own,
+              "): name it as eos_token in its tokenizer_config.json, and its id as eos_token_id in the model's "
+              "config.json, or leave it out");
+  }
+
+  /// Blocks of other families: as transformers and we call those of GPT-2 and BERT, and all others.
+  void wrapped_classes(const std::string& type) {
+    std::vector<std::string> given;
+    for (const std::string& name : split(c_.sharding.transformer_layer_cls_to_wrap, ','))
+      if (!trim(name).empty()) given.push_back(trim(name));
+    const auto family_of = [](const std::string& name) {
+      if (name == "GPT2Block" || name == "Gpt2Block") return std::string("gpt2");
+      if (name == "BertLayer") return std::string("bert");
+      return std::string(name.ends_with("DecoderLayer") || name == "GPTNeoXLayer" ? "decoder" : "");
+    };
+    const std::string family = type == "gpt2" || type == "bert" ? type : "decoder";
+    const auto is_another = [&](const std::string& name) {
+      const std::string of = family_of(name);
+      return !of.empty() && of != family;
+    };
+    if (given.empty() || !std::all_of(given.begin(), given.end(), is_another)) return;
+    problem({"transformer_layer_cls_to_wrap", source_, "config_overrides"}, said("transformer_layer_cls_to_wrap"), " ",
+            join(given, ","), ": a model of type \"", type,
+            "\" has no such module: leave it out, and the model's own blocks are wrapped");
   }
 
   /// One memory goes through all tokens of a row.
@@ -163,7 +212,11 @@ class ModelRules : RuleChecks {
     try {
       (void)choose_block_size(c_.data, positions);
     } catch (const InputError& error) {
-      problem({"block_size", "max_seq_length", source_, "config_overrides"}, error.what());
+      const bool implied = c_.data.max_seq_length > positions && !origin("max_seq_length").is_given();
+      problem({"block_size", "max_seq_length", source_, "config_overrides"}, error.what(),
+              implied
+                  ? concat(" by max_length: ", c_.data.max_seq_length, " is ", origin("max_seq_length"), ", not yours")
+                  : "");
     }
   }
 

@@ -3,11 +3,18 @@
 /// config/model/: the rules between settings and the sizes of the model, as far as its config.json says them: what a
 /// run would find out when it has made the model.
 
-#include <tessera/config/core/resolve.h>
+#include <tessera/base/value.h>
 
 #include <cstdint>
 
+namespace tessera {
+struct DataConfig;
+}
+
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Tokens of a block for a model of so many positions: block_size, or 1024 (run_clm.py) and at most the positions.
 /// Throws InputError when block_size or max_seq_length is longer, or a block has nothing to score.

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/model/config_value.h>
+#include <tessera/config/sections/model_config.h>
 
 #include <array>
 #include <string>

@@ -4,10 +4,13 @@
 /// parts (LlavaConfig in the spelling of transformers 4 or 5), and the one that --vision_tower makes of two.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/run_config.h>
 
 #include <cstdint>
 #include <string_view>
+
+namespace tessera {
+struct ModelConfig;
+}
 
 namespace tessera::config {
 

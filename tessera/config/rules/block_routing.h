@@ -9,7 +9,6 @@
 ///
 /// What acts on the model is train/loop/block_routing.h.
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/rules/compression.h>
 
 #include <cstdint>
@@ -18,6 +17,9 @@
 #include <vector>
 
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Block i of L is kept with probability 1 - i / L (1 - theta(t)), theta(t) = (1 - theta) exp(-gamma t) + theta, where
 /// t + 1 steps are done, and t = 0 before: DeepSpeed's engine sets theta at the end of a step, before it counts the

@@ -3,14 +3,15 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/json_lenient.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/translation.h>
 
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -325,10 +326,9 @@ class SectionReader {
       group.modules.push_back(item.as_string());
       if (item.as_string() == "*") continue;
       try {
-        if (item.as_string().size() > 200) throw std::regex_error(std::regex_constants::error_complexity);
-        const std::regex trial(item.as_string(), std::regex::ECMAScript);
-      } catch (const std::regex_error&) {
-        problem(item.where(), path, ".modules: ", shown(item), " is no regular expression (of at most 200 characters)");
+        const Pattern trial(concat(path, ".modules:"), item.as_string());
+      } catch (const InputError& error) {
+        problem(item.where(), error.what());
       }
     }
   }

@@ -5,7 +5,6 @@
 /// nn/linear_maps/fake_quantize.h.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/resolve.h>
 
 #include <cstdint>
 #include <optional>
@@ -13,6 +12,9 @@
 #include <vector>
 
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// One of a method's different_groups.
 struct CompressionGroup {

@@ -1,6 +1,7 @@
 #include <tessera/config/rules/optimizer_states.h>
 
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/sections/optimization_config.h>
 
 namespace tessera::config {
 

@@ -2,7 +2,11 @@
 /// \file
 /// What an optimizer keeps beside the weights, as far as --optim_args decide it.
 
-#include <tessera/config/core/run_config.h>
+#include <tessera/config/core/words.h>
+
+namespace tessera {
+struct OptimizationConfig;
+}
 
 namespace tessera::config {
 

@@ -2,10 +2,12 @@
 /// \file
 /// What must hold between --fim_data, its options and the other settings.
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_training.h>
 
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Adds to `problems` what texts cannot be rearranged beside.
 void validate_fill_in_middle(const Resolved& resolved, Problems& problems);

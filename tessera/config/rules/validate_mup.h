@@ -2,12 +2,14 @@
 /// \file
 /// What must hold between --use_mup, its options and the other settings.
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_training.h>
 
 #include <string>
 
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Why rates of this optimizer cannot follow the width, with the remedy; empty: they can.
 std::string no_mup_beside(OptimizerKind optim);

@@ -79,8 +79,6 @@ class PreferenceRules : RuleChecks {
     if (d.packing) not_with("packing", "a pair is two rows; leave it out");
     if (d.streaming)
       not_with("streaming", "what the reference says of a row is computed before the first step; leave it out");
-    if (!d.column_map.empty())
-      not_with("column_map", "columns are prompt, chosen and rejected; leave it out, and rename them in the file");
   }
 
   void batches() {
@@ -105,10 +103,12 @@ class PreferenceRules : RuleChecks {
 
   void best_model() {
     const std::string& metric = c_.output.metric_for_best_model;
-    if (metric == "perplexity" || metric == "eval_perplexity")
+    if (!metric.empty() && !metric.ends_with("loss"))
       problem({"metric_for_best_model", "preference_loss"}, said("metric_for_best_model"), " ", metric,
               " does not go with ", said("preference_loss"),
-              ": the loss of pairs is no cross-entropy, and its exponential no perplexity; give loss");
+              metric.ends_with("perplexity")
+                  ? ": the loss of pairs is no cross-entropy, and its exponential no perplexity; give loss"
+                  : ": pairs of answers have no classes; give loss");
   }
 
   const PreferenceLoss loss_ = c_.optimization.preference_loss;

@@ -3,9 +3,12 @@
 /// config/rules/: rules between settings that concern one way of training. This header: what must hold between
 /// --preference_loss and the other settings.
 
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/words.h>
 
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Whether the loss compares with a reference model.
 bool needs_reference(PreferenceLoss loss);

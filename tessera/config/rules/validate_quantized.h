@@ -2,10 +2,12 @@
 /// \file
 /// What must hold between --load_in_4bit, --load_in_8bit and the other settings.
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_training.h>
 
 namespace tessera::config {
+
+struct Problems;
+struct Resolved;
 
 /// Adds to `problems` what quantized weights cannot stand beside.
 void validate_quantized(const Resolved& resolved, Problems& problems);

@@ -89,7 +89,9 @@ class Encoder {
         request_.encode(*record, encoded_);
         take(*record);
       } catch (const InputError& error) {
-        summary_.complaints.emplace_back(error.what());
+        std::vector<std::string>& told = summary_.complaints;
+        if (!told.empty() && told.back() == error.what()) return false;  // the reader does not get past it
+        told.emplace_back(error.what());
       }
     }
     return false;
@@ -100,6 +102,8 @@ class Encoder {
     encoded_.ids.clear();
     encoded_.scored.clear();
     encoded_.unused_fields.clear();
+    encoded_.left_out.clear();
+    encoded_.remark.clear();
     encoded_.text_bytes = encoded_.text_tokens = 0;
     encoded_.cut = encoded_.ill_formed = false;
   }
@@ -123,13 +127,24 @@ class Encoder {
     writer_.add(encoded_);
   }
 
+  std::string place_of(const Value& record) const { return middle_.empty() ? record.where().str() : middle_; }
+
+  void note(Findings& findings, const std::string& said, const Value& record) const {
+    if (said.empty()) return;
+    Finding& finding = findings[said];
+    if (finding.count++ == 0) finding.place = place_of(record);
+  }
+
   void take(const Value& record) {
     take_text();
     if (!request_.examples) return;
     Tally& tally = summary_.tally;
+    note(tally.left_out, encoded_.left_out, record);
+    note(tally.remarks, encoded_.remark, record);
+    if (!encoded_.left_out.empty()) return;
     if (tally.kind.empty()) {
       tally.kind = encoded_.kind;
-      tally.kind_place = middle_.empty() ? record.where().str() : middle_;
+      tally.kind_place = place_of(record);
     } else if (tally.kind != encoded_.kind) {
       summary_.complaints.push_back(mixed_kinds(record.where().str(), encoded_.kind, tally));
       return;

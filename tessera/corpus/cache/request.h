@@ -22,6 +22,8 @@ struct EncodedRecord {
   bool ill_formed = false;                        ///< it was no valid UTF-8
   std::string kind;                               ///< all records of one request must have the same: "messages"
   std::vector<std::string> unused_fields;
+  std::string left_out;  ///< why there are no tokens, as LeftOut says it; empty: there are
+  std::string remark;    ///< what there is to say, the same words for all records of a kind
 };
 
 /// Throws InputError, with the record's position, for one that cannot be used. Called by several threads at once.

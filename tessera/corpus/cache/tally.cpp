@@ -2,9 +2,40 @@
 
 #include <algorithm>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera::corpus {
+namespace {
+
+void add_findings(Findings& to, const Findings& next) {
+  for (const auto& [said, finding] : next) {
+    Finding& known = to[said];
+    if (known.count == 0) known.place = finding.place;
+    known.count += finding.count;
+  }
+}
+
+Value findings_json(const Findings& findings) {
+  std::vector<Value::Member> members;
+  for (const auto& [said, finding] : findings)
+    members.emplace_back(said, Value::make_array({Value::of(finding.count), Value::of(finding.place)}));
+  return Value::make_object(std::move(members));
+}
+
+/// Entries that were made before there were any have none.
+Findings findings_from_json(const Value& tally, const char* name) {
+  Findings findings;
+  const Value* value = tally.find(name);
+  if (value == nullptr) return findings;
+  for (const auto& [said, finding] : value->members()) {
+    if (finding.items().size() != 2) throw InputError(concat(finding.where().str(), ": a finding has two values"));
+    findings[said] = {finding.items()[0].as_int(), finding.items()[1].as_string()};
+  }
+  return findings;
+}
+
+}  // namespace
 
 void Tally::add(const EncodedRecord& record) {
   tokens += static_cast<std::int64_t>(record.ids.size());
@@ -30,6 +61,14 @@ void Tally::add(const Tally& next) {
     kind_place = next.kind_place;
   }
   unused_fields.insert(next.unused_fields.begin(), next.unused_fields.end());
+  add_findings(left_out, next.left_out);
+  add_findings(remarks, next.remarks);
+}
+
+std::int64_t Tally::all_left_out() const {
+  std::int64_t all = 0;
+  for (const auto& [said, finding] : left_out) all += finding.count;
+  return all;
 }
 
 Value to_json(const Tally& tally) {
@@ -47,7 +86,9 @@ Value to_json(const Tally& tally) {
                              {"ill_formed", Value::of(tally.ill_formed)},
                              {"kind", Value::of(tally.kind)},
                              {"kind_place", Value::of(tally.kind_place)},
-                             {"unused_fields", Value::make_array(std::move(unused))}});
+                             {"unused_fields", Value::make_array(std::move(unused))},
+                             {"left_out", findings_json(tally.left_out)},
+                             {"remarks", findings_json(tally.remarks)}});
 }
 
 Tally tally_from_json(const Value& value) {
@@ -65,6 +106,8 @@ Tally tally_from_json(const Value& value) {
   tally.kind = value.at("kind").as_string();
   tally.kind_place = value.at("kind_place").as_string();
   for (const Value& name : value.at("unused_fields").items()) tally.unused_fields.insert(name.as_string());
+  tally.left_out = findings_from_json(value, "left_out");
+  tally.remarks = findings_from_json(value, "remarks");
   return tally;
 }
 

@@ -6,11 +6,19 @@
 #include <tessera/corpus/cache/request.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 namespace tessera::corpus {
+
+/// So many records, and the place of the first.
+struct Finding {
+  std::int64_t count = 0;
+  std::string place;
+};
+using Findings = std::map<std::string, Finding>;  ///< by what is said of them
 
 struct Tally {
   std::int64_t tokens = 0, records = 0;  ///< that were kept
@@ -22,10 +30,12 @@ struct Tally {
   bool ill_formed = false;       ///< some text is no valid UTF-8
   std::string kind, kind_place;  ///< what the first record is, and where that stands
   std::set<std::string> unused_fields;
+  Findings left_out, remarks;
 
   void add(const EncodedRecord& record);
   /// Takes in what stands behind.
   void add(const Tally& next);
+  std::int64_t all_left_out() const;
 };
 
 Value to_json(const Tally& tally);

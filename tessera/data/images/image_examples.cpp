@@ -73,15 +73,26 @@ class StoredImages final : public ExampleSource {
   std::vector<Begin> begins_ = {{}};
 };
 
-/// Nothing where it cannot be read: that is said when all are.
+bool is_null(const Value& record, const char* name) {
+  const Value* list = record.is_object() ? record.find(name) : nullptr;
+  return list != nullptr && list->is_null();
+}
+
+/// The first whose list is not null, else the first. Nothing where it cannot be read: that is said when all are.
 std::optional<Value> first_of(const std::vector<corpus::SourceFile>& files) {
+  std::optional<Value> first;
   try {
     for (const corpus::SourceFile& file : files)
-      for (const corpus::Piece& piece : corpus::pieces_of(file, file.bytes + 1))
-        if (auto record = corpus::read_records(file, piece)->next()) return record;
+      for (const corpus::Piece& piece : corpus::pieces_of(file, file.bytes + 1)) {
+        const auto reader = corpus::read_records(file, piece);
+        while (auto record = reader->next()) {
+          if (!is_null(*record, "messages") && !is_null(*record, "conversations")) return record;
+          if (!first) first = std::move(record);
+        }
+      }
   } catch (const InputError&) {
   }
-  return std::nullopt;
+  return first;
 }
 
 class Builder {
@@ -111,7 +122,14 @@ class Builder {
   }
 
  private:
+  static void note(corpus::Findings& findings, const std::string& said, const Value& record) {
+    if (!said.empty() && findings[said].count++ == 0) findings[said].place = record.where().str();
+  }
+
   void take(const Value& record, const EncodedImages& example) {
+    note(out_.left_out, example.left_out, record);
+    note(out_.remarks, example.remark, record);
+    if (!example.left_out.empty()) return;
     const char* kind = kind_of_record(record) == ImageRecord::messages ? "messages" : "conversations";
     if (out_.kind.empty()) {
       out_.kind = kind;

@@ -2,6 +2,7 @@
 /// \file
 /// Files of records with images, or of conversations that --version writes (image_record.h), as examples.
 
+#include <tessera/corpus/cache/tally.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/images/image_record.h>
 
@@ -21,11 +22,12 @@ struct ImageExamples {
   std::int64_t unclear = 0;  ///< conversations that cannot be scored, left out as well
   std::int64_t stray = 0;    ///< records without images whose text has "<image>"
   std::vector<std::string> unused_fields;
+  corpus::Findings left_out, remarks;
 };
 
-/// Whether the first record is one of these: with a list `conversations` whose items say "from" (and there is a model
-/// that sees images, or a --version), or with `messages`, for a model that sees images. Throws InputError for a record
-/// of another form that names images.
+/// Whether the first record whose list is not null is one of these: with a list `conversations` whose items say "from"
+/// (and there is a model that sees images, or a --version), or with `messages`, for a model that sees images. Throws
+/// InputError for a record of another form that names images.
 bool has_image_records(const std::vector<corpus::SourceFile>& files, const ImageOptions& images);
 
 /// Reads all records, several at a time. Images are looked for, and not opened. Throws InputError with the place for a

@@ -9,6 +9,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/corpus/left_out.h>
 #include <tessera/data/example_line.h>
 
 namespace tessera::data {
@@ -154,6 +155,7 @@ std::vector<text::Turn> turns_of(const Value& list) {
     const bool assistant = from.as_string() == "gpt";
     if (!assistant && from.as_string() != "human")
       throw InputError(concat(from.where().str(), ": \"from\" is \"", from.as_string(), "\"; it must be human or gpt"));
+    if (said.at("value").is_null()) throw corpus::LeftOut("the content of a message is null");
     turns.push_back({assistant, said.at("value").as_string()});
   }
   return turns;
@@ -237,6 +239,9 @@ void encode_messages(const Value& record, const text::Tokenizer& tokenizer, cons
       });
   out.ids = std::move(example.ids);
   out.scored = std::move(example.scored);
+  out.remark = std::move(example.remark);
+  for (std::string& name : example.unused_fields)
+    if (name != "messages.content.image" && name != "messages.content.path") out.unused_fields.push_back(name);
   for (std::size_t i = 0; i < out.ids.size(); ++i)
     if (out.ids[i] == image_mark) out.scored[i] = false;
   check_count(out.images.empty() ? parts : std::count(out.ids.begin(), out.ids.end(), image_mark), out, record);
@@ -271,6 +276,13 @@ void check_ids(const EncodedImages& out, const Value& record, const ExampleOptio
   }
 }
 
+/// A cell of a list that is null.
+bool is_empty_list(const Value& record) {
+  for (const char* name : {"conversations", "messages"})
+    if (const Value* list = record.find(name); list != nullptr && list->is_null()) return true;
+  return false;
+}
+
 }  // namespace
 
 ImageRecord kind_of_record(const Value& record) {
@@ -284,19 +296,25 @@ ImageRecord kind_of_record(const Value& record) {
 EncodedImages encode_images(const Value& record, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                             const ImageOptions& images) {
   EncodedImages out;
-  const ImageRecord kind = kind_of_record(record);
   std::vector<std::string_view> used;
-  switch (kind) {
-    case ImageRecord::conversations:
-      encode_conversation(record, tokenizer, images, out);
-      used = {"conversations", "image", "id"};
-      break;
-    case ImageRecord::messages:
-      encode_messages(record, tokenizer, options, images, out);
-      used = {"messages", "images", "tools", "documents", "chat_template_kwargs"};
-      break;
-    case ImageRecord::none:
-      throw InputError(concat(record.where().str(), ": has neither a list `conversations` nor a list `messages`"));
+  try {
+    switch (kind_of_record(record)) {
+      case ImageRecord::conversations:
+        encode_conversation(record, tokenizer, images, out);
+        used = {"conversations", "image", "id"};
+        break;
+      case ImageRecord::messages:
+        encode_messages(record, tokenizer, options, images, out);
+        used = {"messages", "images", "tools", "documents", "chat_template_kwargs"};
+        break;
+      case ImageRecord::none:
+        if (is_empty_list(record)) throw corpus::LeftOut("a conversation without messages");
+        throw InputError(concat(record.where().str(), ": has neither a list `conversations` nor a list `messages`"));
+    }
+  } catch (const corpus::LeftOut& why) {
+    out = {};
+    out.left_out = why.what();
+    return out;
   }
   for (const auto& [name, value] : record.members())
     if (std::find(used.begin(), used.end(), name) == used.end()) out.unused_fields.push_back(name);

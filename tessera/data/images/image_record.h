@@ -31,6 +31,7 @@ struct EncodedImages {
   bool unclear = false;             ///< it is a conversation that cannot be scored (text::rounds_of)
   bool stray_mark = false;          ///< a record without images has "<image>" in its text, which is read as text
   std::vector<std::string> unused_fields;
+  std::string left_out, remark;  ///< as in corpus::EncodedRecord
 };
 
 /// Which of the two forms a record has.

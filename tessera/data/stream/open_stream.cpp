@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/config/sections/data_config.h>
 #include <tessera/data/block_rows.h>
 #include <tessera/data/fill_in_middle.h>
 #include <tessera/data/named_files.h>

@@ -95,7 +95,8 @@ std::shared_ptr<const RowWindow> WindowMaker::make() {
       throw InputError(concat(request_.sources.front().path, request_.sources.size() > 1 ? " and others" : "",
                               request_.examples
                                   ? concat(": no example has a scored token within the first ", row_length(),
-                                           " tokens: raise --max_seq_length or shorten the prompts")
+                                           " tokens: raise --max_seq_length, shorten the prompts, or look at the "
+                                           "records that were left out")
                                   : concat(": fewer tokens than one block of ", row_length(),
                                            ": give more data or a smaller --block_size")));
   }
@@ -149,6 +150,8 @@ bool WindowMaker::encode(const corpus::RecordCursor::Item& item) {
   encoded_.ids.clear();
   encoded_.scored.clear();
   encoded_.unused_fields.clear();
+  encoded_.left_out.clear();
+  encoded_.remark.clear();
   encoded_.cut = false;
   if (!item.record) {
     request_.encode_line(item.line, encoded_);
@@ -158,6 +161,13 @@ bool WindowMaker::encode(const corpus::RecordCursor::Item& item) {
   request_.encode(*item.record, encoded_);
   check_ids();
   if (!request_.examples) return true;
+  const std::string place = item.record->where().str();
+  count(encoded_.remark, place, "");
+  count(encoded_.left_out, place, "is left out: ");
+  for (const std::string& name : encoded_.unused_fields)
+    if (unused_.insert(name).second && options_.warn)
+      options_.warn(concat(place, ": a field that is not used: ", name));
+  if (!encoded_.left_out.empty()) return false;
   check_kind(*item.record);
   const auto& scored = encoded_.scored;
   const bool useless = scored.empty() || std::find(scored.begin() + 1, scored.end(), true) == scored.end();
@@ -172,6 +182,16 @@ bool WindowMaker::encode(const corpus::RecordCursor::Item& item) {
 
 void WindowMaker::warn_once(bool& told, const std::string& text) const {
   if (!std::exchange(told, true) && options_.warn) options_.warn(text);
+}
+
+/// Tells of the 1st, 10th, 100th, ... record of which this is said: a stream has no end at which all are counted.
+void WindowMaker::count(const std::string& said, const std::string& place, const char* what) {
+  if (said.empty()) return;
+  const std::int64_t count = ++counts_[said];
+  std::int64_t round = 1;
+  while (round < count) round *= 10;
+  if (round != count || !options_.warn) return;
+  options_.warn(concat(place, ": ", what, said, count == 1 ? "" : concat(" (", count, " records so far)")));
 }
 
 void WindowMaker::check_ids() const {

@@ -14,8 +14,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,7 +68,7 @@ struct WindowOptions {
   bool documents = false;                             ///< files of text that share a block do not see each other
   std::int64_t vocab_size = 0;                        ///< every id must be below
   std::optional<std::uint64_t> shuffle_key = {};      ///< without it rows come in the order of the files
-  std::function<void(const std::string&)> warn = {};  ///< told, once each, that examples are cut or left out
+  std::function<void(const std::string&)> warn = {};  ///< told that examples are cut or left out
 };
 
 /// Makes the windows of some files, one after another, without end. One thread at a time; memory: one window.
@@ -97,6 +99,7 @@ class WindowMaker {
   void check_ids() const;
   void check_kind(const Value& record);
   void warn_once(bool& told, const std::string& text) const;
+  void count(const std::string& said, const std::string& place, const char* what);
   void put(RowWindow& window, std::int64_t skip, bool begins);
   void make_rows(RowWindow& window);
   void cut_blocks(RowWindow& window);
@@ -109,6 +112,8 @@ class WindowMaker {
   corpus::EncodedRecord encoded_;
   std::string kind_, kind_place_;  ///< what all examples are
   bool told_cut_ = false, told_dropped_ = false;
+  std::map<std::string, std::int64_t> counts_;  ///< records that are left out or remarked on, by what is said of them
+  std::set<std::string> unused_;                ///< fields that were told
 
   // What is left of the record that the last window ended in; cursor_ stands behind it.
   std::vector<std::int32_t> rest_;

@@ -45,6 +45,8 @@ std::vector<Isa> supported_isas();
 /// True when matrix products in bf16 have instructions of their own (AVX512-BF16, AMX; FEAT_BF16 of ARM). Without them
 /// nn/gemm.h makes them in fp32, of operands that are widened.
 bool has_bf16_instructions();
+/// The same for fp16 (AVX512-FP16; FEAT_FP16 of ARM).
+bool has_fp16_instructions();
 bool made_by_intel();
 
 /// One compiled set of the loops. The free functions of the other headers call table(isa()).

@@ -102,7 +102,14 @@ void Generation::judge_failures() {
     const double late = static_cast<double>(rank.ended_ns - rank.slot().heartbeat_ns.load()) * 1e-9;
     text += concat(" (seen ", format_real(std::max(late, 0.0), 2), " s after its last heartbeat)");
   }
-  if (sure == Guilt::victim) text += "; it says that a peer is gone, but no other rank of this host failed before";
+  if (sure == Guilt::victim) {
+    std::string left;  // a peer that has ended as if its work were done
+    for (const LocalRank& other : ranks_)
+      if (other.status && exit_code_of(*other.status) == 0) left += (left.empty() ? "" : ", ") + other.name();
+    text += left.empty()
+                ? "; it says that a peer is gone, but no other rank of this host failed before"
+                : concat("; it says that a peer is gone: ", left, " ended with code 0 in the middle of the job");
+  }
   if (candidates[first].exit_code != 0) failure_code_ = candidates[first].exit_code;
   fail(&rank, text);
 }

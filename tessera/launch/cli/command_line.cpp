@@ -275,10 +275,21 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
   result.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
                         arguments.end());
   if (result.command.empty() && result.emit != "hostfile") {
-    throw InputError("tessera launch: no program was given; see tessera launch --help");
+    // A quotation mark that a shell closes late takes the program along: --fsdp_config="path/ my-script.py"
+    const auto holds = std::find_if(arguments.begin(), arguments.end(), [](const std::string& word) {
+      const std::size_t blank = word.rfind(' ');
+      return word.starts_with("--") && blank != std::string::npos &&
+             (word.ends_with(".py") || path_exists(word.substr(blank + 1)));
+    });
+    throw InputError(concat("tessera launch: no program was given; see tessera launch --help",
+                            holds == arguments.end() ? ""
+                                                     : concat(". Is the program inside of '", *holds,
+                                                              "', whose quotation mark closes late?")));
   }
   // -u: Python's own buffer would hold back lines until the end of the job, and lose them when a rank is killed.
-  if (!result.command.empty() && result.command[0].ends_with(".py")) {
+  if (!result.command.empty() && given.module) {
+    result.command.insert(result.command.begin(), {"python3", "-u", "-m"});
+  } else if (!result.command.empty() && result.command[0].ends_with(".py")) {
     result.command.insert(result.command.begin(), {"python3", "-u"});
   }
   take_training(given, result);
@@ -286,6 +297,10 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
   if (given.machines) result.options.num_machines = *given.machines;
   take_hosts(given, result);
   if (result.hosts.empty()) share_processes(given, result);
+  if (result.hosts.empty() && !given.total && !given.per_machine && given.include.empty() && result.emit.empty() &&
+      result.options.num_processes == 1)
+    result.notes.emplace_back(
+        "one process starts: --num_processes N starts more, gpu one per GPU (other launchers take all GPUs unasked)");
   take_rendezvous(given, result);
   check_machines(given, result);
   take_output(given, result.options);

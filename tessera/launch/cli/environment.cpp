@@ -185,8 +185,22 @@ void read_agent(const Variables& variables, RankEnvironment& result) {
   result.store_port = *endpoint->port;
 }
 
+/// What a pod's torchrun is to start: RANK and WORLD_SIZE are then not this process's.
+void refuse_pods_variables(const Variables& variables) {
+  const auto per_pod = variables.text("PET_NPROC_PER_NODE");
+  if (!per_pod || *per_pod == "1" || variables.has("LOCAL_RANK") || variables.has("TESSERA_LAUNCHER")) return;
+  const auto pods = variables.number("PET_NNODES", 1);
+  throw InputError(concat(variables.state_of({"RANK", "WORLD_SIZE", "LOCAL_RANK", "PET_NNODES", "PET_NPROC_PER_NODE"}),
+                          ". They are a pod's, whose launcher is to start ", *per_pod,
+                          " processes: start the program by tessera launch ",
+                          pods.value_or(1) > 1 ? "--secret_file FILE PROGRAM, which reads PET_*"
+                                               : concat("--nproc_per_node ", *per_pod, " PROGRAM"),
+                          "; or unset RANK, WORLD_SIZE and PET_NPROC_PER_NODE to run as one process"));
+}
+
 /// The environment of tessera launch, torchrun, or variables set by hand as torch.distributed's env:// wants them.
 RankEnvironment read_torchrun(const Variables& variables) {
+  refuse_pods_variables(variables);
   const std::vector<std::string> rendezvous = {"MASTER_ADDR", "MASTER_PORT"};
   RankEnvironment result = read_family(variables, torchrun_family, rendezvous);
   if (variables.has("TESSERA_LAUNCHER")) result.launcher = "tessera";
@@ -206,6 +220,7 @@ RankEnvironment read_torchrun(const Variables& variables) {
   const auto mpi_rank = variables.number(openmpi_family.rank, 0);
   const auto mpi_size = variables.number(openmpi_family.world_size, 1);
   const bool by_hand = result.launcher == "torchrun" && !variables.has("TORCHELASTIC_RUN_ID");
+  if (by_hand) result.unvouched = concat("RANK=", result.rank, ", WORLD_SIZE=", result.world_size);
   if (by_hand && mpi_rank && mpi_size && *mpi_size == result.world_size && *mpi_rank != result.rank) {
     throw InputError(concat("contradictory environment: RANK=", result.rank, " but OMPI_COMM_WORLD_RANK=", *mpi_rank,
                             " in a world of ", *mpi_size, "; unset RANK and WORLD_SIZE under mpirun"));

@@ -18,6 +18,8 @@ struct RankEnvironment {
   int store_fd = -1;  ///< rank 0 of a program that forks its own ranks: a socket that listens on master_port already
   bool agent_hosts_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client of the agent's store
   std::string launcher;            ///< "tessera", "torchrun", "mpirun", "srun", "kubernetes", "none": for messages
+  std::string unvouched = {};  ///< "RANK=0, WORLD_SIZE=2", where a shell, a pod or an unknown launcher has set them:
+                               ///< nobody says that the other ranks exist; empty: an agent that we know started us
   // What only our agent gives its ranks (TESSERA_LAUNCHER=1); the other launchers' ranks have none of it.
   std::string
       store_address;   ///< TESSERA_STORE=host:port: our authenticated store in the agent; empty: a TCPStore is used
@@ -43,6 +45,9 @@ struct RankEnvironment {
 /// MASTER_ADDR is a loopback address, to share it with all others); under mpirun on one host and under srun also
 /// MASTER_ADDR (this host; the first node of the step) and MASTER_PORT (derived from the job's id). A batch script that
 /// Slurm runs without srun is one rank.
+///
+/// Variables of a pod, RANK and WORLD_SIZE beside PET_NPROC_PER_NODE (Kubeflow's torchrun) above 1 and without a
+/// LOCAL_RANK, are no rank's: InputError names `tessera launch`, which reads them.
 ///
 /// A half-set or contradictory environment throws InputError that lists what is set and what is missing.
 RankEnvironment read_rank_environment(std::vector<std::string>* arguments = nullptr,

@@ -343,6 +343,7 @@ std::vector<LaunchFlag> make_flags() {
       {{"--rdzv_id"}, "ID", "", [](C& c, V&, S, S s) { c.options.job = s; }},
       {{"--rdzv_backend"}, "NAME", "", [](C&, V&, S n, S s) { rdzv_backend(n, s); }},
       {{"--rdzv_conf"}, "CONF", "", [](C&, V&, S n, S s) { rdzv_conf(n, s); }},
+      {{"--module", "-m"}, "", "", [](C&, V& v, S, S) { v.module = true; }},
       ignored({"--no_python"}, ""),  // torchrun: the program is no script; seen from its name here
       ignored({"--same_network"}, ""),
       ignored({"--use_env"}, ""),                   // torchrun: LOCAL_RANK is in the environment anyway
@@ -359,12 +360,10 @@ std::vector<LaunchFlag> make_flags() {
       {{"--host_label"}, "NAME", "", [](C& c, V&, S, S s) { c.options.host_label = s; }},
       {{"--secret_from_stdin"}, "", "", [](C& c, V&, S, S) { c.secret_from_stdin = true; }},
 
-      refused({"--module", "-m"}, "",
-              "is not needed: name the interpreter as the program, "
-              "tessera launch [options] python3 -m MODULE [arguments]"),
       refused({"--run_path"}, "", "runs a file through Python's runpy; name the program itself"),
-      refused({"--autotuning"}, "MODE",
-              "looks for a fast configuration by trying many; tessera bench compares strategies"),
+      refused(
+          {"--autotuning"}, "MODE",
+          "looks for a fast configuration by trying many; tessera plan and tessera train --strategy auto choose one"),
       refused({"--elastic_training"}, "",
               "lets a job change its size; a checkpoint resumes on any number of processes instead"),
       refused({"--tpu"}, "", "asks for TPUs; Tessera runs on CPUs and NVIDIA GPUs"),

@@ -26,7 +26,7 @@ struct FlagValues {
   std::optional<int> machines, machine_rank;
   std::string address, endpoint;
   std::optional<int> port;
-  bool standalone = false;
+  bool standalone = false, module = false;
   std::string hostfile, host_list, include, exclude, bad_hosts;
   StreamFlags tee, redirects;
   TrainingFlags training;

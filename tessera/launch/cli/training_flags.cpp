@@ -100,20 +100,7 @@ void fsdp_words(const std::string& given, const std::string& flag, std::vector<T
 /// The file of --fsdp_config, or the only one in that folder; a JSON object.
 Value read_fsdp_file(const std::string& given) {
   if (trim(given).starts_with("{")) return parse_json(given, "--fsdp_config");
-  std::string path = given;
-  if (is_directory(given)) {
-    std::vector<std::string> files;
-    for (const std::string& name : list_folder(given))
-      if (const std::string lower = to_lower(name);
-          lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml"))
-        files.push_back(name);
-    if (files.size() != 1)
-      throw InputError(concat("tessera launch: --fsdp_config ", given, " is a folder with ", files.size(),
-                              " .json and .yaml files; name the file"));
-    path = path_join(given, files[0]);
-  }
-  if (!path_exists(path))
-    throw InputError(concat("tessera launch: --fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
+  const std::string path = config::fsdp_config_path(given);
   const std::string text = read_file(path, 256 << 10), lower = to_lower(path);
   Value file = lower.ends_with(".yaml") || lower.ends_with(".yml") ? parse_yaml(text, path) : parse_json(text, path);
   const Value* section = file.is_object() ? file.find("fsdp_config") : nullptr;
@@ -129,6 +116,7 @@ class Merged {
 
   void take() {
     read_file();
+    const Value file = root_;
     if (!typed_.fsdp.empty()) {
       fsdp_words(typed_.fsdp, "--fsdp", typed_.keys);
       if (std::any_of(typed_.keys.begin(), typed_.keys.end(), [](const auto& key) { return key.flag == "--fsdp"; }))
@@ -144,6 +132,7 @@ class Merged {
     if (typed_.cpu) set("", "use_cpu", of_flag("true", "--cpu"));
     if (root_.members().empty() && typed_.kinds.empty()) return;
     choose_kind();
+    tell_replaced(file, root_, "");
     check();
     take_machine();
     export_all();
@@ -165,6 +154,25 @@ class Merged {
     }
     if (path.empty() || path == "none") return;
     root_ = config::load_accelerate_file(path, &command_.notes);
+  }
+
+  /// Flags beat the file, as in accelerate's launcher: what differs is told.
+  void tell_replaced(const Value& file, const Value& now, std::string_view prefix) {
+    for (const auto& [key, before] : file.members()) {
+      const std::string bare = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
+      const Value* after = now.find(key);
+      for (const std::string& other : {bare, concat(prefix, bare)})
+        if (after == nullptr) after = now.find(other);
+      if (after == nullptr) continue;
+      if (before.is_object()) {
+        tell_replaced(before, *after, config::accelerate_prefix(key));
+        continue;
+      }
+      const auto was = config::as_text(before, true), is = config::as_text(*after, true);
+      if (was && is && to_lower(*was) != to_lower(*is))
+        command_.notes.push_back(concat(after->where().str(), " ", *is, " takes the place of ",
+                                        config::file_and_line(before.where()), ": ", key, " ", *was));
+    }
   }
 
   /// In place of any spelling of the key.
@@ -192,8 +200,8 @@ class Merged {
     if (typed_.cpu && !typed_.kinds.empty() && typed_.kinds[0].first == "MULTI_GPU")
       throw InputError(
           concat("tessera launch: --cpu and ", typed_.kinds[0].second, " exclude each other: give one of them"));
-    if (!typed_.kinds.empty()) root_.set("distributed_type", of_flag(typed_.kinds[0].first, typed_.kinds[0].second));
-    if (root_.find("distributed_type") == nullptr && typed_.config_file.empty()) {
+    if (!typed_.kinds.empty()) set("", "distributed_type", of_flag(typed_.kinds[0].first, typed_.kinds[0].second));
+    if (root_.find("distributed_type") == nullptr && (typed_.config_file.empty() || typed_.config_file == "none")) {
       root_.set("distributed_type", of_flag("NO", "(no --use_fsdp or --use_deepspeed)"));
       typed_.kinds.emplace_back("NO", "");
     }

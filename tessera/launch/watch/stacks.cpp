@@ -128,6 +128,7 @@ bool StackDump::turn() {
     read_into(process.stdout_pipe(), one.frames);
     read_into(process.stderr_pipe(), one.complaint);
     if (process.status() || late) {
+      one.late = !process.status();
       finish(one);
     } else {
       ++running;
@@ -147,9 +148,10 @@ std::vector<StackDump::Stacks> StackDump::take() {
     std::string frames = frames_of(one.frames);
     if (frames.empty()) {
       const std::vector<std::string> lines = split(trim(one.complaint), '\n');
-      frames = debugger_.empty() ? "no native stacks: gdb is not installed here\n"
-                                 : concat("no native stacks: gdb ",
-                                          lines.back().empty() ? "was too slow" : "says: ", lines.back(), "\n");
+      frames = debugger_.empty()
+                   ? "no native stacks: gdb is not installed here\n"
+                   : concat("no native stacks: gdb ",
+                            one.late || lines.back().empty() ? "was too slow" : "says: " + lines.back(), "\n");
     }
     result.push_back({one.target.rank, one.overview + frames});
   }

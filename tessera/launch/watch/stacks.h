@@ -43,8 +43,8 @@ class StackDump {
   struct One {
     Target target;
     std::string overview, frames, complaint;
-    std::list<Process> debugger;  ///< none or one
-    bool started = false, done = false;
+    std::list<Process> debugger;                       ///< none or one
+    bool started = false, done = false, late = false;  ///< late: its debugger had no time to end
   };
   void start(One& one);
   void finish(One& one);

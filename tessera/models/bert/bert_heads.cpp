@@ -177,7 +177,9 @@ void BertForSequenceClassification::drop_all_but(const std::vector<layout::Stage
 
 at::Tensor BertForSequenceClassification::loss_of(const at::Tensor& hidden, const data::Batch& batch,
                                                   const ForwardContext& context, double scale) {
-  return summed_loss(scores(hidden, context.random), batch.labels.select(1, 0), scale, label_smoothing());
+  const at::Tensor found = scores(hidden, context.random);
+  note_prediction(found);
+  return summed_loss(found, batch.labels.select(1, 0), scale, label_smoothing());
 }
 
 std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config) {

@@ -9,6 +9,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/format/manifest/crc32c.h>
 #include <tessera/models/layers.h>
 

@@ -3,7 +3,6 @@
 /// models/frozen/: what becomes of weights that are not trained. This header: the frozen weights of a model's linear
 /// maps in four or eight bits, beside which LoRA adapters are trained (Dettmers et al. 2023, "QLoRA").
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/linear_maps/quantized.h>
@@ -11,6 +10,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+
+namespace tessera {
+struct ModelConfig;
+}
 
 namespace tessera::models {
 

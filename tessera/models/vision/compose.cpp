@@ -12,6 +12,8 @@
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/vision_config.h>
+#include <tessera/config/model/whole_weights.h>
+#include <tessera/config/sections/model_config.h>
 #include <tessera/format/safetensors/safetensors.h>
 #include <tessera/format/torch/torch_to_hf.h>
 
@@ -145,7 +147,8 @@ std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t se
                             composed ? ", whose config.json says which tower their base has: leave --vision_tower out"
                                      : " of a model that sees no images: merge them first (--lora_merge)"));
   }
-  Value language = folder.empty() ? config::model_from_scratch(config) : read_json(path_join(folder, "config.json"));
+  Value language = config::of_whole_weights(folder.empty() ? config::model_from_scratch(config)
+                                                           : read_json(path_join(folder, "config.json")));
   if (edit) language = edit(std::move(language));
   const bool whole = config::sees_images(language);
   const auto model = std::make_shared<Llava>(

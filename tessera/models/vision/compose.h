@@ -3,13 +3,16 @@
 /// A Llava put together as LLaVA's arguments say (llava/train/train.py): a language model's folder, a folder of CLIP, a
 /// projector of its own or from a file; and which of its parts are trained.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/load.h>
 #include <tessera/models/vision/llava.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+
+namespace tessera {
+struct ModelConfig;
+}
 
 namespace tessera::models {
 

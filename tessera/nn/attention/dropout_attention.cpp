@@ -170,7 +170,7 @@ RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const Atte
 }
 
 at::Tensor dropout_attention(const AttentionRectangle& a, const WeightDropout& dropout) {
-  const auto type = autocast_type(a.q.device().type());
+  const auto type = libtorch_autocast_type(a.q.device().type());
   const auto cast = [&](const at::Tensor& x) { return type && x.scalar_type() != at::kDouble ? x.to(*type) : x; };
   const c10::impl::ExcludeDispatchKeyGuard as_written(c10::autocast_dispatch_keyset);  // sums in fp32
   return DropoutAttention::apply(cast(a.q), cast(a.k), cast(a.v),

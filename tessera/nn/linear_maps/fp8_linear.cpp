@@ -69,7 +69,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     const at::Tensor out_in = kept->out_first ? weight : weight.t(), rows = x.reshape({-1, out_in.size(1)});
     const Fp8Tensor input = map.rounded(rows, Fp8Operand::input, kept->training);
     const Fp8Tensor factor = map.rounded(out_in, Fp8Operand::weight, kept->training);
-    const auto half = fusable({x}) ? std::nullopt : autocast_type(x.device().type());
+    const auto half = fusable({x}) ? std::nullopt : libtorch_autocast_type(x.device().type());
     auto shape = x.sizes().vec();
     shape.back() = out_in.size(0);
     const at::Tensor y = at::empty(shape, x.options().dtype(half.value_or(x.scalar_type())));

@@ -141,7 +141,7 @@ class Groups {
 
  private:
   bool all_at_once(const at::Tensor& x) const { return !half_ && fusable({x}); }
-  bool widens() const { return half_ == at::kBFloat16 && !kernels::has_bf16_instructions(); }
+  bool widens() const { return half_ && !has_instructions(*half_); }
   at::Tensor of(const at::Tensor& x, std::size_t e) const { return x.slice(0, starts_[e], starts_[e + 1]); }
   std::int64_t few(std::size_t e) const { return padded_rows(starts_[e + 1] - starts_[e]); }
 
@@ -363,7 +363,7 @@ at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const T
                           const c10::intrusive_ptr<SourceGradients>& apart) {
   check(x, counts, weights, weights.empty() ? 0 : weights[0].size(1), apart);
   const c10::DeviceType device = x.device().type();
-  const Half half = autocast_type(device);
+  const Half half = libtorch_autocast_type(device);
   const Apart owned{apart, apart ? weights : Tensors()};
   if (!half || fusable({x, weights[0]})) return GroupedLinear::apply(x, counts, at::TensorList(weights), owned);
   const auto narrow = [&](const at::Tensor& t) { return at::autocast::cached_cast(*half, t, device); };

@@ -8,6 +8,7 @@
 #include <tessera/nn/linear.h>
 
 #include <limits>
+#include <optional>
 
 namespace tessera::nn {
 namespace {
@@ -15,16 +16,22 @@ namespace {
 /// Autocast is off on one kind of device while it lives.
 class FullPrecision {
  public:
-  explicit FullPrecision(c10::DeviceType device) : device_(device), was_(autocast_enabled(device)) {
+  explicit FullPrecision(c10::DeviceType device)
+      : device_(device), was_(libtorch_autocast_type(device).has_value()), rounding_(rounding()) {
     at::autocast::set_autocast_enabled(device_, false);
+    set_rounding({});
   }
-  ~FullPrecision() { at::autocast::set_autocast_enabled(device_, was_); }
+  ~FullPrecision() {
+    at::autocast::set_autocast_enabled(device_, was_);
+    set_rounding(rounding_);
+  }
   FullPrecision(const FullPrecision&) = delete;
   FullPrecision& operator=(const FullPrecision&) = delete;
 
  private:
   c10::DeviceType device_;
   bool was_;
+  std::optional<at::ScalarType> rounding_;
 };
 
 /// Scores of experts outside the best groups become minus infinity.

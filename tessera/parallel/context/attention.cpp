@@ -31,7 +31,7 @@ void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 /// What attention under autocast computes in, as scaled_dot_product_attention does.
 at::Tensor cast(const at::Tensor& x) {
-  const auto type = nn::autocast_type(x.device().type());
+  const auto type = nn::libtorch_autocast_type(x.device().type());
   return type && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16)
              ? x.to(*type)
              : x;

@@ -1,5 +1,6 @@
 #include <tessera/parallel/recompute/checkpoint_environment.h>
 
+#include <tessera/nn/autocast.h>
 #include <tessera/parallel/replicas/random_stream.h>
 
 #include <ATen/ATen.h>
@@ -37,6 +38,7 @@ Environment Environment::capture(std::span<const at::Tensor> inputs, bool random
 
   Environment now;
   now.autocast_cache_ = at::autocast::is_autocast_cache_enabled();
+  now.rounding_ = nn::rounding();
   now.late_ = nn::WeightGradients::current();
   for (const c10::Device device : devices) {
     if (device.type() != c10::kCPU && device.type() != c10::kCUDA) continue;
@@ -81,6 +83,7 @@ struct Environment::Restored::Saved {
 Environment::Restored::Restored(const Environment& environment) {
   Environment now;
   now.autocast_cache_ = at::autocast::is_autocast_cache_enabled();
+  now.rounding_ = nn::rounding();
   for (const Autocast& autocast : environment.autocast_)
     now.autocast_.push_back({autocast.device, at::autocast::is_autocast_enabled(autocast.device),
                              at::autocast::get_autocast_dtype(autocast.device)});
@@ -96,6 +99,7 @@ Environment::Restored::Restored(const Environment& environment) {
     at::autocast::set_autocast_dtype(autocast.device, autocast.dtype);
     at::autocast::set_autocast_enabled(autocast.device, autocast.enabled);
   }
+  nn::set_rounding(environment.rounding_);
   at::autocast::increment_nesting();
   for (Generators g : environment.generators_) set_state(g.generator, g.state);
 }
@@ -108,6 +112,7 @@ Environment::Restored::~Restored() {
     at::autocast::set_autocast_dtype(autocast.device, autocast.dtype);
     at::autocast::set_autocast_enabled(autocast.device, autocast.enabled);
   }
+  nn::set_rounding(before.rounding_);
   at::autocast::set_autocast_cache_enabled(before.autocast_cache_);
 }
 

@@ -10,6 +10,7 @@
 #include <tessera/nn/weight_gradients.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -41,6 +42,7 @@ class Environment {
   c10::impl::LocalDispatchKeySet keys_ = c10::impl::tls_local_dispatch_key_set();
   std::vector<Autocast> autocast_;
   bool autocast_cache_ = true;
+  std::optional<at::ScalarType> rounding_;
   std::vector<Generators> generators_;
   c10::intrusive_ptr<nn::WeightGradients> late_;  // linear maps save other tensors under it
 };

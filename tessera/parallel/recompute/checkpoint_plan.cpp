@@ -6,17 +6,6 @@
 #include <optional>
 
 namespace tessera::parallel {
-namespace {
-
-std::regex parsed(const std::string& names) {
-  try {
-    return std::regex(names.empty() ? ".*" : names);
-  } catch (const std::regex_error& error) {
-    throw InputError(concat("gradient checkpointing: '", names, "' is not a regular expression: ", error.what()));
-  }
-}
-
-}  // namespace
 
 CheckpointPart parse_checkpoint_part(const std::string& text) {
   if (text == "block" || text == "full") return CheckpointPart::block;
@@ -28,14 +17,14 @@ CheckpointPart parse_checkpoint_part(const std::string& text) {
 
 ActivationCheckpointing::ActivationCheckpointing(const CheckpointPlan& plan)
     : plan_(plan),
-      names_(parsed(plan.names)),
+      names_("gradient checkpointing: names", plan.names),
       offload_(plan.offload_inputs_to.empty() ? nullptr : offload_policy({.to = plan.offload_inputs_to})) {
   if (plan.every < 1)
     throw InputError(concat("gradient checkpointing: every ", plan.every, "-th block; the number must be at least 1"));
 }
 
 bool ActivationCheckpointing::chooses(const std::string& name, std::int64_t block, CheckpointPart part) const {
-  return part == plan_.part && block % plan_.every == 0 && (plan_.names.empty() || std::regex_match(name, names_));
+  return part == plan_.part && block % plan_.every == 0 && (plan_.names.empty() || names_.fits(name));
 }
 
 at::Tensor ActivationCheckpointing::run(const std::string& name, std::int64_t block, CheckpointPart part,

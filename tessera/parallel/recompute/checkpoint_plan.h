@@ -5,12 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/base/names/pattern.h>
 #include <tessera/parallel/autograd/saved_tensors.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <regex>
 #include <string>
 
 namespace tessera::parallel {
@@ -47,7 +47,7 @@ class ActivationCheckpointing {
 
  private:
   CheckpointPlan plan_;
-  std::regex names_;
+  Pattern names_;
   std::shared_ptr<SavedTensorPolicy> offload_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/thread.h>
+#include <tessera/nn/autocast.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
@@ -36,11 +37,13 @@ ThreadTeam::~ThreadTeam() {
 std::future<void> ThreadTeam::start(std::function<void()> work) {
   std::fenv_t floating_point;
   std::fegetenv(&floating_point);
-  std::packaged_task<void()> task([work = std::move(work), state = at::ThreadLocalState(), floating_point] {
-    std::fesetenv(&floating_point);
-    const at::ThreadLocalStateGuard guard(state);
-    work();
-  });
+  std::packaged_task<void()> task(
+      [work = std::move(work), state = at::ThreadLocalState(), floating_point, rounding = nn::rounding()] {
+        std::fesetenv(&floating_point);
+        const at::ThreadLocalStateGuard guard(state);
+        nn::set_rounding(rounding);  // the thread is the team's own
+        work();
+      });
   std::future<void> done = task.get_future();
   {
     std::unique_lock lock(mutex_);

@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
@@ -194,6 +195,9 @@ void Sharded::Impl::listen() {
 
 void Sharded::Impl::make_groups() {
   const bool sharded = strategy_.shard_parameters;
+  if (const auto missing = layout::missing_classes(parameters_.tree, options_.wrap);
+      !missing.empty() && world().rank() == 0)
+    log::warning("no module of class '", join(missing, "' or '"), "' to wrap; the others are wrapped");
   plan_ = sharded ? parallel::group_by_units(parameters_, options_.wrap, options_.persistence_threshold)
                   : parallel::group_by_buckets(parameters_,
                                                {.first_mb = options_.first_bucket_mb,

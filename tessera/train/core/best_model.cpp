@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -10,18 +11,33 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/config/core/validate_evaluations.h>
+#include <tessera/config/sections/output_config.h>
 #include <tessera/format/safetensors/safetensors_index.h>
+#include <tessera/models/lora.h>
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/train/saving/stage_parts.h>
 #include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
 
+std::string why_no_metric(const std::string& name, bool classifies) {
+  const std::string metric = name.starts_with("eval_") ? name.substr(5) : name;
+  const bool known = metric.empty() || metric == "loss" ||
+                     (classifies ? metric == "accuracy" || metric == "f1" : metric == "perplexity");
+  return known ? ""
+               : concat("--metric_for_best_model ", name, ": an evaluation of this model, which ",
+                        classifies ? "tells classes apart, has loss, accuracy and f1"
+                                   : "predicts tokens, has loss and perplexity");
+}
+
 double metric_of(const EvalMetrics& metrics, const std::string& name) {
   const std::string metric = name.starts_with("eval_") ? name.substr(5) : name;
   if (metric.empty() || metric == "loss") return metrics.loss;
-  if (metric == "perplexity") return metrics.perplexity();
-  throw InputError(concat("--metric_for_best_model ", name, ": an evaluation has loss and perplexity"));
+  if (metric == "perplexity" && metrics.has_perplexity()) return metrics.perplexity();
+  for (const auto& [known, value] : named(metrics.classes))
+    if (metric == known) return value;
+  throw InputError(why_no_metric(name, metrics.classes.measured));
 }
 
 bool greater_is_better(const OutputConfig& config) {
@@ -43,6 +59,7 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
+  if (!config::is_metric_of_evaluations(metric_)) return false;  // then nothing follows it: the rules say so
   return wanted_ && update(metric_of(metrics, metric_), metrics.step);
 }
 
@@ -155,10 +172,16 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
   if (!checkpoint::is_adapter_folder(folder)) return load_weights(model, sharded, folder);
   std::int64_t stored = 0;
   const auto [names, none] = count_over_stages(sharded, [&] {
-    const auto wanted = [&](const std::string& name) { return !model.lies_elsewhere(name); };
+    const checkpoint::LoraConfig config = checkpoint::read_adapter_config(folder);
+    const auto trained = [&](const std::string& name) {  // embeddings may be beside them, which no step changes
+      return checkpoint::is_adapter_name(name) ||
+             (checkpoint::is_saved_whole(name, config) && !models::is_tied_copy(model, name));
+    };
+    const auto wanted = [&](const std::string& name) { return trained(name) && !model.lies_elsewhere(name); };
     std::map<std::string, at::Tensor> adapters;
     for (auto& [name, tensor] : checkpoint::read_adapter_weights(folder, wanted)) adapters.emplace(name, tensor);
-    stored = static_cast<std::int64_t>(checkpoint::adapter_names(folder).size());
+    const std::vector<std::string> all = checkpoint::adapter_names(folder);
+    stored = std::count_if(all.begin(), all.end(), trained);
     return Counts{take_adapters(model, sharded, adapters, folder), 0};
   });
   if (names != stored)

@@ -4,7 +4,6 @@
 /// (Trainer._determine_best_metric), and putting the weights of its checkpoint back (load_best_model_at_end).
 
 #include <tessera/checkpoint/run_state.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/reporting/metrics.h>
@@ -13,10 +12,17 @@
 #include <optional>
 #include <string>
 
+namespace tessera {
+struct OutputConfig;
+}
+
 namespace tessera::train {
 
-/// The metric of that name, with or without "eval_": loss or perplexity. Throws InputError for others (config::validate
-/// has refused them before).
+/// Why evaluations of a model, which tells classes apart or not, have no metric of that name; empty: they have.
+std::string why_no_metric(const std::string& name, bool classifies);
+
+/// The metric of that name, with or without "eval_": loss, perplexity, of a classifier loss, accuracy, f1. Throws
+/// InputError for others (why_no_metric has refused them before).
 double metric_of(const EvalMetrics& metrics, const std::string& name);
 
 /// The setting greater_is_better. auto: as in transformers greater is better unless the metric's name ends with "loss";

@@ -6,6 +6,7 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/comm/life.h>
+#include <tessera/config/sections/output_config.h>
 
 namespace tessera::train {
 

@@ -12,7 +12,6 @@
 
 #include <tessera/checkpoint/run_state.h>
 #include <tessera/comm/group.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/train/core/best_model.h>
 #include <tessera/train/saving/saver.h>
 
@@ -21,6 +20,10 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct OutputConfig;
+}
 
 namespace tessera::train {
 

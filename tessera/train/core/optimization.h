@@ -2,13 +2,16 @@
 /// \file
 /// From the settings to the choice of an optimizer, its schedule and its loss scale.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/optim/loss_scale.h>
 #include <tessera/train/core/run_plan.h>
 
 #include <optional>
 #include <string>
+
+namespace tessera {
+struct OptimizationConfig;
+}
 
 namespace tessera::train {
 

@@ -1,5 +1,9 @@
 #include <tessera/train/core/precision.h>
 
+#include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
+#include <tessera/nn/gemm.h>
+
 namespace tessera::train {
 namespace {
 
@@ -18,6 +22,24 @@ std::optional<at::ScalarType> evaluation_precision(const RunConfig& config) {
   const OptimizationConfig& o = config.optimization;
   if (o.bf16_full_eval || o.fp16_full_eval) return choose(config, o.bf16_full_eval, o.fp16_full_eval);
   return training_precision(config);
+}
+
+std::string precision_warning(const RunConfig& config, c10::DeviceType device) {
+  const OptimizationConfig& o = config.optimization;
+  const FloatType gathered = config.sharding.param_dtype;
+  const bool narrow = gathered != FloatType::fp32;
+  const bool bf16 = narrow ? gathered == FloatType::bf16 : o.bf16 || (!o.fp16 && o.bf16_full_eval);
+  if (!bf16 && !narrow && !o.fp16 && !o.fp16_full_eval) return {};
+  if (device != c10::kCPU || nn::has_instructions(bf16 ? at::kBFloat16 : at::kHalf)) return {};
+  const char* const type = bf16 ? "bf16" : "fp16";
+  const std::string lacks =
+      concat("this processor has no ", type, " instructions (", bf16 ? "AVX512-BF16 or AMX" : "AVX512-FP16", "), so ");
+  if (narrow)
+    return concat("--param_dtype ", type, ": ", lacks,
+                  "products of parameters that are gathered in it take many times as long as in fp32; leave it out");
+  return concat("--", type, o.bf16 || o.fp16 ? "" : "_full_eval", ": ", lacks, "products round their operands to ",
+                type, " and multiply in fp32, and modules of your own compute in fp32, which saves no time",
+                o.fp16 ? " (the loss scale stays)" : "", "; leave the flag out");
 }
 
 }  // namespace tessera::train

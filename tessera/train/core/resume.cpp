@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/agree.h>
+#include <tessera/config/sections/output_config.h>
 
 namespace tessera::train {
 namespace {

@@ -5,12 +5,15 @@
 
 #include <tessera/checkpoint/choose.h>
 #include <tessera/comm/group.h>
-#include <tessera/config/core/run_config.h>
 
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct OutputConfig;
+}
 
 namespace tessera::train {
 

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include <tessera/base/error.h>
+#include <tessera/base/plural.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/layout/batch/ramp.h>
 
 namespace tessera::train {
@@ -20,7 +22,7 @@ std::int64_t RunPlan::samples(std::int64_t steps) const {
 
 std::int64_t RunPlan::micro_batches(std::int64_t step) const {
   if (segments.empty()) return accumulation;
-  const std::int64_t own = rows_of_step(step) / data_ranks;
+  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has most
   return (own + batch_size - 1) / batch_size;
 }
 
@@ -97,6 +99,30 @@ std::vector<RunPlan::Segment> growing_steps(const RunPlan& plan, const layout::B
   }
 }
 
+/// One step per epoch; the first after a resumption ends the epoch that it stopped in.
+std::vector<RunPlan::Segment> epochs_as_steps(const RunPlan& plan) {
+  const std::int64_t rest = plan.train_blocks - plan.resumed_samples % plan.train_blocks;
+  std::vector<RunPlan::Segment> segments = {{plan.resumed_step, plan.resumed_samples, rest}};
+  if (rest < plan.train_blocks)
+    segments.push_back({plan.resumed_step + 1, plan.resumed_samples + rest, plan.train_blocks});
+  return segments;
+}
+
+/// Why fewer rows than a step takes are no step here; empty: they are.
+std::string needs_whole_steps(const RunConfig& config, const RunPlan& plan) {
+  const auto& o = config.optimization;
+  const std::int64_t micro_batches = plan.micro_batches(plan.resumed_step + 1);
+  const bool all_have_rows = plan.train_blocks / plan.data_ranks >= micro_batches;
+  if (plan.train_blocks < 1) return "there is none";
+  if (config.data.dataloader_drop_last) return "--dataloader_drop_last leaves out steps that are not whole";
+  if (config.parallel.deterministic_reduce) return "--deterministic_reduce adds up the same micro-batches in each step";
+  if (!o.batch_size_schedule.empty()) return "--batch_size_schedule says how many rows a step has";
+  if (o.balance_batches && !all_have_rows) return "--balance_batches gives each process rows of each micro-batch";
+  if (o.preference_loss != PreferenceLoss::none && !all_have_rows)
+    return "--preference_loss needs pairs for each process and micro-batch";
+  return "";
+}
+
 /// Steps until so many rows are consumed.
 std::int64_t steps_until(const RunPlan& plan, double rows) {
   const auto consumed = [&](std::int64_t steps) { return static_cast<double>(plan.samples(steps)); };
@@ -113,7 +139,8 @@ std::int64_t steps_until(const RunPlan& plan, double rows) {
 }  // namespace
 
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
-                      ResumePoint resume, const SampleLength& length, std::int64_t longest, double quadratic_cost) {
+                      ResumePoint resume, const SampleLength& length, std::int64_t longest, double quadratic_cost,
+                      bool small_steps) {
   const auto& optimization = config.optimization;
   const auto& output = config.output;
   RunPlan plan;
@@ -129,11 +156,17 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
     plan.token_steps = std::make_shared<layout::TokenSteps>(
         layout::TokenBudget{optimization.tokens_per_batch, data_ranks * plan.accumulation, quadratic_cost}, longest,
         length, resume.step, resume.samples);
-  } else if (train_blocks < rows)
-    throw InputError(concat("the training data has ", train_blocks, " blocks but one step takes ", rows, " (",
-                            data_ranks, " processes x ", plan.batch_size, " rows x ", plan.accumulation,
-                            " micro-batches): lower --per_device_train_batch_size, --gradient_accumulation_steps or "
-                            "--block_size, or give more text"));
+  } else if (train_blocks < rows) {
+    if (train_blocks > 0) plan.segments = epochs_as_steps(plan);
+    const std::string why = small_steps ? needs_whole_steps(config, plan) : "";
+    if (!small_steps || !why.empty())
+      throw InputError(concat(
+          "the training data has ", plural(train_blocks, "row"), " but one step takes ", rows, " (",
+          plural(data_ranks, "process", "processes"), " x ", plural(plan.batch_size, "row"), " x ",
+          plural(plan.accumulation, "micro-batch", "micro-batches"), ")", why.empty() ? "" : concat(", and ", why),
+          ": lower --per_device_train_batch_size, --gradient_accumulation_steps or --block_size, or "
+          "give more text"));
+  }
   if (!optimization.batch_size_schedule.empty()) {
     const layout::BatchRamp ramp = layout::parse_batch_ramp(optimization.batch_size_schedule);
     layout::check_batch_ramp(ramp, rows, data_ranks);

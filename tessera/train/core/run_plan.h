@@ -3,7 +3,6 @@
 /// The arithmetic of a run: which rows a micro-batch takes, how many steps there are, what happens after which step.
 /// Pure; no files, no tensors.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/layout/batch/shares.h>
 #include <tessera/layout/batch/token_batches.h>
 
@@ -11,6 +10,11 @@
 #include <functional>
 #include <memory>
 #include <vector>
+
+namespace tessera {
+struct OptimizationConfig;
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::checkpoint {
 struct RunState;
@@ -32,7 +36,8 @@ struct RunPlan {
   std::int64_t train_blocks = 1;  ///< rows per epoch
   std::int64_t dropped_rows = 0;  ///< rows of each epoch's order that are left out (dataloader_drop_last)
 
-  /// Steps of fewer rows than rows_per_step() come first; empty: there are none.
+  /// Steps of fewer rows than rows_per_step() come first; empty: there are none. Where an epoch has fewer rows than a
+  /// step may take, its rows are one step, and all are such.
   struct Segment {
     std::int64_t step = 0, samples = 0;  ///< where it begins
     std::int64_t rows = 0;               ///< in each of its steps
@@ -104,10 +109,12 @@ using SampleLength = std::function<std::int64_t(std::int64_t sample)>;
 /// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. Shares of all
 /// steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps, save_steps below 1) become ceil(total x
 /// share), as transformers has it (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). With
-/// dataloader_drop_last an epoch has the rows of its whole steps. Fewer blocks than one step takes: InputError with the
-/// numbers. Steps of unequal numbers of rows are counted one by one. `longest`: tokens that a row may have.
+/// dataloader_drop_last an epoch has the rows of its whole steps. Fewer blocks than one step takes: with `small_steps`
+/// one step per epoch has them all, and a rank may have no row of a micro-batch; else, and where settings need whole
+/// steps, InputError with the numbers. Steps of unequal numbers of rows are counted one by one. `longest`: tokens that
+/// a row may have.
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume = {}, const SampleLength& length = {}, std::int64_t longest = 0,
-                      double quadratic_cost = 0);
+                      double quadratic_cost = 0, bool small_steps = false);
 
 }  // namespace tessera::train

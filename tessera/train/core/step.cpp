@@ -7,6 +7,7 @@
 
 #include <tessera/comm/life.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/core/stored.h>
 #include <tessera/optim/norm.h>
 #include <tessera/train/core/compression_state.h>

@@ -11,6 +11,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/config/rules/validate_mup.h>
+#include <tessera/config/sections/optimization_config.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/wide_states.h>

@@ -3,7 +3,6 @@
 /// What changes the weights: an optimizer of this library, fused over the rank's part of everything, or one of
 /// torch::optim that the user made of the module's own parameters.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/format/manifest/read_sums.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/saving/save_plan.h>
@@ -13,6 +12,10 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct OptimizationConfig;
+}
 
 namespace torch::optim {
 class Optimizer;

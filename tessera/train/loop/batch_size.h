@@ -5,12 +5,16 @@
 /// rows and the run computes the same. It is found before the first step, with rows of the greatest length.
 
 #include <tessera/comm/group.h>
-#include <tessera/config/core/run_config.h>
 
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <string>
+
+namespace tessera {
+struct OptimizationConfig;
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
 

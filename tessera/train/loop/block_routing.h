@@ -16,7 +16,6 @@
 /// by 0, and sharded ones are gathered all the same: collectives are those of every other step under any strategy, what
 /// is saved is the computation. (As with DeepSpeed, the optimizer's moments and weight decay go on.)
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/config/rules/block_routing.h>
 #include <tessera/models/language_model.h>
 
@@ -27,6 +26,10 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct OptimizationConfig;
+}
 
 namespace tessera::train {
 

@@ -1,7 +1,9 @@
 #include <tessera/train/loop/compression.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
+#include <tessera/config/sections/optimization_config.h>
 #include <tessera/train/loop/random_key.h>
 
 #include <ATen/ATen.h>
@@ -9,7 +11,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <regex>
 #include <utility>
 
 namespace tessera::train {
@@ -94,10 +95,10 @@ class CompressionSchedule::Finder {
 
   std::vector<const Entry*> fitting(const std::string& pattern, const std::string& group) {
     const bool all = pattern == "*";
-    const std::regex expression(all ? std::string() : pattern, std::regex::ECMAScript);
+    const Pattern expression(concat("compression_training, ", group), all ? "" : pattern);
     std::vector<const Entry*> found;
     for (const Entry& entry : entries_) {
-      if (!all && !std::regex_search(entry.name, expression)) continue;
+      if (!all && !expression.occurs_in(entry.name)) continue;
       if (!entry.refused.empty()) {
         if (all) continue;
         fail(group, pattern, concat("fits ", entry.name, ", but ", entry.refused), "; name modules without it");

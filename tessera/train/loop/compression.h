@@ -16,6 +16,10 @@
 #include <string>
 #include <vector>
 
+namespace tessera {
+struct OptimizationConfig;
+}
+
 namespace tessera::train {
 
 class CompressionSchedule {

@@ -1,5 +1,7 @@
 #include <tessera/train/loop/determinism.h>
 
+#include <tessera/config/core/run_config.h>
+
 #include <ATen/Context.h>
 
 #include <cstdlib>

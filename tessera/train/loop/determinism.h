@@ -2,7 +2,9 @@
 /// \file
 /// --full_determinism: transformers' enable_full_determinism, and the fixed order of reduction beside it.
 
-#include <tessera/config/core/run_config.h>
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::train {
 

@@ -22,7 +22,8 @@ using LossesOf =
 /// training. `together`: a forward pass is collective (parameters are divided over ranks), so every rank does as many.
 /// `nan_filter`: batches whose loss is not finite are left out, as long as there is another one (transformers'
 /// logging_nan_inf_filter). `pipeline`: instead of the model's own loss, the losses of up to `at_once` batches,
-/// which go through a pipeline one behind the other. Collective. Fills loss, tokens, rows, batches and seconds.
+/// which go through a pipeline one behind the other. Collective. Fills loss, tokens, rows, batches, seconds and
+/// classes.
 EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
                      const comm::Group& group, std::optional<at::ScalarType> narrow = {}, bool together = false,
                      bool nan_filter = false, const LossesOf& pipeline = {}, std::int64_t at_once = 1);

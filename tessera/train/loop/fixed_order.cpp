@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/run_config.h>
 
 namespace tessera::train {
 namespace {

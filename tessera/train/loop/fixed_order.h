@@ -6,9 +6,12 @@
 /// ... A pipeline counts as one process: each of its stages adds up in that order.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/run_config.h>
 
 #include <cstdint>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::train {
 

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/layers.h>
 
 #include <optional>

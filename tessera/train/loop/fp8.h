@@ -5,11 +5,14 @@
 /// products are grouped, nn/moe/) and low-rank adapters stay as they are.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
 #include <tessera/nn/linear_maps/fp8.h>
 
 #include <memory>
+
+namespace tessera {
+struct OptimizationConfig;
+}
 
 namespace tessera::train {
 

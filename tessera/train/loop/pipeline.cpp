@@ -15,6 +15,7 @@
 #include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/layout/schedule/cut.h>
 #include <tessera/layout/schedule/draw.h>
@@ -254,7 +255,18 @@ std::vector<double> RunPipeline::evaluate(const std::vector<data::Batch>& batche
   passes_->scales = scales;
   passes_->narrow = evaluation_precision(config_);
   passes_->parts_of_rows = 1;
-  return losses_of(schedule::forward_only(plan_.schedule, static_cast<int>(batches.size())));
+  std::vector<double> losses = losses_of(schedule::forward_only(plan_.schedule, static_cast<int>(batches.size())));
+  if (model_.num_labels() == 0) return losses;
+  const comm::Tag tag("predictions");
+  const int last = plan_.schedule.rank_of.back();
+  std::vector<at::Tensor> classes = model_.take_predictions();
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    if (groups_.pipeline.rank() != last)
+      classes.push_back(at::empty({batches[i].ids.size(0)}, batches[i].ids.options()));
+    groups_.pipeline.broadcast(classes[i], last).wait();
+  }
+  model_.set_predictions(std::move(classes));
+  return losses;
 }
 
 at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cache) {

@@ -3,7 +3,6 @@
 /// Pipeline parallelism of a run (--pp_size): which stages there are, and one batch through them.
 
 #include <tessera/comm/group.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/data/dataset.h>
 #include <tessera/layout/schedule/schedule.h>
 #include <tessera/layout/schedule/timing.h>
@@ -21,6 +20,10 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::train {
 
@@ -63,7 +66,8 @@ class RunPipeline {
   /// A step's computations of this rank, with nothing from or for the others (PipelineExecutor::rehearse): throws where
   /// they do not fit into memory. Gradients are left behind.
   void rehearse(const std::vector<data::Batch>& batches);
-  /// The losses of batches, each times its scale, without gradients. On every rank; collective over the pipeline.
+  /// The losses of batches, each times its scale, without gradients; of a classifier with what take_predictions() is to
+  /// give. On every rank; collective over the pipeline.
   std::vector<double> evaluate(const std::vector<data::Batch>& batches, const std::vector<double>& scales);
   /// models::CausalLm::next_logits() through all stages, on every rank; collective over the pipeline.
   at::Tensor next_logits(const at::Tensor& ids, models::KvCache& cache);

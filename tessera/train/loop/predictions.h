@@ -4,11 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
 #include <tessera/train/loop/run_groups.h>
 
 #include <vector>
+
+namespace tessera {
+struct OptimizationConfig;
+}
 
 namespace tessera::train {
 

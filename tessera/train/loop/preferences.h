@@ -2,7 +2,7 @@
 /// \file
 /// Pairs of answers in a run: what the reference says of them, the loss of a micro-batch, and what the log says.
 
-#include <tessera/config/core/run_config.h>
+#include <tessera/config/sections/optimization_config.h>
 #include <tessera/data/dataset.h>
 #include <tessera/models/language_model.h>
 #include <tessera/train/loop/setup.h>

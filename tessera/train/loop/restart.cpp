@@ -7,6 +7,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/files.h>
+#include <tessera/config/sections/output_config.h>
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/launch/cli/environment.h>
 

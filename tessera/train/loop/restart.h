@@ -4,11 +4,14 @@
 /// checkpoint that this very job has written, never from one that an earlier run left in the same folder.
 
 #include <tessera/checkpoint/folder.h>
-#include <tessera/config/core/run_config.h>
 
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct OutputConfig;
+}
 
 namespace tessera::train {
 

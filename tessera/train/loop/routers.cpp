@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/moe_mlp.h>
 #include <tessera/nn/moe/balance.h>
 

@@ -2,13 +2,16 @@
 /// \file
 /// Mixtures of experts in a run: how the load of experts is kept even, and what the log says of it.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/loop/run_groups.h>
 #include <tessera/train/reporting/metrics.h>
 
 #include <cstdint>
+
+namespace tessera {
+struct OptimizationConfig;
+}
 
 namespace tessera::train {
 

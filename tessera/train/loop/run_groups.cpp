@@ -6,6 +6,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/config/core/mesh.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/layout/mesh_rules.h>
 

@@ -5,13 +5,16 @@
 
 #include <tessera/comm/group.h>
 #include <tessera/comm/world.h>
-#include <tessera/config/core/run_config.h>
 #include <tessera/layout/mesh.h>
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/context/groups.h>
 #include <tessera/parallel/expert/experts.h>
 
 #include <cstdint>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::train {
 

@@ -12,23 +12,26 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/weights_glance.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
+#include <tessera/config/model/vocabulary.h>
 #include <tessera/config/rules/output_folder.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/data/stream/row_stream.h>
-#include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
 #include <tessera/models/vision/compose.h>
 #include <tessera/parallel/expert/experts.h>
-#include <tessera/text/templated_tokenizer.h>
+#include <tessera/text/companion_files.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_files.h>
+#include <tessera/train/core/best_model.h>
+#include <tessera/train/core/precision.h>
 #include <tessera/train/loop/predictions.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/loop/task.h>
@@ -41,9 +44,42 @@ void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place
   if (tokenizer.vocab_size() <= model.vocab_size()) return;
   throw InputError(concat("the tokenizer '", place, "' has ", tokenizer.vocab_size(),
                           " tokens but the model's embedding has ", model.vocab_size(),
-                          " rows: use the tokenizer the model was made for, or, from scratch, "
-                          "--config_overrides vocab_size=",
-                          tokenizer.vocab_size()));
+                          " rows: use the tokenizer that the model, or its adapters, were trained with; a model whose "
+                          "adapters are merged first (--lora_merge) gets further rows"));
+}
+
+void say_rows_added(const text::Tokenizer& tokenizer, const std::string& place, std::int64_t before,
+                    const ModelConfig& model) {
+  const std::int64_t tokens = tokenizer.vocab_size();
+  const bool loaded = !model.model_name_or_path.empty();
+  log::info("the tokenizer '", place, "' has ", tokens, " tokens, the model's embedding ", before,
+            " rows: ", tokens - before, tokens - before == 1 ? " row is added" : " rows are added",
+            !loaded             ? ""
+            : model.lora_r == 0 ? ", the mean of those that are there"
+                                : ", the mean of those that are there, and embeddings and head are saved with the "
+                                  "adapters; to train them, too: --lora_modules_to_save embed_tokens,lm_head");
+}
+
+/// The tokenizer, and whether it is the data's (Setup::tokenizer_fits_data). `place` receives where it is from.
+std::shared_ptr<const text::Tokenizer> tokenizer_for(const RunConfig& config, bool speaks, std::string& place,
+                                                     bool& fits_data) {
+  place = tokenizer_place(config.model);
+  const bool only_tokens = config.data.mock_data || corpus::holds_tokens_only(config.data.train_file);
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  try {
+    tokenizer = text::load_tokenizer(place);
+  } catch (const InputError& error) {
+    if (!only_tokens || !config.model.tokenizer_name.empty()) throw;
+    if (speaks)
+      log::warning(
+          "the model's tokenizer cannot be read, so none is saved and no sample is shown (training from "
+          "tokens needs none): ",
+          error.what());
+    place = "byte";
+    tokenizer = text::load_tokenizer(place);
+  }
+  fits_data = !only_tokens || place != "byte" || config.model.tokenizer_name == "byte";
+  return text::with_companion_files(std::move(tokenizer), place, config.data.chat_template);
 }
 
 bool lies_in(const std::string& path, const std::string& folder) {
@@ -67,7 +103,7 @@ void warn_of_large_rank(const models::LanguageModel& model) {
 /// Freezes the model and puts adapters on it when the configuration asks for them; those of an adapter folder are
 /// there.
 std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, const RunConfig& config,
-                                                  std::int64_t rank) {
+                                                  std::int64_t rank, bool rows_added) {
   const std::string& folder = config.model.model_name_or_path;
   const bool loaded = !folder.empty() && checkpoint::is_adapter_folder(folder);
   if (config.model.lora_r == 0 && !loaded) return std::nullopt;
@@ -84,6 +120,7 @@ std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, 
     lora.base_model = absolute_path(folder);
     lora.composition = models::describe_composition(model.hf_config(), config.model);
     lora = models::apply_lora(model, std::move(lora), static_cast<std::uint64_t>(config.optimization.seed));
+    if (rows_added) models::keep_embeddings(model, lora);
     if (rank == 0) warn_of_large_rank(model);
   }
   if (lies_in(lora.base_model, config.output.output_dir))
@@ -254,9 +291,20 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   const bool composed = models::is_composed(config.model);
   const bool parts_only = !composed && keeps_parts_only(config, world, groups);
   const bool drops = !config.optimization.disable_dropout;
-  const models::ConfigEdit edit = [drops, task = task_edit(config.data)](Value json) {
+  std::string place;
+  setup.tokenizer = tokenizer_for(config, world.rank() == 0, place, setup.tokenizer_fits_data);
+  Value with_dropout;
+  std::int64_t rows_before = 0;  // rows of the embedding where the tokenizer has more tokens
+  const models::ConfigEdit edit = [&, drops, task = task_edit(config.data)](Value json) {
     json = task(std::move(json));
-    return drops ? json : without_dropout(std::move(json));
+    const std::int64_t rows = config::vocabulary_of(json), tokens = setup.tokenizer->vocab_size();
+    if (setup.tokenizer_fits_data && rows > 0 && rows < tokens) {
+      rows_before = rows;
+      json = config::with_vocabulary(std::move(json), tokens);
+    }
+    if (drops) return json;
+    with_dropout = json;
+    return without_dropout(std::move(json));
   };
   const bool pipelined = groups.pipeline_ranks() > 1;
   // Parameters that are cut get their memory one by one, in TensorParallel.
@@ -268,9 +316,14 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   const models::BlockChoice* const choice = layers ? &*layers : nullptr;
   setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit, choice)
                          : models::load_language_model(config.model, seed, edit, choice);
+  setup.saved_config =
+      with_dropout.is_null() ? setup.model->hf_config() : with_dropout_of(setup.model->hf_config(), with_dropout);
   models::choose_trained_parts(*setup.model, config.model);
-  setup.lora =
-      set_up_adapters(*setup.model, config, world.rank());  // the whole model has them; then each rank keeps its own
+  // the whole model has them; then each rank keeps its own
+  setup.lora = set_up_adapters(*setup.model, config, world.rank(), rows_before > 0);
+  if (const std::string& base = setup.lora ? setup.lora->base_model : config.model.model_name_or_path; !base.empty())
+    if (const std::string file = path_join(base, checkpoint::kGenerationConfigFile); path_exists(file))
+      setup.generation_config = read_file(file);
   if (!drops)
     for (const auto& module : setup.model->modules())
       if (auto* linear = dynamic_cast<models::Linear*>(module.get())) linear->lora_dropout = 0;
@@ -293,27 +346,20 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   if (groups.divides_experts() && setup.model->balance().experts > 0)
     setup.model->set_experts(groups.apart ? expert_parallel(groups.experts, groups.apart)
                                           : expert_parallel(groups.places_of_experts()));
+  if (const std::string why = why_no_metric(config.output.metric_for_best_model, setup.model->num_labels() > 0);
+      !why.empty()) {
+    const bool followed = config.output.load_best_model_at_end || config.output.save_strategy == SaveStrategy::best ||
+                          config.optimization.lr_scheduler_type == ScheduleType::reduce_lr_on_plateau;
+    if (followed) throw InputError(why);
+    if (world.rank() == 0) log::warning(why, "; nothing follows it, so that it has no effect");
+    setup.config.output.metric_for_best_model.clear();
+  }
   setup.block_size = config::choose_block_size(config.data, setup.model->max_positions());
 
   check_model_fits(groups, config, *setup.model, setup.block_size);
 
-  std::string place = tokenizer_place(config.model);
-  const bool only_tokens = config.data.mock_data || corpus::holds_tokens_only(config.data.train_file);
-  try {
-    setup.tokenizer = text::load_tokenizer(place);
-  } catch (const InputError& error) {
-    if (!only_tokens || !config.model.tokenizer_name.empty()) throw;
-    if (world.rank() == 0)
-      log::warning(
-          "the model's tokenizer cannot be read, so none is saved and no sample is shown (training from "
-          "tokens needs none): ",
-          error.what());
-    place = "byte";
-    setup.tokenizer = text::load_tokenizer(place);
-  }
-  setup.tokenizer = text::with_chat_template(std::move(setup.tokenizer), place, config.data.chat_template);
-  setup.tokenizer_fits_data = !only_tokens || place != "byte" || config.model.tokenizer_name == "byte";
   if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
+  if (rows_before > 0) say_rows_added(*setup.tokenizer, place, rows_before, config.model);
 
   std::optional<comm::LongPhase> tokens(std::in_place, "making tokens");
   const bool want_validation =
@@ -332,10 +378,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
         "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
         "does not know: it computes other logits from this model's folder");
 
-  if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
-    log::warning(
-        "--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so products round their operands "
-        "to bf16 and multiply in fp32, which costs time and saves none; leave the flag out");
+  if (const std::string slow = precision_warning(config, world.device().type()); !slow.empty() && world.rank() == 0)
+    log::warning(slow);
 
   if (setup.fp8 && world.device().is_cpu() && world.rank() == 0)
     log::warning(
@@ -366,7 +410,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   if (!weights_folder.empty()) {
     std::set<std::string> read;  // with the adapters
     if (!adapters.empty())
-      for (const auto& [name, tensor] : models::adapter_state(*setup.model)) read.insert(name);
+      for (const std::string& name : checkpoint::adapter_names(adapters)) read.insert(name);
     const auto skip = [&](const std::string& name) { return checkpoint::is_adapter_name(name) || read.contains(name); };
     setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, skip, setup.resume_sums,
                                                            setup.resume ? nullptr : choice);
@@ -376,7 +420,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.plan =
       make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
                     lengths_in_order(config, setup, groups),
-                    setup.datasets.train ? setup.datasets.train->max_length() : 0, attention_share(*setup.model));
+                    setup.datasets.train ? setup.datasets.train->max_length() : 0, attention_share(*setup.model),
+                    /*small_steps=*/true);
   setup.basis = basis_of(setup, world);
   check_batches(config, setup, groups);
   if ((pipelined || few_experts || quantized) && !parts_only && !cut_later) {

@@ -41,6 +41,8 @@ struct Setup {
   std::shared_ptr<CompressionSchedule> compression;  ///< what is rounded to few bits, and when; null: nothing is
   std::shared_ptr<const text::Tokenizer> tokenizer;
   bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
+  Value saved_config;               ///< config.json as it is saved: what this run alone does without is in it
+  std::string generation_config;    ///< text of the model's generation_config.json; empty: it has none
   data::Datasets datasets;
   std::shared_ptr<const data::Dataset> first_rows;  ///< those of a stream, which gives its rows once only; else null
   std::int64_t block_size = 0;

@@ -2,14 +2,19 @@
 /// \file
 /// From the settings to the engine that divides the model over ranks, and what the run says about it.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/layout/state_bytes.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/recompute/checkpoint_plan.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
+
+namespace tessera {
+struct OptimizationConfig;
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
 

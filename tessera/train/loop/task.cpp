@@ -7,6 +7,7 @@
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
 #include <tessera/models/registry.h>
+#include <tessera/text/companion_files.h>
 #include <tessera/train/core/run_plan.h>
 #include <tessera/train/loop/setup.h>
 
@@ -38,7 +39,7 @@ Value with_classes(Value config, const std::vector<std::string>& names) {
 }
 
 const text::WordPieceTokenizer& wordpiece(const text::Tokenizer& tokenizer) {
-  const auto* found = dynamic_cast<const text::WordPieceTokenizer*>(&tokenizer);
+  const auto* found = dynamic_cast<const text::WordPieceTokenizer*>(&text::without_companion_files(tokenizer));
   if (!found)
     throw InputError(
         "BERT needs its WordPiece tokenizer: name it with --tokenizer_name (a folder with tokenizer.json or "
@@ -86,6 +87,22 @@ Value without_dropout(Value config) {
     if (config::given(config, key)) config.set(key, Value::of(0.0));
   if (const Value* text = config::given(config, "text_config")) config.set("text_config", without_dropout(*text));
   return config;
+}
+
+Value with_dropout_of(const Value& config, const Value& before) {
+  const Value without = without_dropout(before);
+  Value result = Value::make_object();
+  for (const auto& [key, value] : config.members()) {
+    const Value *const old = before.find(key), *const none = without.find(key);
+    const bool changed = none != nullptr && (old == nullptr || dump_json(*none) != dump_json(*old));
+    if (key == "text_config" && value.is_object())
+      result.set(key, with_dropout_of(value, old != nullptr ? *old : before));
+    else if (!changed)
+      result.set(key, value);
+    else if (old != nullptr)  // else the family's own holds again
+      result.set(key, *old);
+  }
+  return result;
 }
 
 data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model,

@@ -5,7 +5,10 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/value.h>
-#include <tessera/config/core/run_config.h>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::train {
 

@@ -67,6 +67,7 @@ class TrainingLoop {
   void prepare_measuring();
   std::vector<data::Batch> read_step();
   data::Batch read_rows(std::int64_t micro) const;
+  data::Batch idle_batch() const;
   std::vector<data::Batch> read_token_batches() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches);
   StopRequest stop_requested() const;
@@ -80,7 +81,7 @@ class TrainingLoop {
   void end_compression_step();
   bool check_norm();
   void check_replicas();
-  void keep_output();
+  void renew_output_lock();
   bool replicas_are_checked() const;  // --check_replicas_steps
   std::vector<parallel::NamedTensor> whole_on_tensor_ranks() const;
   void count_step(double seconds, double cpu_seconds);

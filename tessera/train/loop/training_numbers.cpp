@@ -156,6 +156,7 @@ void TrainingLoop::predict_memory() {
 Utilization TrainingLoop::utilization() const {
   const double steps = static_cast<double>(std::max<std::int64_t>(1, step_ - plan_.resumed_step));
   Utilization run;
+  run.steps = step_ - plan_.resumed_step;
   run.seconds = phase_sums_;
   for (double& seconds : run.seconds) seconds /= steps;
   run.ranks = world_.size();

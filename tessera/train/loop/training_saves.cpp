@@ -2,6 +2,7 @@
 
 #include <tessera/train/loop/training_loop.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <tessera/base/error.h>
@@ -12,6 +13,7 @@
 #include <tessera/data/stream/row_stream.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/train/loop/restart.h>
+#include <tessera/train/saving/stage_parts.h>
 
 namespace tessera::train {
 namespace {
@@ -48,7 +50,7 @@ void TrainingLoop::open_checkpoints() {
 
 void TrainingLoop::save() {
   check_replicas();
-  keep_output();
+  renew_output_lock();
   enter(Phase::other, "save");
   const bool with_optimizer = !setup_.config.output.save_only_model;
   checkpoints_.save(step_, {.optimizer = with_optimizer, .full = saves_whole()},
@@ -64,9 +66,9 @@ void TrainingLoop::save_in_memory() {
 }
 
 /// Nothing is saved into a folder that has become another job's.
-void TrainingLoop::keep_output() {
+void TrainingLoop::renew_output_lock() {
   agree(world_.group(), [&] {
-    if (output_) output_->keep();
+    if (output_) output_->renew_lock();
   });
 }
 
@@ -82,6 +84,16 @@ std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) const {
     model.weights_stem = checkpoint::kAdapterWeightsStem;
     model.weights_prefix = checkpoint::kAdapterPrefix;
     model.one_file = true;
+    const std::vector<std::string>& kept = setup_.lora->kept_embeddings;
+    if (!kept.empty()) model.untrained = frozen_tensors(*sharded_);
+    std::erase_if(model.untrained, [&](const UntrainedTensor& tensor) {
+      return std::find(kept.begin(), kept.end(), tensor.name) == kept.end();
+    });
+    if (setup_.lora->ties_embeddings)  // under the head's name, too: any PEFT finds both
+      for (const ShardedParameter& trained : sharded_->named_parameters())
+        if (trained.name == setup_.model->tied_parameter() && !is_of_earlier_stage(*sharded_, trained.name))
+          model.untrained.push_back(copy_of(*sharded_, trained, "lm_head.weight"));
+    for (UntrainedTensor& tensor : model.untrained) tensor.name = concat(checkpoint::kAdapterPrefix, tensor.name);
   } else {
     model.untrained = frozen_tensors(*sharded_);  // biases by which routers choose
     put_in_writing_order(model.untrained);
@@ -115,11 +127,11 @@ void TrainingLoop::save_final_model() {
       .model = ModelFolder{
           .replaces =
               [this](const std::string& name) {
-                return checkpoint::is_model_file(name) && output_ && output_->files().holds(name);
+                return is_part_of_model(name) && output_ && output_->files().holds(name);
               },
           // Before, so that a run which is killed meanwhile leaves no file that counts as a person's.
           .before_publishing = [this](const std::vector<std::string>& names) { output_->note_new_files(names); }}};
-  keep_output();
+  renew_output_lock();
   std::vector<SavedModel> models = fill(contents);
   save_now(world_.group(), std::move(models), std::move(contents));
   {

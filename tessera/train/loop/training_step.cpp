@@ -39,9 +39,21 @@ std::vector<data::Batch> TrainingLoop::read_step() {
 data::Batch TrainingLoop::read_rows(std::int64_t micro) const {
   const layout::RowRange rows =
       plan_.rows_of(step_, micro, setup_.groups.place, balance_ ? balance_->shares() : plan_.equal_shares(step_));
+  if (rows.count == 0) return idle_batch();
   data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, rows.begin, rows.count);
   batch.first_row = rows.begin;
   return preferences_ ? data::as_pairs(batch) : batch;
+}
+
+/// For a rank that a small step has no row for: it computes along, since parts of the model may be elsewhere, and what
+/// comes out counts for nothing.
+data::Batch TrainingLoop::idle_batch() const {
+  const std::int64_t row = plan_.first_row(step_, 0, 0);
+  data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, row, 1);
+  batch.first_row = row;
+  batch.labels.fill_(data::not_scored);
+  batch.scored_tokens = batch.tokens = batch.labels_not_ignored = 0;
+  return batch;
 }
 
 /// --tokens_per_batch. Rows are numbered as they lie in the step's micro-batches.

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/rules/validate_preferences.h>
+#include <tessera/config/sections/optimization_config.h>
 
 namespace tessera::train {
 namespace {

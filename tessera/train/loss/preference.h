@@ -27,7 +27,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/config/core/run_config.h>
+namespace tessera {
+struct OptimizationConfig;
+}
 
 namespace tessera::train {
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include <tessera/base/plural.h>
 #include <tessera/base/text.h>
 
 namespace tessera::train {
@@ -11,7 +12,7 @@ namespace {
 
 constexpr double much_memory = 0.85, much_time = 0.2;
 constexpr double idle_threads = 0.7, low_flops = 0.4;
-constexpr std::int64_t small_micro_batch = 8;
+constexpr std::int64_t small_micro_batch = 8, few_steps = 5;  // the first steps warm up caches and pools
 
 std::string percent(double share) {
   char text[16];
@@ -82,10 +83,13 @@ Advice overhead_advice(double share) {
 }
 
 Advice compute_advice(const Utilization& run, double share) {
-  std::string why = concat(percent(share), " of the time computes");
+  std::string why = concat(percent(share), " of the time goes into computing");
   if (run.cpu_utilization > 0) why += concat(", processors ", percent(run.cpu_utilization), " busy");
   if (run.flops_utilization > 0)
     why += concat(", ", percent(run.flops_utilization), " of the peak that a matrix product reaches here");
+  if (run.steps < few_steps)
+    return {"compute-bound", concat(why, "; ", plural(run.steps, "step"), run.steps == 1 ? " says" : " say",
+                                    " nothing about what to change")};
   // Who waits for others is not idle for want of work.
   const double steps = total(run) - at(run.seconds, Phase::other);
   const double working = steps > 0 ? 1 - at(run.seconds, Phase::communication) / steps : 1;

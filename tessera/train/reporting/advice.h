@@ -14,6 +14,7 @@ struct Utilization {
   PhaseSeconds seconds = {};     ///< per step, mean over the ranks
   double cpu_utilization = 0;    ///< processor time / (time x threads x ranks), during steps; 0: unknown
   double flops_utilization = 0;  ///< share of the measured peak (MFU); 0: unknown
+  std::int64_t steps = 100;      ///< that the means are of
   std::int64_t ranks = 1, local_ranks = 1;
   std::int64_t threads = 1;           ///< per rank
   std::int64_t cores = 0;             ///< cores of the host that the processes may use; 0: unknown

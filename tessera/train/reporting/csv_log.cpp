@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::string_view kHeader =
     "step,wall_time,epoch,loss,grad_norm,learning_rate,tokens_per_second,step_time_ms,peak_memory_gib,cpu_utilization,"
-    "mfu,data_ms,forward_ms,backward_ms,communication_ms,optimizer_ms,other_ms,eval_loss,eval_perplexity,eval_runtime,"
-    "train_loss,train_runtime,train_samples_per_second,train_steps_per_second,total_flos";
+    "mfu,data_ms,forward_ms,backward_ms,communication_ms,optimizer_ms,other_ms,eval_loss,eval_perplexity,"
+    "eval_accuracy,eval_f1,eval_runtime,train_loss,train_runtime,train_samples_per_second,train_steps_per_second,total_"
+    "flos";
 constexpr int csv_digits = 9;
 
 }  // namespace

@@ -147,6 +147,7 @@ void Journal::evaluated(const EvalMetrics& m) {
   expose();
   std::vector<Number> numbers = {number("eval", "loss", m.loss), number("eval", "runtime", m.seconds)};
   if (m.has_perplexity()) numbers.push_back(number("eval", "perplexity", m.perplexity()));
+  for (const auto& [name, value] : named(m.classes)) numbers.push_back(number("eval", name, value));
   for (const auto& [name, value] : named(m.preference)) numbers.push_back(number("eval", name, value));
   track(m.step, numbers);
 }

@@ -4,15 +4,16 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <initializer_list>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <tessera/base/text.h>
 
 namespace tessera::train {
 namespace {
 
-std::string dictionary(std::initializer_list<std::pair<const char*, std::string>> members) {
+std::string dictionary(const std::vector<std::pair<const char*, std::string>>& members) {
   std::string out = "{";
   for (const auto& [key, value] : members) out += concat(out.size() > 1 ? ", " : "", "'", key, "': ", value);
   return out + "}";
@@ -73,11 +74,17 @@ std::string hf_line(const EvalMetrics& m, bool texts) {
   const auto rounded = [&](double value, int places) {
     return texts ? short_text(value) : python_round(value, places);
   };
-  return dictionary({{"eval_loss", texts ? short_text(m.loss) : python_repr(m.loss, 6)},
-                     {"eval_runtime", rounded(m.seconds, 4)},
-                     {"eval_samples_per_second", rounded(rate(m.rows, m.seconds), 3)},
-                     {"eval_steps_per_second", rounded(rate(m.batches, m.seconds), 3)},
-                     {"epoch", rounded(m.epoch, 2)}});
+  const auto exact = [&](double value) { return texts ? short_text(value) : python_repr(value, 6); };
+  std::vector<std::pair<const char*, std::string>> members = {{"eval_loss", exact(m.loss)}};
+  if (m.classes.measured) {
+    members.emplace_back("eval_accuracy", exact(m.classes.accuracy));
+    members.emplace_back("eval_f1", exact(m.classes.f1));
+  }
+  members.emplace_back("eval_runtime", rounded(m.seconds, 4));
+  members.emplace_back("eval_samples_per_second", rounded(rate(m.rows, m.seconds), 3));
+  members.emplace_back("eval_steps_per_second", rounded(rate(m.batches, m.seconds), 3));
+  members.emplace_back("epoch", rounded(m.epoch, 2));
+  return dictionary(members);
 }
 
 std::string hf_line(const RunTotals& t, bool texts) {

@@ -106,6 +106,28 @@ std::vector<std::pair<std::string, double>> named(const PreferenceMetrics& m) {
           {"logps/chosen", m.log_chosen},     {"logps/rejected", m.log_rejected}};
 }
 
+ClassMetrics class_metrics(const std::vector<double>& counts) {
+  const std::size_t classes = counts.size() / 3;
+  double right = 0, rows = 0, f1 = 0, occurring = 0;
+  const auto f1_of = [&](std::size_t c) {
+    const double both = counts[classes + c] + counts[2 * classes + c];
+    return both > 0 ? 2 * counts[c] / both : 0;
+  };
+  for (std::size_t c = 0; c < classes; ++c) {
+    right += counts[c];
+    rows += counts[2 * classes + c];
+    f1 += f1_of(c);
+    occurring += counts[classes + c] + counts[2 * classes + c] > 0 ? 1 : 0;
+  }
+  if (rows == 0) return {};
+  return {true, right / rows, classes == 2 ? f1_of(1) : f1 / occurring};
+}
+
+std::vector<std::pair<std::string, double>> named(const ClassMetrics& m) {
+  if (!m.measured) return {};
+  return {{"accuracy", m.accuracy}, {"f1", m.f1}};
+}
+
 double EvalMetrics::perplexity() const { return std::exp(loss); }
 
 Value to_json(const StepMetrics& m) {
@@ -157,7 +179,8 @@ Value to_json(const EvalMetrics& m) {
                                    {"epoch", Value::of(m.epoch)},
                                    {"eval_loss", real_or_text(m.loss)}});
   if (m.has_perplexity()) line.set("perplexity", real_or_text(m.perplexity()));
-  line.set("eval_tokens", Value::of(m.tokens));
+  for (const auto& [name, number] : named(m.classes)) line.set(concat("eval_", name), Value::of(number));
+  if (!m.classes.measured) line.set("eval_tokens", Value::of(m.tokens));
   line.set("eval_seconds", Value::of(m.seconds));
   add_rewards(line, m.preference, "eval_");
   return line;
@@ -208,6 +231,7 @@ Value hf_log_entry(const EvalMetrics& m) {
                                     {"eval_runtime", Value::of(m.seconds)},
                                     {"eval_samples_per_second", Value::of(per_second(m.rows, m.seconds))},
                                     {"eval_steps_per_second", Value::of(per_second(m.batches, m.seconds))}});
+  for (const auto& [name, number] : named(m.classes)) entry.set(concat("eval_", name), Value::of(number));
   add_rewards(entry, m.preference, "eval_");
   entry.set("step", Value::of(m.step));
   return entry;

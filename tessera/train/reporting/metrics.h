@@ -49,6 +49,17 @@ struct PreferenceMetrics {
   double log_chosen = 0, log_rejected = 0;  ///< log-probabilities of the answers, sums or means as in the loss
 };
 
+/// How often a classifier is right.
+struct ClassMetrics {
+  bool measured = false;  ///< false: the model is no classifier
+  double accuracy = 0;    ///< share of the rows whose likeliest class is theirs
+  double f1 = 0;          ///< class 1's of two classes, else the mean of those that occur (scikit-learn's macro)
+};
+/// From [3, classes]: rows of a class that were found, rows that were taken for it, rows of it.
+ClassMetrics class_metrics(const std::vector<double>& counts);
+/// "accuracy" and "f1"; none where nothing was measured.
+std::vector<std::pair<std::string, double>> named(const ClassMetrics& metrics);
+
 /// The numbers under TRL's names ("rewards/chosen", ...); none where nothing was measured.
 std::vector<std::pair<std::string, double>> named(const PreferenceMetrics& metrics);
 
@@ -92,13 +103,15 @@ struct EvalMetrics {
   std::int64_t step = 0;               ///< steps done before it
   double epoch = 0;                    ///< passes over the training data, with a fraction
   double loss = 0;                     ///< mean over the scored tokens of the validation set
-  double perplexity() const;           ///< exp(loss); means nothing where the loss is one of pairs
-  std::int64_t tokens = 0;             ///< scored; of pairs of answers: pairs
+  double perplexity() const;           ///< exp(loss); means nothing without has_perplexity()
+  std::int64_t tokens = 0;             ///< scored; of pairs of answers: pairs; of a classifier: rows
   std::int64_t rows = 0, batches = 0;  ///< the whole validation set's rows; this rank's batches
   double seconds = 0;                  ///< that it took
   PreferenceMetrics preference = {};   ///< means over the whole validation set; loss is then the mean over its pairs
-  /// False where the loss is one of pairs of answers, which is no cross-entropy: nothing reports a perplexity then.
-  bool has_perplexity() const { return !preference.measured; }
+  ClassMetrics classes = {};           ///< a classifier's, likewise
+  /// False where the loss is none of predicted tokens, but of pairs of answers or of classes: nothing reports a
+  /// perplexity then.
+  bool has_perplexity() const { return !preference.measured && !classes.measured; }
 };
 
 /// The figures of a whole run.
@@ -114,7 +127,7 @@ struct RunTotals {
   double train_loss = 0;         ///< mean over the steps of this process
   double eval_loss = 0;          ///< loss of the last evaluation
   bool has_eval = false;         ///< eval_loss counts
-  bool has_perplexity = true;    ///< and is a cross-entropy, not a loss of pairs
+  bool has_perplexity = true;    ///< and is one of tokens, not of pairs or classes
   double tokens_per_second = 0;  ///< over training steps only
   double flops_per_second = 0;   ///< speed of the model, all ranks
   double peak_flops_per_second = 0;           ///< peak of all ranks in a matrix product (utilization.h); 0: unknown

@@ -58,8 +58,12 @@ const Value* evaluated(const CardFacts& facts) {
   return last == facts.history.rend() ? nullptr : &*last;
 }
 
-/// Not of a loss of pairs of answers (train/loss/preference.h), whose evaluations have rewards.
-bool has_perplexity(const Value& evaluation) { return evaluation.find("eval_rewards/chosen") == nullptr; }
+const Value* accuracy_in(const Value& evaluation) { return evaluation.find("eval_accuracy"); }
+
+/// Not of a loss of pairs of answers (train/loss/preference.h), whose evaluations have rewards, nor of classes.
+bool has_perplexity(const Value& evaluation) {
+  return evaluation.find("eval_rewards/chosen") == nullptr && accuracy_in(evaluation) == nullptr;
+}
 
 std::string head_of(const CardFacts& facts) {
   std::string head = yaml_lines("library_name", Value::of(facts.adapters ? "peft" : "transformers"));
@@ -74,6 +78,8 @@ std::string head_of(const CardFacts& facts) {
   if (!facts.pipeline_tag.empty()) head += yaml_lines("pipeline_tag", Value::of(facts.pipeline_tag));
   if (const Value* evaluation = evaluated(facts); evaluation != nullptr && has_perplexity(*evaluation))
     head += yaml_lines("metrics", list_of({"perplexity"}));
+  else if (evaluation != nullptr && accuracy_in(*evaluation) != nullptr)
+    head += yaml_lines("metrics", list_of({"accuracy", "f1"}));
   std::vector<std::string> tags = {"tessera", "generated_from_trainer"};
   if (facts.adapters) tags.push_back("lora");
   return concat("---\n", head, yaml_lines("tags", list_of(tags)), "---\n");
@@ -132,9 +138,10 @@ std::string results(const CardFacts& facts) {
   const Value* const evaluation = evaluated(facts);
   if (evaluation == nullptr) return "";
   const double loss = evaluation->at("eval_loss").is_number() ? evaluation->at("eval_loss").as_real() : std::nan("");
-  return concat("On the validation data, after step ", number(*evaluation, "step", 17), ": loss ",
-                rounded(loss, "%.4f"),
-                has_perplexity(*evaluation) ? concat(", perplexity ", rounded(std::exp(loss), "%.2f")) : "", ".\n\n");
+  return concat(
+      "On the validation data, after step ", number(*evaluation, "step", 17), ": loss ", rounded(loss, "%.4f"),
+      has_perplexity(*evaluation) ? concat(", perplexity ", rounded(std::exp(loss), "%.2f")) : "",
+      accuracy_in(*evaluation) ? concat(", accuracy ", number(*evaluation, "eval_accuracy", 4)) : "", ".\n\n");
 }
 
 std::string where_from(const CardFacts& facts) {

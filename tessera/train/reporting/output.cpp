@@ -79,11 +79,12 @@ std::string OutputFolder::path(const std::string& name) const { return path_join
 
 std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolder::small_files(
     const Setup& setup, checkpoint::RunState state) {
-  return [config = setup.model->hf_config(), lora = setup.lora, tokenizer = tokenizer_of(setup),
-          preprocessor = preprocessor_of(*setup.model), state = std::move(state)](const std::string& folder) {
+  return [config = setup.saved_config, lora = setup.lora, tokenizer = tokenizer_of(setup),
+          preprocessor = preprocessor_of(*setup.model), generation = setup.generation_config,
+          state = std::move(state)](const std::string& folder) {
     checkpoint::WrittenFiles written =
         lora ? checkpoint::write_adapter_settings(folder, *lora, tokenizer.get())
-             : checkpoint::write_hf_settings(folder, config, tokenizer.get(), preprocessor);
+             : checkpoint::write_hf_settings(folder, config, tokenizer.get(), preprocessor, generation);
     checkpoint::WrittenFiles resuming = checkpoint::write_run_state(folder, state);
     std::move(resuming.begin(), resuming.end(), std::back_inserter(written));
     return written;
@@ -91,7 +92,7 @@ std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolde
 }
 
 void OutputFolder::append(const Value& line) {
-  keep();
+  renew_lock();
   metrics_.append(line);
 }
 
@@ -111,7 +112,7 @@ void OutputFolder::save_merged(const Setup& setup) {
   models::merge_lora(*merged);
   checkpoint::publish_folder(path(kMergedFolder), [&](const std::string& folder) {
     checkpoint::write_hf_folder(folder, weights_of(*merged), merged->hf_config(), tokenizer_of(setup).get(),
-                                preprocessor_of(*merged));
+                                preprocessor_of(*merged), setup.generation_config);
     std::vector<std::string> names;
     for (const std::string& name : list_folder(folder)) names.push_back(concat(kMergedFolder, "/", name));
     files_.add(names);

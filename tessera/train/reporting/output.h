@@ -27,8 +27,8 @@ class OutputFolder {
   void append(const Value& line);
   /// A sample of the lines so far.
   MetricsLines metrics() const { return metrics_.lines(); }
-  /// Takes the folder's lock anew where the folder was moved or removed (OutputLock::keep).
-  void keep() { lock_.keep(); }
+  /// Takes the folder's lock anew where the folder was moved or removed (OutputLock::renew).
+  void renew_lock() { lock_.renew(); }
   std::string path(const std::string& name) const;
   RunFiles& files() { return files_; }  ///< what runs have written here
   /// Notes those of `names` that no file in the folder has: the run is about to write them.

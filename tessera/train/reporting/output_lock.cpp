@@ -88,7 +88,7 @@ OutputLock::OutputLock(const std::string& output_dir, const std::string& job)
   fd_ = std::move(taken.fd);
 }
 
-void OutputLock::keep() {
+void OutputLock::renew() {
   if (leads_to(path_, fd_.get())) return;
   Taken taken;
   try {

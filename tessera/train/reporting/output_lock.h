@@ -21,7 +21,7 @@ class OutputLock {
   /// Takes the lock anew, with a warning, where the file or its folder was moved or removed. Throws Error when another
   /// job, also one of another user, has taken it meanwhile. What the disk refuses is left as it is: whatever is written
   /// next says so.
-  void keep();
+  void renew();
   /// Removes the file.
   ~OutputLock();
   OutputLock(const OutputLock&) = delete;

@@ -39,8 +39,8 @@ std::string render(const Report& report);
 /// an upper bound of what was hidden under computing, since a collective that nobody waits for counts as in flight.
 Value communication_table();
 
-/// That table as lines for a terminal, without what carries no bytes; none for one process. `seconds`: of training, of
-/// which the waits are shares.
+/// That table as lines for a terminal, without what carries no bytes; none for one process. `seconds`: of the process,
+/// of which the waits are shares.
 std::vector<std::string> communication_lines(const Value& table, double seconds);
 
 }  // namespace tessera::train

@@ -15,6 +15,7 @@
 #include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/plan/automatic.h>
+#include <tessera/text/tokenizer_files.h>
 #include <tessera/train/reporting/mlflow_log.h>
 #include <tessera/train/reporting/model_card.h>
 
@@ -26,26 +27,11 @@ namespace fs = std::filesystem;
 /// What a run writes besides checkpoints, event files and the model.
 constexpr std::array<const char*, 6> own_names = {"metrics.jsonl", "metrics.csv",  "report.html",
                                                   "trace.json",    kMlflowRunFile, plan::chosen_file};
-/// What a finished model has besides checkpoint::is_model_file().
-constexpr std::array<const char*, 11> model_names = {"trainer_state.json",
-                                                     "tokenizer.json",
-                                                     "tokenizer_config.json",
-                                                     "special_tokens_map.json",
-                                                     "added_tokens.json",
-                                                     "vocab.json",
-                                                     "merges.txt",
-                                                     "vocab.txt",
-                                                     "tokenizer.model",
-                                                     "sentencepiece.bpe.model",
-                                                     "chat_template.jinja"};
+constexpr const char* last_state = "trainer_state.json";
 
 template <class Names>
 bool is_among(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool is_part_of_model(std::string_view name) {
-  return checkpoint::is_model_file(std::string(name)) || (is_among(model_names, name) && name != "trainer_state.json");
 }
 
 /// Also a link that leads nowhere.
@@ -128,8 +114,17 @@ bool is_listed_name(const std::string& name) {
 
 }  // namespace
 
+std::set<fs::path> RunFiles::folders() const {
+  std::set<fs::path> found;
+  for (const std::string& name : names_)
+    if (is_listed_name(name))
+      for (fs::path folder = fs::path(name).parent_path(); !folder.empty(); folder = folder.parent_path())
+        found.insert(folder);
+  return found;
+}
+
 void RunFiles::remove_all() {
-  std::set<fs::path> folders;
+  const std::set<fs::path> inner = folders();
   std::set<std::string> stay;
   for (const std::string& name : names_) {
     if (is_part_of_model(name)) {
@@ -142,10 +137,8 @@ void RunFiles::remove_all() {
     if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a person's, of the same name
     fs::remove(path, error);
     if (error) throw Error(concat("cannot remove '", path.string(), "': ", error.message()));
-    for (fs::path folder = fs::path(name).parent_path(); !folder.empty(); folder = folder.parent_path())
-      folders.insert(folder);
   }
-  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {  // those inside first
+  for (auto folder = inner.rbegin(); folder != inner.rend(); ++folder) {  // those inside first
     std::error_code not_empty;
     fs::remove(path_join(output_dir_, folder->string()), not_empty);
   }
@@ -153,8 +146,12 @@ void RunFiles::remove_all() {
   write();
 }
 
+bool is_part_of_model(std::string_view name) {
+  return checkpoint::is_model_file(std::string(name)) || text::is_tokenizer_file(name);
+}
+
 bool is_run_name(std::string_view name) {
-  return is_among(own_names, name) || is_among(model_names, name) || checkpoint::is_model_file(std::string(name));
+  return is_among(own_names, name) || name == last_state || is_part_of_model(name);
 }
 
 namespace {
@@ -190,8 +187,11 @@ std::string write_protected(const std::string& output_dir, bool first_life) {
     for (fs::recursive_directory_iterator at(folder, ignored), end; at != end; at.increment(ignored))
       if (at->is_directory(ignored) && !at->is_symlink(ignored)) folders.push_back(at->path());
   }
-  for (const std::string& name : {"", kMergedFolder})
-    if (const std::string folder = path_join(output_dir, name); is_directory(folder)) folders.push_back(folder);
+  std::set<fs::path> listed = RunFiles(output_dir).folders();
+  for (const char* own : {"", kMergedFolder}) listed.insert(own);
+  for (const fs::path& name : listed)
+    if (const std::string folder = path_join(output_dir, name.string()); is_directory(folder))
+      folders.push_back(folder);
   for (const std::string& folder : folders)
     if (::access(folder.c_str(), W_OK | X_OK) != 0) return folder;
   return "";

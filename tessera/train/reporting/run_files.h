@@ -4,12 +4,15 @@
 /// checkpoint-N says it by its manifest; of everything else OUT/.tessera-files keeps a list, a line for each file,
 /// written before the file itself.
 
-#include <tessera/config/core/run_config.h>
-
+#include <filesystem>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace tessera {
+struct OutputConfig;
+}
 
 namespace tessera::train {
 
@@ -27,6 +30,8 @@ class RunFiles {
   /// Notes files that are written next, or were written just now, where no other file was before. Throws Error when
   /// the list cannot be written.
   void add(const std::vector<std::string>& names);
+  /// The folders inside the output folder that hold files of the list, by paths in it.
+  std::set<std::filesystem::path> folders() const;
   /// Removes what the list holds, and folders that are empty then; but not the finished model, which stays until
   /// another one takes its place.
   void remove_all();
@@ -38,6 +43,8 @@ class RunFiles {
   std::set<std::string> names_;
 };
 
+/// Whether a file of that name belongs to a finished model: weights, configuration, tokenizer.
+bool is_part_of_model(std::string_view name);
 /// Whether a run may write a file or a folder of that name into its output folder.
 bool is_run_name(std::string_view name);
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include <tessera/base/clock.h>
+#include <tessera/base/plural.h>
 #include <tessera/base/system/host_name.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/stored.h>
@@ -30,10 +32,6 @@ std::string numbers_text(const char* format, Numbers... numbers) {
   char buffer[128];
   std::snprintf(buffer, sizeof buffer, format, numbers...);
   return buffer;
-}
-
-std::string plural(std::int64_t count, const std::string& thing, const std::string& many = "") {
-  return concat(count, " ", count == 1 ? thing : many.empty() ? thing + "s" : many);
 }
 
 std::string processes_text(const comm::World& world) {
@@ -62,17 +60,25 @@ std::string batch_text(const Setup& setup) {
                   plural(plan.data_ranks, "process", "processes"), " x ",
                   plural(plan.accumulation, "micro-batch", "micro-batches"), " of at most ",
                   setup.config.optimization.tokens_per_batch, " tokens, padding counted)");
-  const std::string before =
-      plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ") : std::string();
+  const bool small = !plan.segments.empty() && plan.segments.back().rows < plan.rows_per_step();
+  const std::string before = small ? concat(plan.segments.back().rows, " rows, all of an epoch; of up to ")
+                             : plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ")
+                                                        : std::string();
   return concat(
       before, plan.rows_per_step(), " rows (",
       plural(plan.data_ranks, setup.groups.cuts() ? "copy" : "process", setup.groups.cuts() ? "copies" : "processes"),
       " x ", plan.batch_size, " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
 }
 
+/// Control bytes, of which a model that has learnt little is full, by their numbers: a log is text.
 std::string one_line(const std::string& text) {
   std::string out;
-  for (const char c : text) out += c == '\n' ? ' ' : c;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    char number[8];
+    std::snprintf(number, sizeof number, "\\x%02x", byte);
+    out += c == '\n' ? " " : byte < 0x20 || byte == 0x7f ? std::string(number) : std::string(1, c);
+  }
   return out;
 }
 
@@ -118,7 +124,7 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
   if (setup.resume) {
     lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
     if (const auto changed = config::changed_since(setup.resume->configuration, setup.config); !changed.empty())
-      lines.push_back(concat("settings that are others than before: ", join(changed)));
+      lines.push_back(concat("settings that differ from before: ", join(changed)));
     if (const auto changed = changed_since(setup.resume->basis, setup.basis); !changed.empty())
       lines.push_back(concat("warning: what the run works on is not what the checkpoint was made with: ",
                              join(changed, "; "), ". Its numbers are others than those of a run that was not stopped"));
@@ -132,6 +138,7 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
 std::string describe(const EvalMetrics& m) {
   return concat("step ", m.step, numbers_text("  eval loss %.4f", m.loss),
                 m.has_perplexity() ? numbers_text("  perplexity %.2f", m.perplexity()) : "",
+                m.classes.measured ? numbers_text("  accuracy %.4f", m.classes.accuracy) : "",
                 numbers_text("  (%.1f s)", m.seconds));
 }
 
@@ -155,20 +162,25 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
   const bool twice = !before.text.empty() && !after.text.empty();
   if (twice) lines.push_back(concat("before: ", one_line(before.prompt), " |", one_line(before.text)));
   if (twice) lines.push_back(concat("after:  ", one_line(after.prompt), " |", one_line(after.text)));
-  lines.push_back(concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds),
-                         "): ", numbers_text("loss %.4f", t.loss),
-                         t.has_eval ? numbers_text(", eval loss %.4f", t.eval_loss) : "",
-                         numbers_text("; unigram entropy %.4f", t.unigram_entropy)));
-  lines.push_back(
-      concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
-             t.peak_flops_per_second > 0
-                 ? numbers_text(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
-                 : "",
-             ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process (",
-             format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
+  const std::string head = concat(t.reason, " after step ", t.steps);
+  lines.push_back(t.steps_here == 0
+                      ? concat(head, ", where it began", t.reason == "done" ? ": no step was left to do" : "")
+                      : concat(head, " (", format_duration(t.seconds), "): ", numbers_text("loss %.4f", t.loss),
+                               t.has_eval ? numbers_text(", eval loss %.4f", t.eval_loss) : "",
+                               numbers_text("; unigram entropy %.4f", t.unigram_entropy)));
+  if (t.steps_here > 0)
+    lines.push_back(
+        concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
+               t.peak_flops_per_second > 0
+                   ? numbers_text(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
+                   : "",
+               ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process (",
+               format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
   if (std::string skipped = describe_skipped(t); !skipped.empty()) lines.push_back(std::move(skipped));
   if (t.steps_here > 0) lines.push_back(t.advice);
-  for (std::string& line : communication_lines(t.communication, t.seconds)) lines.push_back(std::move(line));
+  // the waits are those of the start, too
+  const double seconds = seconds_since_start(getpid()).value_or(t.seconds);
+  for (std::string& line : communication_lines(t.communication, seconds)) lines.push_back(std::move(line));
   if (t.reason == "done") {
     const std::string& output = setup.config.output.output_dir;
     lines.push_back((setup.lora ? "LoRA adapters: " : "model:  ") + output);

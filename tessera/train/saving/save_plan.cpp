@@ -267,12 +267,18 @@ std::vector<UntrainedTensor> frozen_tensors(const Sharded& sharded) {
   std::vector<UntrainedTensor> tensors;
   for (ShardedParameter& frozen : sharded.frozen_parameters()) {
     if (is_of_earlier_stage(sharded, frozen.name)) continue;
-    UntrainedTensor& added = tensors.emplace_back(frozen.name, frozen.local.scalar_type(), saved_shape(frozen));
-    added.whole = [&sharded, frozen = std::move(frozen)] {
-      return gather_tensor_parts(frozen.local, sharded.gather_like(frozen, frozen.local.detach()));
-    };
+    const std::string name = frozen.name;
+    tensors.push_back(copy_of(sharded, std::move(frozen), name));
   }
   return tensors;
+}
+
+UntrainedTensor copy_of(const Sharded& sharded, ShardedParameter parameter, const std::string& name) {
+  UntrainedTensor copy{name, parameter.local.scalar_type(), saved_shape(parameter), {}};
+  copy.whole = [&sharded, parameter = std::move(parameter)] {
+    return gather_tensor_parts(parameter.local, sharded.gather_like(parameter, parameter.local.detach()));
+  };
+  return copy;
 }
 
 void put_in_writing_order(std::vector<UntrainedTensor>& tensors) {

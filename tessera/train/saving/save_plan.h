@@ -49,6 +49,9 @@ struct UntrainedTensor {
 /// Frozen parameters of an engine, those that no earlier stage holds. `sharded` must live until they are saved.
 std::vector<UntrainedTensor> frozen_tensors(const Sharded& sharded);
 
+/// The values of an engine's parameter, saved under `name`. `sharded` must live until they are.
+UntrainedTensor copy_of(const Sharded& sharded, ShardedParameter parameter, const std::string& name);
+
 /// Wide elements before narrow ones, as the reference writer: then each tensor of a file begins at a multiple of its
 /// elements' size, and readers can use the mapped file as it is.
 void put_in_writing_order(std::vector<UntrainedTensor>& tensors);

@@ -1,6 +1,7 @@
 // tessera data check: every record is read; each that is no good is listed with its place.
 
 #include <tessera/base/error.h>
+#include <tessera/corpus/left_out.h>
 #include <tools/tessera/data/data_parts.h>
 #include <tools/tessera/text_progress.h>
 
@@ -25,7 +26,7 @@ int data_check(const Arguments& arguments) {
     return 0;
   }
   const DataJob job = data_job("check", arguments, {});
-  std::uint64_t good = 0, bad = 0, before = 0;
+  std::uint64_t good = 0, empty = 0, bad = 0, before = 0;
   std::optional<corpus::Columns> columns;
   std::string unknown;
   {
@@ -36,9 +37,13 @@ int data_check(const Arguments& arguments) {
         std::cout << text << "\n";
       };
       const auto check = [&](const Value& record) {
-        if (good + bad == 0) columns = means_of(record, job.columns, unknown);
-        if (columns) columns->normal(record);
-        ++good;
+        if (good + empty + bad == 0) columns = means_of(record, job.columns, unknown);
+        try {
+          if (columns) columns->normal(record);
+          ++good;
+        } catch (const corpus::LeftOut&) {
+          ++empty;
+        }
       };
       for_each_record(file, check, complain, [&](std::uint64_t done) {
         progress.show("checking", static_cast<std::int64_t>(before + done), static_cast<std::int64_t>(job.bytes()),
@@ -49,8 +54,10 @@ int data_check(const Arguments& arguments) {
   }
   std::cout << std::flush;
   if (good > 0) std::cerr << "check: " << (columns ? columns->note() : unknown) << "\n";
-  std::cerr << concat("check: ", good, " records of ", job.files.size(), job.files.size() == 1 ? " file" : " files",
-                      " are good", bad == 0 ? "" : concat(", ", bad, bad == 1 ? " complaint" : " complaints"), "\n");
+  std::cerr << concat(
+      "check: ", good, " records of ", job.files.size(), job.files.size() == 1 ? " file" : " files", " are good",
+      empty == 0 ? "" : concat(", ", empty, empty == 1 ? " is" : " are", " empty and left out by training"),
+      bad == 0 ? "" : concat(", ", bad, bad == 1 ? " complaint" : " complaints"), "\n");
   return static_cast<int>(bad == 0 ? ExitCode::done : ExitCode::bad_input);
 }
 

@@ -1,6 +1,7 @@
 // tessera data stats: what a data set holds.
 
 #include <tessera/base/error.h>
+#include <tessera/corpus/left_out.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/text/tokenizer.h>
 #include <tools/tessera/data/data_parts.h>
@@ -70,7 +71,13 @@ class Stats {
     }
     if (records_ == 1) means_ = means_of(record, job_.columns, unknown_);
     if (!means_) return;
-    const Value normal = means_->normal(record);
+    Value normal;
+    try {
+      normal = means_->normal(record);
+    } catch (const corpus::LeftOut&) {
+      ++left_out_;
+      return;
+    }
     std::uint64_t bytes = 0, tokens = 0;
     for (const std::string* text : texts_of(normal)) {
       bytes += text->size();
@@ -93,7 +100,8 @@ class Stats {
                              "\n", "records    ", records_, "\n");
     for (std::size_t i = 0; i < order_.size(); ++i)
       out += concat(i == 0 ? "columns    " : "           ", order_[i], ": ", kinds_of(order_[i]), "\n");
-    out += concat("training   ", means_ ? means_->note() : unknown_, "\n");
+    out += concat("training   ", means_ ? means_->note() : unknown_,
+                  left_out_ > 0 ? concat("; leaves out ", left_out_, ", which are empty") : "", "\n");
     if (means_) {
       out += shown(bytes_, "bytes", "of text in a record");
       if (bytes_.count() > 0) out += concat("           the longest: ", longest_.str(), "\n");
@@ -119,7 +127,7 @@ class Stats {
 
   const DataJob& job_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
-  std::uint64_t records_ = 0, bad_ = 0;
+  std::uint64_t records_ = 0, left_out_ = 0, bad_ = 0;
   std::vector<std::string> order_;
   std::map<std::string, std::map<std::string, std::uint64_t>> columns_;
   std::optional<corpus::Columns> means_;

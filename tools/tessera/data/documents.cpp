@@ -1,5 +1,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/corpus/left_out.h>
 #include <tessera/corpus/sources.h>
 #include <tools/tessera/data/documents.h>
 
@@ -34,12 +35,18 @@ class Documents {
       if (file.kind == corpus::FileKind::text) {
         add_line(waiting, record->at("text"));
       } else {
-        add_document(text_of(*record));
+        try {
+          add_document(text_of(*record));
+        } catch (const corpus::LeftOut& why) {
+          if (left_out_++ == 0) log::warning(record->where().str(), ": is left out, as others like it: ", why.what());
+        }
       }
       if (visitor_.progress) visitor_.progress(before_ + reader->bytes_read());
     }
     if (file.kind == corpus::FileKind::text) visitor_.take(waiting, true);
     before_ += file.bytes;
+    if (left_out_ > 1) log::warning(file.path, ": ", left_out_, " records were left out");
+    left_out_ = 0;
   }
 
  private:
@@ -90,6 +97,7 @@ class Documents {
   const DocumentVisitor& visitor_;
   std::optional<corpus::Columns> columns_;
   std::uint64_t before_ = 0;
+  std::uint64_t left_out_ = 0;
   bool warned_ = false;
 };
 

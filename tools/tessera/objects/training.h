@@ -2,8 +2,11 @@
 /// \file
 /// What `tessera train` does about s3:// before anything else.
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/launch/cli/environment.h>
+
+namespace tessera::config {
+struct Resolved;
+}
 
 namespace tessera::tool {
 

@@ -90,7 +90,8 @@ std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::Chat
                                       text::ChatOptions options) {
   options.add_generation_prompt = true;
   std::vector<std::int32_t> ids = chat.is_chatml() ? answerer.tokenizer->prefix() : std::vector<std::int32_t>();
-  for (const std::int32_t id : answerer.tokenizer->encode(chat.render(messages, options).text)) ids.push_back(id);
+  const text::ChatEncoder encoder(*answerer.tokenizer);
+  for (const std::int32_t id : encoder.encode(chat.render(messages, options).text, true)) ids.push_back(id);
   return ids;
 }
 

@@ -2,11 +2,14 @@
 /// tessera train, inside a rank: joins the job, trains, leaves. The arguments are the configuration that
 /// train_command has resolved and checked, and --local-rank.
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/handed.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/launch/cli/environment.h>
+#include <tessera/layout/units.h>
 #include <tessera/train/loop/trainer.h>
 
 #include "tool.h"
@@ -38,9 +41,16 @@ int train_rank(const Arguments& given) {
   options.timeout_seconds = config.parallel.ddp_timeout;
   options.fingerprint = settings_of(config);
   init(environment, options);
-  const ExitCode code = train::train(config, config::to_value(resolved));
-  shutdown();
-  return static_cast<int>(code);
+  try {
+    const ExitCode code = train::train(config, config::to_value(resolved));
+    shutdown();
+    return static_cast<int>(code);
+  } catch (const InputError& error) {
+    const config::Origin& from = resolved.origin("transformer_layer_cls_to_wrap");
+    if (!from.is_given() || !std::string_view(error.what()).starts_with(layout::no_class_to_wrap)) throw;
+    throw InputError(concat(from, ": transformer_layer_cls_to_wrap: ", error.what(),
+                            "; leave it out, and the model's own blocks are wrapped"));
+  }
 }
 
 }  // namespace tessera::tool

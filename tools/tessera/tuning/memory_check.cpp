@@ -2,6 +2,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/config/core/run_config.h>
+#include <tessera/config/rules/optimizer_states.h>
 #include <tessera/launch/agent/available_memory.h>
 #include <tessera/plan/from_config.h>
 #include <tools/tessera/plan_output.h>
@@ -36,17 +38,42 @@ std::string remedy(const Question& q, const Candidate& c) {
     p.mesh.sizes[2] *= p.mesh.sizes[1];
     p.mesh.sizes[1] = 1;
   };
+  const auto bf16 = [](plan::Plan& p) {
+    const plan::Numerics given = std::exchange(p.numerics, plan::numerics_of(plan::Precision::bf16, p.on_cpu));
+    p.precision = plan::Precision::bf16;
+    p.numerics.wire = given.wire, p.numerics.states = given.states, p.numerics.of_tables = given.of_tables;
+  };
+  const auto eight_bits = [](plan::Plan& p) {
+    OptimizationConfig o;
+    o.optim = OptimizerKind::adamw_8bit;
+    p.numerics.states = config::optimizer_state_bytes(o);
+    p.numerics.of_tables = config::wide_state_bytes(o) - p.numerics.states;
+  };
   if (c.plan.dp() * c.plan.cp() > 1 && !row_of(c.plan.strategy).reshard_after_forward)
     change("--strategy full_shard", shard);
   if (c.plan.rows > 1 && c.plan.rows % 2 == 0)
     change(concat("--per_device_train_batch_size ", c.plan.rows / 2, " --gradient_accumulation_steps ",
                   c.plan.micro_batches * 2),
            [](plan::Plan& p) { p.rows /= 2, p.micro_batches *= 2; });
+  if (c.plan.precision == plan::Precision::fp32) change("--bf16", bf16);
+  if (c.plan.numerics.states == 8) {  // AdamW's
+    change("--bf16_optimizer_states", [](plan::Plan& p) { p.numerics.states = 4; });
+    change("--optim adamw_8bit", eight_bits);
+  }
+  const bool offloads = c.plan.offload != Offload::none;
+  if (!offloads) change("--cpu_offload optimizer", [](plan::Plan& p) { p.offload = Offload::optimizer; });
   change("--gradient_checkpointing --strategy full_shard", [&](plan::Plan& p) { shard(p), p.recompute = 1; });
   change(concat("--gradient_checkpointing --strategy full_shard --per_device_train_batch_size 1 "
                 "--gradient_accumulation_steps ",
                 c.plan.rows * c.plan.micro_batches),
          [&](plan::Plan& p) { shard(p), p.recompute = 1, p.micro_batches *= p.rows, p.rows = 1; });
+  if (!offloads)
+    change(concat("--gradient_checkpointing --strategy full_shard --cpu_offload all --per_device_train_batch_size 1 "
+                  "--gradient_accumulation_steps ",
+                  c.plan.rows * c.plan.micro_batches),
+           [&](plan::Plan& p) {
+             shard(p), p.recompute = 1, p.micro_batches *= p.rows, p.rows = 1, p.offload = Offload::all;
+           });
   for (Try& attempt : tries) {
     const Candidate other = evaluate(q, std::move(attempt.plan));
     if (other.memory.total() <= q.memory_limit)

@@ -2,12 +2,15 @@
 /// \file
 /// Does it fit? What `tessera plan check` says of a run that does not, and --memory_check of `tessera train`.
 
-#include <tessera/config/core/run_config.h>
 #include <tessera/plan/search.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+
+namespace tessera {
+struct RunConfig;
+}
 
 namespace tessera::tool {
 

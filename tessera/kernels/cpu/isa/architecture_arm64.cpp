@@ -16,6 +16,11 @@ bool has_bf16_instructions() {
   return (getauxval(AT_HWCAP2) & bf16) != 0;
 }
 
+bool has_fp16_instructions() {
+  constexpr unsigned long asimdhp = 1ul << 10;  // HWCAP_ASIMDHP
+  return (getauxval(AT_HWCAP) & asimdhp) != 0;
+}
+
 bool made_by_intel() { return false; }
 
 }  // namespace tessera::kernels

@@ -24,6 +24,7 @@ std::span<const IsaChoice> isa_choices() {
 }
 
 bool has_bf16_instructions() { return __builtin_cpu_supports("avx512bf16") || __builtin_cpu_supports("amx-bf16"); }
+bool has_fp16_instructions() { return __builtin_cpu_supports("avx512fp16"); }
 
 bool made_by_intel() { return __builtin_cpu_is("intel"); }
 

@@ -1,0 +1,17 @@
+#pragma once
+/// \file
+/// Numbers with their nouns.
+
+#include <tessera/base/text.h>
+
+#include <cstdint>
+#include <string>
+
+namespace tessera {
+
+/// "1 row", "2 rows"; `many`: a plural that is not one with an s ("processes").
+inline std::string plural(std::int64_t count, const std::string& thing, const std::string& many = "") {
+  return concat(count, " ", count == 1 ? thing : many.empty() ? thing + "s" : many);
+}
+
+}  // namespace tessera
