@@ -433,6 +433,8 @@ constexpr TrainingArgument arguments[] = {
     refused("source_max_len", Shape::word, "", kTwoLengths),
     refused("target_max_len", Shape::word, "", kTwoLengths),
     acts("num_epochs", "num_train_epochs", Shape::word, kSynonym),
+    acts("num_warmup_steps", "warmup_steps", Shape::word, kSynonym),
+    acts("lr_scheduler", "lr_scheduler_type", Shape::word, kSynonym),
     acts("lora_rank", "lora_r", Shape::word, kSynonym),
     acts("lora_dim", "lora_r", Shape::word, kSynonym),
     acts("peft_lora_r", "lora_r", Shape::word, kSynonym),
