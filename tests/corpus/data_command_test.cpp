@@ -146,7 +146,8 @@ TEST_F(DataCommand, TokenizeReadsEveryKind) {
   const std::string fixtures = testing::source_path("tests/fixtures/corpus/");
   good({"tokenize", "--train_file", fixtures + "lines.jsonl", "--tokenizer_name", "byte", "--output", made.path("a")});
   for (const char* name : {"lines.jsonl.gz", "lines.jsonl.zst", "lines.jsonl.xz"}) {
-    good({"tokenize", "--train_file", fixtures + name, "--tokenizer_name", "byte", "--output", made.path("b")});
+    good({"tokenize", "--train_file", fixtures + name, "--tokenizer_name", "byte", "--output", made.path("b"),
+          "--overwrite"});
     EXPECT_EQ(read_file(made.path("a.bin")), read_file(made.path("b.bin"))) << name;
     EXPECT_EQ(read_file(made.path("a.idx")), read_file(made.path("b.idx"))) << name;
   }

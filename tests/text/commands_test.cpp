@@ -52,7 +52,7 @@ TEST_F(TextCommands, TrainsEveryKindOfModel) {
   expect_refused(with({"300", "--lowercase"}), "--lowercase means nothing for --model bpe");
   expect_refused(with({"20", "--model", "wordpiece"}), "a vocabulary of 20 is too small");
   for (const char* model : {"unigram", "wordpiece"}) {
-    const auto result = run(with({"300", "--model", model}));
+    const auto result = run(with({"300", "--model", model, "--overwrite"}));
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const auto tokenizer = load_tokenizer(at("out"));
     EXPECT_EQ(tokenizer->vocab_size(), 300) << model;

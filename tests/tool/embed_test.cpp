@@ -57,7 +57,7 @@ class EmbedTest : public ToolTest {
 TEST_F(EmbedTest, WritesWhatTransformersComputes) {
   for (const Strings& options :
        {Strings{}, Strings{"--batch_size", "1"}, Strings{"--replicas", "2", "--batch_size", "2"}}) {
-    const auto run = embed(Strings{"--input", at("texts.jsonl"), "--output", at("out.npy")} + options);
+    const auto run = embed(Strings{"--overwrite", "--input", at("texts.jsonl"), "--output", at("out.npy")} + options);
     ASSERT_EQ(run.exit_code, 0) << run.err;
     expect_vectors(read_npy(at("out.npy")), "mean");
     EXPECT_TRUE(contains(run.err, "5 texts, ")) << run.err;

@@ -58,6 +58,7 @@ constexpr const char* schedule_help =
     "  --csv_format FORMAT     compute_only, or compute_comms with messages, as\n"
     "                          PyTorch calls them [compute_only]\n"
     "  --save FILE             writes our text form, with messages\n"
+    "  --overwrite             these files may exist\n"
     "  --gathering WHEN        for sharded parameters: per_batch or per_micro_batch\n"
     "                          gathers, and one reduction per batch [none]\n";
 
@@ -113,7 +114,7 @@ class PlanSchedule {
                 "csv_format",
                 "save",
                 "gathering"},
-               {"compare", "list"}) {}
+               {"compare", "list", "overwrite"}) {}
 
   int run() {
     if (flags_.has("list")) {
@@ -129,6 +130,8 @@ class PlanSchedule {
     const Schedule whole = schedule::has_messages(plain) ? sharded : schedule::with_messages(sharded);
     const Timing timing = time_schedule(whole, costs(whole));
     const auto output = flags_.text("output");
+    for (const char* written : {"output", "csv", "save"})
+      if (const auto path = flags_.text(written)) flags_.require_new({*path});
     if (output && draw.empty()) throw InputError("--output says where the drawing goes: --draw text or svg is missing");
     if (const auto path = flags_.text("csv"))
       write_file_atomically(*path, to_csv(csv_format == "compute_only" ? computations_of(plain) : whole));

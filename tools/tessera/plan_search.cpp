@@ -53,6 +53,7 @@ constexpr const char* search_help =
     "  --json               the same as JSON\n"
     "  --html FILE          the same as a page: memory by rank and kind, the pipeline,\n"
     "                       other numbers of devices, cost\n"
+    "  --overwrite          FILE may exist\n"
     "  --train_tokens N     what the page prices: 300G, 1T [20 per parameter]\n"
     "  --price DOLLARS      of a device and hour, for the page\n"
     "  --threads N          [as many as there are cores; no effect on the answer]\n";
@@ -76,7 +77,7 @@ class PlanSearch {
              "experts",      "top_k",     "expert_inner", "gpus",    "cluster",   "seq",   "global_batch", "precision",
              "batch_tokens", "memory",    "tp",           "pp",      "cp",        "ep",    "strategy",     "schedule",
              "rows",         "recompute", "max",          "threads", "html",      "price", "train_tokens"},
-            {"explain", "json", "models", "gpt2"}) {}
+            {"explain", "json", "models", "gpt2", "overwrite"}) {}
 
   int run() {
     if (flags_.has("models")) {
@@ -89,6 +90,7 @@ class PlanSearch {
     const double price = flags_.real("price", 0), tokens = train_tokens();
     if (!(price >= 0 && price <= 1e6)) throw InputError(concat("--price ", price, ": dollars of a device and hour"));
     const auto page = flags_.text("html");
+    if (page) flags_.require_new({*page});
     if (!page && (price > 0 || tokens > 0))
       throw InputError("--price and --train_tokens are for the page: --html FILE");
     const Answer answer = search(question);

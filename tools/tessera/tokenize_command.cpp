@@ -31,6 +31,7 @@ constexpr const char* help =
     "  --column_map text=NAME   the same, as tessera train takes it\n"
     "  --tokenizer_name NAME    folder with tokenizer.json, such a file, or byte\n"
     "  --output PREFIX          PREFIX.bin and PREFIX.idx are written\n"
+    "  --overwrite              they may exist\n"
     "  --append_eod             ends each document with the token for the end of a text (<|endoftext|>)\n";
 
 constexpr char first_solid = '!', last_solid = '~';  // ASCII that is neither blank nor control
@@ -77,9 +78,10 @@ int tokenize_command(const Arguments& arguments) {
   }
   std::vector<std::string> with_value = {"train_file", "tokenizer_name", "output"};
   with_value.insert(with_value.end(), std::begin(column_flags), std::end(column_flags));
-  const config::Flags flags("tokenize", arguments, with_value, {"append_eod"}, {"train_file"});
+  const config::Flags flags("tokenize", arguments, with_value, {"append_eod", "overwrite"}, {"train_file"});
   flags.required("train_file", "text to tokenize");
   const std::string prefix = flags.required("output", "prefix of the .bin and .idx");
+  flags.require_new({prefix + ".bin", prefix + ".idx"});
   const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
   const corpus::ColumnOptions columns = column_options(flags);
   const auto end = tokenizer->end_of_text();

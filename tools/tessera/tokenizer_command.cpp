@@ -61,6 +61,7 @@ constexpr const char* help =
     "                         <unk>, then pieces by score; wordpiece: [PAD] [UNK] [CLS] [SEP] [MASK], characters, "
     "merges\n"
     "  --output PATH          a folder (tokenizer.json and tokenizer_config.json are written there) or a .json file\n"
+    "  --overwrite            these files may exist\n"
     "  --min_frequency N      bpe, wordpiece: pairs seen less often are not joined [0]\n"
     "  --limit_alphabet N     wordpiece: so many characters, the most frequent [1000]\n"
     "  --lowercase            wordpiece: lowercased, without accents (an uncased model)\n";
@@ -119,10 +120,14 @@ int train(const Arguments& arguments) {
   std::vector<std::string> with_value = {"train_file", "vocab_size",    "output",
                                          "model",      "min_frequency", "limit_alphabet"};
   with_value.insert(with_value.end(), std::begin(column_flags), std::end(column_flags));
-  const config::Flags flags("tokenizer train", arguments, with_value, {"lowercase"}, {"train_file"});
+  const config::Flags flags("tokenizer train", arguments, with_value, {"lowercase", "overwrite"}, {"train_file"});
   flags.required("train_file", "text to learn from");
   flags.required("vocab_size", "number of tokens");
   const std::string output = flags.required("output", "where to write");
+  if (output.ends_with(".json"))
+    flags.require_new({output});
+  else
+    flags.require_new({path_join(output, "tokenizer.json"), path_join(output, "tokenizer_config.json")});
   const std::int64_t wanted = flags.integer("vocab_size", 0);
   if (wanted > (1 << 24)) throw InputError(concat("--vocab_size ", wanted, ": at most ", 1 << 24));
 

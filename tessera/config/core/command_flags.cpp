@@ -2,6 +2,8 @@
 #include <tessera/config/core/command_flags.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 namespace tessera::config {
 
@@ -78,6 +80,16 @@ double Flags::real(std::string_view name, double fallback) const {
   const auto value = parse_real(*given);
   if (!value) throw InputError(concat("--", name, ": expected a number, got '", *given, "'"));
   return *value;
+}
+
+void require_new_file(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::symlink_status(path, none).type() != std::filesystem::file_type::not_found)
+    throw InputError(concat(path, " exists already; choose another name, or give --overwrite"));
+}
+
+void Flags::require_new(const std::vector<std::string>& paths) const {
+  if (!has("overwrite")) std::for_each(paths.begin(), paths.end(), require_new_file);
 }
 
 }  // namespace tessera::config

@@ -1,8 +1,7 @@
 #pragma once
 /// \file
 /// The flags of the small commands (generate, tokenize, ...): "--name value", "--name=value", "--name" for switches;
-/// --x_y and
-/// --x-y are the same. `tessera train` has its own table (fields.h).
+/// --x_y and --x-y are the same. `tessera train` has its own table (fields.h).
 
 #include <cstdint>
 #include <optional>
@@ -12,6 +11,9 @@
 #include <vector>
 
 namespace tessera::config {
+
+/// Throws InputError that names the path, which is about to be written, where a file or a link is there already.
+void require_new_file(const std::string& path);
 
 class Flags {
  public:
@@ -27,6 +29,8 @@ class Flags {
   std::string required(std::string_view name, std::string_view what) const;
   std::int64_t integer(std::string_view name, std::int64_t fallback) const;
   double real(std::string_view name, double fallback) const;
+  /// require_new_file() of each, unless the switch "overwrite" is given.
+  void require_new(const std::vector<std::string>& paths) const;
 
  private:
   std::string command_;

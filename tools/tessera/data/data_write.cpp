@@ -21,7 +21,8 @@ constexpr const char* shuffle_help =
     "usage: tessera data shuffle PATH... --output FILE [arguments]\n\n"
     "  --output FILE              .jsonl or .txt, each also .gz .zst .xz\n"
     "  --seed N                   the order is a function of it and of the records [0]\n"
-    "  --memory_mb N              more than that goes through files beside the output, as large as the data [256]\n";
+    "  --memory_mb N              more than that goes through files beside the output, as large as the data [256]\n"
+    "  --overwrite                FILE may exist\n";
 
 constexpr const char* split_help =
     "tessera data split: two or three files out of one data set\n\n"
@@ -31,13 +32,15 @@ constexpr const char* split_help =
     "  --output FOLDER            train.jsonl gets the rest; --train_file FOLDER and --validation_file FOLDER find "
     "them\n"
     "  --format EXTENSION         jsonl or txt, also jsonl.gz, ... [jsonl]\n"
-    "  --seed N                   which records are drawn [0]\n\n"
+    "  --seed N                   which records are drawn [0]\n"
+    "  --overwrite                the files may exist\n\n"
     "Records stay in their order; the files are read twice.\n";
 
 constexpr const char* merge_help =
     "tessera data merge: several files, also of different kinds, as one\n\n"
     "usage: tessera data merge PATH... --output FILE [arguments]\n\n"
-    "  --output FILE              .jsonl or .txt, each also .gz .zst .xz\n\n"
+    "  --output FILE              .jsonl or .txt, each also .gz .zst .xz\n"
+    "  --overwrite                FILE may exist\n\n"
     "Records follow one another in the order of the paths; those of Parquet become JSON as docs/data.md says.\n";
 
 bool wants_help(const Arguments& arguments, const char* help) {
@@ -49,11 +52,13 @@ bool wants_help(const Arguments& arguments, const char* help) {
 void make_folder_of(const std::string& path) { make_folders(std::filesystem::absolute(path).parent_path().string()); }
 
 /// An output that is one of the inputs would be replaced while it is read.
-void require_new(const DataJob& job, const std::string& output) {
+void require_new(const DataJob& job, const std::vector<std::string>& outputs) {
   std::error_code error;
-  for (const corpus::SourceFile& file : job.files)
-    if (std::filesystem::equivalent(file.path, output, error))
-      throw InputError(concat("--output ", output, ": is one of the files that are read; choose another name"));
+  for (const std::string& output : outputs)
+    for (const corpus::SourceFile& file : job.files)
+      if (std::filesystem::equivalent(file.path, output, error))
+        throw InputError(concat("--output ", output, ": is one of the files that are read; choose another name"));
+  job.flags.require_new(outputs);
 }
 
 /// Lines of the job's records, with progress.
@@ -116,10 +121,10 @@ std::uint64_t seed_of(const config::Flags& flags) { return static_cast<std::uint
 
 int data_shuffle(const Arguments& arguments) {
   if (wants_help(arguments, shuffle_help)) return 0;
-  const DataJob job = data_job("shuffle", arguments, {"output", "seed", "memory_mb"});
+  const DataJob job = data_job("shuffle", arguments, {"output", "seed", "memory_mb"}, {"overwrite"});
   const std::string output = job.flags.required("output", "file to write");
   const corpus::OutputFormat format = corpus::output_format(output);
-  require_new(job, output);
+  require_new(job, {output});
   const std::int64_t memory_mb = job.flags.integer("memory_mb", 256);
   if (memory_mb < 1 || memory_mb > (std::int64_t{1} << 30))
     throw InputError(concat("--memory_mb ", memory_mb, ": expected at least 1"));
@@ -144,14 +149,17 @@ int data_shuffle(const Arguments& arguments) {
 
 int data_split(const Arguments& arguments) {
   if (wants_help(arguments, split_help)) return 0;
-  const DataJob job = data_job("split", arguments, {"output", "seed", "validation", "test", "format"});
+  const DataJob job = data_job("split", arguments, {"output", "seed", "validation", "test", "format"}, {"overwrite"});
   const std::string folder = job.flags.required("output", "folder to write");
   if (!job.flags.has("validation") && !job.flags.has("test"))
     throw InputError("tessera data split needs --validation N or P%, or --test: how many records are drawn");
   const std::string extension = job.flags.text("format").value_or("jsonl");
   const auto path_of = [&](const char* split) { return path_join(folder, concat(split, ".", extension)); };
   const corpus::OutputFormat format = corpus::output_format(path_of("train"));
-  for (const char* split : {"train", "validation", "test"}) require_new(job, path_of(split));
+  std::vector<std::string> outputs = {path_of("train")};
+  for (const char* split : {"validation", "test"})
+    if (job.flags.has(split)) outputs.push_back(path_of(split));
+  require_new(job, outputs);
 
   std::uint64_t count = 0;
   for (ShownLines lines(job, format.kind, "counting"); lines.next();) ++count;
@@ -197,10 +205,10 @@ int data_split(const Arguments& arguments) {
 
 int data_merge(const Arguments& arguments) {
   if (wants_help(arguments, merge_help)) return 0;
-  const DataJob job = data_job("merge", arguments, {"output"});
+  const DataJob job = data_job("merge", arguments, {"output"}, {"overwrite"});
   const std::string output = job.flags.required("output", "file to write");
   const corpus::OutputFormat format = corpus::output_format(output);
-  require_new(job, output);
+  require_new(job, {output});
   make_folder_of(output);
   const auto sink = corpus::create_file(output, format.compression);
   std::uint64_t count = 0;

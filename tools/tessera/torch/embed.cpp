@@ -36,6 +36,7 @@ constexpr const char* help =
     "  --input FILE              .txt (a text per line) or .jsonl (a text per object)\n"
     "  --text_column_name NAME   field of a .jsonl line that holds the text [text]\n"
     "  --output FILE             .npy (float32, a row per text) or .jsonl\n"
+    "  --overwrite               FILE may exist\n"
     "  --batch_size N            texts at once, per replica [32]\n"
     "  --replicas N              teams of threads that share the work and the weights [1]\n"
     "  --pooling WAY             auto (the folder's), mean, cls, max [auto]\n"
@@ -171,7 +172,7 @@ int embed(const Arguments& arguments) {
   const Flags flags("embed", arguments,
                     {"model", "model_name_or_path", "input", "text_column_name", "output", "batch_size", "replicas",
                      "pooling", "normalize", "max_length", "threads_per_process"},
-                    {"help"});
+                    {"help", "overwrite"});
   if (flags.has("help")) {
     std::fputs(help, stdout);
     return 0;
@@ -182,6 +183,7 @@ int embed(const Arguments& arguments) {
   const bool npy = to_lower(output).ends_with(".npy");
   if (!npy && !to_lower(output).ends_with(".jsonl"))
     throw InputError(concat("--output ", output, ": expected a name that ends with .npy or .jsonl"));
+  flags.require_new({output});
   const std::int64_t threads = flags.integer("threads_per_process", 0), replicas = flags.integer("replicas", 1);
   if (threads < 0) throw InputError(concat("--threads_per_process is ", threads, ", must be >= 0"));
   if (replicas < 1 || replicas > 1024)

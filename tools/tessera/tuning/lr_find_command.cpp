@@ -6,6 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
+#include <tessera/config/core/command_flags.h>
 #include <tessera/plan/lr_range.h>
 #include <tools/tessera/commands.h>
 
@@ -28,7 +29,8 @@ constexpr const char* help =
     "  --min_lr X   where the rate begins [1e-7]\n"
     "  --max_lr X   where it ends [1]\n"
     "  --steps N    of the test [100]\n"
-    "  --csv FILE   step,learning_rate,loss,smoothed_loss\n";
+    "  --csv FILE   step,learning_rate,loss,smoothed_loss\n"
+    "  --overwrite  FILE may exist\n";
 
 /// Takes "--name value" or "--name=value" out of the arguments, under both spellings.
 std::optional<std::string> take(Arguments& arguments, const std::string& name) {
@@ -111,6 +113,8 @@ int lr_find_command(const Arguments& given) {
   const double least = rate_of(take(flags, "min_lr"), "min_lr", 1e-7),
                most = rate_of(take(flags, "max_lr"), "max_lr", 1);
   const auto steps_text = take(flags, "steps"), csv = take(flags, "csv");
+  const bool overwrites = std::erase(flags, "--overwrite") > 0;
+  if (csv && !overwrites) config::require_new_file(*csv);
   const auto steps = steps_text ? parse_int(*steps_text) : std::optional<std::int64_t>(100);
   if (!steps || *steps < 10) throw InputError(concat("--steps ", *steps_text, ": a whole number, at least 10"));
   if (least >= most)

@@ -42,6 +42,7 @@ constexpr const char* calibrate_help =
     "programs' work stay out; half the distance of the quartiles, over the median,\n"
     "says how sure it is. `--gpus 4xthis-machine` and `--strategy auto` read the file.\n\n"
     "  --output FILE       [hardware/HOST.json in the user's cache folder]\n"
+    "  --overwrite         FILE may exist\n"
     "  --processes N[,N]   [1,2,4,... up to the cores]\n"
     "  --threads N         of each process, as --threads_per_process [cores / processes]\n"
     "  --seconds S         for all of it [40; at least 3 for each number of processes]\n"
@@ -221,7 +222,7 @@ int plan_calibrate_command(const Arguments& given) {
   const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
   if (environment.launcher == "tessera") return run_with_tensors("calibrate", arguments);
   const config::Flags flags("plan calibrate", arguments, {"output", "processes", "seconds", "threads"},
-                            {"json", "help"});
+                            {"json", "help", "overwrite"});
   if (flags.has("help")) {
     std::fputs(calibrate_help, stdout);
     return 0;
@@ -241,7 +242,10 @@ int plan_calibrate_command(const Arguments& given) {
   const std::string output = flags.text("output").value_or("");
   const std::string path = output.empty() ? plan::calibration_file() : output;
   const std::string folder = path.find('/') == std::string::npos ? "." : path.substr(0, path.rfind('/'));
-  if (output.empty()) make_folders(folder);
+  if (output.empty())
+    make_folders(folder);
+  else
+    flags.require_new({output});
   if (!is_directory(folder)) throw InputError(concat("--output ", path, ": there is no folder ", folder));
 
   const std::int64_t begin = monotonic_ns();
