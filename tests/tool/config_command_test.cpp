@@ -152,7 +152,7 @@ TEST_F(ConfigCommand, ConvertsAndSaysWhatIsLost) {
   const auto again = config({"convert", json, "--to", "accelerate", "--output", at("a.yaml")});
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_EQ(again.err,
-            concat("tessera: ", at("a.yaml"), " exists already; choose another file, or give --overwrite\n"));
+            concat("tessera: ", at("a.yaml"), " exists already; choose another name, or give --overwrite\n"));
   EXPECT_EQ(config({"convert", json, "--to", "accelerate", "--output", at("a.yaml"), "--overwrite"}).exit_code, 0);
   EXPECT_EQ(config({"convert", json, "--to", "megatron"}).exit_code, 2);
   EXPECT_EQ(config({"convert", "--to", "tessera"}).exit_code, 2);

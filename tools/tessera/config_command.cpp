@@ -3,6 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/config/core/command_flags.h>
 #include <tessera/config/core/key_tables.h>
 #include <tessera/config/core/schema.h>
 #include <tessera/config/megatron/megatron_args.h>
@@ -110,8 +111,7 @@ config::FileKind kind_of_file(const std::string& path, const std::optional<std::
 }
 
 void write_configuration(const std::string& path, const std::string& text, bool overwrite) {
-  if (!overwrite && path_exists(path))
-    throw InputError(concat(path, " exists already; choose another file, or give --overwrite"));
+  if (!overwrite) config::require_new_file(path);
   if (is_directory(path)) throw InputError(concat(path, " is a folder; expected a file to write"));
   write_file_atomically(path, text);
 }

@@ -124,6 +124,7 @@ std::int64_t line_number(const std::string& path, const std::string& problem) {
   return parse_int(rest.substr(0, rest.find(':'))).value_or(std::numeric_limits<std::int64_t>::max());
 }
 
+/// The settings of files that are given as flags, by themselves: what every run needs besides is not asked for.
 config::Resolved resolve_files(Arguments flags, const std::optional<std::string>& processes,
                                config::Problems& problems) {
   if (processes) flags.insert(flags.end(), {"--num_processes", *processes});
@@ -146,11 +147,11 @@ bool check_file(const std::string& path, const std::optional<std::string>& word,
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
   }
-  if (!problems.foreign.empty()) problems.lines = problems.foreign;
-  std::stable_sort(problems.lines.begin(), problems.lines.end(), [&](const std::string& a, const std::string& b) {
+  std::vector<std::string> told = problems.told();
+  std::stable_sort(told.begin(), told.end(), [&](const std::string& a, const std::string& b) {
     return line_number(path, a) < line_number(path, b);
   });
-  for (const std::string& line : problems.lines) std::cout << line << '\n';
+  for (const std::string& line : told) std::cout << line << '\n';
   return false;
 }
 
@@ -168,8 +169,8 @@ bool check_together(const Arguments& paths, const std::optional<std::string>& pr
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
   }
-  for (const std::string& line : problems.lines) std::cout << "in one run: " << line << '\n';
-  return problems.lines.empty();
+  for (const std::string& line : problems.told()) std::cout << "in one run: " << line << '\n';
+  return problems.told().empty();
 }
 
 /// A file that stands before all flags gets the flag of its kind.
