@@ -1,5 +1,6 @@
 // Strict JSON (RFC 8259) with positions: reader and writer.
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/json_line.h>
@@ -216,8 +217,7 @@ Value parse_json_line(std::string_view text, std::shared_ptr<const std::string> 
 
 Value read_json(const std::string& path, std::uint64_t max_bytes) {
   const std::string text = read_file(path, max_bytes);
-  constexpr std::string_view mark = "\xEF\xBB\xBF";  // editors on Windows begin files with it
-  return parse_json(std::string_view(text).substr(text.starts_with(mark) ? mark.size() : 0), path);
+  return parse_json(without_byte_order_mark(text), path);
 }
 
 std::string dump_json(const Value& value, int indent, int real_digits) {

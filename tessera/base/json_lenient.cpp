@@ -2,6 +2,7 @@
 
 #include <tessera/base/json_lenient.h>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/json_scanner.h>
 #include <tessera/base/text.h>
@@ -12,7 +13,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 constexpr int max_values = 10000;  // a configuration has hundreds
 
 bool is_punctuation(char c) { return c == '{' || c == '}' || c == '[' || c == ']' || c == ',' || c == ':'; }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/corpus/bytes/line_stream.h>
 #include <tessera/corpus/find.h>
@@ -23,9 +24,9 @@ struct LinesOfRecords::Input {
   bool jsonl = false, first = true;
 
   std::optional<std::string> next_line() {
-    constexpr std::string_view mark = "\xEF\xBB\xBF";
     while (auto line = lines->next()) {
-      if (jsonl && std::exchange(first, false) && line->starts_with(mark)) line->remove_prefix(mark.size());
+      if (jsonl && std::exchange(first, false) && line->starts_with(byte_order_mark))
+        line->remove_prefix(byte_order_mark.size());
       if (line->ends_with('\n')) line->remove_suffix(1);
       if (jsonl && line->ends_with('\r')) line->remove_suffix(1);
       if (jsonl && line->find_first_not_of(" \t\r") == std::string_view::npos) continue;

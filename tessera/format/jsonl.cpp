@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/json_line.h>
 
 namespace tessera::format {
 namespace {
 
-constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 constexpr std::string_view blanks = " \t\r";  // what JSON lets stand around a value, without the line feed
 
 std::string_view as_text(const MappedFile& file) {

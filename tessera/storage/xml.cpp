@@ -1,5 +1,6 @@
 #include <tessera/storage/xml.h>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -13,7 +14,7 @@ class XmlReader {
   explicit XmlReader(std::string_view text) : text_(text) {}
 
   XmlElement document() {
-    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;
+    if (text_.starts_with(byte_order_mark)) at_ = byte_order_mark.size();
     skip_between();
     XmlElement root = element(0);
     skip_between();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/text/chat_template.h>
@@ -71,10 +72,7 @@ ChatTemplate::Source read_source(const std::string& path) {
   if (size > largest_template)
     throw InputError(concat(path, ": a chat template of ", format_bytes(size), ", must be at most ",
                             format_bytes(largest_template)));
-  std::string text = read_file(path);
-  constexpr std::string_view mark = "\xEF\xBB\xBF";  // no part of the first message
-  if (text.starts_with(mark)) text.erase(0, mark.size());
-  return {std::move(text), path};
+  return {std::string(without_byte_order_mark(read_file(path))), path};
 }
 
 Sources read_files(const std::string& folder) {

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/corpus/bytes/window.h>
 #include <tessera/corpus/readers/readers.h>
 
 namespace tessera::corpus {
 namespace {
-
-constexpr std::string_view csv_mark = "\xEF\xBB\xBF";
 
 struct Cell {
   std::string text;
@@ -49,7 +48,8 @@ class CsvReader : public RecordReader {
   SourcePos place(const Cell& cell) const { return {name_, cell.line, cell.column}; }
 
   bool read_names() {
-    if (byte(csv_mark.size() - 1) && window_.text().starts_with(csv_mark)) at_ = line_begin_ = csv_mark.size();
+    if (byte(byte_order_mark.size() - 1) && window_.text().starts_with(byte_order_mark))
+      at_ = line_begin_ = byte_order_mark.size();
     for (Cell& cell : row()) {
       if (std::find(names_.begin(), names_.end(), cell.text) != names_.end())
         stop(place(cell), concat("a second column is named \"", cell.text, "\""));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/json_line.h>
 #include <tessera/corpus/readers/json_values.h>
@@ -9,7 +10,6 @@
 namespace tessera::corpus {
 namespace {
 
-constexpr std::string_view json_mark = "\xEF\xBB\xBF";
 constexpr std::string_view any_blank = " \t\r\n";
 constexpr std::string_view ends_of_words = " \t\r\n,]}[{:\"";  // what ends a number, true, false, null
 constexpr std::array<std::string_view, 2> member_names = {"\"data\"", "\"rows\""};
@@ -42,9 +42,9 @@ std::optional<Value> JsonValues::next() {
 
 /// Decides what the file is.
 void JsonValues::begin() {
-  while (window_.text().size() < json_mark.size() && window_.more()) {
+  while (window_.text().size() < byte_order_mark.size() && window_.more()) {
   }
-  if (window_.text().starts_with(json_mark)) window_.drop(json_mark.size());
+  if (window_.text().starts_with(byte_order_mark)) window_.drop(byte_order_mark.size());
   const auto c = peek();
   state_ = State::values;
   if (c == '[') {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file_part.h>
 #include <tessera/base/json_line.h>
@@ -12,7 +13,6 @@
 namespace tessera::corpus {
 namespace {
 
-constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 constexpr std::string_view json_blanks = " \t\r\n";
 
 std::unique_ptr<ByteStream> bytes_of(const SourceFile& file, const Piece& piece) {
