@@ -351,6 +351,7 @@ TEST_F(TrainingArguments, SeveralFiles) {
   const Read read = flags({"--train_file", "a.txt", arguments});
   EXPECT_EQ(read.value("train_file").as_string(), "a.txt");
   EXPECT_EQ(read.value("args_file").as_string(), arguments);
+  EXPECT_EQ(flags({file("mark.json", "\xEF\xBB\xBF{\"seed\": 6}")}).value("seed").as_int(), 6);
 }
 
 TEST_F(TrainingArguments, NamesOfTrl) {

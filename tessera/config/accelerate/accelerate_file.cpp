@@ -1,5 +1,6 @@
 #include <tessera/config/accelerate/accelerate_file.h>
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -364,7 +365,8 @@ Value load_accelerate_file(const std::string& path, std::vector<std::string>* re
   if (is_directory(path))
     throw InputError(concat("--config_file ", path, " is a folder; expected accelerate's YAML or JSON file"));
   const std::string text = read_file(path, largest_file);
-  Value file = to_lower(path).ends_with(".json") ? parse_json(text, path) : parse_yaml(text, path, repeated);
+  Value file = to_lower(path).ends_with(".json") ? parse_json(without_byte_order_mark(text), path)
+                                                 : parse_yaml(text, path, repeated);
   if (!file.is_object())
     throw InputError(concat(path, ": expected keys such as distributed_type: this is no file of accelerate"));
   return file;

@@ -1,5 +1,6 @@
 // TrainingArguments in a file.
 
+#include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -219,7 +220,7 @@ Value read_settings_file(const std::string& path, const std::string& flag, std::
   const std::string text = read_file(path, kMostBytes);
   const std::string lower = to_lower(path);
   return lower.ends_with(".yaml") || lower.ends_with(".yml") ? parse_yaml(text, path, repeated)
-                                                             : parse_json(text, path);
+                                                             : parse_json(without_byte_order_mark(text), path);
 }
 
 Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,
