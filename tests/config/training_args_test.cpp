@@ -351,7 +351,7 @@ TEST_F(TrainingArguments, SeveralFiles) {
   const Read read = flags({"--train_file", "a.txt", arguments});
   EXPECT_EQ(read.value("train_file").as_string(), "a.txt");
   EXPECT_EQ(read.value("args_file").as_string(), arguments);
-  EXPECT_EQ(flags({file("mark.json", "\xEF\xBB\xBF{\"seed\": 6}")}).value("seed").as_int(), 6);
+  EXPECT_EQ(read_settings_file(file("mark.json", "\xEF\xBB\xBF{\"seed\": 6}"), "--args_file").at("seed").as_int(), 6);
 }
 
 TEST_F(TrainingArguments, NamesOfTrl) {
