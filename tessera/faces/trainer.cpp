@@ -248,46 +248,83 @@ TrainOutput Trainer::train() {
   const double steps = static_cast<double>(state_.global_step - from.step);
   TrainOutput output{state_.global_step, steps > 0 ? loss_sum / steps : 0, {}};
   output.metrics = {{"train_runtime", seconds},
-                    {"train_samples_per_second", steps * static_cast<double>(plan.rows_per_step()) / seconds},
+                    {"train_samples_per_second",
+                     static_cast<double>(plan.samples(state_.global_step) - plan.samples(from.step)) / seconds},
                     {"train_steps_per_second", steps / seconds},
                     {"train_loss", output.training_loss}};
   log(output.metrics);
   return output;
 }
 
-/// The gradients of a step; returns its mean loss: over items where they are counted, else over micro-batches and
-/// ranks.
+/// A micro-batch of the next step; it does not count where `rank` has no row of it (in the last step of an epoch), or
+/// no item.
+Trainer::Micro Trainer::read_micro(const data::Sampler& sampler, const train::RunPlan& plan, int rank,
+                                   std::int64_t micro) const {
+  const std::int64_t step = state_.global_step;
+  const layout::RowRange range = plan.rows_of(step, micro, rank, plan.equal_shares(step));
+  if (range.count == 0) return {.batch = {}, .counts = false};
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < range.count; ++i) rows.push_back(sampler(range.begin + i));
+  Micro made{.batch = read(*options_.train_dataset, rows), .first_row = range.begin};
+  made.counts = !counts_items() || items_of(made.batch) > 0;
+  return made;
+}
+
+/// The step's first micro-batch that counts. One that does not is computed with its rows: a mean over no item is 0 / 0,
+/// and its gradients are not numbers, whatever they are multiplied by.
+Trainer::Micro Trainer::stand_in(const data::Sampler& sampler, const train::RunPlan& plan) const {
+  for (std::int64_t micro = 0; micro < plan.micro_batches(state_.global_step); ++micro)
+    for (int rank = 0; rank < training_->group().size(); ++rank)
+      if (Micro made = read_micro(sampler, plan, rank, micro); made.counts) {
+        made.counts = false;
+        return made;
+      }
+  Micro first = read_micro(sampler, plan, 0, 0);
+  first.counts = false;
+  return first;
+}
+
+/// The gradients of a step; returns its mean loss: over items where they are counted, else over the micro-batches of
+/// all ranks.
 double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& plan) {
   const comm::Group& group = training_->group();
   const auto doubles = at::TensorOptions().dtype(at::kDouble).device(group.device());
-  const auto read_micro = [&](std::int64_t micro) {
-    const std::int64_t first = plan.first_row(state_.global_step, micro, group.rank());
-    std::vector<std::int64_t> rows;
-    for (std::int64_t i = 0; i < plan.batch_size; ++i) rows.push_back(sampler(first + i));
-    return read(*options_.train_dataset, rows);
+  const std::int64_t step = state_.global_step, micro_batches = plan.micro_batches(step);
+  const auto read_next = [&](std::int64_t micro) {
+    Micro own = read_micro(sampler, plan, group.rank(), micro);
+    return own.counts ? std::move(own) : stand_in(sampler, plan);
   };
-  // Where items are counted, batches have sums, which backward() divides by micro-batches and ranks: `weight` makes
-  // that a division by the step's items.
-  std::vector<TensorBatch> batches;
-  double weight = 1;
+  // backward() divides by the micro-batches of a whole step and by the ranks. `weight` makes that a division by the
+  // step's items where batches have sums, and else by the micro-batches that have rows.
+  std::vector<Micro> counted;
+  double weight = static_cast<double>(plan.accumulation * group.size());
   if (counts_items()) {
     at::Tensor items = at::zeros({1}, doubles);
-    for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
-      batches.push_back(read_micro(micro));
-      items += items_of(batches.back());
+    for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+      counted.push_back(read_next(micro));
+      if (counted.back().counts) items += items_of(counted.back().batch);
     }
     const bool across = training_->config().optimization.average_tokens_across_devices;
     if (across) group.all_reduce(items).wait();
-    weight = static_cast<double>(plan.accumulation * (across ? group.size() : 1)) / std::max(items.item<double>(), 1.0);
+    weight /= (across ? 1 : group.size()) * std::max(items.item<double>(), 1.0);
+  } else {
+    std::int64_t with_rows = 0;
+    for (std::int64_t rank = 0; rank < group.size(); ++rank)
+      for (std::int64_t micro = 0; micro < micro_batches; ++micro)
+        with_rows += plan.rows_of(step, micro, rank, plan.equal_shares(step)).count > 0 ? 1 : 0;
+    weight /= static_cast<double>(with_rows);
   }
   at::Tensor sum = at::zeros({1}, doubles);
-  for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
-    const TensorBatch batch = batches.empty() ? read_micro(micro) : std::move(batches[static_cast<std::size_t>(micro)]);
-    train::key_random_numbers(group.device(), static_cast<std::uint64_t>(training_->config().optimization.seed),
-                              state_.global_step, plan.first_row(state_.global_step, micro, group.rank()));
-    training_->expect_step(micro + 1 == plan.accumulation);
-    at::Tensor loss = loss_of_batch(batch);
-    if (weight != 1) loss = loss * weight;
+  for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+    const Micro read = counted.empty() ? read_next(micro) : std::move(counted[static_cast<std::size_t>(micro)]);
+    train::key_random_numbers(group.device(), static_cast<std::uint64_t>(training_->config().optimization.seed), step,
+                              read.first_row);
+    training_->expect_step(micro + 1 == micro_batches);
+    at::Tensor loss = loss_of_batch(read.batch);
+    if (!read.counts)
+      loss = loss.nan_to_num() * 0;
+    else if (weight != 1)
+      loss = loss * weight;
     training_->backward(loss);
     sum += loss.detach().to(at::kDouble).reshape({1});
   }

@@ -188,6 +188,13 @@ class Trainer {
   bool counts_items() const;
   std::int64_t items_of(const TensorBatch& batch) const;
   at::Tensor loss_of_batch(const TensorBatch& batch);
+  struct Micro {
+    TensorBatch batch;
+    std::int64_t first_row = 0;  ///< in the sample order
+    bool counts = true;          ///< false: another one's rows, so that each rank runs the model equally often
+  };
+  Micro read_micro(const data::Sampler& sampler, const train::RunPlan& plan, int rank, std::int64_t micro) const;
+  Micro stand_in(const data::Sampler& sampler, const train::RunPlan& plan) const;
   double train_step(const data::Sampler& sampler, const train::RunPlan& plan);
   Evaluated run_over(const RowSource& rows, bool with_outputs);
   Metrics evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs);

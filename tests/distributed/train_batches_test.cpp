@@ -215,6 +215,33 @@ TEST_F(TrainBatches, a_batch_grows_alike_in_a_pipeline) {
   EXPECT_EQ(column("dp2", "rows"), (std::vector<double>{4, 4, 4, 8, 8, 12, 12, 12}));
 }
 
+// 10 rows are steps of 4, 4 and 2, of which some ranks and micro-batches have none.
+TEST_F(TrainBatches, the_last_step_of_an_epoch_is_alike_on_every_mesh) {
+  const Words epochs = sgd + Words{"--max_train_samples", "10", "--warmup_steps", "0"};
+  const auto of = [&](const char* rows, const char* micro_batches) {
+    return epochs + Words{"--per_device_train_batch_size", rows, "--gradient_accumulation_steps", micro_batches};
+  };
+  train_on("one", 1, 6, of("4", "1") + no_saves);
+  train_on("ddp2", 2, 6, of("1", "2") + no_saves);
+  train_on("full4", 4, 6, of("1", "1") + Words{"--fsdp", "full_shard auto_wrap", "--save_steps", "1"});
+  train_on("tp2", 2, 6, of("2", "2") + Words{"--tp_size", "2"} + no_saves);
+  train_on("pp2", 2, 6, of("1", "4") + Words{"--pp_size", "2", "--pipeline_schedule", "interleaved_1f1b"} + no_saves);
+  for (const char* name : {"ddp2", "full4", "tp2", "pp2"}) expect_same_losses(name, "one", 1e-5);
+  std::vector<std::int64_t> short_steps;
+  for (const Value& line : steps_of("pp2"))
+    if (line.find("rows") != nullptr) short_steps.push_back(line.at("rows").as_int());
+  EXPECT_EQ(short_steps, (std::vector<std::int64_t>{2, 2}));
+  const auto all = column("one", "loss");
+  for (const char* step : {"2", "3", "5"}) {
+    train_on(concat("resumed", step), 1, 6,
+             of("2", "2") + no_saves + Words{"--resume_from_checkpoint", path(concat("full4/checkpoint-", step))});
+    const auto rest = column(concat("resumed", step), "loss");
+    ASSERT_EQ(rest.size(), 6 - std::stoul(step));
+    for (std::size_t i = 0; i < rest.size(); ++i)
+      EXPECT_NEAR(rest[i], all[all.size() - rest.size() + i], 1e-5 * all[0]) << step;
+  }
+}
+
 double mean_square(const std::vector<double>& norms) {
   double sum = 0;
   for (const double norm : norms) sum += norm * norm;

@@ -77,7 +77,8 @@ TEST(TrainerCounts, a_step_is_one_mean_over_its_labels_however_it_is_cut) {
   for (const bool empty : {false, true}) {
     const Trained want = by_hand(empty);
     for (const auto& [ranks, rows, micro_batches] :
-         {std::tuple(1, 4, 1), std::tuple(1, 1, 4), std::tuple(2, 2, 1), std::tuple(2, 1, 2), std::tuple(4, 1, 1)})
+         {std::tuple(1, 4, 1), std::tuple(1, 1, 4), std::tuple(2, 2, 1), std::tuple(2, 1, 2), std::tuple(4, 1, 1),
+          std::tuple(1, 8, 1), std::tuple(3, 1, 2), std::tuple(5, 1, 1)})  // four rows are all of an epoch
       run_ranks(ranks, [&](comm::World&) {
         for (const By by : {By::labels, By::count})
           for (const char* strategy : {"--strategy=ddp", "--strategy=full_shard"}) {
@@ -89,6 +90,29 @@ TEST(TrainerCounts, a_step_is_one_mean_over_its_labels_however_it_is_cut) {
           }
       });
   }
+}
+
+// Its backward divides by the number of labels, too: what comes out of it may not be used where there is none.
+TEST(TrainerCounts, a_mean_that_is_not_a_number_without_labels) {
+  const Trained want = by_hand(true);
+  run_ranks(2, [&](comm::World&) {
+    TrainerOptions made = options(By::count, 1, 2, true);
+    made.loss = loss_of<Classes>([](Classes& net, const TensorBatch& batch) {
+      const at::Tensor each = at::cross_entropy_loss(net.w->forward(batch[0]).reshape({-1, 5}), batch[1].reshape({-1}),
+                                                     {}, at::Reduction::None);
+      return each.sum() / batch[1].ne(-100).sum();
+    });
+    expect_close(train(std::move(made)).weights, want.weights, 1e-6, "sum / count");
+  });
+}
+
+// Without counts each micro-batch that has rows counts alike: four of one row here, of six.
+TEST(TrainerCounts, the_last_step_of_an_epoch_is_a_mean_over_the_micro_batches_that_have_rows) {
+  const TrainerOptions made = options(By::nothing, 4, 1);
+  double want = 0;
+  for (std::int64_t row = 0; row < 4; ++row)
+    want += made.loss(*made.model, made.train_dataset->read({row})).item<double>() / 4;
+  run_ranks(3, [&](comm::World&) { EXPECT_NEAR(train(options(By::nothing, 1, 2)).loss, want, 1e-6); });
 }
 
 TEST(TrainerCounts, replicas_of_one_process_too) {

@@ -22,33 +22,79 @@ RunConfig small_run() {
   return config;
 }
 
-/// The rows of every rank and micro-batch of steps [0, steps), in the order (step, micro-batch, rank, row).
-std::vector<std::int64_t> all_rows(const RunPlan& plan, std::int64_t steps) {
+/// The rows of every rank and micro-batch of steps [from, to), in the order (step, micro-batch, rank, row).
+std::vector<std::int64_t> all_rows(const RunPlan& plan, std::int64_t from, std::int64_t to) {
   std::vector<std::int64_t> rows;
-  for (std::int64_t step = 0; step < steps; ++step)
-    for (std::int64_t micro = 0; micro < plan.accumulation; ++micro)
-      for (std::int64_t rank = 0; rank < plan.data_ranks; ++rank)
-        for (std::int64_t row = 0; row < plan.batch_size; ++row)
-          rows.push_back(plan.first_row(step, micro, rank) + row);
+  for (std::int64_t step = from; step < to; ++step)
+    for (std::int64_t micro = 0; micro < plan.micro_batches(step); ++micro)
+      for (std::int64_t rank = 0; rank < plan.data_ranks; ++rank) {
+        const layout::RowRange range = plan.rows_of(step, micro, rank, plan.equal_shares(step));
+        for (std::int64_t row = 0; row < range.count; ++row) rows.push_back(range.begin + row);
+      }
   return rows;
 }
 
-RC_GTEST_PROP(RunPlan, EveryRowIsTakenOnceInOrder, ()) {
-  RunPlan plan;
-  plan.data_ranks = *rc::gen::inRange(1, 9);
-  plan.batch_size = *rc::gen::inRange(1, 9);
-  plan.accumulation = *rc::gen::inRange(1, 5);
-  plan.resumed_step = *rc::gen::inRange(0, 1);
-  const auto rows = all_rows(plan, 3);
-  RC_ASSERT(static_cast<std::int64_t>(rows.size()) == plan.samples(3));
+RC_GTEST_PROP(RunPlan, EveryRowIsTakenOnceAndStepsEndWithEpochs, ()) {
+  RunConfig config = small_run();
+  const std::int64_t ranks = *rc::gen::inRange(1, 9), blocks = *rc::gen::inRange(1, 200);
+  config.optimization.per_device_train_batch_size = *rc::gen::inRange(1, 9);
+  config.optimization.gradient_accumulation_steps = *rc::gen::inRange(1, 5);
+  config.parallel.pp_size = *rc::gen::inRange(1, 3);
+  const RunPlan plan = make_run_plan(config, ranks, blocks, false);
+  // transformers, Trainer.set_initial_training_values
+  const std::int64_t steps_per_epoch = (blocks + plan.rows_per_step() - 1) / plan.rows_per_step();
+  RC_ASSERT(plan.total_steps == 3 * steps_per_epoch);
+  for (std::int64_t epoch = 1; epoch <= 3; ++epoch) {
+    RC_ASSERT(plan.samples(epoch * steps_per_epoch) == epoch * blocks);
+    RC_ASSERT(plan.ends_epoch(epoch * steps_per_epoch));
+  }
+  const std::vector<std::int64_t> rows = all_rows(plan, 0, plan.total_steps);
+  if (plan.equal_micro_batches)
+    for (std::int64_t step = 0; step < plan.total_steps; ++step)
+      RC_ASSERT(plan.micro_batches(step) == plan.accumulation);
+  RC_ASSERT(static_cast<std::int64_t>(rows.size()) == 3 * blocks);
   for (std::size_t i = 0; i < rows.size(); ++i) RC_ASSERT(rows[i] == static_cast<std::int64_t>(i));
+
+  const std::int64_t stop = *rc::gen::inRange<std::int64_t>(0, plan.total_steps);
+  const RunPlan resumed = make_run_plan(config, ranks, blocks, false, {stop, plan.samples(stop)});
+  RC_ASSERT(resumed.total_steps == plan.total_steps);
+  for (std::int64_t step = stop; step <= plan.total_steps; ++step)
+    RC_ASSERT(resumed.samples(step) == plan.samples(step));
+}
+
+TEST(RunPlan, EpochsAreStepsOfTransformers) {
+  RunConfig config = small_run();  // 8 rows a step
+  const auto steps = [&](std::int64_t rows, double epochs) {
+    config.optimization.num_train_epochs = epochs;
+    return make_run_plan(config, 1, rows, false).total_steps;
+  };
+  EXPECT_EQ(steps(20, 2), 6);
+  EXPECT_EQ(steps(20, 1.4), 5) << "ceil(1.4 x 3)";
+  EXPECT_EQ(steps(24, 2), 6);
+  EXPECT_EQ(steps(3, 2), 2);
+  EXPECT_EQ(steps(20, 0.1), 1);
+}
+
+TEST(RunPlan, SettingsThatNeedWholeStepsLetThemCrossEpochs) {
+  const auto plan_of = [](auto change) {
+    RunConfig config = small_run();  // 2 ranks x 4 rows x 2 micro-batches, 17 rows: one row is left
+    change(config);
+    return make_run_plan(config, 2, 17, false);
+  };
+  EXPECT_EQ(plan_of([](RunConfig&) {}).total_steps, 6);
+  const RunPlan fixed = plan_of([](RunConfig& c) { c.parallel.deterministic_reduce = true; });
+  EXPECT_EQ(fixed.total_steps, 4) << "ceil(51 / 16)";
+  EXPECT_EQ(fixed.rows_of_step(1), 16);
+  EXPECT_EQ(plan_of([](RunConfig& c) { c.optimization.preference_loss = PreferenceLoss::sigmoid; }).total_steps, 4);
+  EXPECT_EQ(plan_of([](RunConfig& c) { c.optimization.balance_batches = true; }).total_steps, 4);
+  EXPECT_EQ(plan_of([](RunConfig& c) { c.data.dataloader_drop_last = true; }).total_steps, 3);
 }
 
 TEST(RunPlan, EpochsBecomeStepsRoundedUp) {
   const RunPlan plan = make_run_plan(small_run(), 2, 50, false);  // 16 rows a step, 150 rows in three epochs
   EXPECT_EQ(plan.rows_per_step(), 16);
-  EXPECT_EQ(plan.total_steps, 10);  // ceil(9.375)
-  EXPECT_DOUBLE_EQ(plan.epoch(5), 80.0 / 50.0);
+  EXPECT_EQ(plan.total_steps, 12);  // the last of four has 2 rows
+  EXPECT_DOUBLE_EQ(plan.epoch(5), 66.0 / 50.0);
 }
 
 TEST(RunPlan, FractionsOfAnEpoch) {
@@ -83,20 +129,23 @@ TEST(RunPlan, WarmupRatioIsOfAllStepsRoundedUp) {
 }
 
 TEST(RunPlan, TooFewBlocksForOneStep) {
+  RunConfig config = small_run();
+  config.parallel.deterministic_reduce = true;
   try {
-    make_run_plan(small_run(), 3, 23, false);
+    make_run_plan(config, 3, 23, false);
     FAIL() << "expected InputError";
   } catch (const InputError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("23 rows"), std::string::npos) << text;
     EXPECT_NE(text.find("takes 24"), std::string::npos) << text;
+    EXPECT_NE(text.find("--deterministic_reduce"), std::string::npos) << text;
     EXPECT_NE(text.find("--per_device_train_batch_size"), std::string::npos) << text;
   }
 }
 
 TEST(RunPlan, FewRowsAreOneStepOfEachEpoch) {
   const auto plan_of = [](const RunConfig& config, std::int64_t ranks, std::int64_t rows, ResumePoint from = {}) {
-    return make_run_plan(config, ranks, rows, false, from, {}, 0, 0, /*small_steps=*/true);
+    return make_run_plan(config, ranks, rows, false, from);
   };
   RunConfig config = small_run();  // 8 rows per rank
   config.output.save_strategy = SaveStrategy::epoch;
@@ -138,7 +187,7 @@ TEST(RunPlan, WhatHappensAfterWhichStep) {
   config.output.eval_strategy = Interval::steps;
   config.output.eval_steps = 4;
   config.output.save_strategy = SaveStrategy::epoch;
-  const RunPlan plan = make_run_plan(config, 1, 20, true);  // 8 rows a step: epochs end in steps 3, 5, 8, 10 and 12.5
+  const RunPlan plan = make_run_plan(config, 1, 20, true);  // 8 rows a step, three steps an epoch
   std::vector<std::int64_t> logs, evaluations, saves;
   for (std::int64_t step = 1; step <= 12; ++step) {
     if (plan.logs_after(step)) logs.push_back(step);
@@ -147,7 +196,7 @@ TEST(RunPlan, WhatHappensAfterWhichStep) {
   }
   EXPECT_EQ(logs, (std::vector<std::int64_t>{5, 10, 12}));
   EXPECT_EQ(evaluations, (std::vector<std::int64_t>{4, 8, 12}));
-  EXPECT_EQ(saves, (std::vector<std::int64_t>{3, 5, 8, 10, 12}));
+  EXPECT_EQ(saves, (std::vector<std::int64_t>{3, 6, 9, 12}));
 }
 
 std::vector<std::int64_t> steps_where(const RunPlan& plan, bool (RunPlan::*happens)(std::int64_t) const) {
@@ -163,7 +212,7 @@ TEST(RunPlan, LoggingByEpochOrNotAtAll) {
   RunConfig config = small_run();
   config.optimization.max_steps = 12;
   config.output.logging_strategy = Interval::epoch;
-  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), (Steps{3, 5, 8, 10, 12}));
+  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), (Steps{3, 6, 9, 12}));
   config.output.logging_strategy = Interval::no;
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), Steps{});
   config.output.logging_first_step = true;
@@ -192,8 +241,8 @@ TEST(RunPlan, EvaluationsMayBeginLater) {
   config.output.eval_delay = 7;
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::evaluates_after), (Steps{8, 10, 12}));
   config.output.eval_strategy = Interval::epoch;
-  config.output.eval_delay = 3;  // epochs: 8 rows a step of 20
-  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::evaluates_after), (Steps{8, 10, 12}));
+  config.output.eval_delay = 3;  // epochs of three steps
+  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::evaluates_after), (Steps{9, 12}));
 }
 
 TEST(RunPlan, TheBestAreSavedWhenTheyAreFound) {
@@ -228,13 +277,14 @@ TEST(RunPlan, ACheckpointSaysWhereInThePlanItIs) {
   state.seed = 11;
   plan.write_to(state, 7);
   EXPECT_EQ(state.step, 7);
-  EXPECT_EQ(state.samples, 24 + 5 * 16);
-  EXPECT_DOUBLE_EQ(state.epoch, 1.04);
-  EXPECT_EQ(state.max_steps, 2 + 15) << "226 rows are left";
+  EXPECT_EQ(state.samples, 100);
+  EXPECT_DOUBLE_EQ(state.epoch, 1);
+  EXPECT_EQ(state.max_steps, 2 + 5 + 7 + 4)
+      << "76 rows of this epoch, all of the next, half of the seven steps of the last";
   EXPECT_DOUBLE_EQ(state.num_train_epochs, 2.5);
   EXPECT_EQ(state.train_batch_size, 4);
   EXPECT_EQ(state.logging_steps, 5);
-  EXPECT_EQ(state.eval_steps, 5) << "a quarter of 17 steps, rounded up";
+  EXPECT_EQ(state.eval_steps, 5) << "a quarter of 18 steps, rounded up";
   EXPECT_EQ(state.save_steps, 3);
   EXPECT_EQ(state.seed, 11u) << "what is not the plan's stays";
 }
@@ -266,10 +316,11 @@ TEST(RunPlan, AResumedRunContinuesTheSameRows) {
 
 TEST(RunPlan, AResumedRunMayChangeItsBatch) {
   const RunPlan before = make_run_plan(small_run(), 2, 50, false);
-  const RunPlan after = make_run_plan(small_run(), 1, 50, false, {4, before.samples(4)});  // 8 rows a step now
-  EXPECT_EQ(after.first_row(4, 0, 0), 64);
-  EXPECT_EQ(after.first_row(5, 0, 0), 72);
-  EXPECT_EQ(after.total_steps, 4 + 11);  // 86 of 150 rows are left
+  const RunPlan after = make_run_plan(small_run(), 1, 50, false, {3, before.samples(3)});  // 8 rows a step now
+  EXPECT_EQ(after.first_row(3, 0, 0), 48);
+  EXPECT_EQ(after.samples(4), 50) << "the rest of the epoch";
+  EXPECT_EQ(after.samples(5), 58);
+  EXPECT_EQ(after.total_steps, 3 + 1 + 7 + 7);
 }
 
 }  // namespace

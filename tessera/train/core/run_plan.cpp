@@ -10,9 +10,40 @@
 #include <tessera/layout/batch/ramp.h>
 
 namespace tessera::train {
+namespace {
+
+std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Rows of the epoch in which the run begins that are still to come.
+std::int64_t rest_of_first_epoch(const RunPlan& plan) {
+  return plan.train_blocks - plan.resumed_samples % plan.train_blocks;
+}
+
+std::int64_t samples_by_epoch(const RunPlan& plan, std::int64_t steps) {
+  const std::int64_t rows = plan.rows_per_step(), rest = rest_of_first_epoch(plan), first = quotient_up(rest, rows);
+  const std::int64_t taken = steps - plan.resumed_step;
+  if (taken <= first) return plan.resumed_samples + std::min(taken * rows, rest);
+  const std::int64_t epochs = (taken - first) / plan.steps_per_epoch(), more = (taken - first) % plan.steps_per_epoch();
+  return plan.resumed_samples + rest + epochs * plan.train_blocks + std::min(more * rows, plan.train_blocks);
+}
+
+/// Steps of `epochs` passes where steps end with epochs, those before a resumption included. It may have been made with
+/// other numbers of rows per step, so that what is left of its epoch is counted by rows.
+std::int64_t steps_of_epochs(const RunPlan& plan, double epochs) {
+  const std::int64_t each = plan.steps_per_epoch(), rows = plan.rows_per_step();
+  const auto wanted = static_cast<std::int64_t>(std::ceil(epochs * static_cast<double>(each)));
+  const std::int64_t epoch = plan.resumed_samples / plan.train_blocks, rest = rest_of_first_epoch(plan);
+  if (wanted / each > epoch)
+    return plan.resumed_step + quotient_up(rest, rows) + (wanted / each - epoch - 1) * each + wanted % each;
+  const std::int64_t done = epoch * each + quotient_up(plan.train_blocks - rest, rows);
+  return plan.resumed_step + std::max<std::int64_t>(0, wanted - done);
+}
+
+}  // namespace
 
 std::int64_t RunPlan::samples(std::int64_t steps) const {
   if (token_steps) return token_steps->begin(steps);
+  if (steps_end_with_epochs) return samples_by_epoch(*this, steps);
   const auto after =
       std::upper_bound(segments.begin(), segments.end(), steps, [](auto step, const auto& s) { return step < s.step; });
   if (after == segments.begin()) return resumed_samples + (steps - resumed_step) * rows_per_step();
@@ -21,7 +52,7 @@ std::int64_t RunPlan::samples(std::int64_t steps) const {
 }
 
 std::int64_t RunPlan::micro_batches(std::int64_t step) const {
-  if (segments.empty()) return accumulation;
+  if (segments.empty() && (!steps_end_with_epochs || equal_micro_batches)) return accumulation;
   const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has most
   return (own + batch_size - 1) / batch_size;
 }
@@ -99,48 +130,61 @@ std::vector<RunPlan::Segment> growing_steps(const RunPlan& plan, const layout::B
   }
 }
 
-/// One step per epoch; the first after a resumption ends the epoch that it stopped in.
-std::vector<RunPlan::Segment> epochs_as_steps(const RunPlan& plan) {
-  const std::int64_t rest = plan.train_blocks - plan.resumed_samples % plan.train_blocks;
-  std::vector<RunPlan::Segment> segments = {{plan.resumed_step, plan.resumed_samples, rest}};
-  if (rest < plan.train_blocks)
-    segments.push_back({plan.resumed_step + 1, plan.resumed_samples + rest, plan.train_blocks});
-  return segments;
-}
-
-/// Why fewer rows than a step takes are no step here; empty: they are.
-std::string needs_whole_steps(const RunConfig& config, const RunPlan& plan) {
-  const auto& o = config.optimization;
-  const std::int64_t micro_batches = plan.micro_batches(plan.resumed_step + 1);
-  const bool all_have_rows = plan.train_blocks / plan.data_ranks >= micro_batches;
-  if (plan.train_blocks < 1) return "there is none";
-  if (config.data.dataloader_drop_last) return "--dataloader_drop_last leaves out steps that are not whole";
-  if (config.parallel.deterministic_reduce) return "--deterministic_reduce adds up the same micro-batches in each step";
-  if (!o.batch_size_schedule.empty()) return "--batch_size_schedule says how many rows a step has";
-  if (o.balance_batches && !all_have_rows) return "--balance_batches gives each process rows of each micro-batch";
-  if (o.preference_loss != PreferenceLoss::none && !all_have_rows)
-    return "--preference_loss needs pairs for each process and micro-batch";
-  return "";
-}
-
-/// Steps until so many rows are consumed.
+/// Steps until `rows` rows are consumed.
 std::int64_t steps_until(const RunPlan& plan, double rows) {
-  const auto consumed = [&](std::int64_t steps) { return static_cast<double>(plan.samples(steps)); };
   std::int64_t steps = plan.resumed_step;
   if (!plan.token_steps && !plan.segments.empty()) {
     const RunPlan::Segment& full = plan.segments.back();
     if (const double rest = rows - static_cast<double>(full.samples); rest > 0)
       return full.step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(full.rows)));
   }
-  while (consumed(steps) < rows) ++steps;
+  while (static_cast<double>(plan.samples(steps)) < rows) ++steps;
   return steps;
+}
+
+std::int64_t steps_of_run(const OptimizationConfig& optimization, const RunPlan& plan) {
+  if (optimization.max_steps > 0) return optimization.max_steps;
+  if (plan.steps_end_with_epochs) return steps_of_epochs(plan, optimization.num_train_epochs);
+  const double rows = optimization.num_train_epochs * static_cast<double>(plan.train_blocks);
+  if (plan.token_steps || !plan.segments.empty()) return steps_until(plan, rows);
+  const double rest = std::max(0.0, rows - static_cast<double>(plan.resumed_samples));
+  return plan.resumed_step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(plan.rows_per_step())));
+}
+
+[[noreturn]] void refuse_fewer_rows_than_a_step(const RunPlan& plan, const std::string& why) {
+  throw InputError(concat("the training data has ", plural(plan.train_blocks, "row"), " but one step takes ",
+                          plan.rows_per_step(), " (", plural(plan.data_ranks, "process", "processes"), " x ",
+                          plural(plan.batch_size, "row"), " x ",
+                          plural(plan.accumulation, "micro-batch", "micro-batches"), "), and ", why,
+                          ": lower --per_device_train_batch_size, --gradient_accumulation_steps or --block_size, or "
+                          "give more text"));
 }
 
 }  // namespace
 
+std::string why_steps_are_whole(const RunConfig& config, const RunPlan& plan) {
+  const auto& o = config.optimization;
+  if (plan.train_blocks < 1) return "there is none";
+  if (plan.token_steps) return "";
+  RunPlan parts = plan;
+  parts.steps_end_with_epochs = true;
+  const std::int64_t last = plan.resumed_step + quotient_up(rest_of_first_epoch(plan), plan.rows_per_step()) - 1;
+  const auto all_have_rows = [&](std::int64_t step) {
+    return parts.rows_of_step(step) / plan.data_ranks >= parts.micro_batches(step);
+  };
+  const bool none_idle = all_have_rows(last) && all_have_rows(last + plan.steps_per_epoch());
+  if (config.data.streaming) return "a stream has no epochs";
+  if (config.data.dataloader_drop_last) return "--dataloader_drop_last leaves out steps that are not whole";
+  if (config.parallel.deterministic_reduce) return "--deterministic_reduce adds up the same micro-batches in each step";
+  if (!o.batch_size_schedule.empty()) return "--batch_size_schedule says how many rows a step has";
+  if (o.balance_batches && !none_idle) return "--balance_batches gives each process rows of each micro-batch";
+  if (o.preference_loss != PreferenceLoss::none && !none_idle)
+    return "--preference_loss needs pairs for each process and micro-batch";
+  return "";
+}
+
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
-                      ResumePoint resume, const SampleLength& length, std::int64_t longest, double quadratic_cost,
-                      bool small_steps) {
+                      ResumePoint resume, const SampleLength& length, std::int64_t longest, double quadratic_cost) {
   const auto& optimization = config.optimization;
   const auto& output = config.output;
   RunPlan plan;
@@ -150,22 +194,17 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
   plan.train_blocks = train_blocks;
   plan.resumed_step = resume.step;
   plan.resumed_samples = resume.samples;
+  plan.equal_micro_batches = config.parallel.pp_size > 1;
   const std::int64_t rows = plan.rows_per_step();
   if (optimization.tokens_per_batch > 0) {
     TESSERA_CHECK(length, "batches of tokens without the lengths of the rows");
     plan.token_steps = std::make_shared<layout::TokenSteps>(
         layout::TokenBudget{optimization.tokens_per_batch, data_ranks * plan.accumulation, quadratic_cost}, longest,
         length, resume.step, resume.samples);
-  } else if (train_blocks < rows) {
-    if (train_blocks > 0) plan.segments = epochs_as_steps(plan);
-    const std::string why = small_steps ? needs_whole_steps(config, plan) : "";
-    if (!small_steps || !why.empty())
-      throw InputError(concat(
-          "the training data has ", plural(train_blocks, "row"), " but one step takes ", rows, " (",
-          plural(data_ranks, "process", "processes"), " x ", plural(plan.batch_size, "row"), " x ",
-          plural(plan.accumulation, "micro-batch", "micro-batches"), ")", why.empty() ? "" : concat(", and ", why),
-          ": lower --per_device_train_batch_size, --gradient_accumulation_steps or --block_size, or "
-          "give more text"));
+  } else {
+    const std::string why = why_steps_are_whole(config, plan);
+    if (train_blocks < rows && !why.empty()) refuse_fewer_rows_than_a_step(plan, why);
+    plan.steps_end_with_epochs = why.empty();
   }
   if (!optimization.batch_size_schedule.empty()) {
     const layout::BatchRamp ramp = layout::parse_batch_ramp(optimization.batch_size_schedule);
@@ -180,15 +219,7 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
   if (output.ignore_data_skip) plan.repeated_rows = plan.resumed_samples % plan.train_blocks;
 
   plan.num_train_epochs = optimization.num_train_epochs;
-  if (optimization.max_steps > 0) {
-    plan.total_steps = optimization.max_steps;
-  } else {
-    const double all_rows = optimization.num_train_epochs * static_cast<double>(plan.train_blocks);
-    const double rest = std::max(0.0, all_rows - static_cast<double>(resume.samples));
-    plan.total_steps = plan.token_steps || !plan.segments.empty()
-                           ? steps_until(plan, all_rows)
-                           : resume.step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(rows)));
-  }
+  plan.total_steps = steps_of_run(optimization, plan);
   plan.warmup_steps = warmup_steps(optimization, plan.total_steps);
 
   plan.logging_steps =

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace tessera {
@@ -36,8 +37,12 @@ struct RunPlan {
   std::int64_t train_blocks = 1;  ///< rows per epoch
   std::int64_t dropped_rows = 0;  ///< rows of each epoch's order that are left out (dataloader_drop_last)
 
-  /// Steps of fewer rows than rows_per_step() come first; empty: there are none. Where an epoch has fewer rows than a
-  /// step may take, its rows are one step, and all are such.
+  /// The last step of an epoch has the rows that are left, and the next begins with the next epoch, as transformers
+  /// counts (trainer.py, set_initial_training_values). Without it steps go on across the ends of epochs.
+  bool steps_end_with_epochs = false;
+  bool equal_micro_batches = false;  ///< such a last step has as many micro-batches as the others, some without a row
+
+  /// --batch_size_schedule: steps of fewer rows than rows_per_step() come first; empty: there are none.
   struct Segment {
     std::int64_t step = 0, samples = 0;  ///< where it begins
     std::int64_t rows = 0;               ///< in each of its steps
@@ -66,6 +71,7 @@ struct RunPlan {
   std::int64_t rows_of_step(std::int64_t step) const { return samples(step + 1) - samples(step); }  ///< all ranks'
   /// Micro-batches of a step on each rank.
   std::int64_t micro_batches(std::int64_t step) const;
+  std::int64_t steps_per_epoch() const { return (train_blocks + rows_per_step() - 1) / rows_per_step(); }
   /// Rows consumed when `steps` steps are done.
   std::int64_t samples(std::int64_t steps) const;
   double epoch(std::int64_t steps) const {
@@ -106,15 +112,19 @@ struct ResumePoint {
 /// Tokens of the i-th sample of a run; needed for --tokens_per_batch.
 using SampleLength = std::function<std::int64_t(std::int64_t sample)>;
 
-/// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. Shares of all
-/// steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps, save_steps below 1) become ceil(total x
-/// share), as transformers has it (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). With
-/// dataloader_drop_last an epoch has the rows of its whole steps. Fewer blocks than one step takes: with `small_steps`
-/// one step per epoch has them all, and a rank may have no row of a micro-batch; else, and where settings need whole
-/// steps, InputError with the numbers. Steps of unequal numbers of rows are counted one by one. `longest`: tokens that
-/// a row may have.
+/// Epochs become steps as transformers counts them: ceil(num_train_epochs x ceil(train_blocks / rows_per_step));
+/// max_steps > 0 wins. The last step of an epoch has the rows that are left, of which a rank may have none. Settings
+/// that need whole steps (why_steps_are_whole()) let steps go on across the ends of epochs instead, and are an
+/// InputError with the numbers where an epoch has fewer rows than one step. With dataloader_drop_last an epoch has the
+/// rows of its whole steps. Shares of all steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps,
+/// save_steps below 1) become ceil(total x share), as transformers has it (TrainingArguments.get_warmup_steps,
+/// TrainerState.compute_steps). Steps of --tokens_per_batch are counted one by one. `longest`: tokens that a row may
+/// have.
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume = {}, const SampleLength& length = {}, std::int64_t longest = 0,
-                      double quadratic_cost = 0, bool small_steps = false);
+                      double quadratic_cost = 0);
+
+/// The setting that needs steps of equal numbers of rows, and why; empty: there is none.
+std::string why_steps_are_whole(const RunConfig& config, const RunPlan& plan);
 
 }  // namespace tessera::train

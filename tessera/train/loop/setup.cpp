@@ -420,8 +420,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.plan =
       make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
                     lengths_in_order(config, setup, groups),
-                    setup.datasets.train ? setup.datasets.train->max_length() : 0, attention_share(*setup.model),
-                    /*small_steps=*/true);
+                    setup.datasets.train ? setup.datasets.train->max_length() : 0, attention_share(*setup.model));
   setup.basis = basis_of(setup, world);
   check_batches(config, setup, groups);
   if ((pipelined || few_experts || quantized) && !parts_only && !cut_later) {

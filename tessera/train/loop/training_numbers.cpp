@@ -89,7 +89,8 @@ void TrainingLoop::log(bool tell) {
                      .scale = noise_.rows()};
   }
   if (balance_) metrics.shares = balance_->shares();
-  if (plan_.token_steps || !plan_.segments.empty() || small_) metrics.rows = plan_.rows_of_step(step_ - 1);
+  const std::int64_t rows = plan_.rows_of_step(step_ - 1);
+  if (plan_.token_steps || !plan_.segments.empty() || small_ || rows != plan_.rows_per_step()) metrics.rows = rows;
   metrics.routers = routers_.close(*setup_.model, world_.group(), setup_.groups,
                                    std::exchange(micro_batches_, 0) * setup_.groups.data.size());
   metrics.step = step_;

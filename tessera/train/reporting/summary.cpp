@@ -60,14 +60,19 @@ std::string batch_text(const Setup& setup) {
                   plural(plan.data_ranks, "process", "processes"), " x ",
                   plural(plan.accumulation, "micro-batch", "micro-batches"), " of at most ",
                   setup.config.optimization.tokens_per_batch, " tokens, padding counted)");
-  const bool small = !plan.segments.empty() && plan.segments.back().rows < plan.rows_per_step();
-  const std::string before = small ? concat(plan.segments.back().rows, " rows, all of an epoch; of up to ")
+  const std::int64_t left = plan.train_blocks % plan.rows_per_step();
+  const bool partial = plan.steps_end_with_epochs && left > 0, whole_epoch = plan.train_blocks < plan.rows_per_step();
+  const std::string before = partial && whole_epoch     ? concat(left, " rows, all of an epoch; of up to ")
                              : plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ")
                                                         : std::string();
   return concat(
       before, plan.rows_per_step(), " rows (",
       plural(plan.data_ranks, setup.groups.cuts() ? "copy" : "process", setup.groups.cuts() ? "copies" : "processes"),
-      " x ", plan.batch_size, " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
+      " x ", plan.batch_size, " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")",
+      partial && !whole_epoch ? concat(", ", left, " in the last step of an epoch") : "",
+      left > 0 && !plan.steps_end_with_epochs && plan.epoch(plan.total_steps) > 1
+          ? concat("; steps go on across the ends of epochs: ", why_steps_are_whole(setup.config, plan))
+          : "");
 }
 
 /// Control bytes, of which a model that has learnt little is full, by their numbers: a log is text.
