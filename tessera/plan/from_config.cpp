@@ -3,12 +3,14 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/names/module_names.h>
+#include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/model/vision_config.h>
+#include <tessera/config/rules/checkpointing.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/plan/adapters.h>
@@ -23,14 +25,26 @@ namespace schedule = layout::schedule;
 
 namespace {
 
-/// "every" of --gradient_checkpointing_kwargs: JSON or key=value pairs; 1 where nothing is said.
-std::int64_t every_of(const std::string& text) {
-  const std::size_t found = text.find("every");
-  if (found == std::string::npos) return 1;
-  const std::size_t first = text.find_first_of("0123456789", found);
-  if (first == std::string::npos) return 1;
-  const std::size_t last = text.find_first_not_of("0123456789", first);
-  return std::max<std::int64_t>(1, parse_int(text.substr(first, last - first)).value_or(1));
+/// By block, whether a region has a name that fits: those of the modules around its tensors.
+std::vector<bool> blocks_named(const Model& model, const std::string& names) {
+  const Pattern pattern("--gradient_checkpointing_kwargs: names", names);
+  std::vector<bool> named(static_cast<std::size_t>(model.layers), false);
+  for (const Tensor& tensor : tensors(model)) {
+    if (tensor.block < 0 || tensor.block >= model.layers) continue;
+    for (auto dot = tensor.name.find('.'); dot != std::string::npos; dot = tensor.name.find('.', dot + 1))
+      if (pattern.fits(std::string_view(tensor.name).substr(0, dot)))
+        named[static_cast<std::size_t>(tensor.block)] = true;
+  }
+  return named;
+}
+
+void recompute_as(const OptimizationConfig& config, const Model& model, Plan& plan) {
+  if (!config.gradient_checkpointing) return;
+  const layout::CheckpointPlan asked = config::parse_checkpoint_plan(config.gradient_checkpointing_kwargs);
+  plan.recompute = asked.every;
+  plan.recomputed_part = asked.part;
+  plan.inputs_are_offloaded = !asked.offload_inputs_to.empty();
+  if (!asked.names.empty() && !model.recorded) plan.recomputed_names = blocks_named(model, asked.names);
 }
 
 /// What the trainer cuts a pipeline by (train/loop/pipeline.cpp).
@@ -128,7 +142,7 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
   if (model.vision && config.data.max_seq_length > 0) plan.sequence = config.data.max_seq_length;  // rows are examples
   plan.rows = o.per_device_train_batch_size;
   plan.micro_batches = o.gradient_accumulation_steps;
-  plan.recompute = o.gradient_checkpointing ? every_of(o.gradient_checkpointing_kwargs) : 0;
+  recompute_as(o, model, plan);
   plan.sequence_parallel = p.sequence_parallel;
   plan.bucket_bytes = p.ddp_bucket_cap_mb * (1 << 20);
   if (const auto* row = schedule::find_schedule(p.pipeline_schedule); p.pp_size > 1 && row != nullptr) {

@@ -139,7 +139,7 @@ std::vector<Memory> megatron_memory(const Model& given, const Plan& plan, const 
   const Block kinds[2] = {counting.block(false), model.experts ? counting.block(true) : Block{}};
   const auto kind_of = [&](std::int64_t layer) -> const Block& { return kinds[model.is_sparse(layer) ? 1 : 0]; };
   const auto kept_of = [&](std::int64_t layer) {
-    return plan.recompute > 0 && layer % plan.recompute == 0 ? kind_of(layer).input : kind_of(layer).kept;
+    return plan.recomputes(layer) ? kind_of(layer).input : kind_of(layer).kept;
   };
   const bool pipelined = plan.pp() > 1;
   const double words = elements.head / real(model.hidden);

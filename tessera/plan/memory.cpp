@@ -139,6 +139,31 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
   return sum;
 }
 
+double BlockActivations::kept_when_recomputed(const Plan& run, double attentions, double mlps) const {
+  const double left = run.inputs_are_offloaded ? 0 : input;
+  switch (run.recomputed_part) {
+    case layout::CheckpointPart::attention:
+      return attentions * left + mlps * (kept - attention);
+    case layout::CheckpointPart::mlp:
+      return attentions * attention + mlps * left;
+    case layout::CheckpointPart::block:
+      break;
+  }
+  return std::max(attentions, mlps) * left;
+}
+
+double BlockActivations::recomputed(const Plan& run) const {
+  switch (run.recomputed_part) {
+    case layout::CheckpointPart::attention:
+      return attention;
+    case layout::CheckpointPart::mlp:
+      return kept - attention;
+    case layout::CheckpointPart::block:
+      break;
+  }
+  return kept;
+}
+
 namespace {
 
 /// What the head needs for a moment: nn/linear_cross_entropy.cpp on the CPU, whole logits elsewhere.
@@ -208,7 +233,7 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
         (part.embeddings ? model.recorded->begin.saved_bytes : 0) + (part.end ? model.recorded->end.saved_bytes : 0);
     for (std::int64_t i = part.first_block; i < part.past_block(); ++i) {
       const RecordedLayer& layer = model.recorded->layers[static_cast<std::size_t>(i)];
-      bytes += run.recompute > 0 && i % run.recompute == 0 ? layer.input_bytes : layer.saved_bytes;
+      bytes += run.recomputes(i) ? layer.input_bytes : layer.saved_bytes;
     }
     return bytes * recorded_scale(*model.recorded, run);
   }
@@ -219,9 +244,13 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
     const double count = halves.blocks(kind);
     if (count <= 0) continue;
     // What is computed again keeps its input, be it a block or half of one.
-    const double checkpointed = run.recompute > 0 ? std::ceil(count / real(run.recompute)) : 0;
-    const double kept = halves.attention[kind] * block.attention + halves.mlp[kind] * (block.kept - block.attention);
-    bytes += (1 - checkpointed / count) * kept + checkpointed * block.input;
+    const double share = run.recomputed_names.empty() && run.recompute > 0
+                             ? std::ceil(count / real(run.recompute)) / count
+                             : run.recomputed_share();
+    const double attentions = halves.attention[kind], mlps = halves.mlp[kind];
+    const double kept = attentions * block.attention + mlps * (block.kept - block.attention);
+    bytes += (1 - share) * kept;
+    if (share > 0) bytes += share * block.kept_when_recomputed(run, attentions, mlps);
   }
   if (part.embeddings && model.vision) bytes += vision_kept(model, run);
   // Nobody asks for the gradient of what a frozen table gives, so the first norm does not keep it. A block that is
@@ -301,7 +330,8 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
       unit.grow(elements.block[kind]);
       moment = std::max(moment, kinds[kind].moment);
       // On the CPU what the second forward lets go of does not serve the backward, half a block about.
-      if (run.recompute > 0) again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].kept - kinds[kind].input);
+      if (run.recompute > 0)
+        again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].recomputed(run) - kinds[kind].input);
     }
     if (!part.end) continue;
     // The gradient of a table that the end reads, too, waits for that of the embedding, formed whole beside it.

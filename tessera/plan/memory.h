@@ -72,6 +72,12 @@ struct BlockActivations {
       0;  ///< that part of `net` which is gradients of weights, where they are not written to where they stay
   double forward = 0;  ///< what the end of its forward, made again, needs beyond `kept`; 0: not known
   double input = 0;    ///< the block's input, which is all that a recomputed block keeps
+
+  /// What a block keeps when the run recomputes it, or half of it: the other half, and the recomputed part's input.
+  /// `attentions`, `mlps`: how many of the halves are there.
+  double kept_when_recomputed(const Plan& run, double attentions = 1, double mlps = 1) const;
+  /// What comes back into memory when it is recomputed, its input counted.
+  double recomputed(const Plan& run) const;
 };
 /// `rounded`: as allocators round tensors' sizes, else what tensors ask for.
 BlockActivations block_activations(const Model& model, const Plan& run, bool sparse, bool rounded = true);

@@ -10,6 +10,15 @@ namespace tessera::plan {
 
 using layout::Axis;
 
+double Plan::recomputed_share() const {
+  if (recompute == 0) return 0;
+  if (recomputed_names.empty()) return 1 / static_cast<double>(recompute);
+  double chosen = 0;
+  for (std::size_t block = 0; block < recomputed_names.size(); ++block)
+    chosen += recomputes(static_cast<std::int64_t>(block)) ? 1 : 0;
+  return chosen / static_cast<double>(recomputed_names.size());
+}
+
 const WordTable& words_of(Precision) {
   static const WordTable words = {{"fp32", "bf16", "bf16_whole"}, {{"no", "fp32"}, {"float32", "fp32"}}};
   return words;

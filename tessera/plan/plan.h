@@ -2,6 +2,7 @@
 /// \file
 /// The settings of a run that its memory and its time depend on.
 
+#include <tessera/layout/checkpoint_plan.h>
 #include <tessera/layout/mesh.h>
 #include <tessera/layout/stages.h>
 #include <tessera/layout/strategy.h>
@@ -49,15 +50,25 @@ struct Plan {
   Precision precision = Precision::bf16;
   Numerics numerics;
   bool on_cpu = false;
-  std::int64_t sequence = 1024;      ///< tokens of a row
-  std::int64_t rows = 1;             ///< in a micro-batch, per data-parallel rank
-  std::int64_t micro_batches = 1;    ///< in a step (gradient accumulation, or those of the pipeline)
-  std::int64_t recompute = 0;        ///< every so many-th block keeps its input only; 0: none, 1: all
-  bool sequence_parallel = false;    ///< norms and residuals on parts of the sequence, too
-  std::string schedule = "1f1b";     ///< the pipeline's (layout/schedule/table.h)
-  std::int64_t stages_per_rank = 1;  ///< v
+  std::int64_t sequence = 1024;    ///< tokens of a row
+  std::int64_t rows = 1;           ///< in a micro-batch, per data-parallel rank
+  std::int64_t micro_batches = 1;  ///< in a step (gradient accumulation, or those of the pipeline)
+  std::int64_t recompute = 0;      ///< blocks 0, recompute, 2 recompute, ... are computed again; 0: none, 1: all
+  layout::CheckpointPart recomputed_part = layout::CheckpointPart::block;  ///< what is computed again of them
+  std::vector<bool> recomputed_names = {};  ///< by block: whether its name is one that is asked for; empty: all are
+  bool inputs_are_offloaded = false;        ///< what a recomputed part keeps is not in memory
+  bool sequence_parallel = false;           ///< norms and residuals on parts of the sequence, too
+  std::string schedule = "1f1b";            ///< the pipeline's (layout/schedule/table.h)
+  std::int64_t stages_per_rank = 1;         ///< v
   double bucket_bytes = 25.0 * (1 << 20);
   std::vector<layout::StagePart> parts;  ///< the stages' pieces of the model, as cut_plan() makes them
+
+  bool recomputes(std::int64_t block) const {
+    const auto i = static_cast<std::size_t>(block);
+    return recompute > 0 && block % recompute == 0 && (i >= recomputed_names.size() || recomputed_names[i]);
+  }
+  /// The share of blocks that are computed again: 1 / recompute where names choose none.
+  double recomputed_share() const;
 
   int tp() const { return mesh.size(layout::Axis::tp); }
   int cp() const { return mesh.size(layout::Axis::cp); }

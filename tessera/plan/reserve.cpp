@@ -145,7 +145,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
     const BlockActivations& block = asked[kind];
     const double made_again = run.recompute > 0 ? block.forward : 0;
     const double net = block.net - (written && copies > 1 ? block.matrices : 0);
-    const double again = run.recompute > 0 ? block.kept - block.input : 0;
+    const double again = run.recompute > 0 ? block.recomputed(run) - block.input : 0;
     // The last block's backward, and the first one's.
     most = std::max(most, asked_kept.at_backward - input + again + std::max(net, made_again) +
                               std::max(before, last * wide) + waits);

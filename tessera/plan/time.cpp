@@ -253,6 +253,13 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
 
 namespace {
 
+/// The forward that is made again of a block that the run recomputes.
+StepTime recomputed_time(const Plan& run, const BlockTime& block, double attentions, double mlps) {
+  if (run.recomputed_part == layout::CheckpointPart::attention) mlps = 0;
+  if (run.recomputed_part == layout::CheckpointPart::mlp) attentions = 0;
+  return halves_time(block.forward, block.mlp_share, attentions, mlps);
+}
+
 /// Tokens that a query sees on average, of a layer's window; as computed (causal halves are not).
 double seen_tokens(const Model& m, const Plan& run, std::int64_t layer) {
   const double window = m.windows.empty() ? 0 : real(m.windows[static_cast<std::size_t>(layer)]);
@@ -415,7 +422,7 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
         const RecordedLayer& layer = m.recorded->layers[static_cast<std::size_t>(i)];
         add_recorded(stage.forward, layer.forward, m, run, cluster);
         add_recorded(stage.backward, layer.backward, m, run, cluster);
-        if (run.recompute > 0 && i % run.recompute == 0) add_recorded(stage.again, layer.forward, m, run, cluster);
+        if (run.recomputes(i)) add_recorded(stage.again, layer.forward, m, run, cluster);
       }
       add_ends(stage, m, run, elements, cluster, part);
       continue;
@@ -428,13 +435,13 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
       const StepTime forward = halves_time(block.forward, block.mlp_share, attentions, mlps);
       add(stage.forward, forward);
       add(stage.backward, halves_time(block.backward, block.mlp_share, attentions, mlps));
-      if (run.recompute > 0) add(stage.again, forward, 1 / real(run.recompute));
+      if (run.recompute > 0) add(stage.again, recomputed_time(run, block, attentions, mlps), run.recomputed_share());
     }
     for (std::int64_t depth = 0; part.end && depth < m.computed_depths(); ++depth) {
       const BlockTime& block = time_of(m.layers + depth);
       add(stage.forward, block.forward);
       add(stage.backward, block.backward);
-      if (run.recompute > 0) add(stage.again, block.forward, 1 / real(run.recompute));
+      if (run.recompute > 0) add(stage.again, recomputed_time(run, block, 1, 1), run.recomputed_share());
     }
     add_ends(stage, m, run, elements, cluster, part);
   }

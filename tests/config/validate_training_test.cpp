@@ -1,6 +1,7 @@
 // The rules between the settings of the training loop: every message, and what has no effect.
 
 #include <tessera/config/core/resolve.h>
+#include <tessera/config/rules/checkpointing.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
@@ -187,6 +188,21 @@ TEST_F(ValidateTraining, FindingTheBatchSize) {
       error_of({"--auto_find_batch_size", "--deterministic_reduce"}),
       "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; give "
       "--per_device_train_batch_size yourself");
+}
+
+TEST_F(ValidateTraining, WhatIsRecomputed) {
+  EXPECT_EQ(parse_checkpoint_plan("{\"use_reentrant\": false, \"every\": 2}").every, 2);
+  const layout::CheckpointPlan plan = parse_checkpoint_plan("part=attn,names=h.*,offload_inputs_to=/tmp");
+  EXPECT_EQ(plan.part, layout::CheckpointPart::attention);
+  EXPECT_EQ(plan.names, "h.*");
+  EXPECT_EQ(plan.offload_inputs_to, "/tmp");
+  const auto refused = [](const char* text) { return testing::error_of([&] { parse_checkpoint_plan(text); }); };
+  EXPECT_EQ(refused("evry=2"), "--gradient_checkpointing_kwargs: unknown key evry; did you mean every?");
+  EXPECT_EQ(refused("every=0"), "--gradient_checkpointing_kwargs: every is 0; it must be at least 1");
+  EXPECT_EQ(refused("part=half"),
+            "gradient checkpointing: unknown part 'half'; one of block (full), attention (attn, selective), mlp");
+  EXPECT_NE(refused("names=h.(1").find("--gradient_checkpointing_kwargs: names 'h.(1' is not a regular expression"),
+            std::string::npos);
 }
 
 TEST_F(ValidateTraining, OtherContradictions) {

@@ -520,13 +520,13 @@ TEST(Plan, chooses_by_number_name_and_part) {
   for (std::int64_t block = 0; block < 8; ++block)
     EXPECT_EQ(third.chooses("h." + std::to_string(block), block, CheckpointPart::block), block % 3 == 0);
   EXPECT_FALSE(third.chooses("h.0.attn", 0, CheckpointPart::attention));
-  const ActivationCheckpointing named({.names = "h\\.[12]\\.mlp", .part = parallel::parse_checkpoint_part("mlp")});
+  const ActivationCheckpointing named({.names = "h\\.[12]\\.mlp", .part = layout::parse_checkpoint_part("mlp")});
   EXPECT_TRUE(named.chooses("h.1.mlp", 1, CheckpointPart::mlp));
   EXPECT_FALSE(named.chooses("h.12.mlp", 12, CheckpointPart::mlp)) << "the whole name must match";
   EXPECT_FALSE(named.chooses("h.1.mlp", 1, CheckpointPart::block));
   EXPECT_THROW(ActivationCheckpointing({.every = 0}), InputError);
   EXPECT_THROW(ActivationCheckpointing({.names = "h.(1"}), InputError);
-  EXPECT_THROW(parallel::parse_checkpoint_part("half"), InputError);
+  EXPECT_THROW(layout::parse_checkpoint_part("half"), InputError);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Bytes of a rank: against the arithmetic that the engine itself uses, published formulas, and what must hold always.
 
+#include <tessera/config/core/run_config.h>
 #include <tessera/layout/state_bytes.h>
+#include <tessera/plan/from_config.h>
 #include <tessera/plan/memory.h>
 #include <tessera/plan/presets.h>
 #include <tessera/plan/time.h>
@@ -281,6 +283,31 @@ TEST(PlanMemory, ABlockKeepsWhatItsOperationsSave) {
   const double kept = block_activations(llama, run, false).kept;
   EXPECT_NEAR(block_activations(gelu, run, false).kept, kept + 4 * tokens * inner, 8192);
   EXPECT_NEAR(block_activations(packed, run, false).kept, kept + 4 * tokens * (h + kv), 8192);
+}
+
+// A recomputed half of a block keeps its input, beside the other half; one of them is there again meanwhile.
+TEST(PlanMemory, ARecomputedBlockKeepsWhatItsSettingsLeave) {
+  RunConfig config;
+  config.model.config_name = "llama-3.2-1b";  // 16 layers
+  config.data.block_size = 256;
+  const Model model = model_of(config);
+  const auto activations = [&](const std::string& kwargs) {
+    config.optimization.gradient_checkpointing = !kwargs.empty();
+    config.optimization.gradient_checkpointing_kwargs = kwargs;
+    const Plan run = plan_on(config, model, layout::Mesh{}, /*on_cpu=*/false);
+    return memory_by_rank(model, run, 0)[0][MemoryKind::activations];
+  };
+  const Plan run = plan_on(config, model, layout::Mesh{}, false);
+  const BlockActivations block = block_activations(model, run, false);
+  const double all = activations("");
+  EXPECT_NEAR(all - activations("every=1"), 15 * (block.kept - block.input), 1);
+  EXPECT_NEAR(all - activations("every=4"), 3 * (block.kept - block.input), 1);
+  EXPECT_NEAR(all - activations("part=attention"), 15 * (block.attention - block.input), 1);
+  EXPECT_NEAR(all - activations("part=mlp,every=2"), 7 * (block.kept - block.attention - block.input), 1);
+  EXPECT_NEAR(all - activations(R"(names=model\.layers\.[0-2])"), 2 * (block.kept - block.input), 1);
+  EXPECT_NEAR(all - activations(R"(part=attention,every=2,names=model\.layers\.[0-2]\.self_attn)"),
+              block.attention - block.input, 1);
+  EXPECT_NEAR(activations("every=1") - activations("offload_inputs_to=/tmp"), 16 * block.input, 1);
 }
 
 // Tensor parallelism with sequence parallelism divides what a block keeps but for the inputs of products, which are

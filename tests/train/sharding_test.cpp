@@ -164,21 +164,6 @@ TEST(ShardingOptions, PredictionCountsStatesOfEightBits) {
   EXPECT_NEAR(predicted_bytes(config, *model, 1, 0).total(), 12 * numel - 4 * narrow + narrow * 17 / 16, 1);
 }
 
-TEST(CheckpointPlan, KeysAndTheirNames) {
-  OptimizationConfig config;
-  config.gradient_checkpointing_kwargs = "{\"use_reentrant\": false, \"every\": 2}";
-  EXPECT_EQ(checkpoint_plan(config).every, 2);
-  config.gradient_checkpointing_kwargs = "part=attention,names=h.*";
-  EXPECT_EQ(checkpoint_plan(config).part, parallel::CheckpointPart::attention);
-  config.gradient_checkpointing_kwargs = "evry=2";
-  try {
-    checkpoint_plan(config);
-    FAIL() << "expected an error";
-  } catch (const InputError& error) {
-    EXPECT_STREQ(error.what(), "--gradient_checkpointing_kwargs: unknown key evry; did you mean every?");
-  }
-}
-
 TEST(LossScale, FollowsTheSettings) {
   OptimizationConfig config;
   EXPECT_FALSE(make_loss_scale(config).has_value());

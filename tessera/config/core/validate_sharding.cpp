@@ -7,6 +7,7 @@
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/sharding.h>
+#include <tessera/config/rules/checkpointing.h>
 
 #include <algorithm>
 #include <array>
@@ -99,15 +100,16 @@ class ShardingRules : RuleChecks {
   }
 
   void checkpointing() {
-    const auto pairs = [&](const char* name, const std::string& text) {
+    const auto parses = [&](const char* name, const auto& parse) {
       try {
-        parse_overrides(text, concat("--", name));
+        (void)parse();
       } catch (const InputError& error) {
         problem({name}, error.what());
       }
     };
-    pairs("gradient_checkpointing_kwargs", c_.optimization.gradient_checkpointing_kwargs);
-    pairs("optim_args", c_.optimization.optim_args);
+    parses("gradient_checkpointing_kwargs",
+           [&] { return parse_checkpoint_plan(c_.optimization.gradient_checkpointing_kwargs); });
+    parses("optim_args", [&] { return parse_overrides(c_.optimization.optim_args, "--optim_args"); });
   }
 
   const ShardingConfig& s_;

@@ -7,14 +7,6 @@
 
 namespace tessera::parallel {
 
-CheckpointPart parse_checkpoint_part(const std::string& text) {
-  if (text == "block" || text == "full") return CheckpointPart::block;
-  if (text == "attention" || text == "attn" || text == "selective") return CheckpointPart::attention;
-  if (text == "mlp") return CheckpointPart::mlp;
-  throw InputError(concat("gradient checkpointing: unknown part '", text,
-                          "'; one of block (full), attention (attn, selective), mlp"));
-}
-
 ActivationCheckpointing::ActivationCheckpointing(const CheckpointPlan& plan)
     : plan_(plan),
       names_("gradient checkpointing: names", plan.names),

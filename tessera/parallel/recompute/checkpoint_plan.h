@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/base/names/pattern.h>
+#include <tessera/layout/checkpoint_plan.h>
 #include <tessera/parallel/autograd/saved_tensors.h>
 
 #include <cstdint>
@@ -15,22 +16,8 @@
 
 namespace tessera::parallel {
 
-/// What is recomputed: whole blocks, or only what is big and cheap in them (Korthikanti et al. 2022, "selective").
-enum class CheckpointPart { block, attention, mlp };
-
-/// "block" (also "full"), "attention" (also "attn", "selective"), "mlp". Throws InputError naming these.
-CheckpointPart parse_checkpoint_part(const std::string& text);
-
-struct CheckpointPlan {
-  std::int64_t every = 1;  ///< blocks 0, every, 2 every, ...; at least 1
-  /// ECMAScript regular expression that the whole name of a region must match ("transformer\\.h\\.[0-3]"); empty: all.
-  std::string names = {};
-  CheckpointPart part = CheckpointPart::block;
-  bool preserve_random = true;
-  bool early_stop = true;
-  /// The regions' inputs, all that remains, go there: OffloadOptions::to. Empty: they stay.
-  std::string offload_inputs_to = {};
-};
+using layout::CheckpointPart;
+using layout::CheckpointPlan;
 
 /// Runs regions as a plan says. Thread-safe.
 class ActivationCheckpointing {

@@ -167,35 +167,6 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
   return options;
 }
 
-parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config) {
-  parallel::CheckpointPlan plan;
-  const std::string flag = "--gradient_checkpointing_kwargs";
-  for (const auto& [key, value] : config::parse_overrides(config.gradient_checkpointing_kwargs, flag)) {
-    if (key == "every") {
-      plan.every = value.as_int();
-    } else if (key == "names") {
-      plan.names = value.as_string();
-    } else if (key == "part") {
-      plan.part = parallel::parse_checkpoint_part(value.as_string());
-    } else if (key == "preserve_rng_state") {
-      plan.preserve_random = value.as_bool();
-    } else if (key == "early_stop") {
-      plan.early_stop = value.as_bool();
-    } else if (key == "offload_inputs_to") {
-      plan.offload_inputs_to = value.as_string();
-    } else if (key == "use_reentrant") {
-      value.as_bool();
-    } else {
-      const std::vector<std::string> known = {
-          "every", "names", "part", "preserve_rng_state", "early_stop", "offload_inputs_to", "use_reentrant"};
-      const auto near = nearest(key, known);
-      throw InputError(concat(flag, ": unknown key ", key,
-                              near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(known))));
-    }
-  }
-  return plan;
-}
-
 std::vector<std::string> block_classes(const torch::nn::Module& model) {
   std::set<std::string> classes;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {

@@ -22,11 +22,6 @@ namespace tessera::train {
 /// Throws InputError for wrong patterns and compression methods; class names are checked by the engine.
 ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group);
 
-/// --gradient_checkpointing_kwargs: every, names, part, preserve_rng_state, early_stop, offload_inputs_to; Hugging
-/// Face's use_reentrant is accepted (there is one implementation, which is not re-entrant). Throws InputError for
-/// others, with the nearest.
-parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config);
-
 /// Classes of the modules that stand in numbered lists ("h.0", "layers.3"): the model's blocks.
 std::vector<std::string> block_classes(const torch::nn::Module& model);
 

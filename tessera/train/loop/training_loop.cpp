@@ -12,6 +12,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/config/rules/checkpointing.h>
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/decoders/mup.h>
 #include <tessera/models/tensor_plans.h>
@@ -164,7 +165,8 @@ void TrainingLoop::shard_model() {
     for (const RunPlan::Segment& segment : plan_.segments) pipeline_->prepare_for(plan_.micro_batches(segment.step));
   }
   if (setup_.config.optimization.gradient_checkpointing)
-    checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
+    checkpointing_ = models::checkpoint_blocks(
+        *setup_.model, config::parse_checkpoint_plan(setup_.config.optimization.gradient_checkpointing_kwargs));
   routing_ = route_blocks(*setup_.model, setup_.config.optimization, models::part_runner_of(checkpointing_));
   if (routing_) routing_->set_step(step_);
 }
