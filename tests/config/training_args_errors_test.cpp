@@ -48,7 +48,7 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--lr_scheduler_type", "greedy"},
        "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
       {{"--report_to", "tensorbord"},
-       "--report_to is 'tensorbord'; it must be one of tensorboard, mlflow, csv, none, all (did you mean "
+       "--report_to is 'tensorbord'; it must be one of tensorboard, csv, none, all (did you mean "
        "tensorboard?)"},
       {{"--lr_scheduler_kwargs", "absent.json"},
        "--lr_scheduler_kwargs absent.json: no such file (an object begins with '{')"},

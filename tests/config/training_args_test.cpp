@@ -308,7 +308,7 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
                 .only_note(),
             "what has no effect: --dataloader_num_workers, --no_dataloader_pin_memory: rows are read from "
             "memory-mapped files, without worker processes; "
-            "--report_to wandb: metrics go to TensorBoard, MLflow's file store or CSV (--report_to), and always to "
+            "--report_to wandb: metrics go to TensorBoard or CSV (--report_to), and always to "
             "metrics.jsonl and report.html; --hub_token: nothing is uploaded");
   EXPECT_EQ(flags({"--dataloader_num_workers", "4", "--no_dataloader_pin_memory"}).only_note(),
             "--dataloader_num_workers, --no_dataloader_pin_memory have no effect: rows are read from memory-mapped "
@@ -319,8 +319,8 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
   EXPECT_EQ(bare(read.only_note()),
             "a.yaml: what has no effect: dataloader_num_workers (line 1): rows are read from memory-mapped files, "
             "without worker processes; "
-            "report_to wandb (line 2), report_to trackio (line 2): metrics go to TensorBoard, MLflow's file store or "
-            "CSV (--report_to), and always to metrics.jsonl and report.html");
+            "report_to wandb (line 2), report_to trackio (line 2): metrics go to TensorBoard or CSV (--report_to), "
+            "and always to metrics.jsonl and report.html");
   EXPECT_EQ(read.value("report_to").as_string(), "none");
   EXPECT_EQ(read.value("learning_rate").as_real(), 1e-4);
 }
@@ -329,12 +329,13 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
 TEST_F(TrainingArguments, SeveralTrackers) {
   const auto trackers = [](const Strings& words) { return flags(words).value("report_to").as_string(); };
   EXPECT_EQ(trackers({"--report_to", "csv", "tensorboard"}), "tensorboard,csv");
-  EXPECT_EQ(trackers({"--report_to", "CSV,mlflow"}), "mlflow,csv");
-  EXPECT_EQ(trackers({"--report_to", "all"}), "tensorboard,mlflow,csv");
+  EXPECT_EQ(trackers({"--report_to", "CSV,tensorboard"}), "tensorboard,csv");
+  EXPECT_EQ(trackers({"--report_to", "all"}), "tensorboard,csv");
   EXPECT_EQ(trackers({"--report_to", "none"}), "none");
   EXPECT_EQ(trackers({"--report_to", "wandb"}), "none");
-  const Read read = read_file(file("a.json", R"({"report_to": ["mlflow", "csv"]})"));
-  EXPECT_EQ(read.value("report_to").as_string(), "mlflow,csv");
+  const Read both = read_file(file("b.json", R"({"report_to": ["csv", "tensorboard"]})"));
+  EXPECT_EQ(both.value("report_to").as_string(), "tensorboard,csv");
+  const Read read = read_file(file("a.json", R"({"report_to": ["csv"]})"));
   EXPECT_TRUE(reports_to(read.resolved.values.output, "csv"));
   EXPECT_FALSE(reports_to(read.resolved.values.output, "tensorboard"));
   EXPECT_FALSE(reports_to(read.resolved.values.output, "flow"));

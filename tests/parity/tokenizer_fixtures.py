@@ -30,26 +30,6 @@ import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 
-def write_trained_models(text, path):
-    """What their trainers of WordPiece and Unigram learn: a vocabulary, and how many tokens the text becomes."""
-    wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    wordpiece.normalizer = normalizers.BertNormalizer(lowercase=False)
-    wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    wordpiece.train([text], trainers.WordPieceTrainer(
-        vocab_size=400, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False))
-    unigram = Tokenizer(models.Unigram())
-    unigram.normalizer = normalizers.Sequence(
-        [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
-    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
-    unigram.train([text], trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False))
-    with open(text, encoding="utf-8", newline="") as file:
-        tokens = sum(len(unigram.encode(line, add_special_tokens=False).ids) for line in file)
-    with open(path, "w", encoding="utf-8") as out:
-        json.dump({"wordpiece": sorted(wordpiece.get_vocab()), "unigram_tokens": tokens}, out, ensure_ascii=False,
-                  indent=0)
-
-
 def class_ranges(pattern):
     """Sorted [first, last] of the code points that `pattern` matches in HF's regex engine (surrogates cannot be
     asked)."""
@@ -286,7 +266,6 @@ def write_fixtures(text_path, folder):
     plain = train(sample[:20_000], 400)  # what the training test must reproduce
     with open(f"{folder}/train.txt", "w", encoding="utf-8") as out:
         out.write(sample[:20_000])
-    write_trained_models(f"{folder}/train.txt", f"{folder}/train_models.json")
     with open(f"{folder}/train_merges.json", "w", encoding="utf-8") as out:
         json.dump(json.loads(plain.to_str())["model"]["merges"], out, ensure_ascii=False, separators=(",", ":"))
     # the second tokenizer: prefix space, old style merges, added tokens that strip

@@ -1,6 +1,6 @@
 #include "program.h"
 
-/// What a run leaves for others: MLflow's store, metrics.csv (--report_to), and the card of the finished model.
+/// What a run leaves for others: metrics.csv (--report_to), and the card of the finished model.
 
 namespace tessera::testing {
 namespace {
@@ -9,56 +9,19 @@ using TrackersTest = ToolTest;
 
 Strings lines_of(const std::string& path) { return split(trim(read_file(path)), '\n'); }
 
-TEST_F(TrackersTest, MlflowAndCsvGoOnWithTheRunThatIsResumed) {
-  const auto run = tessera(training("out", Strings{"--report_to", "mlflow", "csv", "--eval_strategy", "steps",
-                                                   "--eval_steps", "2", "--num_processes", "2", "--run_name", "tiny"} +
+TEST_F(TrackersTest, TheTableGoesOnWithTheRunThatIsResumed) {
+  const auto run = tessera(training("out", Strings{"--report_to", "csv", "--eval_strategy", "steps", "--eval_steps",
+                                                   "2", "--num_processes", "2", "--run_name", "tiny"} +
                                                batch(3, 1, 4)));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_FALSE(path_exists(at("out/runs"))) << "no TensorBoard";
-  const std::string id = trim(read_file(at("out/mlflow_run_id")));
-  const std::string place = at("out/mlruns/0/" + id);
-  EXPECT_TRUE(contains(run.err, "MLflow run " + id)) << run.err;
-  const Strings losses = lines_of(place + "/metrics/loss");
-  ASSERT_EQ(losses.size(), 4u);
-  EXPECT_NEAR(parse_real(split(losses[3], ' ')[1]).value_or(0), curve("out").at(4), 1e-8);
-  EXPECT_EQ(lines_of(place + "/metrics/eval_loss").size(), 2u);
-  EXPECT_EQ(lines_of(place + "/metrics/train_runtime").size(), 1u);
-  EXPECT_EQ(read_file(place + "/params/n_layer"), "2");
-  EXPECT_EQ(read_file(place + "/tags/mlflow.runName"), "tiny");
-  EXPECT_EQ(read_yaml(place + "/meta.yaml").at("status").as_int(), 3);
   EXPECT_EQ(lines_of(at("out/metrics.csv")).size(), 8u) << "header, four logs, two evaluations, the end";
 
-  const auto more =
-      tessera(training("out", Strings{"--report_to", "csv,mlflow", "--eval_strategy", "steps", "--eval_steps", "2",
-                                      "--run_name", "tiny", "--resume_from_checkpoint", "last"} +
-                                  batch(6, 1, 6)));
+  const auto more = tessera(training("out", Strings{"--report_to", "csv", "--eval_strategy", "steps", "--eval_steps",
+                                                    "2", "--run_name", "tiny", "--resume_from_checkpoint", "last"} +
+                                                batch(6, 1, 6)));
   ASSERT_EQ(more.exit_code, 0) << more.err;
-  EXPECT_EQ(trim(read_file(at("out/mlflow_run_id"))), id);
-  EXPECT_EQ(lines_of(place + "/metrics/loss").size(), 6u);
-  EXPECT_EQ(list_folder(at("out/mlruns/0")), (Strings{id, "meta.yaml"}));
   EXPECT_EQ(lines_of(at("out/metrics.csv")).size(), 1u + 6 + 3 + 2) << "the first end was at step 4 and stays";
-}
-
-TEST_F(TrackersTest, TheVariablesOfMlflow) {
-  const Strings run = training("out", Strings{"--report_to", "mlflow"} + batch(12, 1, 1));
-  const auto refused = tessera(run, {{"MLFLOW_TRACKING_URI", "http://tracker:5000"}});
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_TRUE(contains(refused.err, "MLFLOW_TRACKING_URI names http://tracker:5000")) << refused.err;
-  EXPECT_FALSE(path_exists(at("out"))) << "nothing was written";
-  const auto done = tessera(run, {{"MLFLOW_TRACKING_URI", "file:" + at("store")},
-                                  {"MLFLOW_EXPERIMENT_NAME", "mine"},
-                                  {"MLFLOW_RUN_ID", "run-7"},
-                                  {"MLFLOW_NESTED_RUN", "1"}});
-  ASSERT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_TRUE(contains(done.err, "without effect on --report_to mlflow: MLFLOW_NESTED_RUN")) << done.err;
-  EXPECT_FALSE(path_exists(at("out/mlruns")));
-  int found = 0;
-  for (const std::string& experiment : list_folder(at("store")))
-    if (path_exists(at("store/" + experiment + "/run-7/metrics/loss"))) {
-      ++found;
-      EXPECT_EQ(read_yaml(at("store/" + experiment + "/meta.yaml")).at("name").as_string(), "mine");
-    }
-  EXPECT_EQ(found, 1);
 }
 
 TEST_F(TrackersTest, TheCardOfTheModel) {

@@ -102,7 +102,6 @@ const std::vector<std::string> pool = {"metrics.jsonl",
                                        "merged.tmp",
                                        "checkpoint-3.tmp.1",
                                        "trace.json",
-                                       "mlflow_run_id",
                                        "keep",
                                        "events"};
 

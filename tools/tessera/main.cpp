@@ -35,7 +35,7 @@ const std::vector<Row>& commands() {
       {"embed", embed_command, "encode texts as vectors with a BERT, for retrieval"},
       {"launch", launch_command, "run any program as several ranks"},
       {"config", config_command, "show, check and convert configurations; ask for one, as `accelerate config`"},
-      {"tokenizer", tokenizer_command, "train a BPE, Unigram or WordPiece tokenizer; encode and decode with any"},
+      {"tokenizer", tokenizer_command, "train a byte-level BPE tokenizer; encode and decode with any"},
       {"tokenize", tokenize_command, "turn text into a .bin/.idx token file"},
       {"cache", cache_command, "list, check and remove the tokens that are kept of text"},
       {"data", data_command, "look at data sets, check, shuffle, split and merge them"},

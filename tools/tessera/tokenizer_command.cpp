@@ -1,4 +1,4 @@
-// tessera tokenizer train: learns BPE, Unigram or WordPiece from texts; writes a tokenizer.json for Hugging Face too.
+// tessera tokenizer train: learns byte-level BPE from texts; writes a tokenizer.json for Hugging Face too.
 // tessera tokenizer encode: shows the tokens of a text; decode: the texts of tokens.
 
 #include <tessera/base/error.h>
@@ -10,8 +10,6 @@
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_json.h>
 #include <tessera/text/unicode/utf8.h>
-#include <tessera/text/unigram/unigram_train.h>
-#include <tessera/text/wordpiece/wordpiece_train.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/data/documents.h>
 #include <tools/tessera/text_progress.h>
@@ -46,81 +44,29 @@ constexpr const char* decode_help =
 constexpr const char* help =
     "tessera tokenizer encode --help: shows the tokens of a text\n"
     "tessera tokenizer decode --help: shows the text of tokens\n\n"
-    "tessera tokenizer train: learns a tokenizer from texts, by the methods of Hugging Face's trainers\n\n"
+    "tessera tokenizer train: learns byte-level BPE with GPT-2's split from texts, as Hugging Face's BpeTrainer "
+    "does\n\n"
     "usage: tessera tokenizer train --train_file PATH --vocab_size N --output FOLDER|FILE.json\n\n"
     "  --train_file PATH      a file, a glob in quotes or a folder; may be repeated. A .txt is one document; of "
     ".jsonl\n"
     "                         .json .csv .tsv .parquet .arrow each record is one; also .gz .zst .xz (docs/data.md)\n"
     "  --dataset_text_field N the column that is the text, when it is not \"text\" (--text_column_name is the same)\n"
     "  --column_map text=NAME the same, as tessera train takes it\n"
-    "  --model KIND           bpe        byte-level, GPT-2's split: any text comes back as it was [bpe]\n"
-    "                         unigram    SentencePiece's, as T5 has it (NFKC, blanks as one)\n"
-    "                         wordpiece  BERT's, with [CLS] and [SEP]\n"
-    "  --vocab_size N         tokens in all. bpe: <|endoftext|> (id 0), the 256 bytes, then merges; unigram: <pad> "
-    "</s>\n"
-    "                         <unk>, then pieces by score; wordpiece: [PAD] [UNK] [CLS] [SEP] [MASK], characters, "
-    "merges\n"
+    "  --vocab_size N         tokens in all: <|endoftext|> (id 0), the 256 bytes, then merges\n"
     "  --output PATH          a folder (tokenizer.json and tokenizer_config.json are written there) or a .json file\n"
     "  --overwrite            these files may exist\n"
-    "  --min_frequency N      bpe, wordpiece: pairs seen less often are not joined [0]\n"
-    "  --limit_alphabet N     wordpiece: so many characters, the most frequent [1000]\n"
-    "  --lowercase            wordpiece: lowercased, without accents (an uncased model)\n";
-
-using Progress = std::function<void(const char* phase, std::int64_t done, std::int64_t of)>;
-
-/// What was learned.
-struct Trained {
-  std::string json;
-  std::string end_of_text;  ///< what tokenizer_config.json names; empty: nothing
-};
+    "  --min_frequency N      pairs seen less often are not joined [0]\n";
 
 int training_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 64u)); }
 
-/// A number that only some models take.
-std::int64_t number_of(const config::Flags& flags, const char* name, std::int64_t otherwise, bool taken) {
-  if (!taken && flags.text(name))
-    throw InputError(concat("--", name, " means nothing for --model ", flags.text("model").value_or("bpe")));
-  return flags.integer(name, otherwise);
-}
-
-Trained train_model(const std::string& model, const std::vector<std::string>& texts, const config::Flags& flags,
-                    const Progress& progress) {
-  const std::int64_t size = flags.integer("vocab_size", 0);
-  const std::int64_t min_frequency = number_of(flags, "min_frequency", 0, model != "unigram");
-  const std::int64_t alphabet = number_of(flags, "limit_alphabet", 1000, model == "wordpiece");
-  if (flags.has("lowercase") && model != "wordpiece")
-    throw InputError(concat("--lowercase means nothing for --model ", model));
-  if (model == "unigram") {
-    text::UnigramTrainOptions options;
-    options.vocab_size = size;
-    options.threads = training_threads();
-    options.progress = progress;
-    return {text::train_unigram(texts, options), "</s>"};
-  }
-  if (model == "wordpiece") {
-    text::WordPieceTrainOptions options;
-    options.vocab_size = size;
-    options.min_frequency = min_frequency;
-    options.limit_alphabet = alphabet;
-    options.lowercase = flags.has("lowercase");
-    options.threads = training_threads();
-    options.progress = progress;
-    return {text::train_wordpiece(texts, options), ""};
-  }
-  if (model != "bpe") throw InputError(concat("--model ", model, ": there are bpe, unigram and wordpiece"));
-  text::BpeTrainOptions options;
-  options.vocab_size = size;
-  options.min_frequency = min_frequency;
-  options.threads = training_threads();
-  options.progress = progress;
-  return {text::tokenizer_json(text::train_bpe(texts, options)), options.special_tokens[0]};
-}
-
 int train(const Arguments& arguments) {
-  std::vector<std::string> with_value = {"train_file", "vocab_size",    "output",
-                                         "model",      "min_frequency", "limit_alphabet"};
+  std::vector<std::string> with_value = {"train_file", "vocab_size", "output", "model", "min_frequency"};
   with_value.insert(with_value.end(), std::begin(column_flags), std::end(column_flags));
-  const config::Flags flags("tokenizer train", arguments, with_value, {"lowercase", "overwrite"}, {"train_file"});
+  const config::Flags flags("tokenizer train", arguments, with_value, {"overwrite"}, {"train_file"});
+  if (const std::string model = flags.text("model").value_or("bpe"); model != "bpe")
+    throw InputError(concat("--model ", model,
+                            ": byte-level BPE (bpe) is trained here; Hugging Face's tokenizers trains ",
+                            "other models, and every tokenizer.json of it is read"));
   flags.required("train_file", "text to learn from");
   flags.required("vocab_size", "number of tokens");
   const std::string output = flags.required("output", "where to write");
@@ -138,25 +84,26 @@ int train(const Arguments& arguments) {
   visitor.take = [&](std::string_view document, bool ends) { texts.emplace_back(document); };
   for_each_document(files, column_options(flags), std::string_view::npos, visitor);
   const auto begin = std::chrono::steady_clock::now();
-  Trained trained;
+  std::string json;
+  text::BpeTrainOptions options;
+  options.vocab_size = wanted;
+  options.min_frequency = flags.integer("min_frequency", 0);
+  options.threads = training_threads();
   {
     TextProgress progress;
-    trained = train_model(flags.text("model").value_or("bpe"), texts, flags,
-                          [&](const char* phase, std::int64_t done, std::int64_t of) {
-                            const std::string_view what = phase;
-                            progress.show(what == "bytes"    ? "counting words:"
-                                          : what == "merges" ? "learning merges:"
-                                                             : "pruning pieces:",
-                                          done, of, what == "bytes");
-                          });
+    options.progress = [&](const char* phase, std::int64_t done, std::int64_t of) {
+      const bool counting = std::string_view(phase) == "bytes";
+      progress.show(counting ? "counting words:" : "learning merges:", done, of, counting);
+    };
+    json = text::tokenizer_json(text::train_bpe(texts, options));
   }
-  const std::int64_t tokens = text::parse_tokenizer_json(trained.json, output)->vocab_size();
+  const std::int64_t tokens = text::parse_tokenizer_json(json, output)->vocab_size();
   if (output.ends_with(".json")) {
     make_folders(std::filesystem::absolute(output).parent_path().string());
-    write_file_atomically(output, trained.json);
+    write_file_atomically(output, json);
   } else {
     make_folders(output);
-    text::write_tokenizer_files(output, trained.json, trained.end_of_text);
+    text::write_tokenizer_files(output, json, options.special_tokens[0]);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::cerr << concat("tokenizer: ", tokens, " tokens from ", format_bytes(bytes), " of text in ",

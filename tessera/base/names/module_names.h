@@ -14,8 +14,8 @@ std::string without_wrappers(std::string name);
 bool is_named_module(std::string_view module, std::string_view target);
 /// Whether `text` is a regular expression of modules' whole names: it has a character that no name has.
 bool is_module_pattern(std::string_view text);
-/// is_named_module(), or, of a pattern, whether all of the module's name matches it (ECMAScript's grammar: Python's but
-/// for (?P<...>), (?<=...) and flags). Throws InputError for a malformed one.
+/// is_named_module(), or, of a pattern, whether all of the module's name matches it (base/names/pattern.h). Throws
+/// InputError for a malformed one.
 bool is_meant_module(std::string_view module, const std::string& target);
 /// Whether `targets` name the module of a parameter, or a module around it.
 bool is_in_named_module(std::string_view parameter, const std::vector<std::string>& targets);

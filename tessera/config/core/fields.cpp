@@ -637,10 +637,9 @@ const std::vector<Field>& table() {
           "log_format", words<LogFormat>(),
           "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
           "5 does (hf5), or plain words"),
-      output<&W::report_to>("report_to", several_of({"tensorboard", "mlflow", "csv", "none"}, "tensorboard,mlflow,csv"),
-                            "where metrics go besides metrics.jsonl and report.html: TensorBoard's events, MLflow's "
-                            "file store (MLFLOW_TRACKING_URI; unset: OUT/mlruns), metrics.csv; several with commas, or "
-                            "all"),
+      output<&W::report_to>("report_to", several_of({"tensorboard", "csv", "none"}, "tensorboard,csv"),
+                            "where metrics go besides metrics.jsonl and report.html: TensorBoard's events, "
+                            "metrics.csv; both with a comma, or all"),
       output<&W::metrics_file>("metrics_file", anything("FILE"),
                                "the newest numbers in Prometheus' text form, for node_exporter's textfile collector"),
       output<&W::metrics_port>("metrics_port", at_least(0, 65535),

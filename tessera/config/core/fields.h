@@ -47,8 +47,8 @@ struct Rule {
   /// The allowed words, in any case; empty: any text. Those of an enumeration come first; what follows them is no
   /// enumerator, and resolving turns it into another setting (--strategy auto).
   std::vector<std::string> words;
-  std::vector<Synonym> synonyms;   ///< another system's word -> ours
-  bool several = false;            ///< a text of several of them, in any order: "csv,mlflow"; none is written "none"
+  std::vector<Synonym> synonyms;  ///< another system's word -> ours
+  bool several = false;  ///< a text of several of them, in any order: "csv,tensorboard"; none is written "none"
   std::string_view shown_as = {};  ///< "FILE" in --help; empty: by kind
 
   std::string describe() const;  ///< "at least 1", "one of linear, cosine"; empty: anything

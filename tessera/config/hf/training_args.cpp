@@ -100,8 +100,8 @@ std::string_view not_built(std::string_view key, std::string_view word) {
 
 ArgumentMeaning report_to(const std::string& text) {
   static const Strings others = {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive",
-                                 "flyte",    "neptune", "swanlab",    "trackio",  "wandb"};
-  static const Strings ours = {"tensorboard", "mlflow", "csv", "none", "all"};
+                                 "flyte",    "mlflow",  "neptune",    "swanlab",  "trackio", "wandb"};
+  static const Strings ours = {"tensorboard", "csv", "none", "all"};
   ArgumentMeaning meaning;
   Strings chosen;
   for (const std::string& written : words_of(text)) {
@@ -110,8 +110,8 @@ ArgumentMeaning report_to(const std::string& text) {
       chosen.push_back(word);
     } else if (std::find(others.begin(), others.end(), word) != others.end()) {
       meaning.without_effect.push_back({word,
-                                        "metrics go to TensorBoard, MLflow's file store or CSV (--report_to), "
-                                        "and always to metrics.jsonl and report.html"});
+                                        "metrics go to TensorBoard or CSV (--report_to), and "
+                                        "always to metrics.jsonl and report.html"});
     } else {
       Strings known = others;
       known.insert(known.end(), ours.begin(), ours.end());

@@ -47,7 +47,7 @@ constexpr std::string_view kFused = "fused operations are always used";
 constexpr std::string_view kAmp = "mixed precision is built in: --bf16 and --fp16 choose it";
 constexpr std::string_view kLogLevel = "TESSERA_LOG (debug, info, warning, error) chooses what the program says";
 constexpr std::string_view kTracker =
-    "metrics go to TensorBoard, MLflow's file store or CSV (--report_to), and always to metrics.jsonl and report.html";
+    "metrics go to TensorBoard or CSV (--report_to), and always to metrics.jsonl and report.html";
 constexpr std::string_view kTpu = "TPUs are not supported: leave it out, or choose --device cpu or cuda";
 constexpr std::string_view kLocal = "nothing is downloaded: models and text are local files";
 constexpr std::string_view kChosen = "the implementation is chosen here";
@@ -141,7 +141,7 @@ constexpr TrainingArgument arguments[] = {
     acts("logging_first_step", Shape::boolean),
     acts("logging_nan_inf_filter", Shape::boolean),
     acts("logging_dir", Shape::word, "version 4"),
-    acts("report_to", Shape::words, "tensorboard, mlflow, csv, none or all; other trackers are named in a warning"),
+    acts("report_to", Shape::words, "tensorboard, csv, none or all; other trackers are named in a warning"),
     acts("include_num_input_tokens_seen"),
     acts("disable_tqdm", Shape::boolean),
     ignored("include_tokens_per_second", Shape::boolean, "false", "metrics always hold tokens per second"),

@@ -54,7 +54,7 @@ struct OutputConfig {
   bool sigterm_is_success = false;          ///< after SIGTERM and saving the exit code is 0, not 3
 };
 
-/// Whether report_to names the tracker: "tensorboard", "mlflow" or "csv". metrics.jsonl and report.html are always
+/// Whether report_to names the tracker: "tensorboard" or "csv". metrics.jsonl and report.html are always
 /// written.
 inline bool reports_to(const OutputConfig& output, std::string_view tracker) {
   return ("," + output.report_to + ",").find("," + std::string(tracker) + ",") != std::string::npos;

@@ -48,7 +48,6 @@ Journal::Journal(const Setup& setup, const comm::World& world)
     server_.emplace(static_cast<int>(config_.metrics_port));
     server_->show(prometheus_text(exposition_));
   }
-  if (world.rank() == 0 && reports_to(config_, "mlflow")) mlflow_settings_ = read_mlflow_settings();
   if (setup.resume)
     for (const Value& entry : setup.resume->log_history) remember(entry);
 }
@@ -63,7 +62,7 @@ void Journal::open(OutputFolder& output, const Value& configuration) {
     }
   }
   if (reports_to(config_, "tensorboard")) open_events(output, configuration);
-  open_trackers(output, configuration);
+  if (reports_to(config_, "csv")) open_csv(output);
 }
 
 void Journal::open_events(OutputFolder& output, const Value& configuration) {
@@ -84,23 +83,13 @@ void Journal::open_events(OutputFolder& output, const Value& configuration) {
   events_->text(now, resumed_step_, "model_config/text_summary", as_code(dump_json(model_config_)));
 }
 
-void Journal::open_trackers(OutputFolder& output, const Value& configuration) {
+void Journal::open_csv(OutputFolder& output) {
   try {
-    const std::int64_t kept = resumed_ ? resumed_step_ : -1;
-    if (reports_to(config_, "csv")) {
-      output.files().add({"metrics.csv"});
-      csv_.emplace(output.path("metrics.csv"), kept);
-    }
-    if (!reports_to(config_, "mlflow")) return;
-    output.files().add({kMlflowRunFile});
-    mlflow_ = open_mlflow_run(mlflow_settings_, config_.output_dir, exposition_.job, kept, configuration, model_config_,
-                              unix_seconds());
+    output.files().add({"metrics.csv"});
+    csv_.emplace(output.path("metrics.csv"), resumed_ ? resumed_step_ : -1);
   } catch (const Error& error) {
     throw InputError(concat("--report_to ", config_.report_to, ": ", error.what()));
   }
-  if (!mlflow_settings_.ignored.empty())
-    note(concat("warning: without effect on --report_to mlflow: ", join(mlflow_settings_.ignored)));
-  note(concat("MLflow run ", mlflow_->id(), " in ", mlflow_->folder()));
 }
 
 void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seconds_left) {
@@ -171,8 +160,6 @@ void Journal::ended(const RunTotals& t) {
        {"train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"})
     if (entry.at(name).is_number()) numbers.push_back(number("train", name, entry.at(name).as_real()));
   track(t.steps, numbers);
-  using Status = format::MlflowRun::Status;
-  if (mlflow_) mlflow_->end(unix_seconds(), t.reason == "done" ? Status::finished : Status::killed);
 }
 
 void Journal::expose() {
@@ -211,7 +198,6 @@ void Journal::track(std::int64_t step, const std::vector<Number>& numbers) {
     by_name.emplace_back(n.name, n.value);
   }
   if (events_) events_->scalars(now, step, by_tag);
-  if (mlflow_) mlflow_->points(now, step, by_name);
   if (csv_) csv_->append(now, step, by_name);
 }
 

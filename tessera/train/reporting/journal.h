@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, MLflow, CSV, Prometheus, and
+/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, CSV, Prometheus, and
 /// trainer_state.json's history.
 
 #include <tessera/comm/world.h>
@@ -11,7 +11,6 @@
 #include <tessera/train/reporting/log_sample.h>
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/metrics_server.h>
-#include <tessera/train/reporting/mlflow_log.h>
 #include <tessera/train/reporting/output.h>
 #include <tessera/train/reporting/progress.h>
 #include <tessera/train/reporting/prometheus.h>
@@ -26,13 +25,12 @@ namespace tessera::train {
 /// Every rank has one; that of the others than rank 0 writes nothing. Not thread-safe.
 class Journal {
  public:
-  /// Throws InputError when --metrics_port cannot be listened on, and for what MLFLOW_* variables ask for in vain.
+  /// Throws InputError when --metrics_port cannot be listened on.
   Journal(const Setup& setup, const comm::World& world);
 
   /// Rank 0, once, when it is time to write: from now on numbers go to metrics.jsonl of `output` and to what
-  /// --report_to names: an event file in --logging_dir and a run of MLflow's store, both of which begin with
-  /// `configuration`, and metrics.csv. `output` must outlive this object. Throws InputError when one of them cannot be
-  /// made.
+  /// --report_to names: an event file in --logging_dir, which begins with `configuration`, and metrics.csv. `output`
+  /// must outlive this object. Throws InputError when one of them cannot be made.
   void open(OutputFolder& output, const Value& configuration);
 
   void note(const std::string& text) { progress_.note(text); }
@@ -63,7 +61,7 @@ class Journal {
   };
   /// Numbers of training keep their name: "train/loss" and "loss".
   static Number number(const std::string& group, const std::string& name, double value);
-  void open_trackers(OutputFolder& output, const Value& configuration);
+  void open_csv(OutputFolder& output);
   void open_events(OutputFolder& output, const Value& configuration);
   void track(std::int64_t step, const std::vector<Number>& numbers);
 
@@ -76,8 +74,6 @@ class Journal {
   Exposition exposition_;
   std::optional<MetricsServer> server_;
   std::optional<format::EventFile> events_;
-  MlflowSettings mlflow_settings_;
-  std::unique_ptr<format::MlflowRun> mlflow_;
   std::optional<CsvLog> csv_;
   LogSample<Value> log_history_{1024};
   bool exposition_failed_ = false;            ///< which was said; the thread's of expositions_

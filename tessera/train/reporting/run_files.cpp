@@ -16,7 +16,6 @@
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/plan/automatic.h>
 #include <tessera/text/tokenizer_files.h>
-#include <tessera/train/reporting/mlflow_log.h>
 #include <tessera/train/reporting/model_card.h>
 
 namespace tessera::train {
@@ -25,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What a run writes besides checkpoints, event files and the model.
-constexpr std::array<const char*, 6> own_names = {"metrics.jsonl", "metrics.csv",  "report.html",
-                                                  "trace.json",    kMlflowRunFile, plan::chosen_file};
+constexpr std::array<const char*, 5> own_names = {"metrics.jsonl", "metrics.csv", "report.html", "trace.json",
+                                                  plan::chosen_file};
 constexpr const char* last_state = "trainer_state.json";
 
 template <class Names>
