@@ -41,9 +41,10 @@ page come from it.
   changes meanwhile makes no difference. Under other launchers each rank reads them, and the ranks compare the results.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,
   `derived (why)`) on standard output, every warning on standard error, and exits.
-- Unknown flags and arguments are errors with the nearest known name; with `--unknown warn` those that can hardly
+- Unknown flags and arguments are errors with the nearest known name; a beginning that only one argument of
+  TrainingArguments, TRL or run_clm.py has stands for it, with a warning, as argparse has it; with `--unknown warn` those that can hardly
   concern the training (`--my_tag`) are passed over, with one warning. Keys that DeepSpeed (at the top level, in
-  `optimizer` and `pipeline`) or accelerate (in its sections, and in fsdp_config) passes over get a warning, and with
+  `optimizer`, `pipeline`, `checkpoint`, `fp16` and `bf16`) or accelerate (in its sections, and in fsdp_config) passes over get a warning, and with
   `--strict`, which is `--unknown refuse`, an error. Words that only another program has (LLaMA-Factory, axolotl,
   ms-swift, GPT-NeoX, torchtune, reinforcement learning) are answered in one line. Megatron's ignored names are a list;
   none is passed over by its beginning.
@@ -57,7 +58,7 @@ name one. They must agree: those that do not are listed together.
 | strategy | divides optimizer states | gradients | parameters | said as |
 |---|---|---|---|---|
 | `ddp` | - | - | - | default; `--fsdp no_shard`, `--zero_stage 0`, `NO_SHARD`, 3 |
-| `zero1` | x | - | - | `--zero_stage 1` |
+| `zero1` | x | after accumulating | - | `--zero_stage 1` |
 | `zero2` | x | x | - | `--zero_stage 2` |
 | `shard_grad_op` | x | x | between steps | `--fsdp shard_grad_op`, `SHARD_GRAD_OP`, 2 |
 | `full_shard` = `zero3` | x | x | x | `--fsdp full_shard`, `--zero_stage 3`, `FULL_SHARD`, 1 |

@@ -99,8 +99,9 @@ std::string letters_of(std::string_view name) {
 }
 
 std::optional<Cluster> known(const std::string& name) {
-  static const std::pair<const char*, const char*> others[] = {
-      {"a10080", "A100"}, {"a10080gb", "A100"}, {"a10040gb", "A100-40"}, {"h10080", "H100"}, {"4090", "RTX4090"}};
+  static const std::pair<const char*, const char*> others[] = {{"a10080", "A100"},      {"a10080gb", "A100"},
+                                                               {"a10040gb", "A100-40"}, {"h10080", "H100"},
+                                                               {"4090", "RTX4090"},     {"a10g", "A10"}};
   std::string wanted = letters_of(name);
   for (const auto& [other, ours] : others)
     if (wanted == other) wanted = letters_of(ours);

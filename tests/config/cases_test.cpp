@@ -56,7 +56,7 @@ bool has_word_of(const std::string& message, const Case& c) {
 bool has_remedy(const std::string& message) {
   static const std::regex remedy(
       "must be|must say|must not|it takes| takes |did you mean|keep one|keep it|leave |give |given with|use |write "
-      "|choose |make |the keys are|the "
+      "|choose |make |the keys (?:there )?are|the "
       "words are|the types are|needs |expected|are supported|is supported|instead|say |put |remove |belongs|set "
       "|--help|lists all|at least|at most|"
       "one of|only with|runs on|greater than|it has |halves |has small states|its section is|: add it|look at the|no "

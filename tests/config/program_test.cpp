@@ -116,10 +116,10 @@ TEST(Program, BadInputIsOneMessageAndNothingIsWritten) {
   for (const char* processes : {"1", "3"}) {  // alone, and before any rank is started
     const auto run =
         tessera({"train", "--config_name", "gpt2-tiny", "--train_file", path_join(folder.path(), "none.txt"),
-                 "--output_dir", out, "--num_processes", processes, "--learning_rat", "1"});
+                 "--output_dir", out, "--num_processes", processes, "--lerning_rate", "1"});
     EXPECT_EQ(run.exit_code, 2);
     EXPECT_EQ(run.out, "");
-    EXPECT_EQ(run.err, concat("tessera: 2 problems in the configuration:\n  unknown flag --learning_rat; did you mean "
+    EXPECT_EQ(run.err, concat("tessera: 2 problems in the configuration:\n  unknown flag --lerning_rate; did you mean "
                               "--learning_rate?\n  --train_file ",
                               path_join(folder.path(), "none.txt"), ": no such file\n"));
     EXPECT_TRUE(list_folder(folder.path()).empty());

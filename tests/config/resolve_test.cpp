@@ -81,10 +81,27 @@ TEST(ResolveFlags, WarmupStepsBelowOneAreAShare) {
 
 TEST(ResolveFlags, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(error_of({"--learning_rte", "1"}), "unknown flag --learning_rte; did you mean --learning_rate?");
-  EXPECT_EQ(error_of({"--max-step=1"}), "unknown flag --max-step; did you mean --max_steps?");
-  EXPECT_EQ(error_of({"--xyzzy", "1"}), "unknown flag --xyzzy; tessera train --help lists all flags");
+  EXPECT_EQ(error_of({"--max-stesp=1"}), "unknown flag --max-stesp; did you mean --max_steps?");
+  EXPECT_EQ(
+      error_of({"--xyzzy", "1"}),
+      "unknown flag --xyzzy; tessera train --help lists all flags, and --unknown warn passes over a program's own");
+  EXPECT_EQ(error_of({"--disable_flash_attn2"}),
+            "unknown flag --disable_flash_attn2; tessera train --help lists all flags")
+      << "not --use_flash_attn, its opposite";
   EXPECT_EQ(error_of({"stray"}), "unexpected argument 'stray': settings are given as --name value");
   EXPECT_EQ(error_of({"--"}), "unexpected argument '--': settings are given as --name value");
+}
+
+// argparse takes a beginning that only one argument has.
+TEST(ResolveFlags, UniqueBeginningsAreCompleted) {
+  const Resolved resolved = read({"--logging_step", "5", "--num_train_epoch=2", "--tokenizer", "t"});
+  EXPECT_EQ(resolved.values.output.logging_steps, 5);
+  EXPECT_EQ(resolved.values.optimization.num_train_epochs, 2);
+  EXPECT_EQ(resolved.values.model.tokenizer_name, "t");
+  ASSERT_EQ(resolved.notes.size(), 3u);
+  EXPECT_EQ(resolved.notes[0], "--logging_step is taken for --logging_steps, the only argument that begins so");
+  EXPECT_EQ(error_of({"--logging_s", "5"}).find("unknown flag --logging_s"), 0u) << "steps, or strategy";
+  EXPECT_EQ(error_of({"--max_step", "1", "--strict"}), "unknown flag --max_step; did you mean --max_steps?");
 }
 
 TEST(ResolveFlags, MissingAndEmptyValues) {

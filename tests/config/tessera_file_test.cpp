@@ -232,7 +232,7 @@ TEST_F(TesseraFile, WrongFiles) {
        "a.yaml:1:8: optim adalomo: it is not built: --optim sgd has no states, --optim adafactor small ones"},
       {"fsdp_config: {min_num_prams: 5}", "a.yaml:1:30: unknown key min_num_prams; did you mean min_num_params?"},
       {"- a", "a.yaml:1:1: expected settings, such as learning_rate: 5e-5"},
-      {"seed: 1\nseed: 2", "a.yaml:2:1: the key \"seed\" appears twice (first at a.yaml:1:7); keep one of them"},
+      {"{seed: 1, seed: x}", "a.yaml:1:17: seed is 'x'; it takes an integer"},
       {"output_dir: " + std::string(70000, 'x'),
        "a.yaml:1:13: output_dir is a text of 70000 bytes; at most 65536 are read"}};
   for (const auto& [text, message] : cases) EXPECT_EQ(bare(read(file("a.yaml", text)).only_problem()), message) << text;

@@ -115,8 +115,8 @@ TEST_F(Validate, WhatIsMissing) {
 }
 
 TEST_F(Validate, AMistypedFlagIsNotAlsoMissing) {
-  EXPECT_EQ(error_of({"--config_name", "gpt2", "--train_fil", path("text.txt"), "--output_dir", path("out")}),
-            "unknown flag --train_fil; did you mean --train_file?");
+  EXPECT_EQ(error_of({"--config_name", "gpt2", "--trian_file", path("text.txt"), "--output_dir", path("out")}),
+            "unknown flag --trian_file; did you mean --train_file?");
 }
 
 TEST_F(Validate, Model) {

@@ -49,7 +49,7 @@ class BadInputTest : public ToolTest {
 };
 
 TEST_F(BadInputTest, UnknownFlag) {
-  expect_refused(training("out", {"--learning_rat", "1"}), {"--learning_rat", "did you mean --learning_rate"});
+  expect_refused(training("out", {"--lerning_rate", "1"}), {"--lerning_rate", "did you mean --learning_rate"});
 }
 
 TEST_F(BadInputTest, UnknownCommand) { expect_refused({"trian"}, {"unknown command 'trian'", "'train'"}); }

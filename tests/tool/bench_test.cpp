@@ -92,7 +92,7 @@ TEST(Bench, BadOptions) {
       {{"bench", "scaling", "--mode", "stong"}, {"did you mean 'strong'"}},
       {{"bench", "scaling", "--", "--max_steps", "3"}, {"--max_steps", "itself"}},
       {{"bench", "scaling", "--processes", "2,3", "--rows", "1"}, {"3 rows", "2 processes"}},
-      {{"bench", "scaling", "--processes", "1", "--", "--learning_rat", "1"}, {"--learning_rat", "did you mean"}}};
+      {{"bench", "scaling", "--processes", "1", "--", "--lerning_rate", "1"}, {"--lerning_rate", "did you mean"}}};
   for (const auto& [arguments, parts] : cases) {
     const auto run = tessera(arguments);
     EXPECT_EQ(run.exit_code, 2) << join(arguments, " ") << "\n" << run.err;

@@ -42,9 +42,9 @@ TEST_F(ConfigCommand, ShowsValuesAndOrigins) {
   const auto back = config({"show", "--format", "json", "--config", file("shown.yaml", as_yaml.out)});
   EXPECT_EQ(parse_json(back.out, "json").at("sharding").at("strategy").at("value").as_string(), "full_shard")
       << back.err;
-  const auto wrong = config({"show", "--learning_rat", "1"});
+  const auto wrong = config({"show", "--lerning_rate", "1"});
   EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_EQ(wrong.err, "tessera: unknown flag --learning_rat; did you mean --learning_rate?\n");
+  EXPECT_EQ(wrong.err, "tessera: unknown flag --lerning_rate; did you mean --learning_rate?\n");
   EXPECT_EQ(config({"show", "--format", "xml"}).exit_code, 2);
 }
 

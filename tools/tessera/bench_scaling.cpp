@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 
@@ -200,7 +201,7 @@ void print_heading(const std::string& mode, const ScalingOptions& options) {
 }
 
 void print_row(const Scaling& row) {
-  const auto percent = [](double share) { return 100 * share; };
+  const auto percent = [](double share) { return std::abs(share) < 5e-4 ? 0 : 100 * share; };  // no -0.0
   std::printf("%5d %9.1f %9.0f %8.2f %9.0f%%  %6.1f%% %5.1f%% %8.1f%% %5.1f%% %5.1f%%\n", row.processes,
               row.figures.step * 1e3, row.figures.tokens_per_second, row.speed_up, percent(row.efficiency),
               percent(row.lost_compute), percent(row.lost_communication), percent(row.lost_imbalance),

@@ -98,7 +98,11 @@ void FlagReader::look_ahead() {
                                 : i + 1 < words_.size()     ? words_[i + 1].text
                                                             : "";
       passes_over_ = to_lower(value) == "warn";
-    } else if (const Match found = match(name); found.argument == nullptr && found.field == nullptr) {
+      strict_ = to_lower(value) == "refuse";
+    } else if (name == "strict") {
+      strict_ = true;
+    } else if (const Match found = match(name);
+               found.argument == nullptr && found.field == nullptr && !completed(name)) {
       names.push_back(word.substr(0, equals));
       names.back().erase(0, 2);
     }
@@ -136,8 +140,13 @@ void FlagReader::read_one() {
   const bool has_text = equals != std::string::npos;
   std::string text = has_text ? word.text.substr(equals + 1) : std::string();
 
-  const Match found = match(name);
-  if (found.argument == nullptr && found.field == nullptr) return unknown(flag, has_text);
+  Match found = match(name);
+  if (found.argument == nullptr && found.field == nullptr) {
+    const auto whole = strict_ ? std::nullopt : completed(name);
+    if (!whole) return unknown(flag, has_text);
+    resolved_.notes.push_back(concat(said(flag), " is taken for --", *whole, ", the only argument that begins so"));
+    found = match(*whole);
+  }
   names_.insert(name);
   if (found.negated && has_text)
     return problem(flag, " takes no value; write --",
@@ -229,7 +238,9 @@ void FlagReader::unknown(const std::string& flag, bool has_value) {
   if (near)
     if (const Match found = match(*near); found.field != nullptr) problems_.doubtful.emplace(found.field->name);
   problem(name.size() > 64 ? concat("unknown flag ", flag.substr(0, 66), "...") : concat("unknown flag ", flag),
-          near ? concat("; did you mean --", *near, "?") : "; tessera train --help lists all flags");
+          near ? concat("; did you mean --", *near, "?")
+               : concat("; tessera train --help lists all flags",
+                        concerns_training(name) ? "" : ", and --unknown warn passes over a program's own"));
 }
 
 void FlagReader::store(std::string_view setting, const std::string& flag, const std::string& text) {
@@ -260,6 +271,13 @@ void FlagReader::store(std::string_view setting, const std::string& flag, const 
 }
 
 void FlagReader::finish() {
+  const auto named = [&](const char* name) { return typed_names_.contains(name) || names_.contains(name); };
+  if (resolved_.values.output.do_eval && resolved_.origin("do_eval").is_given() && named("do_eval") &&
+      !named("do_train"))
+    resolved_.notes.push_back(
+        "--do_eval without --do_train only evaluates in transformers' scripts; tessera train trains, and evaluates "
+        "after "
+        "it");
   if (!bare_deepspeed_.empty() && resolved_.values.files.deepspeed.empty()) {
     problems_.doubtful.insert("deepspeed");
     problems_.lines.push_back(concat(bare_deepspeed_, " needs a value (", find_field("deepspeed")->placeholder(), ")"));

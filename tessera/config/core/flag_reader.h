@@ -58,6 +58,7 @@ class FlagReader {
   const bool beside_megatron_;
   std::size_t unknown_ = 0, looked_up_ = 0;
   bool passes_over_ = false;  ///< --unknown warn
+  bool strict_ = false;       ///< --unknown refuse
   bool foreign_ = false;      ///< the words are another program's, which has been said
   std::vector<std::string> passed_over_;
 };

@@ -56,6 +56,13 @@ void derive(Resolved& resolved) {
     derived("train_sampling_strategy", "group_by_modality_length is given");
   }
   OptimizationConfig& optimization = resolved.values.optimization;
+  if (!is_default("gamma_beta_ratio") && optimization.preference_loss == PreferenceLoss::sigmoid) {
+    resolved.notes.push_back(concat("preference_loss sigmoid (", resolved.origin("preference_loss"),
+                                    ") is simpo beside gamma_beta_ratio (", resolved.origin("gamma_beta_ratio"),
+                                    "), which SimPO's trainer alone has"));
+    optimization.preference_loss = PreferenceLoss::simpo;
+    derived("preference_loss", "gamma_beta_ratio is SimPO's");
+  }
   if (!is_default("gamma_beta_ratio") && is_default("preference_gamma")) {
     optimization.preference_gamma = optimization.gamma_beta_ratio * optimization.preference_beta;
     derived("preference_gamma", "gamma_beta_ratio x preference_beta");

@@ -90,7 +90,11 @@ Translation read_tessera(const Value& file, const std::string& path, Problems& p
 
 Translation read_tessera_file(const std::string& path, Problems& problems) {
   try {
-    return read_tessera(read_settings_file(path, "--config"), path, problems);
+    std::vector<std::string> repeated;
+    const Value file = read_settings_file(path, "--config", &repeated);
+    Translation read = read_tessera(file, path, problems);
+    read.notes.insert(read.notes.begin(), repeated.begin(), repeated.end());
+    return read;
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
     return {};

@@ -167,8 +167,11 @@ class Walk {
   void unknown(const std::string& section_path, const std::string& name, const Value& value) {
     if (++unknown_ > max_unknown) return;
     const std::string shown = name.size() > 80 ? concat(name.substr(0, 80), "...") : name;
-    // DeepSpeed looks into what it asks for there; its other sections have a schema, and refuse.
-    const bool free = section_path.empty() || section_path == "optimizer" || section_path == "pipeline";
+    // DeepSpeed looks into what it asks for there (of fp16 and bf16 until 0.16); its other sections have a schema, and
+    // refuse.
+    static constexpr std::string_view free_sections[] = {"", "optimizer", "pipeline", "checkpoint", "fp16", "bf16"};
+    const bool free =
+        std::find(std::begin(free_sections), std::end(free_sections), section_path) != std::end(free_sections);
     doubts_ = !passes_over_ || !free;
     if (!doubts_)
       return r_.to.note(value.where(), concat("unknown key ", below(section_path, shown),

@@ -291,11 +291,13 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
     if (row.key == "fsdp_config" || trim(text) != "{}") meaning.settings.emplace_back(row.setting, text);
     return meaning;
   }
-  if (row.key == "optim" || row.key == "lr_scheduler_type" || row.key == "image_aspect_ratio")
+  if (row.key == "optim" || row.key == "lr_scheduler_type" || row.key == "image_aspect_ratio") {
+    if (row.key == "image_aspect_ratio" && to_lower(trim(text)) == "none") return meaning;
     if (const std::string_view why = not_built(row.key, to_lower(trim(text))); !why.empty()) {
       meaning.problem = concat(" ", trim(text), ": ", why);
       return meaning;
     }
+  }
   if (row.key == "optim" && to_lower(trim(text)).starts_with("paged_"))  // the same numbers as without
     meaning.without_effect.push_back(
         {concat(trim(text), "'s paging"),
@@ -335,7 +337,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
   if (row.key == "loss_type") {  // TRL's trainers have several more
     const std::string word = to_lower(trim(text));
     const bool built = parse_word<PreferenceLoss>(word).has_value();
-    if (word == "nll") return meaning;
+    if (word == "nll" || word == "cross_entropy") return meaning;  // of tokens, or of classes: there is no other
     if (built)
       meaning.settings.emplace_back(row.setting, word);
     else
@@ -347,6 +349,13 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
     meaning.implied.emplace_back(row.setting, text);
     return meaning;
   }
+  if (row.key == "checkpointing_steps") {
+    const bool by_epoch = to_lower(trim(text)) == "epoch";
+    meaning.settings.emplace_back("save_strategy", by_epoch ? "epoch" : "steps");
+    if (!by_epoch) meaning.settings.emplace_back(row.setting, text);
+    return meaning;
+  }
+  if ((row.key == "max_train_samples" || row.key == "max_eval_samples") && trim(text) == "-1") return meaning;  // all
   // transformers v5: warmup_steps between 0 and 1 is a share of all steps
   const auto number = parse_real(text);
   const bool share = row.key == "warmup_steps" && number && *number > 0 && *number < 1;
@@ -359,7 +368,8 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
 ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text) {
   ArgumentMeaning meaning = own_meaning(argument, text);
   const bool of_sft = argument.row.key == "loss_type" && meaning.settings.empty();  // nll, the SFTTrainer's
-  if (!argument.program.empty() && !of_sft) {
+  const bool says_nothing = argument.program == "TRL, perhaps" && meaning.without_effect.empty();
+  if (!argument.program.empty() && !of_sft && !says_nothing) {
     meaning.implied = defaults_beside(argument.program, argument.row.key, text);
     meaning.program = argument.program;
   }

@@ -163,9 +163,12 @@ class FileReader {
       const TrainingArgument* argument = find_training_argument(*near);
       problems_.doubtful.insert(argument != nullptr ? std::string(argument->row.setting) : *near);
     }
-    to_.problem(value.where(),
-                concat("unknown argument ", key.substr(0, 64), key.size() > 64 ? "..." : "",
-                       near ? concat("; did you mean ", *near, "?") : "; tessera train --help lists all settings"));
+    to_.problem(
+        value.where(),
+        concat("unknown argument ", key.substr(0, 64), key.size() > 64 ? "..." : "",
+               near ? concat("; did you mean ", *near, "?")
+                    : concat("; tessera train --help lists all settings",
+                             concerns_training(name) ? "" : ", and --unknown warn passes over a program's own")));
   }
 
   /// An object in the file is read where it stands, so that its problems and origins have their lines.

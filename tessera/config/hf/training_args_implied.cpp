@@ -14,6 +14,7 @@ struct ProgramDefault {
   std::string_view program, beside, setting, text;  ///< beside: the argument, which asks(); empty: any of the program
 };
 constexpr ProgramDefault program_defaults[] = {
+    {"SimPO", "", "preference_loss", "simpo"},
     {"DPOTrainer", "", "preference_loss", "sigmoid"},
     {"DPOTrainer", "", "learning_rate", "1e-06"},
     {"DPOTrainer", "", "bf16", "true"},
@@ -25,6 +26,7 @@ constexpr ProgramDefault program_defaults[] = {
     {"TRL", "", "gradient_checkpointing", "true"},
     {"TRL", "", "assistant_only_loss", "false"},
     {"TRL", "", "max_seq_length", "1024"},
+    {"TRL, perhaps", "", "assistant_only_loss", "false"},
     {"TRL", "use_peft", "lora_r", "16"},
     {"TRL", "use_peft", "lora_alpha", "32"},
     {"TRL", "use_peft", "lora_dropout", "0.05"},
@@ -75,9 +77,14 @@ std::vector<Implied> implied_by(const TrainingArgument& argument, const Argument
 }
 
 void apply_implied(Resolved& resolved) {
+  const auto of = [](std::string_view program) {
+    return [program](const Implied& implied) { return implied.program == program; };
+  };
+  // SimPO's trainer has names of TRL's DPOTrainer, and not its defaults.
+  if (std::any_of(resolved.implied.begin(), resolved.implied.end(), of("SimPO")))
+    std::erase_if(resolved.implied, of("DPOTrainer"));
   // Where a recipe has names of TRL and of its DPOTrainer, the latter is the program it is for.
-  std::stable_partition(resolved.implied.begin(), resolved.implied.end(),
-                        [](const Implied& implied) { return implied.program == "DPOTrainer"; });
+  std::stable_partition(resolved.implied.begin(), resolved.implied.end(), of("DPOTrainer"));
   const auto said = [](const Implied& implied) {
     return implied.origin.is_flag() ? implied.name : concat(implied.name, " (", implied.origin, ")");
   };
@@ -92,7 +99,7 @@ void apply_implied(Resolved& resolved) {
     resolved.origins[implied.setting] = implied.origin;
   }
   for (Implied& implied : resolved.implied) {
-    if (implied.off) continue;
+    if (implied.off || implied.program == "TRL, perhaps") continue;
     const bool itself = implied.program.empty();  // model_type, where no model is given
     const bool given = !resolved.is_default(implied.setting) || (itself && !resolved.is_default("model_name_or_path"));
     if (given && itself) resolved.notes.push_back(concat(said(implied), " has no effect: the model is given"));
@@ -103,6 +110,22 @@ void apply_implied(Resolved& resolved) {
     implied.taken = !itself;
   }
 }
+
+namespace {
+
+/// A name that TRL and others have changes nothing, but TRL's users know other defaults.
+void tell_of_trl(Resolved& resolved, bool is_trl) {
+  const auto maybe = std::find_if(resolved.implied.begin(), resolved.implied.end(),
+                                  [](const Implied& implied) { return implied.program == "TRL, perhaps"; });
+  if (is_trl || maybe == resolved.implied.end() || !resolved.is_default("assistant_only_loss")) return;
+  resolved.notes.push_back(
+      concat(maybe->name,
+             " may be TRL's, which scores all messages of a conversation and has the learning rate "
+             "2e-05: assistant_only_loss is true and learning_rate ",
+             resolved.values.optimization.learning_rate, " here; give both to say otherwise"));
+}
+
+}  // namespace
 
 void settle_implied(Resolved& resolved) {
   /// What has been taken over from a program, and the name that says so.
@@ -128,7 +151,13 @@ void settle_implied(Resolved& resolved) {
   }
   for (const Taken& taken : programs)
     resolved.notes.push_back(concat(taken.last->name, " is ", taken.last->program,
-                                    "'s, whose defaults hold where nothing else is said: ", join(taken.defaults)));
+                                    "'s, whose defaults hold where nothing else is said: ", join(taken.defaults),
+                                    taken.program == "Qwen"
+                                        ? "; other programs mean other adapters by it: give --lora_r, --lora_alpha and "
+                                          "--lora_target_modules where yours are others"
+                                        : ""));
+  tell_of_trl(resolved,
+              std::any_of(programs.begin(), programs.end(), [](const Taken& t) { return t.program == "TRL"; }));
 }
 
 }  // namespace tessera::config

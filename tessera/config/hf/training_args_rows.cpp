@@ -32,6 +32,12 @@ constexpr TrainingArgument of_trl(TrainingArgument argument) {
   return argument;
 }
 
+/// An argument of TRL that others have, too (ms-swift): it brings no defaults, but a note of what TRL's are.
+constexpr TrainingArgument maybe_trl(TrainingArgument argument) {
+  argument.program = "TRL, perhaps";
+  return argument;
+}
+
 /// An argument that only TRL's trainers on pairs of answers have (dpo_config.py, cpo_config.py).
 constexpr TrainingArgument of_dpo(TrainingArgument argument) {
   argument.program = "DPOTrainer";
@@ -176,9 +182,9 @@ constexpr TrainingArgument arguments[] = {
     acts("save_total_limit"),
     acts("save_only_model", Shape::boolean),
     acts("ignore_data_skip", Shape::boolean),
-    refused("save_safetensors", Shape::boolean, "true",
-            "pickled weights are not written: leave it out; safetensors are read by every version of transformers "
-            "since 4.30"),
+    ignored("save_safetensors", Shape::boolean, "true",
+            "weights are always written as safetensors, which every version of transformers since 4.30 reads"),
+    acts("checkpointing_steps", "save_steps", Shape::word, "run_clm_no_trainer.py: a number of steps, or epoch"),
     ignored("save_on_each_node", Shape::boolean, "false", "output_dir is one folder, which all hosts see"),
     ignored("enable_jit_checkpoint", Shape::boolean, "false", "SIGTERM always writes a checkpoint"),
     ignored("restore_callback_states_from_checkpoint", Shape::boolean, "false",
@@ -344,10 +350,9 @@ constexpr TrainingArgument arguments[] = {
     of_trl(acts("dataset_text_field", "text_column_name")),
     acts("chat_template"),
     of_trl(acts("chat_template_path", "chat_template")),
-    // No of_trl: ms-swift and others have these names, too.
-    ignored("dataset_num_proc", Shape::word, "", "text is read by threads of the process"),
+    maybe_trl(ignored("dataset_num_proc", Shape::word, "", "text is read by threads of the process")),
     ignored("padding_free", Shape::boolean, "false", "--packing fills rows instead of padding them"),
-    ignored("dataset_config", Shape::word, "", kDatasets),
+    maybe_trl(ignored("dataset_config", Shape::word, "", kDatasets)),
     of_trl(ignored("packing_strategy", Shape::word, "bfd", "rows are packed in one way")),
     of_trl(ignored("eval_packing", Shape::boolean, "", "what is evaluated is packed as what is trained on")),
     of_trl(ignored("dataset_mixture", Shape::object, "", kDatasets)),
@@ -427,6 +432,9 @@ constexpr TrainingArgument arguments[] = {
     acts("dataset_path", "train_file", Shape::words, kSynonym),
     acts("data_files", "train_file", Shape::words, kSynonym),
     acts("train_data_path", "train_file", Shape::words, kSynonym),
+    acts("train_file_dir", "train_file", Shape::words, kSynonym),
+    acts("validation_file_dir", "validation_file", Shape::words, kSynonym),
+    ignored("dataset_id_or_path", Shape::word, "", kDatasets),
     acts("eval_data_path", "validation_file", Shape::words, kSynonym),
     acts("max_seq_len", "max_seq_length", Shape::word, kSynonym),
     acts("cutoff_len", "max_seq_length", Shape::word, kSynonym),
@@ -445,7 +453,10 @@ constexpr TrainingArgument arguments[] = {
     acts("use_4bit_quantization", "load_in_4bit", Shape::boolean, kSynonym),
     acts("use_8bit_quantization", "load_in_8bit", Shape::boolean, kSynonym),
     acts("dpo_beta", "preference_beta", Shape::word, kSynonym),
-    acts("gamma_beta_ratio", Shape::word, "SimPO"),
+    {{"gamma_beta_ratio", "gamma_beta_ratio", Effect::acts, "SimPO; not given: preference_loss simpo"},
+     Shape::word,
+     {},
+     "SimPO"},
     acts("strict", "unknown", Shape::boolean, "--unknown refuse"),
     // what says nothing about the training
     ignored("with_tracking", Shape::boolean, "false", kTracker),
@@ -455,12 +466,15 @@ constexpr TrainingArgument arguments[] = {
     ignored("wandb_run_name", Shape::word, "", kTracker),
     ignored("wandb_watch", Shape::word, "", kTracker),
     ignored("wandb_log_model", Shape::word, "", kTracker),
+    ignored("expt_name", Shape::word, "", kTracker),
+    ignored("deepspeed_activation_checkpointing", Shape::boolean, "false",
+            "--gradient_checkpointing says whether activations are computed again"),
     ignored("plot_loss", Shape::boolean, "false", "report.html shows the curves"),
     ignored("use_flash_attn", Shape::boolean, "false", kFused),
     ignored("use_flash_attention", Shape::boolean, "false", kFused),
     ignored("use_flash_attention_2", Shape::boolean, "false", kFused),
     ignored("attn_impl", Shape::word, "", kFused),
-    ignored("use_liger", Shape::boolean, "false", kFused),
+    maybe_trl(ignored("use_liger", Shape::boolean, "false", kFused)),
     ignored("use_slow_tokenizer", Shape::boolean, "false", "there is one tokenizer, the fast one"),
     ignored("preprocess_num_workers", Shape::word, "", "text is encoded by all threads"),
     ignored("dataset_batch_size", Shape::word, "1000", kAllThreads),
@@ -481,6 +495,16 @@ std::span<const KeyRow> training_args_rows() {
   return rows;
 }
 
+namespace {
+
+/// "disable_flash_attn2" and "use_flash_attn": near in letters only.
+bool are_opposites(std::string_view a, std::string_view b) {
+  const auto has = [](std::string_view name, std::string_view part) { return name.find(part) != name.npos; };
+  return has(a, "unfreeze") != has(b, "unfreeze") || has(a, "disable") != has(b, "disable");
+}
+
+}  // namespace
+
 std::optional<std::string> meant_by(const std::string& name, bool among_megatron) {
   static constexpr std::pair<std::string_view, std::string_view> others[] = {
       {"max_train_steps", "max_steps"},
@@ -499,6 +523,7 @@ std::optional<std::string> meant_by(const std::string& name, bool among_megatron
       {"tokenizer", "tokenizer_name"},
       {"data", "train_file"},
       {"train_data", "train_file"},
+      {"dataset_dir", "train_file"},
       {"seq_len", "block_size"},
       {"gpus", "num_processes"},
       {"accelerate_config", "config_file"},
@@ -520,7 +545,21 @@ std::optional<std::string> meant_by(const std::string& name, bool among_megatron
     if (argument.row.key.find('.') == std::string_view::npos) names.emplace_back(argument.row.key);
   if (among_megatron)
     for (const KeyRow& row : megatron_keys()) names.emplace_back(row.key);
-  return nearest(name, names);
+  const auto near = nearest(name, names);
+  return near && are_opposites(name, *near) ? std::nullopt : near;
+}
+
+std::optional<std::string> completed(std::string_view name) {
+  std::optional<std::string> found;
+  if (name.size() < 4) return found;
+  for (const TrainingArgument& argument : arguments) {
+    const bool is_synonym = argument.row.why == kSynonym;
+    if (is_synonym || !argument.row.key.starts_with(name) || argument.row.key.find('.') != std::string_view::npos)
+      continue;
+    if (found) return std::nullopt;
+    found = argument.row.key;
+  }
+  return found;
 }
 
 const TrainingArgument* find_training_argument(std::string_view name) {

@@ -9,7 +9,7 @@ namespace tessera::config {
 namespace {
 
 struct OtherProgram {
-  std::string_view words;  ///< that it alone has, between blanks
+  std::string_view words;  ///< that it alone has, between blanks; those with a '?' others have, too: two of them count
   std::string_view why;
 };
 constexpr OtherProgram other_programs[] = {
@@ -20,14 +20,15 @@ constexpr OtherProgram other_programs[] = {
      "advantage_estimator num_sample_generations rloo_k",
      "reinforcement learning (GRPO, PPO, RLOO) is not built: use fine-tuning (--train_file) or preferences "
      "(--preference_loss)"},
-    {"finetuning_type dataset_dir infer_backend neat_packing pref_loss pref_beta pref_ftx freeze_trainable_layers",
+    {"finetuning_type dataset_dir? stage? template? infer_backend neat_packing pref_loss pref_beta pref_ftx "
+     "freeze_trainable_layers",
      "LLaMA-Factory's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, "
      "train_file, max_seq_length, lora_r, ...; tessera train --help)"},
     {"sequence_len sample_packing dataset_prepared_path lora_target_linear base_model_config eval_sample_packing "
      "chat_template_jinja",
      "axolotl's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, train_file, "
      "max_seq_length, packing, lora_r, ...; tessera train --help)"},
-    {"tuner_type train_type sft_type template_type model_author custom_train_dataset_path",
+    {"tuner_type train_type sft_type? template? rlhf_type? template_type model_author custom_train_dataset_path",
      "ms-swift's arguments are not read: give transformers' and TRL's (model_name_or_path, train_file, max_seq_length, "
      "lora_r, ...; tessera train --help)"},
     {"pipe_parallel_size attention_config gpt_j_residual output_layer_parallelism no_weight_tying train_data_paths",
@@ -45,9 +46,13 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-bool has_word(std::string_view words, const std::string& name) {
-  const std::vector<std::string> all = split(words, ' ');
-  return std::find(all.begin(), all.end(), name) != all.end();
+/// Two where the program alone has the word, one where others have it, too, else none.
+int weight_of(std::string_view words, const std::string& name) {
+  for (const std::string& word : split(words, ' ')) {
+    if (word == name) return 2;
+    if (word.size() == name.size() + 1 && word.back() == '?' && word.starts_with(name)) return 1;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -55,9 +60,13 @@ bool has_word(std::string_view words, const std::string& name) {
 std::optional<ForeignWords> foreign_words(const std::vector<std::string>& names) {
   for (const OtherProgram& program : other_programs) {
     ForeignWords found{{}, program.why};
+    int weight = 0;
     for (std::size_t i = 0; i < std::min(names.size(), most_looked_at); ++i)
-      if (has_word(program.words, with_underscores(names[i]))) found.names.push_back(names[i]);
-    if (!found.names.empty()) return found;
+      if (const int its = weight_of(program.words, with_underscores(names[i])); its > 0) {
+        found.names.push_back(names[i]);
+        weight += its;
+      }
+    if (weight >= 2) return found;
   }
   return std::nullopt;
 }

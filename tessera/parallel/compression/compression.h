@@ -41,7 +41,8 @@ struct ReductionRequest {
 class Compression {
  public:
   virtual ~Compression() = default;
-  virtual std::string name() const = 0;  ///< the word of make_compression()
+  virtual std::string name() const = 0;                   ///< the word of make_compression()
+  virtual std::int64_t whole_steps() const { return 0; }  ///< the first ones, whose gradients are sent uncompressed
   /// The result is in `output` when the returned work is done. Methods whose collectives follow each other (all but
   /// fp16 and bf16) wait for them, so that the order of collectives does not depend on when somebody waits.
   virtual comm::Work reduce(const ReductionRequest& request) = 0;

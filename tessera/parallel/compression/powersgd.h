@@ -27,6 +27,7 @@ class PowerSgdCompression final : public CompressionMethod {
  public:
   explicit PowerSgdCompression(const PowerSgdOptions& options) : options_(options) {}
   std::string name() const override { return "powersgd"; }
+  std::int64_t whole_steps() const override { return options_.start; }
   /// Done when it returns: its collectives follow each other.
   comm::Work reduce(const ReductionRequest& request) override;
   /// Errors, Qs and the number of steps.

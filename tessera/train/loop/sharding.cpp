@@ -6,6 +6,7 @@
 #include <set>
 
 #include <tessera/base/error.h>
+#include <tessera/base/plural.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/comm/agree.h>
@@ -240,8 +241,10 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   if (s.cpu_offload != Offload::none) text += ", offload " + word_of(s.cpu_offload);
   if (s.param_dtype != FloatType::fp32) text += ", parameters " + word_of(s.param_dtype);
   if (s.reduce_dtype != FloatType::fp32) text += ", gradients reduced in " + word_of(s.reduce_dtype);
-  if (s.grad_compression != "none") text += ", gradients sent as " + s.grad_compression;
-  return text;
+  if (s.grad_compression == "none") return text;
+  const std::int64_t whole = parallel::make_compression(s.grad_compression)->whole_steps();
+  text += ", gradients sent as " + s.grad_compression;
+  return whole > 0 ? concat(text, " (whole in the first ", plural(whole, "step"), ")") : text;
 }
 
 void check_same_quantized(const models::LanguageModel& model, const comm::Group& group) {
