@@ -20,7 +20,7 @@ SECTIONS = [  # the bar at the left: what a visitor wants, in the order in which
                "learn/sequence_parallel", "learn/context_parallel", "learn/pipeline_parallel",
                "learn/expert_parallel"]),
     ("Reference", ["strategies", "sharding", "parallelism", "communication", "launching", "faces"]),
-    ("Inside", ["architecture", "dependencies"]),
+    ("Inside", ["architecture", "glossary", "dependencies"]),
 ]
 CONF = '''
 project = "Tessera"
