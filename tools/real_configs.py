@@ -1,63 +1,112 @@
 #!/usr/bin/env python3
 """How many configurations of other people's projects `tessera config` accepts.
 
-usage: real_configs.py FOLDER PROGRAM [--refused] [--only KIND]
+FOLDER holds one sub-folder for each checkout ([OWNER+]PROJECT); PROGRAM is build/tessera. Looked at are DeepSpeed's
+JSON, accelerate's YAML, recipes (YAML) and files of arguments (JSON) with transformers' and TRL's words or those of
+axolotl, torchtune and LLaMA-Factory, the MODEL_ARGS of Megatron-LM's functional tests, and command lines of training in
+shell scripts and Markdown. Models, data and folders that only their authors have are replaced by small ones that exist,
+and what is left of them is no fault: the verdict is about the words. Of each project and kind at most --most items
+are judged, drawn by chance with a fixed seed; items of one project that say the same, or are refused with the same
+words, count once. The table has one row for each kind; its columns are
 
-FOLDER holds one sub-folder for each checkout (accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, transformers,
-trl, alignment-handbook, FastChat, LLaVA, Qwen, LLaMA-Factory, ...); PROGRAM is build/tessera. Looked at are
-DeepSpeed's JSON, accelerate's YAML, TRL's recipes, the MODEL_ARGS of Megatron-LM's functional tests, and command
-lines of training in shell scripts and Markdown. Models, data and folders that only their authors have are replaced
-by small ones that exist, and what is left of them is no fault: the verdict is about the words. Each configuration is
-accepted; or refused because it needs what is not built, which the refusal names; or refused otherwise. What an
-accepted one means is compared with a reading of the file of this script's own (learning rate, batch, stage,
-clipping, precision, schedule); differences are printed. With --refused every refusal is printed in full.
-
-Megatron-LM's lists say nothing of the program that they are for: its recipes, below its tests, do. Those for
-another one than pretrain_gpt.py (generation, reinforcement learning, T5, BERT, Mamba, images) stand in a row of their
-own, "other program", and are not in the sum "all". The recipes also say on how many devices a list is run.
+accepted      and, where a reading of the file of this script's own (learning rate, batch, stage, clipping, precision,
+              schedule) differs from what the program makes of it, the difference is printed
+no model/data accepted command lines that name no model or no data, which `config show` does not ask for
+not built     what is not built, or another program's format, and the refusal names it
+private       refused for nothing but words of the project's own parser, which none of the originals has (--originals:
+              a folder with Python sources of transformers, TRL, PEFT, DeepSpeed and Megatron-LM; else all are its own)
+not readable  refused for a value that only the caller of a script knows
+other program not judged: the program makes no language model (tokenizers, data, rewards, images, BERT, T5); of
+              Megatron-LM's lists, whose programs its recipes name, all that are not for pretrain_gpt.py
+originals     what the project that reads such files refuses, too
+refused       for any other reason
+share         accepted of accepted and refused: of what asks only for what is built
 """
+import argparse
 import collections
 import json
 import math
 import os
+import random
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
 
-# Projects whose command lines are for programs with transformers', TRL's or Megatron-LM's own parser; those of other
-# projects are for parsers of their own.
-PARSERS = {"FastChat", "LLaVA", "Qwen", "stanford_alpaca", "transformers", "trl", "alignment-handbook", "Megatron-LM"}
+from config_meanings import (Recipes, accelerate_meaning, deepspeed_meaning, files, megatron_meaning, processes_of,
+                             processes_of_mesh, read)
+from shell_lines import UNREAD, command_lines
+
+# Projects, and who owns them, whose programs have transformers', TRL's or Megatron-LM's own parser: an unknown word
+# there is our fault.
+PARSERS = {"FastChat": "lm-sys", "LLaVA": "haotian-liu", "Qwen": "QwenLM", "stanford_alpaca": "tatsu-lab",
+           "transformers": "huggingface", "trl": "huggingface", "alignment-handbook": "huggingface",
+           "Megatron-LM": "NVIDIA"}
 DEEPSPEED_KEYS = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "optimizer", "scheduler",
                   "fp16", "bf16", "gradient_clipping", "gradient_accumulation_steps", "steps_per_print"}
+ARGUMENTS = {"model_name_or_path", "output_dir", "learning_rate", "per_device_train_batch_size", "num_train_epochs"}
+FOREIGN = re.compile(r"^(base_model|finetuning_type|_component_|sequence_len):|^ +_component_:", re.M)
 NOT_HERE = re.compile(r"no such (file|folder)")
 NOT_BUILT = re.compile(r"not built|not supported|no model here|is Llama's|is not read|are not read|not downloaded|"
-                       r"are not delayed|not done here|not trained|not rewritten|not quantized|nothing is generated|"
-                       r"is not (GPT-2|OPT|StarCoder2)'s|of the models here|the model here that|DeepSeek-V3's")
-# What the projects themselves refuse: files of tests of refusals.
-REFUSED_THERE = {"accelerate/tests/test_configs/invalid_keys.yaml"}
+                       r"are not delayed|are not written|not done here|not trained|not rewritten|not quantized|"
+                       r"nothing is generated|is not (GPT-2|OPT|StarCoder2)'s|of the models here|the model here that|"
+                       r"DeepSeek-V3's")
+UNKNOWN = re.compile(r"unknown (?:flag|argument|key) -*([\w.-]+)|unexpected argument|cannot open '|"
+                     r"\d+ more (unknown|arguments)")
+# What accelerate refuses itself (a test of that, a key and an environment that it has not), Megatron-LM (two flags that
+# exclude each other), and DeepSpeed, whose fp16 and bf16 take no keys but theirs.
+REFUSED_THERE = {"Megatron-LM/examples/gpt3/train_gpt3_175b_distributed.sh #1",
+                 "accelerate/tests/test_configs/invalid_keys.yaml",
+                 "LLM-Tutorial/DPO/accelerate_config.yaml", "ChatLM-mini-Chinese/accelerate_config_gloo.yaml"}
+REFUSED_BY_DEEPSPEED = re.compile(r"please switch to using the deepspeed parameter|unknown key (fp16|bf16)\.")
 # `trl sft` and FastChat's kin name their data and models in words that only their authors' machines know.
-MODEL_FLAGS = {"model_name_or_path", "tokenizer_name", "config_name"}
-DATA_FLAGS = {"data_path", "train_file", "validation_file", "eval_data_path", "train_data_path", "valid_data_path"}
+MODEL_FLAGS = {"model_name_or_path", "tokenizer_name", "config_name", "tokenizer_model"}
+DATA_FLAGS = {"data_path", "train_file", "validation_file", "eval_data_path", "train_data_path", "valid_data_path",
+              "vocab_file", "merge_file"}
+FILE_FLAGS = {"deepspeed", "deepspeed_config", "fsdp_config", "config_file"}
 TRAINING = re.compile(r"(train|finetune|run_clm|run_mlm|sft)[\w-]*\.py$|^sft$")
+OTHER_PROGRAM = re.compile(r"tokeniz|prepare|convert|download|validate|split_|sample_|check_|submit|dataset|_data\b|"
+                           r"extract|process_|inference|spm_|bert|_t5|_ict|retro|_rm\b|^rm_|reward|scorer|(^|_)gan|t2i|"
+                           r"text_to_image|pix2pix|diffusion|(^|_)lcm", re.I)
+ORIGINALS = re.compile(r"(training_args\w*|run_[cm]lm|trainer/\w+_config|trl/scripts/utils|lora/config|arguments|"
+                       r"training/config/\w+|transformer_config|deepspeed/__init__)\.py$")
+VERDICTS = {"accepted": "accepted", "incomplete": "no model/data", "not built": "not built", "private": "private",
+            "unread": "not readable", "other": "other program", "originals": "originals", "refused": "refused"}
+
+Found = collections.namedtuple("Found", "kind name path program words processes", defaults=(None, None, None))
+Item = collections.namedtuple("Item", "words show processes folder expected", defaults=(None, {}))
+Judged = collections.namedtuple("Judged", "project found verdict complaints item")
 
 
 class Stand:
-    """A folder with a model, a text and tokens, in place of what the authors have."""
+    """A folder with models, a text, tokens and eyes, in place of what the authors have."""
 
     def __init__(self, folder):
-        self.folder, self.count = folder, 0
-        model = os.path.join(folder, "model")
-        os.mkdir(model)
-        with open(os.path.join(model, "config.json"), "w") as file:
-            json.dump({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-                       "intermediate_size": 128, "vocab_size": 257}, file)
-        with open(os.path.join(model, "tokenizer.json"), "w") as file:
-            file.write("{}")
-        self.model, self.data = model, os.path.join(folder, "data.jsonl")
-        for name in ("data.jsonl", "tokens.bin", "tokens.idx"):
+        self.folder, self.count, self.models = folder, 0, {}
+        self.data, self.tokens = os.path.join(folder, "data.jsonl"), os.path.join(folder, "tokens")
+        for name in ("data.jsonl", "tokens.bin", "tokens.idx", "mm_projector.bin"):
             open(os.path.join(folder, name), "w").close()
+        self.projector = os.path.join(folder, "mm_projector.bin")
+        self.tower = self.made("clip", {"config.json": {
+            "model_type": "clip_vision_model", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "intermediate_size": 64, "image_size": 32, "patch_size": 16}})
+
+    def made(self, name, contents):
+        folder = os.path.join(self.folder, name)
+        os.mkdir(folder)
+        for file, value in contents.items():
+            with open(os.path.join(folder, file), "w") as out:
+                json.dump(value, out)
+        return folder
+
+    def model(self, eos_token="</s>"):
+        """Whose tokenizer ends its texts with the token that a recipe names."""
+        if eos_token not in self.models:
+            self.models[eos_token] = self.made(f"model-{len(self.models)}", {
+                "config.json": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+                                "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 257},
+                "tokenizer.json": {}, "tokenizer_config.json": {"eos_token": eos_token}})
+        return self.models[eos_token]
 
     def new(self):
         self.count += 1
@@ -68,290 +117,142 @@ def run(program, words, folder, processes=None):
     environment = {name: value for name, value in os.environ.items() if not re.match("ACCELERATE|FSDP|WORLD", name)}
     if processes:
         environment["WORLD_SIZE"] = str(processes)
-    done = subprocess.run([program, "config"] + words, cwd=folder, env=environment, capture_output=True, text=True,
-                          errors="replace", timeout=60)
+    try:
+        done = subprocess.run([program, "config"] + words, cwd=folder, env=environment, capture_output=True, text=True,
+                              errors="replace", timeout=60)
+    except subprocess.TimeoutExpired:
+        return 124, ["no answer within 60 seconds"]
     return done.returncode, [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
 
 
 # ---- what there is ----
 
-def files(folder):
-    for base, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
-        for name in sorted(names):
-            yield os.path.join(base, name)
+def kind_of_json(path):
+    try:
+        value = json.loads(read(path))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    if len(ARGUMENTS & set(value)) > 2:
+        return "arguments"
+    keys = DEEPSPEED_KEYS & set(value)
+    switches = [name for name in ("fp16", "bf16", "optimizer", "scheduler") if isinstance(value.get(name), bool)]
+    if len(switches) > 1:  # a program's own arguments
+        return None
+    return "DeepSpeed" if len(keys) > 1 or "zero_optimization" in keys else None
 
 
-def read(path):
-    with open(path, errors="replace") as file:
-        return file.read()
-
-
-def kind_of(path, project):
+def kind_of(path):
     if path.endswith(".json") and os.path.getsize(path) < 1 << 20:
-        try:
-            value = json.loads(read(path))
-        except ValueError:
-            return None
-        known = isinstance(value, dict) and DEEPSPEED_KEYS & set(value)
-        return "DeepSpeed" if known and (len(known) > 1 or "zero_optimization" in known) else None
-    if path.endswith((".yaml", ".yml")):
-        text = read(path)
-        if re.search(r"^distributed_type:", text, re.M):
-            return "accelerate"
-        if re.search(r"^MODEL_ARGS:", text, re.M):
-            return "Megatron" if re.search(r"^ +--num-layers", text, re.M) else None
-        if project in ("trl", "alignment-handbook") and re.search(r"^model_name_or_path:", text, re.M) and re.search(
-                r"^(learning_rate|per_device_train_batch_size):", text, re.M):
-            return "recipe"
-    return None
-
-
-def expand(text, variables):
-    def value(match):
-        name = match.group(1) or match.group(3)
-        usual = "" if name.endswith("[@]") else "1" if re.search("NUM|NODE|GPU|SIZE|PORT|RANK", name) else "unset"
-        usual = "v1" if name == "PROMPT_VERSION" else usual  # what LLaVA's comments tell to set
-        return variables.get(name, match.group(2) or usual)
-    for _ in range(4):
-        text = re.sub(r"\$\{(\w+(?:\[@\])?)(?::?[-=]([^}]*))?\}|\$(\w+)", value, text)
-        text = re.sub(r"\$\(\(([\d\s*+-]+)\)\)", lambda sum: str(eval(sum.group(1))), text)
-    # What a command gives is left to the caller, and so is what a test that may fail adds.
-    return re.sub(r"\$\([^()]*\)", "", text)
-
-
-def command_lines(path, training):
-    """The words after the training script's name, of each command that starts one."""
+        return kind_of_json(path)
+    if path.endswith((".sh", ".md")):
+        return "command line"
+    if not path.endswith((".yaml", ".yml")):
+        return None
     text = read(path)
-    pieces = re.findall(r"```(?:bash|sh|shell|console)?\n(.*?)```", text, re.S) if path.endswith(".md") else [text]
-    for piece in pieces:
-        piece = re.sub(r"^\s*#.*\n", "", piece, flags=re.M)
-        piece = re.sub(r"\\\s*(#.*)?\n", " ", piece)
-        piece = re.sub(r"^\s*(elif|else)\b.*?(?=^\s*fi\b)", "", piece, flags=re.M | re.S)  # the first branch is taken
-        variables = {}
-        for name, more, body in re.findall(r"^\s*(\w+)(\+?)=\(\s*\n?(.*?)\n?\s*\)\s*$", piece, re.M | re.S):
-            known = variables.get(name + "[@]", "")
-            body = re.sub(r"\s*(#[^\n]*)?\n", " ", body + "\n")
-            # a list that is made longer; quotes around a flag with its value hold until the shell takes it apart
-            body = re.sub(r'"?\$\{' + name + r'\[@\]\}"?', lambda _: known, body)
-            body = re.sub(r'"(--[\w-]+ [^"\s]+|\$\{\w+\[@\]\})"', r"\1", body)
-            variables[name + "[@]"] = known + " " + body if more else body
-        assignment = r"^\s*(?:export +)?(\w+)=(?:[\"']([^\"']*)[\"']|([^\s(\"'][^\s;]*))"
-        for name, quoted, bare in re.findall(assignment, piece, re.M):
-            # NAME=${NAME:-word}: the word, unless the caller says otherwise
-            word = re.sub(r"^\$\{" + name + r":?-[\"']?([^}]*?)[\"']?\}$", r"\1", quoted or bare)
-            variables.setdefault(name, word)
-            variables.setdefault(name + "[@]", word)
-        for line in piece.split("\n"):
-            try:
-                words = shlex.split(expand(line, variables).replace("&>", " > "), comments=True)
-            except ValueError:
-                continue
-            at = next((i for i, word in enumerate(words) if training.search(word)), None)
-            if at is None:
-                continue
-            rest = words[at + 1:]
-            rest = rest[:next((i for i, word in enumerate(rest) if word in ("|", ">", "2>&1", "&", "2>", "&&", ";")),
-                              len(rest))]
-            count = re.search(r"(?:--nproc[_-]per[_-]node|--num_gpus|--num_processes|NUM_GPUS)[= ](\d+)",
-                              " ".join(words[:at]))
-            if sum(word.startswith("--") for word in rest) > 3:
-                yield rest, int(count.group(1)) if count else None
+    if re.search(r"^distributed_type:", text, re.M):
+        return "accelerate"
+    if re.search(r"^MODEL_ARGS:", text, re.M):
+        return "Megatron" if re.search(r"^ +--num-layers", text, re.M) else None
+    words = ARGUMENTS & set(re.findall(r"^(\w+): *\S", text, re.M))
+    foreign = FOREIGN.search(text) and re.search(r"learning_rate|lr:|micro_batch", text)
+    return "recipe" if len(words) > 1 or foreign else None
+
+
+def everything(folder, kinds):
+    """By kind, what the project has of it, in an order of chance that is the same each time."""
+    found = collections.defaultdict(list)
+    for path in files(folder):
+        kind, name = kind_of(path), os.path.relpath(path, folder)
+        if kind not in kinds:
+            continue
+        if kind != "command line":
+            found[kind].append(Found(kind, name, path))
+            continue
+        training = re.compile("pretrain_gpt\\.py$") if short(folder) == "Megatron-LM" else TRAINING
+        for i, (program, words, count) in enumerate(command_lines(path, read(path), training)):
+            found[kind].append(Found(kind, f"{name} #{i + 1}", path, program, words, count))
+    for kind in found:
+        random.Random(kind).shuffle(found[kind])
+    return found
+
+
+def short(folder):
+    """OWNER+PROJECT is PROJECT."""
+    return os.path.basename(folder).rpartition("+")[2]
+
+
+def has_known_parser(folder):
+    owner, _, project = os.path.basename(folder).rpartition("+")
+    return project in PARSERS and owner in ("", PARSERS[project])
+
+
+def is_other_program(found, recipes):
+    if found.kind == "Megatron":
+        return recipes.other_program(found.path)
+    names = (os.path.basename(found.program or ""), os.path.basename(found.path) if found.program else "")
+    return bool(OTHER_PROGRAM.search(names[0]) or names[1].startswith("prepare"))
+
+
+# ---- the same with models, data and folders that exist ----
+
+def beside(name, folder, root):
+    """The file of this name in the folder or one above it; else the name."""
+    while not os.path.exists(os.path.join(folder, name)) and folder != root:
+        folder = os.path.dirname(folder)
+    path = os.path.join(folder, name)
+    return path if os.path.exists(path) else name
+
+
+def flags(words):
+    """(word, values) of each flag; a word that belongs to none has no values."""
+    i = 0
+    while i < len(words):
+        word, equals, value = words[i].partition("=") if words[i].startswith("--") else (words[i], "", "")
+        values = [value] if equals else []
+        i += 1
+        while word.startswith("--") and not equals and i < len(words) and not words[i].startswith("--"):
+            values.append(words[i])
+            i += 1
+        yield word, values
+
+
+def eos_of(text):
+    """The token that a recipe ends its texts with, or Llama's."""
+    found = re.search(r"^ *\"?eos_token\"?: *[\"']?([^\s\"',]+)", text, re.M)
+    return found[1] if found else "</s>"
 
 
 def stand_in(words, stand, script_folder, root):
-    """The same words with models, data and folders that exist."""
-    out, i, new = [], 0, stand.new()
-    while i < len(words):
-        word = words[i]
-        name, equals, value = word.partition("=")
+    out, new, eos = [], stand.new(), "</s>"
+    for name, values in flags(words):
+        recipe = beside(values[0], script_folder, root) if name == "--config" and values else ""
+        eos = values[0] if name == "--eos_token" and values else eos_of(read(recipe)) if os.path.isfile(recipe) else eos
+    model = stand.model(eos)
+    for name, values in flags(words):
         bare = name[2:].replace("-", "_") if name.startswith("--") else ""
-        if not bare:
-            out.append(word)
-            i += 1
+        if bare == "dataset_name":
+            name, values = "--train_file", [stand.data]
+        elif bare == "dataset_config_name" or bare == "resume_from_checkpoint" and values:
             continue
-        values = [value] if equals else []
-        i += 1
-        while not equals and i < len(words) and not words[i].startswith("--"):
-            values.append(words[i])
-            i += 1
-        if bare in MODEL_FLAGS and values:
-            values = [stand.model]
-        elif bare in DATA_FLAGS and values:
-            values = [stand.data]
-        elif bare == "image_folder" and values:
-            values = [stand.folder]
-        elif bare in ("dataset_name", "dataset_config_name"):
-            if bare == "dataset_name":
-                out += ["--train_file", stand.data]
-            continue
-        elif bare in ("output_dir", "save", "load", "tensorboard_dir") and values:
-            values = [new]
-        elif bare == "tokenizer_model" and values:
-            values = [stand.model]
-        elif bare == "resume_from_checkpoint" and values:
-            continue
-        elif bare in ("deepspeed", "deepspeed_config", "fsdp_config", "config_file") and values:
-            folder = script_folder
-            while not os.path.exists(os.path.join(folder, values[0])) and folder != root:
-                folder = os.path.dirname(folder)
-            if os.path.exists(os.path.join(folder, values[0])):
-                values = [os.path.join(folder, values[0])]
+        elif bare in FILE_FLAGS and values:
+            values = [beside(values[0], script_folder, root)]
+        elif values:
+            instead = (model if bare in MODEL_FLAGS else stand.data if bare in DATA_FLAGS else
+                       {"image_folder": stand.folder, "vision_tower": stand.tower, "output_dir": new, "save": new,
+                        "load": new, "tensorboard_dir": new, "pretrain_mm_mlp_adapter": stand.projector}.get(bare))
+            values = [instead] if instead else values
         out += [name] + values
     return out
-
-
-# ---- what it means ----
-
-def number(value):
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def deepspeed_meaning(path):
-    """Settings as the file has them, read independently of the program."""
-    ds, meaning = json.load(open(path)), {}
-    zero = ds.get("zero_optimization")
-    if isinstance(zero, dict):
-        meaning["zero_stage"] = number(zero.get("stage", 0))
-    if ds.get("gradient_clipping") != "auto":
-        meaning["max_grad_norm"] = number(ds.get("gradient_clipping", 0))
-    optimizer = (ds.get("optimizer") or {}).get("params", {})
-    schedule = (ds.get("scheduler") or {}).get("params", {})
-    meaning["learning_rate"] = number(optimizer.get("lr"))
-    meaning["weight_decay"] = number(optimizer.get("weight_decay"))
-    for i, name in enumerate(("adam_beta1", "adam_beta2")):
-        betas = optimizer.get("betas")
-        meaning[name] = number(betas[i]) if isinstance(betas, list) else None
-    meaning["per_device_train_batch_size"] = number(ds.get("train_micro_batch_size_per_gpu"))
-    meaning["gradient_accumulation_steps"] = number(ds.get("gradient_accumulation_steps"))
-    for name in ("fp16", "bf16"):
-        enabled = (ds.get(name) or {}).get("enabled")
-        meaning[name] = enabled if isinstance(enabled, bool) else None
-    if ds.get("scheduler") and number(schedule.get("warmup_num_steps")) is not None:
-        meaning["warmup_num_steps"] = number(schedule["warmup_num_steps"])
-    return {name: value for name, value in meaning.items() if value is not None}
-
-
-def processes_of(path):
-    ds = json.load(open(path))
-    batch, micro, steps = (number(ds.get(name)) for name in (
-        "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"))
-    if batch and micro and batch >= micro * (steps or 1):
-        return int(batch // (micro * (steps or 1))) * ranks_per_sample(ds)
-    return None
-
-
-def ranks_per_sample(ds):
-    tensor, stages = ds.get("tensor_parallel") or {}, number((ds.get("pipeline") or {}).get("stages"))
-    return (int(number(tensor.get("autotp_size")) or 1) * int(number(ds.get("sequence_parallel_size")) or 1) *
-            int(stages or 1))
-
-
-def accelerate_meaning(path):
-    given = dict(re.findall(r"^ *(\w+): *['\"]?([^\s'\"#]+)", read(path), re.M))
-    meaning, word = {}, given.get("mixed_precision", "no").lower()
-    if "deepspeed_config_file" not in given:
-        meaning = {"bf16": word in ("bf16", "fp8"), "fp16": word == "fp16"}
-        for theirs, ours in (("gradient_accumulation_steps", "gradient_accumulation_steps"),
-                             ("gradient_clipping", "max_grad_norm"), ("zero_stage", "zero_stage")):
-            if given.get("distributed_type") == "DEEPSPEED" and number(given.get(theirs)) is not None:
-                meaning[ours] = number(given[theirs])
-    several = given.get("distributed_type") != "NO" and given.get("num_machines") == "1"
-    for theirs, ours in (("tp_size", "tp_size"), ("cp_size", "cp_size"), ("sp_size", "cp_size")):
-        size = number(given.get("parallelism_config_" + theirs))
-        if size and size > 1:
-            meaning[ours] = size
-    if several and number(given.get("num_processes")):
-        meaning["num_processes"] = number(given["num_processes"])
-    if given.get("distributed_type") == "FSDP" and given.get("fsdp_sharding_strategy") in ("FULL_SHARD", "1"):
-        meaning["strategy"] = "full_shard"
-    return meaning
-
-
-MEGATRON = {"lr": "learning_rate", "train-iters": "max_steps", "micro-batch-size": "per_device_train_batch_size",
-            "seq-length": "block_size", "clip-grad": "max_grad_norm", "adam-beta2": "adam_beta2",
-            "weight-decay": "weight_decay", "save-interval": "save_steps", "seed": "seed",
-            "tensor-model-parallel-size": "tp_size", "context-parallel-size": "cp_size",
-            "pipeline-model-parallel-size": "pp_size"}
-OTHER_PROGRAMS = re.compile("inference|grpo|logitsmatch")
-OTHER_FOLDERS = {"bert", "t5", "hybrid", "mimo", "multimodal-llava", "nemotron"}
-
-
-def processes_of_mesh(given):
-    pp, tp, cp, ep, etp = (int(number(given.get(name)) or 1) for name in (
-        "pipeline-model-parallel-size", "tensor-model-parallel-size", "context-parallel-size",
-        "expert-model-parallel-size", "expert-tensor-parallel-size"))
-    if "expert-tensor-parallel-size" not in given:
-        etp = tp
-    return pp * math.lcm(tp * cp, ep * etp if ep > 1 else 1)
-
-
-class Recipes:
-    """Megatron-LM's recipes, read by their lines: nothing but Python's own library is needed."""
-
-    def __init__(self, root):
-        self.of = {}
-        folder = os.path.join(root, "tests", "test_utils", "recipes")
-        for path in files(folder):
-            text = read(path)
-            script = re.search(r"TRAINING_SCRIPT_PATH=([\w./-]+)", text)
-            sizes = [re.search(rf"^  {name}: *(\d+)", text, re.M) for name in ("nodes", "gpus")]
-            model = re.search(r"^  model: *([\w-]+)", text, re.M)
-            if not all(sizes) or not model:
-                continue
-            devices = int(sizes[0].group(1)) * int(sizes[1].group(1))
-            for cases in re.findall(r"test_case: *\[([^\]]*)\]", text):
-                for case in re.findall(r"[\w.-]+", cases):
-                    known = self.of.setdefault((model.group(1), case), (devices, script and script.group(1)))
-                    if devices > known[0]:
-                        self.of[model.group(1), case] = (devices, script and script.group(1))
-
-    def processes(self, path):
-        """Of the recipe, or as few as the mesh needs, 8 at least."""
-        known = self.of.get(tuple(path.split(os.sep)[-3:-1]))
-        given = megatron_arguments(path)
-        needed = processes_of_mesh(given)
-        count = known[0] if known and known[0] % needed == 0 else needed * -(-8 // needed)
-        rows, micro = (number(given.get(name + "-batch-size")) for name in ("global", "micro"))
-        fits = not rows or not micro or rows % (micro * max(1, count // needed)) == 0
-        return count if fits else needed
-
-    def other_program(self, path):
-        model, case = path.split(os.sep)[-3:-1]
-        script = self.of.get((model, case), (0, None))[1]
-        if model in OTHER_FOLDERS or OTHER_PROGRAMS.search(case):
-            return True
-        return script not in (None, "pretrain_gpt.py")
-
-
-def megatron_arguments(path):
-    section = re.split(r"\n(?=[^\s#])", ("\n" + read(path)).split("\nMODEL_ARGS:")[1])[0]
-    return dict(re.findall(r"^  --([\w-]+): *([^\s#]+)", section, re.M))
-
-
-def megatron_meaning(path, processes):
-    given = megatron_arguments(path)
-    meaning = {ours: number(given[theirs]) for theirs, ours in MEGATRON.items()
-               if number(given.get(theirs)) is not None}
-    if number(given.get("exit-interval")) and "max_steps" in meaning:
-        meaning["max_steps"] = min(meaning["max_steps"], number(given["exit-interval"]))
-    pp, tp, cp = (number(given.get(name, 1)) for name in ("pipeline-model-parallel-size",
-                                                          "tensor-model-parallel-size", "context-parallel-size"))
-    if all(number(given.get(name)) for name in ("global-batch-size", "micro-batch-size")) and pp and tp and cp:
-        rows = number(given["micro-batch-size"]) * max(1, processes // (pp * tp * cp))
-        meaning["gradient_accumulation_steps"] = number(given["global-batch-size"]) // rows
-    return meaning
 
 
 def megatron_copy(path, stand):
     """The same file with data, tokenizers and folders that exist."""
     text = read(path)
-    tokens, new = os.path.join(stand.folder, "tokens"), stand.new()
-    text = re.sub(r"^( *--(?:train-|valid-)?data-path:) +[^\s\d][^\s]*$", rf"\1 {tokens}", text, flags=re.M)
-    text = re.sub(r"^( *--tokenizer-model:).*$", rf"\1 {stand.model}", text, flags=re.M)
+    new = stand.new()
+    text = re.sub(r"^( *--(?:train-|valid-)?data-path:) +[^\s\d][^\s]*$", rf"\1 {stand.tokens}", text, flags=re.M)
+    text = re.sub(r"^( *--tokenizer-model:).*$", rf"\1 {stand.model()}", text, flags=re.M)
     text = re.sub(r"^( *--(?:save|load):) .*$", rf"\1 {new}", text, flags=re.M)
     text = re.sub(r"^( *--seed:) .*\$.*$", r"\1 1234", text, flags=re.M)
     text = re.sub(r"\$\{\w+\}", stand.folder, text)
@@ -371,113 +272,204 @@ def home(path, root):
     return folder
 
 
-def differences(program, words, folder, processes, expected):
-    code, lines = run(program, ["show", "--all", "--format", "json"] + words, folder, processes)
+def item_of(found, root, stand, recipes):
+    """What to ask the program of a configuration, and what it has to mean."""
+    path, folder = found.path, home(found.path, root)
+    if found.kind == "command line":
+        words, processes = stand_in(found.words, stand, folder, root), found.processes
+        if short(root) == "Megatron-LM":  # how many hosts there are is left to the caller
+            needed = processes_of_mesh({word[2:]: value for word, value in zip(words, words[1:])})
+            processes = needed * -(-(processes or 1) // needed)
+        return Item(["show", "--all", "--format", "json"] + words, words, processes, root)
+    if found.kind in ("recipe", "arguments"):
+        words = ["--config" if found.kind == "recipe" else "--args_file", path, "--train_file", stand.data,
+                 "--model_name_or_path", stand.model(eos_of(read(path))), "--output_dir", stand.new()]
+        return Item(["show"] + words, words, None, folder)
+    if found.kind == "accelerate":
+        return Item(["check", path], ["--config_file", path], None, folder, accelerate_meaning(path))
+    if found.kind == "DeepSpeed":
+        processes, words, show = processes_of(path), ["check", path, "--kind", "deepspeed"], ["--deepspeed", path]
+        expected = deepspeed_meaning(path)
+    else:
+        processes, expected = recipes.processes(path), megatron_meaning(path, recipes.processes(path))
+        copy = megatron_copy(path, stand)
+        words, show = ["check", copy], ["--args_file", copy]
+    count = ["--num_processes", str(processes)] if processes else []
+    return Item(words + count, show + count, None, folder, expected)
+
+
+# ---- the verdict ----
+
+def words_of_originals(folder):
+    """Flags and fields of dataclasses in the sources of the projects whose words we take, as a user spells them. A name
+    of one word (lr, mode) tells nothing."""
+    names = set()
+    for path in files(folder):
+        if ORIGINALS.search(path):
+            fields, options = re.findall(r"^    (\w+): ", read(path), re.M), re.findall(r"[\"']--([\w-]+)", read(path))
+            names |= {field.replace("_", "-") if "/megatron/" in path else field for field in fields} | set(options)
+    return {name for name in names if re.search("[_-]", name)}
+
+
+def complaints_of(lines):
+    """Without headings, warnings, what is only not here, and the places in files."""
+    lines = [line for line in lines if not re.search(r"problems in the configuration:$|warning: |^ *note: ", line)]
+    lines = [re.sub(r"^(tessera: )?(\S+\.(json|ya?ml)(:\d+)*: )?", "", line.strip())
+             for line in lines if not NOT_HERE.search(line)]
+    return [re.sub(r"(?<![\w.])/\S*/", "", line) for line in lines]
+
+
+def is_private(found, root, complaints, originals):
+    if found.kind not in ("command line", "recipe", "arguments") or has_known_parser(root):
+        return False
+    unknown = [UNKNOWN.match(line) for line in complaints]
+    return all(unknown) and not any(match[1] in originals for match in unknown)
+
+
+def refusal(found, root, complaints, originals):
+    if f"{short(root)}/{found.name}" in REFUSED_THERE or any(REFUSED_BY_DEEPSPEED.search(line) for line in complaints):
+        return "originals"
+    if any(NOT_BUILT.search(line) and UNREAD not in line for line in complaints):
+        return "not built"
+    if is_private(found, root, complaints, originals):
+        return "private"
+    return "unread" if any(UNREAD in line for line in complaints) else "refused"
+
+
+def values_of(lines):
+    sections = json.JSONDecoder().raw_decode("\n".join(lines))[0].values()
+    return {name: leaf["value"] for section in sections for name, leaf in section.items()}
+
+
+def differences(program, item):
+    """Between what the program makes of a file and what the file says."""
+    code, lines = run(program, ["show", "--all", "--format", "json"] + item.show, item.folder)
     if code != 0:
         return [f"config show refuses what config check accepts: {lines[:2]}"]
-    text = "\n".join(lines)
-    values = {name: leaf["value"] for section in json.JSONDecoder().raw_decode(text)[0].values()
-              for name, leaf in section.items()}
-    out = []
-    for name, value in expected.items():
-        if name == "zero_stage":
-            # offloading and groups of copies have strategies of their own names
-            stages = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "full_shard": 3, "hybrid_shard": 3}
-            ours = stages.get(values["strategy"], 9)
-        elif name == "warmup_num_steps":
-            ours = json.loads(values["lr_scheduler_kwargs"]).get(name)
-        else:
-            ours = values[name]
-        if ours != value and not (isinstance(value, float) and abs(ours - value) <= 1e-9 * abs(value)):
+    values, out = values_of(lines), []
+    # offloading and groups of copies have strategies of their own names
+    stages = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "full_shard": 3, "hybrid_shard": 3}
+    values["zero_stage"] = stages.get(values["strategy"], 9)
+    if "warmup_num_steps" in item.expected:
+        words = values["lr_scheduler_kwargs"]
+        values["warmup_num_steps"] = json.loads(words).get("warmup_num_steps") if words.startswith("{") else None
+    for name, value in item.expected.items():
+        ours = values[name]
+        near = isinstance(value, float) and isinstance(ours, (int, float)) and math.isclose(ours, value, rel_tol=1e-9)
+        if ours != value and not near:
             out.append(f"{name} is {ours}, in the file {value}")
     return out
 
 
+def has_model_and_data(values):
+    model = values["model_name_or_path"] or values["config_name"]
+    return bool(model and (values["train_file"] or values["mock_data"]))
+
+
+def judge(found, root, program, stand, recipes, originals):
+    """(verdict, complaints, item), and the differences of an accepted one are printed."""
+    if is_other_program(found, recipes):
+        return "other", [], None
+    item = item_of(found, root, stand, recipes)
+    code, lines = run(program, item.words, item.folder, item.processes)
+    complaints = complaints_of(lines) if code else []
+    if code not in (0, 2):
+        complaints.append(f"exit code {code}")
+    if complaints:
+        return refusal(found, root, complaints, originals), complaints, item
+    if found.kind == "command line" and code == 0 and not has_model_and_data(values_of(lines)):
+        return "incomplete", [], item
+    for line in differences(program, item) if code == 0 and item.expected else []:
+        print(f"MEANS SOMETHING ELSE: {os.path.basename(root)}/{found.name}: {line}")
+    return "accepted", [], item
+
+
+def judged(root, options, stand, originals):
+    """Each item of the project that counts."""
+    recipes = Recipes(root)
+    for kind, items in sorted(everything(root, options.only).items()):
+        seen = set()
+        for found in items:
+            if len(seen) == options.most:
+                break
+            verdict, complaints, item = judge(found, root, options.program, stand, recipes, originals)
+            text = (found.program, *found.words) if found.words else read(found.path)
+            before = len(seen)
+            seen.add(tuple(complaints) or text)
+            if len(seen) > before:
+                yield Judged(os.path.basename(root), found, verdict, complaints, item)
+
+
 # ---- the table ----
 
-def look(project, folder, program, stand, only):
-    recipes = Recipes(folder)
-    for path in files(folder):
-        name, kind = os.path.relpath(path, folder), None
-        if path.endswith((".json", ".yaml", ".yml")):
-            kind = kind_of(path, project)
-        if f"{project}/{name}" in REFUSED_THERE:
-            continue
-        if kind and only in (None, kind):
-            expected, words, processes = {}, ["check", path], None
-            if kind == "DeepSpeed":
-                words += ["--kind", "deepspeed"]
-                processes, expected = processes_of(path), deepspeed_meaning(path)
-                show = ["--deepspeed", path]
-            elif kind == "Megatron":  # which may turn out to be for another program
-                if recipes.other_program(path):
-                    kind = "other program"
-                processes = recipes.processes(path)
-                expected = megatron_meaning(path, processes)
-                path = megatron_copy(path, stand)
-                words, show = ["check", path], ["--args_file", path]
-            elif kind == "accelerate":
-                expected, show = accelerate_meaning(path), ["--config_file", path]
-            if kind == "recipe":
-                words = ["show", "--config", path, "--train_file", stand.data, "--model_name_or_path", stand.model,
-                         "--output_dir", stand.new()]
-            elif processes:
-                words += ["--num_processes", str(processes)]
-            code, lines = run(program, words, home(path, folder))
-            differ = []
-            if code == 0 and expected:
-                count = ["--num_processes", str(processes)] if processes else []
-                differ = differences(program, show + count, home(path, folder), None, expected)
-            yield kind, name, code, lines, differ
-        if path.endswith((".sh", ".md")) and project in PARSERS and only in (None, "command line"):
-            training = re.compile("pretrain_gpt\\.py$") if project == "Megatron-LM" else TRAINING
-            for i, (words, processes) in enumerate(command_lines(path, training)):
-                words = stand_in(words, stand, os.path.dirname(path), folder)
-                if project == "Megatron-LM":  # how many hosts there are is left to the caller
-                    needed = processes_of_mesh({word[2:]: value for word, value in zip(words, words[1:])})
-                    processes = needed * -(-(processes or 1) // needed)
-                code, lines = run(program, ["show"] + words, folder, processes)
-                yield "command line", f"{name} #{i + 1}", code, lines, []
+def row(name, items):
+    count = collections.Counter(item.verdict for item in items)
+    asked = count["accepted"] + count["refused"]
+    share = f"{count['accepted'] / asked:.1%}" if asked else "-"
+    size = f"{len(items)}/{len({item.project for item in items})}"
+    return f"{name:14}" + "".join(f"{value:>14}" for value in (size, *(count[key] for key in VERDICTS), share))
 
 
-def main(arguments):
-    refused = "--refused" in arguments
-    only = arguments[arguments.index("--only") + 1] if "--only" in arguments else None
-    root, program = os.path.abspath(arguments[0]), os.path.abspath(arguments[1])
-    table = collections.defaultdict(collections.Counter)
+def print_table(items):
+    print(f"{'kind':14}" + "".join(f"{head:>14}" for head in ("items/projects", *VERDICTS.values(), "share")))
+    for kind in sorted({item.found.kind for item in items}):
+        print(row(kind, [item for item in items if item.found.kind == kind]))
+    print(row("all", items))
+
+
+def print_messages(items, most):
+    """The complaints of what is refused that most items have, each with an item."""
+    those = collections.defaultdict(list)
+    for item in items:
+        for line in set(item.complaints) if item.verdict == "refused" else ():
+            those[re.sub(r'"[^"]+"|\(first at [^)]*\)', "...", line)].append(f"{item.project}/{item.found.name}")
+    for line, names in sorted(those.items(), key=lambda pair: -len(pair[1]))[:most]:
+        print(f"{len(names):4} {line[:200]}\n       {names[0]}")
+
+
+def print_sample(items, count, seed, program):
+    """For a person to judge: what is in the file, and what the program makes of it."""
+    accepted = [item for item in items if item.verdict == "accepted"]
+    for item in random.Random(seed).sample(accepted, min(count, len(accepted))):
+        asked = item.item
+        code, lines = run(program, ["show"] + asked.show, asked.folder, asked.processes)
+        given = " ".join((item.found.program, *item.found.words)) if item.found.words else read(item.found.path).strip()
+        print(f"==== {item.project}/{item.found.name}\n{given}\n---- means")
+        print("\n".join(lines) if code == 0 else "    what it names is not here: " + " ".join(lines))
+
+
+def options_of(words):
+    kinds = ["DeepSpeed", "accelerate", "recipe", "arguments", "Megatron", "command line"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=os.path.abspath)
+    parser.add_argument("program", type=os.path.abspath)
+    parser.add_argument("--only", choices=kinds, nargs="+", default=kinds)
+    parser.add_argument("--most", type=int, default=15, help="items of a project and kind (15)")
+    parser.add_argument("--originals", type=os.path.abspath, help="the originals' sources (FOLDER)")
+    parser.add_argument("--refused", action="store_true", help="print every refusal in full")
+    parser.add_argument("--messages", type=int, default=0, metavar="N", help="print the N most frequent complaints")
+    parser.add_argument("--sample", type=int, nargs=2, metavar=("N", "SEED"), help="print N accepted ones to be judged")
+    return parser.parse_args(words)
+
+
+def main(words):
+    options, items = options_of(words), []
+    originals = words_of_originals(options.originals or options.folder)
     with tempfile.TemporaryDirectory() as folder:
         stand = Stand(folder)
-        for project in sorted(os.listdir(root)):
-            for kind, name, code, lines, differ in look(project, os.path.join(root, project), program, stand, only):
-                verdict = "accepted"
-                if code != 0:
-                    lines = [line for line in lines
-                             if not re.search(r"problems in the configuration:$|warning: ", line)]
-                    lines = [line for line in lines if not NOT_HERE.search(line)]
-                    if not lines:
-                        code = 0
-                if code != 0:
-                    built = any(NOT_BUILT.search(line) for line in lines)
-                    verdict = "not built" if built else "refused"
-                    if refused or code != 2:
-                        print(f"{verdict}: {project}/{name} (exit {code})\n    " + "\n    ".join(lines))
-                for line in differ:
-                    print(f"MEANS SOMETHING ELSE: {project}/{name}: {line}")
-                table[project, kind][verdict] += 1
-                table["all", kind][verdict] += 1
-                if kind != "other program":
-                    table["all", ""][verdict] += 1
-    heads = ("number", "accepted", "not built", "refused", "of the built")
-    print(f"{'project':20} {'kind':14}", *(f"{head:>12}" for head in heads))
-    for (project, kind), row in sorted(table.items(), key=lambda item: (item[0][0] == "all", item[0])):
-        count = sum(row.values())
-        share = row["accepted"] / (count - row["not built"]) if count > row["not built"] else 1
-        numbers = (count, row["accepted"], row["not built"], row["refused"])
-        print(f"{project:20} {kind:14}", *(f"{value:12}" for value in numbers), f"{share:12.1%}")
+        for project in sorted(os.listdir(options.folder)):
+            for item in judged(os.path.join(options.folder, project), options, stand, originals):
+                items.append(item)
+                crashed = any(line.startswith("exit code") for line in item.complaints)
+                if item.complaints and (options.refused or crashed):
+                    print(f"{VERDICTS[item.verdict]}: {project}/{item.found.name}")
+                    print("    " + "\n    ".join(item.complaints))
+        if options.sample:
+            print_sample(items, *options.sample, options.program)
+    print_messages(items, options.messages)
+    print_table(items)
     return 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-# tools/real_configs.py finds configurations of every kind, and tells what is accepted from what is not built.
+# tools/real_configs.py finds configurations of every kind, and tells apart what is accepted, not built, for others.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
@@ -49,6 +49,34 @@ dataset_name: some/data
 learning_rate: 1e-4
 use_peft: true
 X
+echo '{"bf16": true, "fp16": false, "gradient_accumulation_steps": 2}' > "$folder/DeepSpeed/arguments.json"
+mkdir "$folder/somebody+own"
+cat > "$folder/somebody+own/train.sh" <<'X'
+LAYERS=$((8 / (2 * 2)))
+run() { python train_it.py --learning_rate 1e-4 --max_steps $1 --logging_steps 1 --save_steps 5; }
+python train_it.py --our_rate 1 --our_batch 2 --our_model m --our_data d
+python train_tokenizer.py --learning_rate 1 --max_steps 1 --logging_steps 1 --save_steps 5
+python train_it.py --learning_rate 1e-4 --max_steps $[6/2] --logging_steps $LAYERS --save_steps 5
+X
 out=$(python3 tools/real_configs.py "$folder" "$1/tessera")
-row=$(grep '^all   ' <<< "$out" | head -1 | tr -s ' ')
-[ "$row" = "all 8 6 1 1 85.7%" ] && ! grep MEANS <<< "$out" || { echo "$out"; exit 1; }
+row=$(grep '^all ' <<< "$out" | tr -s ' ')
+# accepted, without model and data, not built, private words, not readable, another program, refused by all, refused
+[ "$row" = "all 12/6 6 1 1 1 1 1 0 1 85.7%" ] && ! grep MEANS <<< "$out" || { echo "$out"; exit 1; }
+out=$(python3 tools/real_configs.py "$folder" "$1/tessera" --only recipe --sample 1 2)
+grep -q 'learning_rate .* = 1e-04' <<< "$out" || { echo "$out"; exit 1; }
+
+# the sums of a shell, and what no DeepSpeed file is
+PYTHONPATH=tools python3 - "$folder" <<'X'
+import sys
+from real_configs import kind_of
+from shell_lines import UNREAD, arithmetic, expand
+sums = {"128/8/4": 4, "-7 / 2": -3, "7 % -4": 3, "2*(3+4) // 5": 2, "1+": None, "1/0": None, "2**9": None, "f(1)": None}
+assert {text: arithmetic(text) for text in sums} == sums
+values = {"A": "$B", "B": "64", "C": "4"}
+texts = {"$(($A / (B * C)))": "0", "$[$A/C/1]": "16", "${D:-${B}}": "64", "$1": UNREAD, "$((X + 1))": UNREAD,
+         "$RANDOM": UNREAD, "$(date)": UNREAD, "$NNODES": "1", "$(())": UNREAD}
+assert {text: expand(text, values) for text in texts} == texts, {text: expand(text, values) for text in texts}
+kinds = {"DeepSpeed/good.json": "DeepSpeed", "DeepSpeed/arguments.json": None, "trl/recipe.yaml": "recipe",
+         "accelerate/fsdp.yaml": "accelerate", "Megatron-LM/tp1.yaml": "Megatron", "Qwen/finetune.sh": "command line"}
+assert {name: kind_of(f"{sys.argv[1]}/{name}") for name in kinds} == kinds
+X
