@@ -153,8 +153,10 @@ same schedule; 0 freezes them. The log shows the rate of all others.
 `tools/real_configs.py FOLDER build/tessera` looks at the configurations in checkouts of other projects and prints how
 many are accepted, refused because they ask for what is not built (which the refusal names, with the place and what to
 do instead), or refused for any other reason; and it compares what accepted files mean with a reading of its own
-(learning rate, betas, decay, batch, accumulation, ZeRO stage, clipping, precision, warm-up, processes, mesh). On
-2026-11-28, with snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL,
+(learning rate, betas, decay, batch, accumulation, ZeRO stage, clipping, precision, warm-up, processes, mesh). It judges
+at most 15 of a kind from one project (`--most`), and has columns for what says nothing about the program: words of a
+project's own parser, values that only a script's caller knows, programs that make no language model (`--help`). On
+2026-11-28, before it had either, with snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL,
 alignment-handbook, FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory:
 
 | what | number | accepted | asks for what is not built | otherwise refused | accepted of what is built |
