@@ -423,7 +423,7 @@ def print_messages(items, most):
     for item in items:
         for line in set(item.complaints) if item.verdict == "refused" else ():
             those[re.sub(r'"[^"]+"|\(first at [^)]*\)', "...", line)].append(f"{item.project}/{item.found.name}")
-    for line, names in sorted(those.items(), key=lambda pair: -len(pair[1]))[:most]:
+    for line, names in sorted(those.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:most]:
         print(f"{len(names):4} {line[:200]}\n       {names[0]}")
 
 
