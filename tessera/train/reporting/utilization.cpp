@@ -1,6 +1,7 @@
 #include <tessera/train/reporting/utilization.h>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -46,18 +47,12 @@ std::int64_t allocated_bytes(const MemoryByKind& kinds) {
 
 double measured_peak_flops(c10::Device device, bool bf16) {
   if (!device.is_cpu()) return 0;
-  constexpr std::int64_t n = 768;
+  const std::int64_t n = at::get_num_threads() <= 2 ? 384 : 768;  // as many as keep the threads busy
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(bf16 ? at::kBFloat16 : at::kFloat);
-  const at::Tensor a = at::ones({n, n}, options), b = at::ones({n, n}, options);
-  at::Tensor c = at::empty({n, n}, options);
-  const auto product = [&] {  // as the model multiplies
-    if (bf16)
-      at::mm_out(c, a, b);
-    else
-      nn::multiply(c, a, b);
-  };
-  constexpr std::int64_t enough_ns = 50'000'000;  // more is only lost time, before every run and on every rank
+  const at::Tensor a = at::ones({n, n}, options), b = at::ones({n, n}, options), c = at::empty({n, n});
+  const auto product = [&] { (bf16 ? nn::multiply_half : nn::multiply)(c, a, b, false); };  // as the model multiplies
+  constexpr std::int64_t enough_ns = 10'000'000;  // more is only lost time, before every run and on every rank
   const std::int64_t started_ns = monotonic_ns();
   product();
   std::int64_t best_ns = 0;
