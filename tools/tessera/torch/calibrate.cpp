@@ -310,7 +310,7 @@ int calibrate(const Arguments& given) {
   Line line(speaks, world.size(), limit);
   for (Probe& probe : probes) probe.turn();  // pages, kernels and plans that are made once
   for (std::int64_t turn = 0;; ++turn) {
-    std::vector<double> values = {seconds_since(begin) < limit || turn < 2 ? 0.0 : 1.0};
+    std::vector<double> values = {seconds_since(begin) < limit || turn < 1 ? 0.0 : 1.0};
     for (Probe& probe : probes) {
       world.group().barrier().wait();
       const Turn seconds = probe.turn();
