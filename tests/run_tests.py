@@ -30,9 +30,10 @@ TERMINAL, LOG = 0.5, 9  # seconds between two lines of progress, there and there
 # others.
 os.environ.setdefault("RC_PARAMS", "seed=20261121")
 
-# Threads that wait for each other sleep soon, as in the program `tessera`: spinning, they take the cores from what they
-# wait for, as there are more pieces and ranks than cores, and a test takes twenty times as long.
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+# Threads that wait for each other sleep soon, sooner than in the program `tessera`: spinning, they take the cores from
+# what they wait for, as there are more pieces and ranks than cores. With its 2000 turns tests of threads compute twice
+# as long.
+os.environ.setdefault("GOMP_SPINCOUNT", "100")
 
 
 class Running:
@@ -47,7 +48,8 @@ class Running:
         os.makedirs(folder, exist_ok=True)
         with open(self.output, "ab") as output:  # a file: whoever outlives the piece would keep a pipe open
             # A session of its own, so that all of it can be ended.
-            self.process = subprocess.Popen(piece.command(self.report), cwd=folder, env={**os.environ, "PWD": folder},
+            self.process = subprocess.Popen(piece.command(self.report), cwd=folder,
+                                            env={**os.environ, **piece.environment(), "PWD": folder},
                                             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                                             start_new_session=True)
 

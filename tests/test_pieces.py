@@ -7,7 +7,7 @@ times.
 import json, os, re
 from dataclasses import dataclass, field
 
-PIECE = 15         # estimated seconds of a piece: short enough that none is the tail, long beside the start of LibTorch
+PIECE = 30         # estimated seconds of a piece: short enough that none is the tail, long beside the start of LibTorch
 LONG_SUITE = 30    # a suite of more estimated seconds is cut
 MOST_TESTS = 800   # of a piece: their names are one argument, and Linux takes 128 KiB
 START = 0.5        # seconds until a program runs its first test
@@ -27,6 +27,10 @@ CORES = {
 }
 
 LIST = "--gtest_list_" + "tests"  # in two parts: a word that ends so is a program's name (tests/structure)
+# Programs whose tests fork many ranks. The loader finds their functions at the start (a tenth of a second): otherwise
+# every rank looks for the same ones again, a tenth of all that it computes.
+FORKING = {"distributed_tests", "sharding_tests"}
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -57,6 +61,9 @@ class Piece:
         return [program.path, f"--gtest_output=json:{report}", "--gtest_color=no",
                 "--gtest_filter=" + ":".join(self.tests)]
 
+    def environment(self):
+        return {"LD_BIND_NOW": "1"} if self.program.file in FORKING else {}
+
     def limit(self):
         return max(SCRIPT_LIMIT if self.program.is_script else LIMIT, STRETCH * self.estimate)
 
@@ -75,6 +82,9 @@ class Listing:
 
     def folder(self):
         return None
+
+    def environment(self):
+        return {}
 
     def limit(self):
         return LIMIT
