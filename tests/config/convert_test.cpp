@@ -125,14 +125,16 @@ TEST(Convert, EveryFormatIsReadBackToTheSameRun) {
 }
 
 TEST(Convert, FromAnyFormatToAnyOther) {
-  for (std::size_t i = 0; i < runs().size(); i += 3)  // a third of them: the readers' own tests have the rest
+  for (std::size_t i = 0; i < runs().size(); i += 3) {  // a third of them: the readers' own tests have the rest
+    const Words& flags = runs()[i];
+    const Resolved described = resolve(flags);
     for (const FileKind by : {FileKind::accelerate, FileKind::deepspeed, FileKind::training_args}) {
-      const Words& flags = runs()[i];
-      const Resolved first = again(convert(resolve(flags), by), by);
+      const Resolved first = again(convert(described, by), by);
       for (const FileKind to : {FileKind::tessera, FileKind::accelerate, FileKind::deepspeed, FileKind::training_args})
         EXPECT_EQ(text(differences(first.values, again(convert(first, to), to).values)), "")
             << kind_word(by) << " -> " << kind_word(to) << " of " << text(flags);
     }
+  }
 }
 
 TEST(Convert, OurOwnFileLosesNothing) {

@@ -20,7 +20,7 @@ using namespace tessera;
 using namespace tessera::testing;
 namespace schedule = layout::schedule;
 
-constexpr std::int64_t B = 1, T = 64, C = 32, inner = 3 * C, heads = 4, V = 97, blocks = 32;
+constexpr std::int64_t B = 1, T = 64, C = 32, inner = 3 * C, heads = 4, V = 97, blocks = 16;
 constexpr int micro_batches = 8;
 constexpr double unit = 4.0 * B * T * C;  // bytes of a message
 

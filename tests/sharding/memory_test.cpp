@@ -218,7 +218,7 @@ struct Stairs : torch::nn::Module {
           concat("layer", i), torch::nn::Linear(torch::nn::LinearOptions(width_of(i), width_of(i + 1)).bias(false))));
     scale = register_parameter("scale", at::ones({width_of(0)}));
   }
-  static std::int64_t width_of(int i) { return 1536 + 64 * i; }
+  static std::int64_t width_of(int i) { return 1536 + 96 * i; }
   at::Tensor forward(at::Tensor x) {
     x = x * scale;
     for (auto& layer : layers) {
@@ -231,7 +231,7 @@ struct Stairs : torch::nn::Module {
 
 // Whatever the sizes of the units: two of the largest and the root come and go, and in backward two gradients.
 TEST(ShardingMemory, of_units_of_unequal_sizes) {
-  constexpr int steps = 14;
+  constexpr int steps = 8;
   struct Case {
     const char* strategy;
     bool by_class_name;
@@ -272,7 +272,7 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
           const at::Tensor x = at::full({4, Stairs::width_of(0)}, 0.1);
           const auto expect_at_most = [&](const char* what, std::int64_t bytes, const std::function<void()>& run) {
             samples.clear();
-            for (int pass = 0; pass < 4; ++pass) run();
+            for (int pass = 0; pass < 2; ++pass) run();  // the second one meets what the first has left
             at::Tensor used = at::tensor(samples, at::kDouble);
             world.group().all_reduce(used).wait();
             const double mean = used.max().item<double>() / world.size(), bound = 1.1 * static_cast<double>(bytes);
