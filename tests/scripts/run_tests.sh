@@ -142,7 +142,7 @@ program both "V.a meet W.b" "W.b meet V.a"
 program first "S.a alone"
 program second "S.a alone"
 program lost "S.a where"
-echo '{"both_tests": {"V.a": 12, "W.b": 12}}' > "$build/tests/durations.json"
+echo '{"both_tests": {"V.a": 18, "W.b": 18}}' > "$build/tests/durations.json"
 CHANGE='test_pieces.CORES["first_tests"] = test_pieces.CORES["second_tests S"] = test_pieces.ALONE' \
   expect 0 both,first,lost,second "5 passed, 0 failed"
 ! grep '^flaky' "$work/said" || fail "pieces did not run at the same time, or not alone"
