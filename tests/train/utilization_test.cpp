@@ -8,7 +8,8 @@
 namespace tessera::train {
 namespace {
 
-// LibTorch's own product in bf16 is a hundred times slower on a CPU without instructions for it: no model multiplies so.
+// LibTorch's own product in bf16 is a hundred times slower on a CPU without instructions for it. No model uses it
+// there.
 TEST(Utilization, bf16_is_measured_as_models_multiply) {
   double best[2] = {};
   for (int turn = 0; turn < 5; ++turn)

@@ -37,8 +37,8 @@ std::int64_t allocated_bytes(const MemoryByKind& kinds);
 
 /// FLOP/s of this process in a matrix product as the model multiplies (fp32, or bf16), with its threads: of 768 x 768
 /// matrices, or of 384 x 384, which are enough for one or two threads. After one to warm up, the best of two to ten, as
-/// many as fit into 0.01 s. Call it on all ranks at once, so that processes that share cores share them here, too. 0 for
-/// devices other than the CPU, where so short a product says nothing.
+/// many as fit into 0.01 s. Call it on all ranks at once, so that processes that share cores share them here, too. 0
+/// for devices other than the CPU, where so short a product says nothing.
 double measured_peak_flops(c10::Device device, bool bf16);
 
 }  // namespace tessera::train
