@@ -52,12 +52,14 @@ TEST(ScheduleGenerators, all_are_right_and_hold_what_the_formulas_say) {
 }
 
 TEST(ScheduleGenerators, bubbles_are_as_in_theory) {
-  int formulas = 0, inner = 0;
+  int formulas = 0, inner = 0, turn = 0;
   for_all_shapes([&](const ScheduleRow& row, const Shape& shape) {
     std::optional<Schedule> schedule;  // made once for all times
     for (const StageTime& time :
          {StageTime{1, 1, 1}, StageTime{1, 2, 1}, StageTime{2, 1, 0.5}, StageTime{1, 1, 2}, StageTime{1, 1.25, 1.125},
           StageTime{0.5, 3, 5}, StageTime{1, 3, 2}, StageTime{1, 4, 1}, StageTime{2, 3, 1}, StageTime{0, 1, 1}}) {
+      // On many ranks, which cost most, times take turns: each meets every schedule, a third of its shapes.
+      if (shape.ranks > 4 && ++turn % 3 != 0) continue;
       const auto bubble = row.bubble_time(shape, time), inside = row.inner_bubble_time(shape, time);
       if (!bubble) continue;
       if (!schedule) schedule = row.make(shape);
@@ -74,7 +76,7 @@ TEST(ScheduleGenerators, bubbles_are_as_in_theory) {
       inner += *inside == 0 && shape.ranks > 1;
     }
   });
-  EXPECT_GT(formulas, 12'000);
+  EXPECT_GT(formulas, 8'000);
   EXPECT_GT(inner, 50) << "schedules without a bubble inside the ranks' steps";
 }
 
