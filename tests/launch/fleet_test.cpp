@@ -237,17 +237,19 @@ TEST_F(FleetTest, AnAgentThatEndsIsNamedAtOnce) {
 
 TEST_F(FleetTest, TheEndOfMachineZeroIsKnownAtOnce) {
   std::atomic<bool> joined{false};
+  Strings said;
   const Strings errors = run(2, [&](int k) {
     FleetOptions mine = options(k, 2);
     mine.lost_seconds = 3600;
+    if (k == 1) mine.say = [&](const std::string& line) { said.push_back(line); };
     std::optional<Fleet> fleet(std::in_place, mine);
     if (k == 0) {
       while (!joined) {
         server_.turn();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      server_ = StoreServer(store_options(secret_));  // another port: nobody listens at the old one
       fleet.reset();
+      server_ = StoreServer(store_options(secret_));  // another port: nobody listens at the old one
       return;
     }
     joined = true;
@@ -256,9 +258,13 @@ TEST_F(FleetTest, TheEndOfMachineZeroIsKnownAtOnce) {
     EXPECT_EQ(event->kind, FleetEvent::lost);
     EXPECT_EQ(event->machine, 0);
     EXPECT_NE(event->text.find("Connection refused"), std::string::npos) << event->text;
-    EXPECT_FALSE(fleet->agree({143, true}).restart);
+    EXPECT_NE(event->text.find("machine 0 (host0), whose agent has ended"), std::string::npos) << event->text;
+    EXPECT_FALSE(fleet->agree({143, true, event->text}).restart);
   });
   EXPECT_EQ(errors, Strings(2));
+  ASSERT_EQ(said.size(), 1u) << join(said, "\n");
+  EXPECT_EQ(said[0].find("the job ends with machine 0 (host0), whose agent held its store: start the agents"), 0u)
+      << said[0];
 }
 
 TEST_F(FleetTest, ALinkThatComesBackInTimeIsSurvived) {
@@ -347,6 +353,71 @@ TEST_F(FleetTest, AMachineWhoseLinkWasAwayTooLongComesBackByItself) {
   EXPECT_EQ(errors, Strings(2));
 }
 
+TEST_F(FleetTest, MachineZeroThatWasCutOffTooLongGoesOnWithTheOthers) {
+  Relay network(server_.port());  // all traffic to machine 0's address, its own agent's too
+  const double lost_seconds = testing::patience(1);
+  std::atomic<int> told{0};
+  const Strings errors = run(3, [&](int k) {
+    FleetOptions mine = options(k, 3);
+    mine.lost_seconds = lost_seconds;
+    mine.store_port = network.port();
+    Fleet fleet(mine);
+    wait_for_all(k, 3);
+    if (k == 0) network.cut();
+    const auto event = watch(fleet, k, 60);
+    ASSERT_TRUE(event) << k;
+    EXPECT_EQ(event->kind, FleetEvent::lost);
+    if (k == 0) EXPECT_GT(event->machine, 0) << event->text;
+    if (k != 0) EXPECT_EQ(event->machine, 0) << event->text;
+    ++told;
+    if (k == 0) {
+      while (told < 3) {
+        server_.turn();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      network.mend();
+    }
+    const FleetVerdict verdict = fleet.agree({143, true});
+    ASSERT_TRUE(verdict.restart) << verdict.text;
+    EXPECT_EQ(fleet.plan().generation, 1);
+    EXPECT_EQ(fleet.plan().world_size, 6);
+    EXPECT_FALSE(fleet.agree({0, true}).restart);
+  });
+  EXPECT_EQ(errors, Strings(3));
+}
+
+TEST_F(FleetTest, AnEventIsToldOnce) {
+  for (const bool told : {true, false}) {  // by the agent, while its ranks ran
+    server_ = StoreServer(store_options(secret_));
+    Relay network(server_.port());
+    const double lost_seconds = testing::patience(1);
+    Strings said[2], events(2);
+    const Strings errors = run(2, [&](int k) {
+      FleetOptions mine = options(k, 2);
+      mine.lost_seconds = lost_seconds;
+      mine.say = [&, k](const std::string& line) { said[k].push_back(line); };
+      if (k == 1) mine.store_port = network.port();
+      Fleet fleet(mine);
+      wait_for_all(k, 2);
+      if (k == 0) network.cut();
+      const auto event = watch(fleet, k, 60);
+      ASSERT_TRUE(event) << k;
+      events[static_cast<std::size_t>(k)] = event->text;
+      if (k == 0) network.mend();
+      ASSERT_TRUE(fleet.agree({143, true, told ? event->text : ""}).restart);
+      fleet.agree({0, true});
+    });
+    in_ = 0;
+    EXPECT_EQ(errors, Strings(2));
+    for (const int k : {0, 1}) {
+      int count = 0;
+      for (const std::string& line : said[k])
+        count += line.find(events[static_cast<std::size_t>(k)]) != std::string::npos;
+      EXPECT_EQ(count, told ? 0 : 1) << join(said[k], "\n");
+    }
+  }
+}
+
 TEST_F(FleetTest, AMachineThatDoesNotComeBackEndsTheJob) {
   Strings said;
   const Strings errors = run(2, [&](int k) {
@@ -365,7 +436,7 @@ TEST_F(FleetTest, AMachineThatDoesNotComeBackEndsTheJob) {
   });
   EXPECT_EQ(errors, Strings(2));
   EXPECT_NE(join(said).find("for machine 1 (host1) to come back"), std::string::npos) << join(said);
-  EXPECT_NE(join(said).find("machine 1 did not come back within"), std::string::npos) << join(said);
+  EXPECT_NE(join(said).find("machine 1 (host1) did not come back within"), std::string::npos) << join(said);
 }
 
 TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {

@@ -82,5 +82,28 @@ TEST_F(Hosts, AnAgentThatIsStartedAgainGoesOnWithTheJob) {
   EXPECT_TRUE(contains(again.out, "rank 1 " + job.substr(0, job.find('\n') + 1))) << again.out << done.out;
 }
 
+TEST_F(Hosts, AnAgentOfMachineZeroThatStoodStillTooLongGoesOnWithTheOther) {
+  const Strings command =
+      shell("echo rank $RANK in $TESSERA_GENERATION; [ $TESSERA_GENERATION = 1 ] || exec sleep 600");
+  const auto with_restart = [&](int machine) {
+    LaunchOptions result = options(machine);
+    result.max_restarts = 1;
+    result.host_timeout = testing::patience(2);
+    return result;
+  };
+  AgentUnderTest first(command, with_restart(0)), second(command, with_restart(1));
+  ASSERT_TRUE(first.wait_for("in 0", 1)) << first.err();
+  ASSERT_TRUE(second.wait_for("in 0", 1)) << second.err();
+  first.signal(SIGSTOP);
+  ASSERT_TRUE(second.wait_for_error("trying for up to")) << second.err();
+  first.signal(SIGCONT);
+  const Captured away = second.finish(60), done = first.finish(60);
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(away.exit_code, 0) << away.err;
+  EXPECT_TRUE(contains(done.err, "has given up this machine, whose agent stood still for")) << done.err;
+  const auto told = away.err.find("lost the job's store");
+  EXPECT_EQ(away.err.find("lost the job's store", told + 1), std::string::npos) << away.err;
+}
+
 }  // namespace
 }  // namespace tessera::launch

@@ -1,4 +1,5 @@
 # Two agents in two network namespaces, joined by a cable that is then cut: both sides end their ranks by themselves.
+# With restarts left they go on once the cable, or the address of machine 0, is back.
 #
 #   tests/launchers/partition.sh [BUILD_FOLDER]      needs root and ip; else skipped (exit status 77)
 set -euo pipefail
@@ -15,14 +16,30 @@ ip -n $a addr add 10.200.7.1/24 dev ta$$; ip -n $a link set ta$$ up; ip -n $a li
 ip -n $b addr add 10.200.7.2/24 dev tb$$; ip -n $b link set tb$$ up; ip -n $b link set lo up
 cd "$out"
 (umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \n' > secret)
-agent() {
+agent() {  # namespace, machine, options
   ip netns exec "$1" "$build/tessera" launch --num_machines 2 --machine_rank "$2" --main_process_ip 10.200.7.1 \
-    --main_process_port 23456 --secret_file secret --nproc_per_node 1 sh -c 'echo started; sleep 600'
+    --main_process_port 23456 --secret_file secret --nproc_per_node 1 "${@:3}" \
+    sh -c 'echo started; [ $TESSERA_GENERATION = 1 ] || exec sleep 600'
 }
-agent $a 0 > 0.txt 2>&1 & pid0=$!
-agent $b 1 > 1.txt 2>&1 & pid1=$!
-for _ in $(seq 600); do [ "$(cat 0.txt 1.txt | grep -c started)" = 2 ] && break; sleep 0.1; done
-[ "$(cat 0.txt 1.txt | grep -c started)" = 2 ] || { cat 0.txt 1.txt; echo "the agents did not meet"; exit 1; }
+started() {  # options: both agents, until their ranks run
+  agent $a 0 "$@" > 0.txt 2>&1 & pid0=$!
+  agent $b 1 "$@" > 1.txt 2>&1 & pid1=$!
+  for _ in $(seq 600); do [ "$(cat 0.txt 1.txt | grep -c started)" = 2 ] && break; sleep 0.1; done
+  [ "$(cat 0.txt 1.txt | grep -c started)" = 2 ] || { cat 0.txt 1.txt; echo "the agents did not meet"; exit 1; }
+}
+for cut in "link set ta$$ down" "addr del 10.200.7.1/24 dev ta$$"; do
+  started --max_restarts 1 --host_timeout 3
+  ip -n $a $cut
+  for _ in $(seq 600); do grep -q "to come back" 0.txt && grep -q "to come back" 1.txt && break; sleep 0.1; done
+  case $cut in link*) ip -n $a link set ta$$ up ;; *) ip -n $a addr add 10.200.7.1/24 dev ta$$ ;; esac
+  code0=0; wait $pid0 || code0=$?
+  code1=0; wait $pid1 || code1=$?
+  [ "$code0 $code1" = "0 0" ] || { cat 0.txt 1.txt; echo "$cut: exit codes $code0 $code1"; exit 1; }
+  [ "$(cat 0.txt 1.txt | grep -c started)" = 4 ] || { cat 0.txt 1.txt; echo "$cut: not restarted"; exit 1; }
+  [ "$(grep -c "gave no sign" 0.txt) $(grep -c "lost the job's store" 1.txt)" = "1 1" ] ||
+    { cat 0.txt 1.txt; echo "$cut: not told once"; exit 1; }
+done
+started
 
 sleep 1
 ip -n $a link set ta$$ down

@@ -81,6 +81,17 @@ wait $pid 2> /dev/null || true
 for _ in $(seq 100); do pgrep -f "^sleep 600\.$$\$" > /dev/null || break; sleep 0.1; done
 ! pgrep -f "^sleep 600\.$$\$" > /dev/null || { echo "ranks were left running"; exit 1; }
 
+# With restarts the agent whose ssh ends is started again, and takes the place of the former one.
+"$build/tessera" launch --hostfile hosts --max_restarts 1 sh -c \
+  "echo started; [ \$TESSERA_GENERATION = 1 ] || exec sleep 600.$$" > again.txt 2>&1 &
+pid=$!
+for _ in $(seq 600); do [ "$(grep -c started again.txt)" = 3 ] && break; sleep 0.1; done
+kill -9 $(pgrep -P $pid -x ssh)
+code=0; wait $pid || code=$?
+[ "$code $(grep -c started again.txt)" = "0 6" ] || { cat again.txt; echo "exit code $code after ssh ended"; exit 1; }
+grep -q "host 127.0.0.2 (machine 1): its ssh was killed by SIGKILL; starting its agent again" again.txt ||
+  { cat again.txt; exit 1; }
+
 # A host that is not there, and one that does not let us in, are named.
 printf '127.0.0.1 slots=1\n127.0.0.3 slots=1\n' > hosts
 if launch true > missing.txt 2>&1; then exit 1; fi

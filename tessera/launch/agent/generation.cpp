@@ -100,6 +100,7 @@ Outcome Generation::run() {
     judge_failures();
     look_at_life();
     look_at_fleet();
+    if (host_.must_leave()) leave();
     if (host_.store) host_.store->turn();
     if (stacks_ && stacks_->turn()) tell_stacks();
     for (LocalRank& rank : ranks_) {
@@ -119,6 +120,7 @@ Outcome Generation::run() {
   Outcome outcome;
   outcome.failed = failed_;
   outcome.stopped = stop_signal_ != 0;
+  outcome.left = left_;
   outcome.done = done_;
   outcome.progress = made_progress();
   outcome.text = failure_;
@@ -178,6 +180,8 @@ void Generation::wait() {
 
 void Generation::on_signal(int signal) {
   const Time now = AgentClock::now();
+  const bool replaced = host_.options.by_launcher && host_.options.machine_rank > 0 && host_.options.max_restarts > 0;
+  if (signal == SIGHUP && replaced) return host_.launcher_is_gone();
   if (stop_signal_ == 0 && !failed_) {
     stop_signal_ = signal;
     stopped_at_ = now;
@@ -202,13 +206,22 @@ void Generation::look_at_fleet() {
   if (!event || event->machine == host_.options.machine_rank || failed_) return;
   if (event->kind != FleetEvent::stop) {
     failure_code_ = event->code;
-    fail(nullptr, event->text);
+    // One terminal shows all agents: the machine where it happened says it, of a lost one machine 0 does.
+    const bool lost_here = event->kind == FleetEvent::lost && (event->machine <= 0 || host_.options.machine_rank == 0);
+    fail(nullptr, event->text, host_.options.by_launcher && !lost_here);
   } else if (stop_signal_ == 0) {
     stop_signal_ = event->code == static_cast<int>(ExitCode::interrupted) ? SIGINT : SIGTERM;
     stopped_at_ = AgentClock::now();
     host_.say(concat(event->text, " on machine ", event->machine));
     ask_all(stop_signal_, stopped_at_ + clock_seconds(host_.options.stop_seconds));
   }
+}
+
+/// Its launcher is gone, but not the job.
+void Generation::leave() {
+  if (stop_signal_ != 0 || failed_) return;
+  left_ = true;
+  fail(nullptr, "the launcher that started this agent is gone, and with it the agent");
 }
 
 void Generation::ask_all(int signal, Time kill_at) {

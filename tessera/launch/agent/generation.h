@@ -24,6 +24,7 @@ struct Outcome {
   int code = 0;           ///< what the agent returns if this was the end
   bool failed = false;    ///< a rank failed, froze or hung
   bool stopped = false;   ///< somebody asked the job to stop
+  bool left = false;      ///< this agent ends alone, and another takes its place (LaunchOptions::by_launcher)
   bool done = false;      ///< it failed when the work was done: beginning again would do it again
   bool progress = false;  ///< it has made a step, or (programs that do not tell of steps) run for a minute
   std::string text;       ///< who failed and how
@@ -53,6 +54,7 @@ class Generation {
 
   void on_signal(int signal);
   void look_at_fleet();
+  void leave();
   void ask_all(int signal, Time kill_at);
 
   void find_ended();
@@ -65,8 +67,9 @@ class Generation {
   void on_hang(const LifeFinding& finding);
   void tell_stacks();
 
-  /// The generation fails: tells why, and ends all ranks. `culprit` may be null.
-  void fail(LocalRank* culprit, const std::string& text);
+  /// The generation fails: tells why, unless people have been `told` elsewhere, and ends all ranks. `culprit` may be
+  /// null.
+  void fail(LocalRank* culprit, const std::string& text, bool told = false);
   void tell_circumstances(const LocalRank& rank, bool last_lines);
 
   Host& host_;
@@ -82,7 +85,7 @@ class Generation {
   std::optional<StackDump> stacks_;    ///< stacks of a hang
   std::string hang_;                   ///< why the stacks are collected
 
-  bool failed_ = false, done_ = false;
+  bool failed_ = false, done_ = false, left_ = false;
   LocalRank* culprit_ = nullptr;
   std::string failure_;
   int failure_code_ = 1;  ///< unless the culprit has one of its own

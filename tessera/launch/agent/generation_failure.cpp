@@ -208,16 +208,16 @@ void Generation::tell_stacks() {
   if (!failed_ && !first_failure_ && stop_signal_ == 0 && !host_.options.only_report) fail(nullptr, hang_);
 }
 
-void Generation::fail(LocalRank* culprit, const std::string& text) {
+void Generation::fail(LocalRank* culprit, const std::string& text, bool told) {
   done_ = work_is_done();
   failed_ = true;
   culprit_ = culprit;
   failure_ = text;
   const bool others = running() > (culprit != nullptr && !culprit->status ? 1u : 0u);
   const std::string ending = !others ? "" : culprit != nullptr ? "; ending the other ranks" : "; ending all ranks";
-  host_.say(concat(text, ending));
+  told ? host_.note(concat(text, ending)) : host_.say(concat(text, ending));
   if (culprit != nullptr && culprit->status) failure_code_ = exit_code_of(*culprit->status);
-  if (host_.fleet) host_.fleet->report(FleetEvent::failure, failure_code_, text);
+  if (host_.fleet && !left_) host_.fleet->report(FleetEvent::failure, failure_code_, text);
   BoardHeader& header = host_.board.header();
   write_text(header.stop_reason, text);
   header.stop.store(1, std::memory_order_release);

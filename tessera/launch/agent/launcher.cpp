@@ -28,8 +28,10 @@ bool worth_a_restart(const Outcome& outcome) {
 /// What comes after a generation: the plan of the next one, or the end with outcome.code, on which all hosts agree.
 std::optional<FleetPlan> next_plan(Host& host, FleetPlan plan, Outcome& outcome) {
   const bool may = plan.generation < host.options.max_restarts && worth_a_restart(outcome);
+  if (outcome.stopped) host.stay();
+  if (outcome.left) return std::nullopt;  // the others take this machine for lost
   if (host.fleet) {
-    const FleetVerdict verdict = host.fleet->agree({outcome.code, may});
+    const FleetVerdict verdict = host.fleet->agree({outcome.code, may, outcome.text});
     if (verdict.restart) return host.fleet->plan();
     outcome.code = verdict.code;
     return std::nullopt;
@@ -80,7 +82,7 @@ int run(const std::vector<std::string>& command, const LaunchOptions& options) {
     plan = next_plan(host, *plan, outcome);
     if (!plan) break;
     const double seconds = pause.next(outcome.progress);
-    host.say(concat(
+    host.say_for_all(concat(
         "restarting all ranks (restart ", plan->generation, " of ", options.max_restarts, ")",
         seconds > 0 ? concat(" in ", format_real(seconds, 3), " s: the last start failed before it made a step") : ""));
     const bool waited = wait_before_restart(host, seconds);

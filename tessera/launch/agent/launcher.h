@@ -34,6 +34,9 @@ struct LaunchOptions {
   std::optional<Secret> secret;  ///< what all agents of the job share; none: drawn here (one host only)
   double host_timeout = 30;      ///< a machine that gives no sign for so many seconds is lost (fleet.h)
   std::string host_label;        ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
+  /// Started by run_over_ssh (ssh.h): this agent takes the place of a former one of its machine, people read it on the
+  /// terminal of all agents, and SIGHUP says that its launcher is gone.
+  bool by_launcher = false;
 
   // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.
   int max_restarts = 0;      ///< times that all ranks are started again after a failure

@@ -147,7 +147,9 @@ void LinePrefixer::finish() {
   partial_.clear();
 }
 
-void LinePrefixer::emit(std::string_view line) { sink_->append_line(prefix_, line); }
+void LinePrefixer::emit(std::string_view line) {
+  if (!kept_ || !kept_(line)) sink_->append_line(prefix_, line);
+}
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,8 @@ class LinePrefixer {
   LinePrefixer(std::string prefix, OutputSink& sink) : prefix_(std::move(prefix)), sink_(&sink) {}
   /// One that passes on the bytes as they come: of a rank that draws a progress line.
   static LinePrefixer raw(OutputSink& sink);
+  /// Lines for which this is true are not passed on.
+  void keep(std::function<bool(std::string_view line)> kept) { kept_ = std::move(kept); }
   void feed(std::string_view bytes);
   /// At the end of the stream: a last line without '\n' gets one.
   void finish();
@@ -73,6 +76,7 @@ class LinePrefixer {
   std::string prefix_;
   OutputSink* sink_;
   std::string partial_;
+  std::function<bool(std::string_view)> kept_;
   bool raw_ = false;
 };
 

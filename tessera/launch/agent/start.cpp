@@ -13,6 +13,7 @@
 #include <tessera/launch/fleet/ssh.h>
 #include <tessera/launch/store/hmac.h>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -143,7 +144,9 @@ int start(const LaunchCommand& command, const std::string& program) {
   options.secret = command.secret_from_stdin ? secret_from_stdin() : secret_of(command);
   if (options.num_machines > 1) wait_for_name(options.master_addr);
   set_exports(command.exports);
-  if (command.secret_from_stdin) obey_stdin(options.stop_seconds + 10);
+  options.by_launcher = command.secret_from_stdin;
+  const bool replaced = options.machine_rank > 0 && options.max_restarts > 0;  // by an agent that is started again
+  if (command.secret_from_stdin) obey_stdin(options.stop_seconds + 10, replaced ? SIGHUP : SIGTERM);
   return run(command.command, options);
 }
 

@@ -19,6 +19,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace wire = fleet_wire;
 
+/// Where the store is gone: it cannot begin anew elsewhere, since only machine 0's agent knows what stood there.
+constexpr const char* remedy = "start the agents of all machines again, with --resume_from_checkpoint auto";
+
+constexpr std::size_t most_listed = 8;
+
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
 }
@@ -35,8 +40,8 @@ FleetOptions completed(FleetOptions options) {
 std::string list_machines(const std::vector<int>& machines) {
   std::vector<std::string> names;
   for (int machine : machines) {
-    if (names.size() == 8) {
-      names.push_back(concat("and ", machines.size() - 8, " more"));
+    if (names.size() == most_listed) {
+      names.push_back(concat("and ", machines.size() - most_listed, " more"));
       break;
     }
     names.push_back(std::to_string(machine));
@@ -89,6 +94,7 @@ class Fleet::Link {
 
   FleetVerdict agree(const FleetOutcome& outcome) {
     link_.give(outcome);
+    told_ = outcome.told;
     const FleetVerdict verdict = options_.machine_rank == 0 ? decide() : learn(outcome);
     if (verdict.restart) {
       const auto next = link_.plan(plan_.generation + 1);
@@ -101,6 +107,34 @@ class Fleet::Link {
  private:
   void say(const std::string& text) const {
     if (options_.say) options_.say(text);
+  }
+
+  /// Of one event people hear once.
+  void tell(const std::string& event) {
+    if (event != told_) say(event);
+    told_ = event;
+  }
+
+  /// What came when no rank ran here any more, for which this machine ends or begins anew.
+  void tell_event() {
+    const auto event = link_.event(false);
+    if (told_.empty() && event && event->kind != FleetEvent::stop) tell(event->text);
+  }
+
+  std::string machine_name(int machine) const {
+    return concat("machine ", machine, " (", plan_.machines[static_cast<std::size_t>(machine)].hostname, ")");
+  }
+
+  std::string machine_names(const std::vector<int>& machines) const {
+    std::vector<std::string> names;
+    for (const int machine : machines) {
+      if (names.size() == most_listed) {
+        names.push_back(concat("and ", machines.size() - most_listed, " more"));
+        break;
+      }
+      names.push_back(machine_name(machine));
+    }
+    return join(names);
   }
 
   void tick() {
@@ -194,10 +228,16 @@ class Fleet::Link {
   FleetVerdict learn(const FleetOutcome& outcome) {
     Notices notices(options_);
     for (;;) {
-      if (const auto verdict = link_.verdict()) return *verdict;
+      if (const auto verdict = link_.verdict()) {
+        tell_event();
+        return *verdict;
+      }
       if (const auto why = link_.cut()) {
-        if (!outcome.may_restart || link_.store_ended()) return {false, 1, *why};
-        return come_back(*why);
+        if (outcome.may_restart && !link_.store_ended()) return come_back(*why);
+        tell(*why);
+        if (outcome.may_restart)
+          say(concat("the job ends with ", machine_name(0), ", whose agent held its store: ", remedy));
+        return {false, 1, *why};
       }
       if (notices.due())
         say(concat("waiting for ", notices.waited(), " s for machine 0, which waits for other machines"));
@@ -207,7 +247,12 @@ class Fleet::Link {
 
   /// The others hold this machine for lost, or will soon, and wait for it.
   FleetVerdict come_back(const std::string& why) {
-    say(concat(why, "; trying for up to ", options_.join_seconds, " s to come back"));
+    tell(why);
+    say(concat("trying for up to ", options_.join_seconds, " s to come back to ", machine_name(0)));
+    const auto give_up = [&](const std::string& reason) -> FleetVerdict {
+      say(concat(reason, ": the job ends here; ", remedy));
+      return {false, 1, concat(why, "; ", reason)};
+    };
     const int former = plan_.generation;
     link_.rejoin();
     Notices notices(options_);
@@ -215,16 +260,16 @@ class Fleet::Link {
       try {
         link_.throw_if_refused();
       } catch (const Error& error) {
-        return {false, 1, concat(why, "; this machine could not come back: ", error.what())};
+        return give_up(concat("this machine could not come back: ", error.what()));
       }
       if (const auto plan = link_.joined()) {
         if (plan->generation > former) return {true, 0, why};
-        return {false, 1, concat(why, "; machine 0 has begun another job: start this agent again, too")};
+        return give_up(concat(machine_name(0), " has begun another job"));
       }
       if (notices.due()) say(concat("waiting for ", notices.waited(), " s to come back to machine 0"));
       tick();
     }
-    return {false, 1, concat(why, "; it was not back within ", options_.join_seconds, " s")};
+    return give_up(concat(machine_name(0), " was not back within ", options_.join_seconds, " s"));
   }
 
   FleetVerdict decide() {
@@ -235,6 +280,7 @@ class Fleet::Link {
     if (!event) {  // reported in the same moment as the last outcome
       if (const auto text = server.get(wire::event_key(generation))) event = wire::read_event(*text);
     }
+    tell_event();
     FleetVerdict verdict = judge(event, outcomes);
     std::set<int> lost = link_.lost();
     FleetPlan next;
@@ -300,20 +346,25 @@ class Fleet::Link {
     };
     Notices notices(options_);
     for (lost.clear();;) {
+      std::vector<int> missed;
       for (const int machine : link_.lost()) {
         if (!lost.insert(machine).second) continue;
         away.insert(machine);
+        missed.push_back(machine);
         for (const std::string& key :
              {wire::machine_key(machine), wire::heart_key(machine), wire::ended_key(machine)}) {
           server.erase(key);
         }
-        say(concat("waiting up to ", options_.join_seconds, " s for machine ", machine, " (",
-                   plan_.machines[static_cast<std::size_t>(machine)].hostname,
-                   ") to come back: its agent does by itself when only the network was away, else start it again"));
+      }
+      if (!missed.empty()) {
+        const bool all = static_cast<int>(missed.size()) == options_.num_machines - 1 && missed.size() > 1;
+        say(concat("waiting up to ", options_.join_seconds, " s for ", machine_names(missed),
+                   " to come back: ", all ? "it may be this machine that is cut off. An agent comes" : "an agent comes",
+                   " back by itself when only the network was away, else start it again"));
       }
       std::erase_if(away, [&](int machine) { return server.get(wire::machine_key(machine)).has_value(); });
       if (away.empty()) return;
-      const std::string machines = concat("machine ", list_machines({away.begin(), away.end()}));
+      const std::string machines = machine_names({away.begin(), away.end()});
       if (link_.cut()) return give_up("machine 0 lost its own store", 1);
       if (options_.give_up && options_.give_up()) {
         return give_up(concat("stopped on request while waiting for ", machines),
@@ -350,6 +401,7 @@ class Fleet::Link {
   FleetLink link_;
   FleetPlan plan_;
   bool planned_ = false;
+  std::string told_;  ///< the event of this generation that people have been told of
 };
 
 Fleet::Fleet(const FleetOptions& options) : link_(std::make_unique<Link>(options)) {}

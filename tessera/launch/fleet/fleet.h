@@ -19,7 +19,8 @@
 /// until then. An agent that ends, or is killed, is known at once, because its kernel closes the connection: then the
 /// store executes its will (StoreClient::set_will). Where a failure may be followed by a restart, machine 0 waits for
 /// lost machines to come back: for the same agent, which has ended its ranks, too, and tries to reach the store for
-/// join_seconds; or for a new one with the same machine rank. Machine 0 itself cannot be lost: the store is there.
+/// join_seconds; or for a new one with the same machine rank. Machine 0 itself cannot be lost: the store is there,
+/// and machine 0's agent reaches it within its process. Where machine 0 is cut off it has lost all others, and waits.
 ///
 /// Machine 0 must not stay away from its loop for longer than a second or so: the others wait for its store.
 ///
@@ -51,7 +52,8 @@ struct FleetOptions {
   double lost_seconds = 30;  ///< without a sign of the store (or, for machine 0, of another machine)
   double ended_seconds = 1;  ///< the same once it is known that the agent there has closed its connection
   std::function<void(const std::string&)> say;  ///< lines for people; may be empty
-  std::function<bool()> give_up;                ///< asked ten times a second while waiting; true: Error(interrupted)
+  bool takes_place = false;       ///< of an agent that was started before for the same machine, which then ends
+  std::function<bool()> give_up;  ///< asked ten times a second while waiting; true: Error(interrupted)
 };
 
 struct Machine {
@@ -89,6 +91,7 @@ struct FleetEvent {
 struct FleetOutcome {
   int code = 0;              ///< 0 when all are done; else what this agent would return alone
   bool may_restart = false;  ///< this agent would restart (restarts are left, nobody asked to stop)
+  std::string told = {};     ///< the event that this agent has told people already; empty: none
 };
 
 struct FleetVerdict {

@@ -37,7 +37,7 @@ std::string random_token() {
 }  // namespace
 
 FleetLink::FleetLink(const FleetOptions& options)
-    : options_(options), event_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), token_(random_token()) {
+    : options_(options), event_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), token_(random_token()), origin_(token_) {
   if (!event_fd_) throw InputError(concat("eventfd: ", std::strerror(errno)));
   watched_.resize(static_cast<std::size_t>(options_.num_machines));
   sigset_t all, before;  // signals are for the agent's own thread
@@ -165,6 +165,7 @@ StoreClient& FleetLink::client() {
     options.host = options_.store_address;
     options.port = options_.store_port;
     options.secret = options_.secret;
+    if (options_.server != nullptr) options.connect = [server = options_.server] { return server->connect(); };
     options.connect_timeout = to_milliseconds(patient ? options_.join_seconds : try_seconds_);
     options.answer_timeout = to_milliseconds(patient ? options_.lost_seconds : try_seconds_);
     options.interrupted = [this]() -> std::optional<std::string> {
@@ -178,7 +179,8 @@ StoreClient& FleetLink::client() {
   return *client_;
 }
 
-/// Not when the time is over, or when for ended_seconds nobody has listened any more. Waits a moment.
+/// Not when the time is over, or when for ended_seconds nobody has listened any more. Waits a moment. Machine 0 always
+/// may: its store is in its own process, and answers as soon as that runs again.
 bool FleetLink::may_try_again(const StoreLost& lost, Tries& tries) {
   client_.reset();
   const auto now = Clock::now();
@@ -186,7 +188,7 @@ bool FleetLink::may_try_again(const StoreLost& lost, Tries& tries) {
   const bool ended = tries.refused && now - *tries.refused >= to_milliseconds(options_.ended_seconds);
   std::unique_lock lock(mutex_);
   store_ended_ = ended;
-  if (stop_ || ended || now >= tries.until) return false;
+  if (stop_ || ended || (now >= tries.until && options_.server == nullptr)) return false;
   try_seconds_ = std::min(try_seconds_ * longer, std::max(first_try, options_.lost_seconds / 3));
   wake_.wait_for(lock, milliseconds(100), [this] { return stop_; });
   return true;
@@ -222,8 +224,8 @@ void FleetLink::run() {
       keep_contact();
       return;
     } catch (const std::exception& error) {
-      const std::string why =
-          concat("this machine (", options_.hostname, ") lost the job's store on machine 0: ", error.what());
+      const bool no_answer = dynamic_cast<const StoreLost*>(&error) != nullptr;
+      const std::string why = concat(loss(no_answer), error.what());
       {
         const std::lock_guard lock(mutex_);
         if (stop_) return;
@@ -232,6 +234,17 @@ void FleetLink::run() {
       take({FleetEvent::lost, options_.machine_rank == 0 ? -1 : 0, 1, why});  // -1: its own ranks must end too
     }
   } while (come_back());
+}
+
+/// The beginning of the message that this machine has no contact with the store any more.
+std::string FleetLink::loss(bool no_answer) {
+  const std::lock_guard lock(mutex_);
+  const std::string host = plans_.at(generation_).machines[0].hostname;
+  const std::string lost =
+      concat("this machine (", options_.hostname, ") lost the job's store on machine 0 (", host, ")");
+  if (!no_answer) return concat(lost, ": ");
+  if (store_ended_) return concat(lost, ", whose agent has ended: ");
+  return concat(lost, " for ", options_.lost_seconds, " s (--host_timeout): ");
 }
 
 /// Waits for rejoin(), and joins again. False: there is no way.
@@ -264,20 +277,29 @@ bool FleetLink::come_back() {
   }
 }
 
+/// Of two agents of one machine the one that was started last goes on.
+void FleetLink::end_if_replaced(StoreClient& store) {
+  if (!options_.takes_place) return;
+  const auto newest = store.find(wire::newest_key(options_.machine_rank));
+  if (newest && *newest != origin_) throw Error("another agent was started in the place of this one, which ends");
+}
+
 /// Takes this machine's place.
 void FleetLink::introduce(StoreClient& store) {
   const int me = options_.machine_rank;
   const std::string mine =
       wire::write(wire::Introduction{options_.num_machines, options_.local_processes, token_, options_.hostname});
   std::optional<std::string> heart;
+  if (options_.takes_place && !came_before_) store.set(wire::newest_key(me), origin_);
   for (;;) {
+    end_if_replaced(store);
     const std::string there = store.compare_set(wire::machine_key(me), "", mine);
     if (there == mine) return;
     // While the job runs, that may be an agent which has died, as machine 0 is about to notice: its heart stands still.
     const bool runs = store.find(wire::now_key).has_value();
     const std::string now = store.find(wire::heart_key(me)).value_or("");
     const bool beats = heart && !heart->empty() && !now.empty() && *heart != now;
-    if (!runs || beats) {
+    if (!runs || (beats && !options_.takes_place)) {
       throw InputError(concat("machine rank ", me, " is taken by ", wire::read_introduction(there).hostname,
                               ": give each machine its own --machine_rank"));
     }
@@ -347,6 +369,7 @@ void FleetLink::keep_contact() {
         store.set(wire::heart_key(me), wire::write(wire::Heart{connection_, std::to_string(++beats_)}));
         if (report) store.compare_set(wire::event_key(generation), "", wire::write(*report));
         if (outcome) store.set(wire::outcome_key(generation, me), wire::write(*outcome));
+        end_if_replaced(store);
         event = store.find(wire::event_key(generation));
         given_up = store.find(wire::lost_key(generation, me));
         verdict = store.find(wire::verdict_key(generation));
@@ -383,6 +406,10 @@ void FleetLink::watch_hearts() {
   const auto now = Clock::now();
   const auto away = std::max(now - looked_ - std::chrono::seconds(1), Clock::duration::zero());
   looked_ = now;
+  if (away > Clock::duration::zero()) {
+    stood_ = away;
+    stood_until_ = now;
+  }
   for (int machine = 1; machine < options_.num_machines; ++machine) {
     Watched& each = watched_[static_cast<std::size_t>(machine)];
     each.heard += away;
@@ -401,9 +428,13 @@ void FleetLink::watch_heart(int machine, Clock::time_point now) {
   if (heart.value_or("") != each.heart) each = {heart.value_or(""), now, std::nullopt};
   const bool closed = ended && (!heart || wire::read_heart(*heart).connection == *ended);
   each.ended = closed ? std::optional(each.ended.value_or(now)) : std::nullopt;
+  const auto lost_after = to_milliseconds(options_.lost_seconds);
   if (each.ended && now - *each.ended > to_milliseconds(options_.ended_seconds)) {
-    declare_lost(machine, "has left: its agent was killed, or ended by an error of its own");
-  } else if (now - each.heard > to_milliseconds(options_.lost_seconds)) {
+    const bool deserted = stood_ >= lost_after / 2 && now - stood_until_ < lost_after;
+    declare_lost(machine, deserted ? concat("has given up this machine, whose agent stood still for ",
+                                            std::chrono::duration_cast<std::chrono::seconds>(stood_).count(), " s")
+                                   : "has left: its agent was killed, or ended by an error of its own");
+  } else if (now - each.heard > lost_after) {
     declare_lost(machine, concat("gave no sign for ", options_.lost_seconds,
                                  " s (--host_timeout): its agent or its host died, hangs, or the network is cut"));
   }

@@ -27,7 +27,8 @@ std::string plan_key(int generation);
 std::string event_key(int generation);
 std::string heart_key(int machine);
 std::string lost_key(int generation, int machine);  ///< why machine 0 has given it up
-std::string ended_key(int machine);  ///< the will of its agent: Heart::connection of the connection that was closed
+std::string ended_key(int machine);   ///< the will of its agent: Heart::connection of the connection that was closed
+std::string newest_key(int machine);  ///< the agent that takes the place of all before it: its first token
 constexpr const char* now_key = "fleet/now";  ///< the generation of the newest plan
 std::string outcome_key(int generation, int machine);
 std::string verdict_key(int generation);
@@ -89,7 +90,9 @@ class FleetLink {
   void run();
   void join();
   void introduce(StoreClient& store);
+  void end_if_replaced(StoreClient& store);
   bool come_back();
+  std::string loss(bool no_answer);
   void keep_contact();
   void watch_hearts();
   void watch_heart(int machine, Clock::time_point now);
@@ -109,7 +112,8 @@ class FleetLink {
 
   const FleetOptions options_;
   UniqueFd event_fd_;
-  std::string token_;  ///< tells this agent from others of the same machine rank; the thread's own
+  std::string token_;         ///< tells this agent from others of the same machine rank; the thread's own
+  const std::string origin_;  ///< its first token, which stays the same when it comes back
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -139,7 +143,8 @@ class FleetLink {
     std::optional<Clock::time_point> ended;  ///< since when it is known that its last connection was closed
   };
   std::vector<Watched> watched_;
-  Clock::time_point looked_{};
+  Clock::time_point looked_{}, stood_until_{};
+  Clock::duration stood_{};  ///< how long this agent did not run until stood_until_
   std::thread thread_;
 };
 

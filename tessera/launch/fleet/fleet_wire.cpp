@@ -43,6 +43,7 @@ std::string event_key(int generation) { return concat("fleet/event/", generation
 std::string lost_key(int generation, int machine) { return concat("fleet/lost/", generation, "/", machine); }
 std::string ended_key(int machine) { return concat("fleet/ended/", machine); }
 std::string heart_key(int machine) { return concat("fleet/heart/", machine); }
+std::string newest_key(int machine) { return concat("fleet/newest/", machine); }
 std::string outcome_key(int generation, int machine) { return concat("fleet/outcome/", generation, "/", machine); }
 std::string verdict_key(int generation) { return concat("fleet/verdict/", generation); }
 std::string acknowledged_key(int generation, int machine) { return concat("fleet/ack/", generation, "/", machine); }

@@ -11,8 +11,10 @@
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/agent/process.h>
 #include <tessera/launch/agent/sealed_fd.h>
+#include <tessera/launch/fleet/ssh.h>
 #include <tessera/launch/store/hmac.h>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <span>
 
@@ -47,6 +49,9 @@ std::string job_id(const Secret& secret, int port) {
   }
   return id;
 }
+
+/// The news of a launcher that is gone as a whole arrives within this from machine 0.
+constexpr std::chrono::seconds leave_after{5};
 
 UniqueFd open_report(const std::string& folder) {
   if (folder.empty()) return {};
@@ -106,8 +111,13 @@ void Host::meet_others() {
     say(text);
     err.write_some();
   };
-  how.give_up = [this] { return signals.next() != 0; };
+  how.takes_place = options.by_launcher;
+  how.give_up = [this] { return signals.next() != 0 || must_leave(); };
   fleet = std::make_unique<Fleet>(how);
+  if (options.by_launcher) {
+    err.append(concat(joined_line(options.machine_rank), "\n"));
+    err.write_some();
+  }
 }
 
 FleetPlan Host::first_plan() const {
@@ -121,6 +131,16 @@ FleetPlan Host::first_plan() const {
 
 void Host::say(const std::string& text) { write_line(concat("[agent] ", text)); }
 
+void Host::note(const std::string& text) { write_report_line(concat("[agent] ", text)); }
+
+void Host::say_for_all(const std::string& text) {
+  options.by_launcher&& options.machine_rank > 0 ? note(text) : say(text);
+}
+
+void Host::launcher_is_gone() {
+  if (!leave_at_) leave_at_ = std::chrono::steady_clock::now() + leave_after;
+}
+
 void Host::say_lines(const std::string& text) {
   for (const std::string& line : split(text.ends_with('\n') ? text.substr(0, text.size() - 1) : text, '\n'))
     write_line(concat("[agent]   ", line));
@@ -128,6 +148,10 @@ void Host::say_lines(const std::string& text) {
 
 void Host::write_line(const std::string& line) {
   err.append(concat(line_start(STDERR_FILENO), line, "\n"));
+  write_report_line(line);
+}
+
+void Host::write_report_line(const std::string& line) {
   if (!report_) return;
   const std::string text = line + "\n";
   // A full disk must not end the job, and what it says is on standard error too.

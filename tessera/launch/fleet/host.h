@@ -13,6 +13,7 @@
 #include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/store/store_server.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,16 @@ class Host {
 
   /// A line for people, on standard error and in LOG_DIR/agent.log.
   void say(const std::string& text);
+  /// The same of what concerns all machines alike: where one terminal shows all agents, machine 0 says it.
+  void say_for_all(const std::string& text);
+  /// In LOG_DIR/agent.log only.
+  void note(const std::string& text);
+  /// The launcher that started this agent is gone: without a request to stop, which machine 0 tells where the whole
+  /// launcher is gone, this agent ends soon, as one that was killed, and another takes its place.
+  void launcher_is_gone();
+  void stay() { leave_at_.reset(); }  ///< the job stops: this agent ends with all others
+  bool must_leave() const { return leave_at_ && std::chrono::steady_clock::now() >= *leave_at_; }
+
   /// The lines of a report, indented.
   void say_lines(const std::string& text);
   /// A file beside the ranks' logs for what is too long for the terminal; returns its path, empty without a log_dir.
@@ -57,6 +68,8 @@ class Host {
  private:
   void meet_others();
   void write_line(const std::string& line);
+  void write_report_line(const std::string& line);
+  std::optional<std::chrono::steady_clock::time_point> leave_at_;
   UniqueFd report_;
 };
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <tessera/base/error.h>
@@ -11,6 +12,7 @@
 #include <tessera/launch/agent/output.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/agent/process.h>
+#include <tessera/launch/agent/restart_pause.h>
 #include <tessera/launch/agent/signal_queue.h>
 #include <tessera/launch/agent/start.h>
 #include <algorithm>
@@ -18,7 +20,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <list>
+#include <memory>
 #include <optional>
 
 extern char** environ;
@@ -29,7 +31,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+Clock::duration to_duration(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 std::string without_user(const std::string& host) { return host.substr(host.find('@') + 1); }
+
+constexpr double lived_long = 60;                      // seconds after which an agent starts again without a pause
+constexpr std::chrono::seconds last_agents_after{30};  // for agents that machine 0's verdict does not reach
+constexpr double first_pause = 1, longest_pause = 30;  // seconds before an agent is started again
 
 /// The agent on one host as we see it: an ssh process, or the agent itself.
 struct RemoteAgent {
@@ -42,7 +52,20 @@ struct RemoteAgent {
   UniqueFd in;  ///< the write end of its standard input
   LinePrefixer out, err;
   std::optional<int> status;
+  const Clock::time_point began = Clock::now();
 };
+
+/// A host of the job, with its present agent.
+struct Seat {
+  std::unique_ptr<RemoteAgent> agent;
+  bool joined = false;                          ///< it has been in the job
+  std::optional<Clock::time_point> again = {};  ///< when its agent is started again
+  RestartPause pause{first_pause, longest_pause};
+};
+
+std::string how_it_ended(const RemoteAgent& agent) {
+  return concat(agent.over_ssh ? "its ssh " : "its agent ", describe_status(*agent.status));
+}
 
 /// Variables that go along to every host: settings of the libraries, and what --export names.
 std::vector<std::string> variables_for(const LaunchCommand& command, const HostSlots& host) {
@@ -68,21 +91,31 @@ std::vector<std::string> variables_for(const LaunchCommand& command, const HostS
 /// Everything that runs until the last agent has ended.
 class Job {
  public:
-  Job(const LaunchCommand& command, const std::string& program) : command_(command), out_(1), err_(2) {
-    LaunchOptions options = rendezvous();
-    const Secret secret = command.secret_file.empty() ? make_secret() : read_secret_file(command.secret_file);
-    for (std::size_t k = 0; k < command.hosts.size(); ++k) start(static_cast<int>(k), options, secret, program);
+  Job(const LaunchCommand& command, const std::string& program)
+      : command_(command),
+        program_(program),
+        out_(1),
+        err_(2),
+        options_(rendezvous()),
+        secret_(command.secret_file.empty() ? make_secret() : read_secret_file(command.secret_file)),
+        seats_(command.hosts.size()) {
+    for (std::size_t k = 0; k < seats_.size(); ++k) start(static_cast<int>(k));
   }
 
   int run() {
-    while (std::any_of(agents_.begin(), agents_.end(), [](auto& agent) { return !agent.status; })) {
+    while (
+        std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return !seat.agent->status || seat.again; })) {
       wait();
       while (const int signal = signals_.next()) on_signal(signal);
-      for (RemoteAgent& agent : agents_) {
+      for (std::size_t k = 0; k < seats_.size(); ++k) {
+        RemoteAgent& agent = *seats_[k].agent;
         read_output(agent);
-        if (!agent.status && (agent.status = agent.process.status())) on_end(agent);
+        if (!agent.status && (agent.status = agent.process.status())) on_end(static_cast<int>(k));
       }
       if (next_push_ && Clock::now() >= *next_push_) push();
+      for (std::size_t k = 0; k < seats_.size(); ++k) {
+        if (seats_[k].again && Clock::now() >= *seats_[k].again) start_again(static_cast<int>(k));
+      }
       out_.write_some();
       err_.write_some();
     }
@@ -111,12 +144,13 @@ class Job {
     return options;
   }
 
-  void start(int machine, LaunchOptions options, const Secret& secret, const std::string& program) {
+  void start(int machine) {
+    LaunchOptions options = options_;
     const HostSlots& host = command_.hosts[static_cast<std::size_t>(machine)];
     options.machine_rank = machine;
     options.num_processes = static_cast<int>(host.slots.size());
     options.host_label = without_user(host.name);
-    std::vector<std::string> words = {program, "launch", "--secret_from_stdin"};
+    std::vector<std::string> words = {program_, "launch", "--secret_from_stdin"};
     for (const std::string& word : words_of(options)) words.push_back(word);
     words.push_back("--");
     words.insert(words.end(), command_.command.begin(), command_.command.end());
@@ -127,7 +161,10 @@ class Job {
     if (over_ssh) {
       char folder[4096];
       if (::getcwd(folder, sizeof folder) == nullptr) throw InputError(concat("getcwd: ", std::strerror(errno)));
-      process.command = ssh_command(host.name, remote_line(folder, variables_for(command_, host), process.command));
+      // The agents know best whether the network is away for too long, and one that was lost may come back by itself.
+      const double patience = options.host_timeout + (options.max_restarts > 0 ? FleetOptions().join_seconds : 10);
+      process.command =
+          ssh_command(host.name, remote_line(folder, variables_for(command_, host), process.command), patience);
     } else {
       for (const std::string& word : variables_for(command_, host)) {
         process.environment.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
@@ -139,19 +176,43 @@ class Job {
     UniqueFd write_end(in[1]);
     process.stdin_fd = read_end.get();
     process.capture_stdout = process.capture_stderr = true;
-    const std::string line = secret_digits(secret) + "\n";  // fits into the pipe: nobody needs to read yet
+    const std::string line = secret_digits(secret_) + "\n";  // fits into the pipe: nobody needs to read yet
     if (::write(write_end.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
       throw InputError(concat("pipe: ", std::strerror(errno)));
     }
     ::fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
-    agents_.emplace_back(host.name, over_ssh, process, std::move(write_end), out_, err_);
+    Seat& seat = seats_[static_cast<std::size_t>(machine)];
+    seat.agent = std::make_unique<RemoteAgent>(host.name, over_ssh, process, std::move(write_end), out_, err_);
+    seat.agent->err.keep([&seat, joined = joined_line(machine)](std::string_view said) {
+      seat.joined = seat.joined || said == joined;
+      return said == joined;
+    });
+  }
+
+  void start_again(int machine) {
+    Seat& seat = seats_[static_cast<std::size_t>(machine)];
+    seat.again.reset();
+    say(concat("host ", seat.agent->host, " (machine ", machine, "): ", how_it_ended(*seat.agent),
+               "; starting its agent again over ssh"));
+    start(machine);
+    started_again_ = true;
+  }
+
+  /// Whether the job goes on when an agent has ended so: not after what ends it, or would only come again.
+  bool may_start_again(int machine, int code) const {
+    const Seat& seat = seats_[static_cast<std::size_t>(machine)];
+    const bool job_runs = !next_push_ && !seats_[0].agent->status;
+    const bool final = code == 0 || code == static_cast<int>(ExitCode::bad_input) ||
+                       code == static_cast<int>(ExitCode::stopped) || code == 130 || code == 128 + SIGTERM;
+    return machine > 0 && command_.options.max_restarts > 0 && job_runs && seat.joined && !final;
   }
 
   void wait() {
     std::vector<pollfd> watched = {{signals_.fd(), POLLIN, 0}};
     if (!out_.empty()) watched.push_back({1, POLLOUT, 0});
     if (!err_.empty()) watched.push_back({2, POLLOUT, 0});
-    for (RemoteAgent& agent : agents_) {
+    for (Seat& seat : seats_) {
+      RemoteAgent& agent = *seat.agent;
       if (agent.status) continue;
       watched.push_back({agent.process.pidfd(), POLLIN, 0});
       if (agent.process.stdout_pipe() && !out_.full())
@@ -159,7 +220,8 @@ class Job {
       if (agent.process.stderr_pipe() && !err_.full())
         watched.push_back({agent.process.stderr_pipe().get(), POLLIN, 0});
     }
-    const bool looks_soon = next_push_ || out_.full() || err_.full();  // a reader may turn out to be away
+    const bool pending = std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.again; });
+    const bool looks_soon = pending || next_push_ || out_.full() || err_.full();  // a reader may turn out to be away
     ::poll(watched.data(), watched.size(), looks_soon ? 100 : 60'000);
   }
 
@@ -188,24 +250,43 @@ class Job {
 
   /// The agents pass it on to their ranks, and take a second one as "at once".
   void on_signal(int signal) {
-    say(concat(signal_name(signal), " received; passing it on to ", agents_.size(), " hosts"));
+    say(concat(signal_name(signal), " received; passing it on to ", seats_.size(), " hosts"));
+    stopping_ = true;
     tell_all(signal == SIGINT ? 'i' : 't');
     stop_after(command_.options.stop_seconds + 5);
   }
 
-  void on_end(RemoteAgent& agent) {
+  void on_end(int machine) {
+    Seat& seat = seats_[static_cast<std::size_t>(machine)];
+    RemoteAgent& agent = *seat.agent;
     for (int i = 0; i < 16; ++i) read_output(agent);  // at most what the pipes hold; what it left running may write on
     agent.out.finish();
     agent.err.finish();
     agent.in.reset();
     const int status = *agent.status;
     const int code = exit_code_of(status);
-    if (code == 255 && agent.over_ssh) {
+    if (may_start_again(machine, code)) {
+      const bool lived = Clock::now() - agent.began >= to_duration(lived_long);
+      seat.again = Clock::now() + std::max(to_duration(first_pause), to_duration(seat.pause.next(lived)));
+      return;
+    }
+    const bool gone = (code == 255 || WIFSIGNALED(status)) && agent.over_ssh, lost = gone && !next_push_;
+    if (lost && !seat.joined) {
       say(concat("host ", agent.host,
                  ": ssh failed (its message is above). It must log in there without a question: ssh ", agent.host,
                  " true"));
+    } else if (lost && machine == 0) {
+      say(concat("host ", agent.host, " is machine 0, whose agent holds the job's store: ", how_it_ended(agent),
+                 ". The job ends with it: start it again, with --resume_from_checkpoint auto"));
+    } else if (lost && command_.options.max_restarts == 0) {
+      say(concat("host ", agent.host, " (machine ", machine, "): ", how_it_ended(agent),
+                 ", and the job ends. With --max_restarts N its agent would be started again"));
     }
-    if (code == 0 || code_ != 0) return;
+    if (machine == 0) {
+      for (Seat& other : seats_) other.again.reset();
+      if (started_again_) stop_after(std::chrono::duration<double>(last_agents_after).count());
+    }
+    if (code == 0 || code_ != 0 || (gone && stopping_ && machine > 0)) return;  // the others' word counts
     code_ = code == 255 ? static_cast<int>(ExitCode::failed) : code;
     // The agents agree among themselves; this is for those that never met.
     const bool saving = code == static_cast<int>(ExitCode::stopped) || code == 130 || code == 128 + SIGTERM;
@@ -213,7 +294,8 @@ class Job {
   }
 
   void stop_after(double seconds) {
-    const auto at = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    const auto at = Clock::now() + to_duration(seconds);
+    for (Seat& seat : seats_) seat.again.reset();
     next_push_ = next_push_ ? std::min(*next_push_, at) : at;
   }
 
@@ -221,7 +303,8 @@ class Job {
   void push() {
     ++pushes_;
     if (pushes_ <= 2) tell_all('t');
-    for (RemoteAgent& agent : agents_) {
+    for (Seat& seat : seats_) {
+      RemoteAgent& agent = *seat.agent;
       if (pushes_ == 3) agent.in.reset();
       if (pushes_ > 3 && !agent.status) agent.process.signal_group(SIGKILL);
     }
@@ -229,15 +312,21 @@ class Job {
   }
 
   void tell_all(char byte) {
-    for (RemoteAgent& agent : agents_) {
+    for (Seat& seat : seats_) {
+      RemoteAgent& agent = *seat.agent;
       if (agent.in && ::write(agent.in.get(), &byte, 1) != 1 && errno != EAGAIN) agent.in.reset();
     }
   }
 
   const LaunchCommand& command_;
+  const std::string program_;
   SignalQueue signals_;
   OutputSink out_, err_;
-  std::list<RemoteAgent> agents_;
+  const LaunchOptions options_;
+  const Secret secret_;
+  std::vector<Seat> seats_;  ///< by machine rank
+  bool started_again_ = false;
+  bool stopping_ = false;  ///< on request
   int code_ = 0;
   int pushes_ = 0;
   std::optional<Clock::time_point> next_push_;
@@ -251,15 +340,19 @@ bool is_this_host(const std::string& name) {
          (::gethostname(own, sizeof own - 1) == 0 && name == own);
 }
 
-std::vector<std::string> ssh_command(const std::string& host, const std::string& line) {
+std::vector<std::string> ssh_command(const std::string& host, const std::string& line, double patience) {
+  constexpr int interval = 5;
   std::vector<std::string> words;
   const char* own = std::getenv("TESSERA_SSH");
   for (const std::string& word : split(own == nullptr || *own == 0 ? "ssh" : own, ' ')) {
     if (!word.empty()) words.push_back(word);
   }
-  for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"}) {
-    words.push_back(word);
+  const int tries = std::max(3, static_cast<int>(std::min(patience, 1e6) / interval));
+  for (const std::string& option : {std::string("BatchMode=yes"), std::string("ConnectTimeout=10"),
+                                    concat("ServerAliveInterval=", interval), concat("ServerAliveCountMax=", tries)}) {
+    words.insert(words.end(), {"-o", option});
   }
+  words.push_back("-T");
   words.insert(words.end(), {"--", host, line});
   return words;
 }
@@ -284,7 +377,7 @@ Secret secret_from_stdin() {
   return parse_secret(line, "standard input");
 }
 
-void obey_stdin(double patience) {
+void obey_stdin(double patience, int end_signal) {
   const pid_t agent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) throw InputError(concat("fork: ", std::strerror(errno)));
@@ -302,7 +395,7 @@ void obey_stdin(double patience) {
     char byte = 0;
     const ssize_t got = ::read(0, &byte, 1);
     if (got < 0 && errno == EINTR) continue;
-    ::kill(agent, got == 1 && byte == 'i' ? SIGINT : SIGTERM);
+    ::kill(agent, got != 1 ? end_signal : byte == 'i' ? SIGINT : SIGTERM);
     if (got == 1) continue;
     const auto whole = static_cast<unsigned>(patience);
     for (unsigned left = whole + 1; left > 0;) left = ::sleep(left);
@@ -310,6 +403,8 @@ void obey_stdin(double patience) {
     ::_exit(0);
   }
 }
+
+std::string joined_line(int machine) { return concat("[agent] machine ", machine, " is in the job"); }
 
 int run_over_ssh(const LaunchCommand& command, const std::string& program) {
   ::signal(SIGPIPE, SIG_IGN);  // an agent that ended reads no more signals

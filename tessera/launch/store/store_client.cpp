@@ -225,9 +225,9 @@ struct StoreClient::Impl {
     int closed = 0;
     for (;;) {
       std::string why;
-      UniqueFd fd = connect_to(options.host, options.port, deadline, why);
+      UniqueFd fd = options.connect ? options.connect() : connect_to(options.host, options.port, deadline, why);
       if (fd) {
-        set_store_socket_options(fd.get());
+        if (!options.connect) set_store_socket_options(fd.get());
         auto connection = std::make_unique<Connection>(std::move(fd), options.interrupted);
         connection->set_interruptible(patient);
         try {

@@ -3,6 +3,7 @@
 /// The other end of the rendezvous store (store_server.h): blocking calls with timeouts.
 
 #include <tessera/base/error.h>
+#include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/store/store_secret.h>
 
 #include <chrono>
@@ -34,7 +35,8 @@ struct StoreClientOptions {
   std::string host;
   int port = 0;
   Secret secret{};
-  int generation = -1;  ///< generation of this rank; -1: an agent, which belongs to all generations
+  std::function<UniqueFd()> connect;  ///< makes a connection (StoreServer::connect); empty: by TCP to host:port
+  int generation = -1;                ///< generation of this rank; -1: an agent, which belongs to all generations
   std::chrono::milliseconds connect_timeout{
       30000};                                       ///< in which refused connections are retried: the store may be late
   std::chrono::milliseconds answer_timeout{30000};  ///< beyond a call's own timeout: then the store's agent is lost

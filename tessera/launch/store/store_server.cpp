@@ -7,7 +7,9 @@
 #include <tessera/launch/store/store_table.h>
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +19,7 @@
 #include <limits>
 #include <list>
 #include <map>
+#include <mutex>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -34,7 +37,7 @@ constexpr int accepts_per_turn = 32;               // fewer than `pending`: who 
 constexpr std::size_t remembered_hellos = 16384;   // nonces that cannot be used again
 constexpr std::chrono::milliseconds turn_budget{10};   // then other work of the agent
 constexpr std::chrono::milliseconds accept_pause{50};  // when the process has no descriptors left
-constexpr std::uint64_t listener_id = 0;
+constexpr std::uint64_t listener_id = 0, inside_id = 1;
 
 }  // namespace
 
@@ -61,7 +64,10 @@ struct StoreServer::Impl {
   StoreTable table;
   int port = 0;
   UniqueFd listener, epoll;
-  std::uint64_t next_id = listener_id + 1;
+  std::mutex inside_mutex;
+  std::vector<UniqueFd> inside;  // connections of this process that turn() has not taken in; under inside_mutex
+  UniqueFd inside_knock;         // readable while there are some
+  std::uint64_t next_id = inside_id + 1;
   std::unordered_map<std::uint64_t, Peer> peers;
   std::list<std::uint64_t> strangers, greeters;  // unauthenticated, oldest first: without and with a valid hello
   std::set<std::pair<Clock::time_point, std::uint64_t>> deadlines;
@@ -86,6 +92,13 @@ struct StoreServer::Impl {
     epoll = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
     if (!epoll) throw Error(concat("epoll_create1 for the rendezvous store: ", std::strerror(errno)));
     listen_events(EPOLL_CTL_ADD, EPOLLIN);
+    inside_knock = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = inside_id;
+    if (!inside_knock || epoll_ctl(epoll.get(), EPOLL_CTL_ADD, inside_knock.get(), &event) != 0) {
+      throw Error(concat("eventfd for the rendezvous store: ", std::strerror(errno)));
+    }
   }
 
   std::size_t message_limit() const { return options.limits.value_bytes + (1u << 20); }
@@ -192,15 +205,43 @@ struct StoreServer::Impl {
         }
         return;
       }
-      ++counters.accepted;
-      make_room();
       set_store_socket_options(fd.get());
-      const std::uint64_t id = next_id++;
-      Peer& peer = peers.try_emplace(id, std::move(fd), id).first->second;
-      peer.place = strangers.insert(strangers.end(), id);
-      set_deadline(peer, now + options.limits.authentication);
-      watch(peer);
+      take_in(std::move(fd), now);
     }
+  }
+
+  void take_in(UniqueFd fd, Clock::time_point now) {
+    ++counters.accepted;
+    make_room();
+    const std::uint64_t id = next_id++;
+    Peer& peer = peers.try_emplace(id, std::move(fd), id).first->second;
+    peer.place = strangers.insert(strangers.end(), id);
+    set_deadline(peer, now + options.limits.authentication);
+    watch(peer);
+  }
+
+  UniqueFd connect_inside() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+      throw Error(concat("socketpair for the rendezvous store: ", std::strerror(errno)));
+    }
+    UniqueFd client(ends[0]);
+    const std::lock_guard lock(inside_mutex);
+    inside.emplace_back(ends[1]);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(inside_knock.get(), &one, sizeof one);
+    return client;
+  }
+
+  void accept_inside(Clock::time_point now) {
+    std::vector<UniqueFd> come;
+    {
+      const std::lock_guard lock(inside_mutex);
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = ::read(inside_knock.get(), &count, sizeof count);
+      come.swap(inside);
+    }
+    for (UniqueFd& fd : come) take_in(std::move(fd), now);
   }
 
   bool remember(const wire::Nonce& nonce) {
@@ -365,11 +406,13 @@ struct StoreServer::Impl {
     const auto begin = Clock::now();
     std::array<epoll_event, 128> events;
     const int count = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), 0);
-    bool somebody_knocks = false;
+    bool somebody_knocks = false, inside_knocks = false;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       if (event.data.u64 == listener_id) {
         somebody_knocks = true;
+      } else if (event.data.u64 == inside_id) {
+        inside_knocks = true;
       } else {
         on_event(event.data.u64, event.events);
       }
@@ -377,6 +420,7 @@ struct StoreServer::Impl {
     }
     const auto now = Clock::now();
     if (somebody_knocks) accept_some(now);
+    if (inside_knocks) accept_inside(now);
     expire(now);
   }
 
@@ -422,6 +466,7 @@ int StoreServer::fd() const { return impl_->epoll.get(); }
 int StoreServer::port() const { return impl_->port; }
 std::string StoreServer::where() const { return endpoint_text(impl_->options.address, impl_->port); }
 void StoreServer::turn() { impl_->turn(); }
+UniqueFd StoreServer::connect() { return impl_->connect_inside(); }
 
 std::optional<Clock::time_point> StoreServer::deadline() const {
   std::optional<Clock::time_point> result = impl_->accept_again;
