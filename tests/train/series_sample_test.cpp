@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace tessera::train {
@@ -43,7 +44,7 @@ void add_all(Series& sample, const std::vector<Point>& points, std::size_t begin
 
 std::vector<std::size_t> kept(const Series& sample) {
   std::vector<std::size_t> lines;
-  for (const auto& one : sample.lines()) lines.push_back(one.line);
+  for (const auto* one : sample.lines()) lines.push_back(one->line);
   return lines;
 }
 
@@ -90,7 +91,7 @@ RC_GTEST_PROP(SeriesSample, WhatHasStayedGoesOnAsTheWhole, ()) {
   Series whole(buckets), before(buckets), after(buckets);
   add_all(whole, points);
   add_all(before, {points.begin(), points.begin() + static_cast<std::ptrdiff_t>(restart)});
-  for (const auto& one : before.lines()) after.add(one.place, one.step, one.peaks, one.line);
+  for (const auto* one : before.lines()) after.add(one->place, one->step, one->peaks, one->line);
   add_all(after, points, restart);
   RC_ASSERT(kept(after) == kept(whole));
 }
@@ -109,6 +110,35 @@ TEST(SeriesSample, ASpikeOfAHundredThousandLinesIsSeen) {
   EXPECT_LE(sample.lines().size(), 256u * 4);
   const std::vector<std::size_t> lines = kept(sample);
   EXPECT_TRUE(std::binary_search(lines.begin(), lines.end(), 77'777u));
+}
+
+/// Counts how often lines are moved or end.
+struct Counted {
+  static inline std::int64_t work = 0;
+  bool there = true;
+  Counted() = default;
+  Counted(Counted&& other) noexcept : there(std::exchange(other.there, false)) { ++work; }
+  Counted& operator=(Counted&& other) noexcept {
+    there = std::exchange(other.there, false);
+    ++work;
+    return *this;
+  }
+  ~Counted() { work += there; }
+};
+
+TEST(SeriesSample, NoLineCostsMuchMoreThanAnother) {
+  for (const std::int64_t stride : {1, 7, 1000}) {
+    SeriesSample<Counted, 4> sample(1024);
+    std::int64_t most = 0;
+    for (std::int64_t i = 0; i < 50'000; ++i) {
+      const auto peak = [&](std::int64_t period) { return static_cast<double>(i * 7919 % period); };
+      Counted::work = 0;
+      sample.add(i, i * stride, {peak(1009), -peak(1013), peak(997), peak(991)}, Counted());
+      most = std::max(most, Counted::work);
+    }
+    EXPECT_LE(sample.lines().size(), 1024u * 6);
+    EXPECT_LE(most, 40) << "of three buckets of at most 12 lines, and the new one, with steps " << stride << " apart";
+  }
 }
 
 }  // namespace

@@ -46,8 +46,9 @@ struct StoreCounters {
   std::uint64_t requests = 0;
 };
 
-/// Use: poll fd() for POLLIN with a timeout that ends at deadline(), then call turn(). One thread only, but for connect(). SIGPIPE is not
-/// raised. After fork() a child that lives on must not touch it (descriptors are close-on-exec).
+/// Use: poll fd() for POLLIN with a timeout that ends at deadline(), then call turn(). One thread only, but for
+/// connect(). SIGPIPE is not raised. After fork() a child that lives on must not touch it (descriptors are
+/// close-on-exec).
 class StoreServer {
  public:
   /// Listens at once. Throws InputError when the address or port cannot be had (naming both and the reason).
@@ -64,8 +65,8 @@ class StoreServer {
   std::string where() const;
   /// Does what is ready, at most about 10 ms of it, and never blocks.
   void turn();
-  /// The other end of a connection that no network can cut, for StoreClientOptions::connect of a client in this process,
-  /// which proves the secret as any other. The one call that another thread may make.
+  /// The other end of a connection that no network can cut, for StoreClientOptions::connect of a client in this
+  /// process, which proves the secret as any other. The one call that another thread may make.
   UniqueFd connect();
   /// When turn() is due even if fd() stays quiet (a waiting peer's timeout, a slow handshake); nullopt: never.
   std::optional<std::chrono::steady_clock::time_point> deadline() const;

@@ -54,7 +54,7 @@ class LogSample {
   std::vector<Line> lines() const {
     std::vector<std::pair<std::int64_t, const Line*>> places;
     const auto take = [&](const auto& series) {
-      for (const auto& kept : series.lines()) places.emplace_back(kept.place, &kept.line);
+      for (const auto* kept : series.lines()) places.emplace_back(kept->place, &kept->line);
     };
     take(steps_);
     take(evaluations_);
