@@ -73,7 +73,7 @@ TEST_F(LaunchHosts, AnAgentThatIsGoneIsStartedAgain) {
         << done.err;
     EXPECT_TRUE(contains(done.out, "[127.0.0.2 rank 1] rank 1 in 1")) << fault << "\n" << done.out;
     EXPECT_TRUE(contains(done.out, "[localhost rank 0] rank 0 in 1")) << fault << "\n" << done.out;
-    // Of what all agents tell people read once.
+    // People read once what all agents tell.
     EXPECT_EQ(count(done.err, "machine 1 (127.0.0.2) has left"), 1) << done.err;
     EXPECT_EQ(count(done.err, "restarting all ranks"), 1) << done.err;
     EXPECT_FALSE(contains(done.err, "is in the job")) << done.err;

@@ -109,7 +109,7 @@ class Fleet::Link {
     if (options_.say) options_.say(text);
   }
 
-  /// Of one event people hear once.
+  /// People hear of one event once.
   void tell(const std::string& event) {
     if (event != told_) say(event);
     told_ = event;

@@ -52,7 +52,7 @@ struct FleetOptions {
   double lost_seconds = 30;  ///< without a sign of the store (or, for machine 0, of another machine)
   double ended_seconds = 1;  ///< the same once it is known that the agent there has closed its connection
   std::function<void(const std::string&)> say;  ///< lines for people; may be empty
-  bool takes_place = false;       ///< of an agent that was started before for the same machine, which then ends
+  bool takes_place = false;       ///< from an agent that was started before for the same machine, which then ends
   std::function<bool()> give_up;  ///< asked ten times a second while waiting; true: Error(interrupted)
 };
 

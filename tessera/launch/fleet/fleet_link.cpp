@@ -277,7 +277,7 @@ bool FleetLink::come_back() {
   }
 }
 
-/// Of two agents of one machine the one that was started last goes on.
+/// The one of two agents of a machine that was started last goes on.
 void FleetLink::end_if_replaced(StoreClient& store) {
   if (!options_.takes_place) return;
   const auto newest = store.find(wire::newest_key(options_.machine_rank));
