@@ -42,12 +42,12 @@ page come from it.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,
   `derived (why)`) on standard output, every warning on standard error, and exits.
 - Unknown flags and arguments are errors with the nearest known name; a beginning that only one argument of
-  TrainingArguments, TRL or run_clm.py has stands for it, with a warning, as argparse has it; with `--unknown warn` those that can hardly
-  concern the training (`--my_tag`) are passed over, with one warning. Keys that DeepSpeed (at the top level, in
-  `optimizer`, `pipeline`, `checkpoint`, `fp16` and `bf16`) or accelerate (in its sections, and in fsdp_config) passes over get a warning, and with
-  `--strict`, which is `--unknown refuse`, an error. Words that only another program has (LLaMA-Factory, axolotl,
-  ms-swift, GPT-NeoX, torchtune, reinforcement learning) are answered in one line. Megatron's ignored names are a list;
-  none is passed over by its beginning.
+  TrainingArguments, TRL or run_clm.py has stands for it, with a warning, as argparse has it; with `--unknown warn`
+  those that can hardly concern the training (`--my_tag`) are passed over, with one warning. Keys that DeepSpeed (at the
+  top level, in `optimizer`, `pipeline`, `checkpoint`, `fp16` and `bf16`) or accelerate (in its sections, and in
+  fsdp_config) passes over get a warning, and with `--strict`, which is `--unknown refuse`, an error. Words that only
+  another program has (LLaMA-Factory, axolotl, ms-swift, GPT-NeoX, torchtune, reinforcement learning) are answered in
+  one line. Megatron's ignored names are a list; none is passed over by its beginning.
 - Exit codes: 0 done, 1 failed while running, 2 bad configuration
   or input (nothing was written), 3 stopped after saving (SIGTERM, `--exit_duration_in_mins`), 130 interrupted.
 

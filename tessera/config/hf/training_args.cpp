@@ -337,7 +337,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
   if (row.key == "loss_type") {  // TRL's trainers have several more
     const std::string word = to_lower(trim(text));
     const bool built = parse_word<PreferenceLoss>(word).has_value();
-    if (word == "nll" || word == "cross_entropy") return meaning;  // of tokens, or of classes: there is no other
+    if (word == "nll" || word == "cross_entropy") return meaning;  // there is no other of tokens and of classes
     if (built)
       meaning.settings.emplace_back(row.setting, word);
     else
