@@ -179,6 +179,11 @@ two others are command lines: an excerpt, and one that Megatron-LM refuses, too 
 `--step-batch-size-schedule`). Of tests in shell scripts the first branch is taken, and what commands print is left out.
 The other programs generate, learn by reinforcement, or train T5, BERT, Mamba and models that see.
 
+On 2026-11-30, with 853 files and command lines of 153 other projects (research code, forks, tutorials), 93.5 % of what
+asks only for what is built was accepted: 189 of 190 files of DeepSpeed, all 151 of accelerate, 46 of 52 recipes, 86 of
+113 command lines. Most of the 34 others have words of a project's own parser beside others' (`--lr`,
+`--create-moe-param-group`). No accepted file of DeepSpeed, accelerate and Megatron-LM differed in what is compared.
+
 ## tessera train
 ```text
 MD
