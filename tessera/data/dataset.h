@@ -121,9 +121,6 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
                        const std::string& tokenizer_place = "", std::uint64_t stream_seed = 0, bool pairs = false,
                        const std::optional<ImageInput>& images = {});
 
-/// Throws InputError when the dataset has fewer rows than one optimizer step takes (rows x accumulation x ranks).
-void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);
-
 /// The order of rows: index of the i-th sample of a run (i counts samples over all epochs). A pure function of
 /// (strategy, seed, i) and of the size, or for group_by_length the lengths and rows_per_step, of the dataset: the same
 /// on any world size. O(1) to seek; group_by_length first prepares the epoch it lands in, O(n log n), and keeps that
@@ -183,6 +180,9 @@ struct Batch {
   /// Null: rows are whole. Else ids, labels and types are [rows, t], document_starts and lengths are those of whole
   /// rows of part->length tokens, and the numbers count this part's tokens.
   std::shared_ptr<const SequencePart> part = nullptr;
+  /// False: this rank has no row of the micro-batch and computes along with another one's, since parts of the model may
+  /// be elsewhere. No label is scored, and routers do not count its tokens.
+  bool counts = true;
 };
 /// Rows [first, first + rows) of the sample order as a batch. T is the length of the longest of them; shorter rows are
 /// filled up at their end with id 0, label -100 (no scored token sees it: the model is causal).

@@ -374,11 +374,4 @@ ReadProgress logged_progress() {
   };
 }
 
-void require_blocks(const Dataset& dataset, std::int64_t rows_per_step) {
-  if (dataset.size() >= rows_per_step) return;
-  throw InputError(concat("the training data have ", dataset.size(), " rows of up to ", dataset.max_length(),
-                          " tokens, but one step takes ", rows_per_step,
-                          ": give more data, a smaller --block_size or a smaller batch"));
-}
-
 }  // namespace tessera::data

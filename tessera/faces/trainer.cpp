@@ -306,7 +306,8 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
     }
     const bool across = training_->config().optimization.average_tokens_across_devices;
     if (across) group.all_reduce(items).wait();
-    weight /= (across ? 1 : group.size()) * std::max(items.item<double>(), 1.0);
+    const std::int64_t means = across ? 1 : plan.ranks_with_rows(step);  // of ranks, whose mean is meant
+    weight /= static_cast<double>(means) * std::max(items.item<double>(), 1.0);
   } else {
     std::int64_t with_rows = 0;
     for (std::int64_t rank = 0; rank < group.size(); ++rank)

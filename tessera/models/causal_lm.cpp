@@ -42,7 +42,7 @@ at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache, co
   context.predictions = predictions;
   if (cache) context.embedding_noise = 0;
   if (stage && stage->end && stage->blocks == 0 && !stage->embeddings) nn::begin_with(head(), input);
-  if (!cache) context.routers = router_log(stage);
+  if (!cache) context.routers = router_log(stage, batch);
   const std::shared_ptr<RouterLog> routers = context.routers;
   const at::Tensor result = hidden(ids, std::move(context));
   return routers ? routers->finished(result) : result;

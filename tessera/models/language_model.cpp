@@ -134,10 +134,10 @@ void LanguageModel::drop_experts_but(std::int64_t, std::int64_t) {
   TESSERA_CHECK(false, "a family with experts that does not say how to let go of some");
 }
 
-std::shared_ptr<RouterLog> LanguageModel::router_log(const layout::StagePart* stage) const {
+std::shared_ptr<RouterLog> LanguageModel::router_log(const layout::StagePart* stage, const data::Batch& batch) const {
   if (balance_.experts == 0 || !is_training()) return nullptr;
   const bool whole = stage == nullptr || (stage->embeddings && stage->end);
-  return std::make_shared<RouterLog>(balance_, auxiliary_scale_, whole, routers_);
+  return std::make_shared<RouterLog>(balance_, auxiliary_scale_, whole, routers_, batch.counts);
 }
 
 RouterStatistics LanguageModel::take_router_statistics() { return std::exchange(*routers_, {}); }

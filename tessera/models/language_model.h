@@ -160,7 +160,7 @@ class LanguageModel : public torch::nn::Module {
   /// Lets go of the experts that are not among them.
   virtual void drop_experts_but(std::int64_t first, std::int64_t count);
   /// Where the routers of a pass tell what they chose; null: there are none, or nobody asks.
-  std::shared_ptr<RouterLog> router_log(const layout::StagePart* stage) const;
+  std::shared_ptr<RouterLog> router_log(const layout::StagePart* stage, const data::Batch& batch) const;
   const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
   /// What a forward pass of rows, or of parts of rows, begins with: all but documents and a cache.
   ForwardContext context_of(const data::Batch& batch) const;

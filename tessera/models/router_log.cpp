@@ -57,7 +57,7 @@ nn::Routing RouterLog::within_capacity(const nn::Routing& routing, std::int64_t 
     kept.weights = routing.weights.masked_fill(kept.ids.lt(0), 0);
   }
   if (capacity.pad) kept.padded_to = most;
-  if (!closed_) totals_->dropped += kept.ids.lt(0).sum().item<std::int64_t>();
+  if (!closed_ && counts_) totals_->dropped += kept.ids.lt(0).sum().item<std::int64_t>();
   return kept;
 }
 
@@ -105,7 +105,7 @@ at::Tensor RouterLog::auxiliary_loss() const {
 at::Tensor RouterLog::finished(const at::Tensor& x) {
   closed_ = true;
   if (layers_.empty()) return x;
-  ++totals_->passes;
+  if (counts_) ++totals_->passes;
   {
     std::vector<at::Tensor> counts;  // one sum over processes for all layers
     for (const Layer& layer : layers_) counts.push_back(counts_by_row(layer.routing.ids, layer.rows, options_.experts));
@@ -114,14 +114,14 @@ at::Tensor RouterLog::finished(const at::Tensor& x) {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       layers_[i].counts = all[static_cast<std::int64_t>(i)];
       at::Tensor& load = totals_->load[layers_[i].block];
-      load = plus(load, layers_[i].counts.sum(0));
+      load = plus(load, layers_[i].counts.sum(0) * (counts_ ? 1 : 0));
     }
   }
   at::Tensor y = x;
   if (options_.auxiliary > 0) {
     const at::Tensor loss = auxiliary_loss();
-    totals_->auxiliary_loss += loss.item<double>();
-    y = nn::with_loss(y, loss, options_.auxiliary * scale_);
+    if (counts_) totals_->auxiliary_loss += loss.item<double>();
+    if (counts_) y = nn::with_loss(y, loss, options_.auxiliary * scale_);
   }
   if (options_.z > 0) {
     at::Tensor loss;
@@ -129,8 +129,8 @@ at::Tensor RouterLog::finished(const at::Tensor& x) {
       const double here = static_cast<double>(layer.routing.ids.numel()), whole = layer.counts.sum().item<double>();
       loss = plus(loss, nn::z_loss(layer.routing.logits) * (here / whole));
     }
-    totals_->z_loss += loss.item<double>();
-    y = nn::with_loss(y, loss, options_.z * scale_);
+    if (counts_) totals_->z_loss += loss.item<double>();
+    if (counts_) y = nn::with_loss(y, loss, options_.z * scale_);
   }
   layers_.clear();
   return y;

@@ -54,8 +54,11 @@ struct RouterStatistics {
 class RouterLog {
  public:
   /// `totals` is added to at the end. `scale`: of the auxiliary losses' gradients. `whole`: all layers are run.
-  RouterLog(const BalanceOptions& options, double scale, bool whole, std::shared_ptr<RouterStatistics> totals)
-      : options_(options), scale_(scale), whole_(whole), totals_(std::move(totals)) {}
+  /// `counts`: false for a pass whose tokens are another rank's (data::Batch::counts): it takes part in the collectives
+  /// and adds nothing.
+  RouterLog(const BalanceOptions& options, double scale, bool whole, std::shared_ptr<RouterStatistics> totals,
+            bool counts = true)
+      : options_(options), scale_(counts ? scale : 0), whole_(whole), counts_(counts), totals_(std::move(totals)) {}
 
   /// The choice that a layer made for B rows of equally many tokens. Ignored after the end of the pass: that is
   /// checkpointing, which runs a layer again.
@@ -82,7 +85,7 @@ class RouterLog {
 
   BalanceOptions options_;
   double scale_;
-  bool whole_, closed_ = false;
+  bool whole_, counts_, closed_ = false;
   std::vector<Layer> layers_;
   std::shared_ptr<RouterStatistics> totals_;
 };

@@ -25,16 +25,34 @@ namespace schedule = layout::schedule;
 
 namespace {
 
-/// By block, whether a region has a name that fits: those of the modules around its tensors.
-std::vector<bool> blocks_named(const Model& model, const std::string& names) {
+/// The name of the region of a block in which a tensor is: "model.layers.3", or a half of it, "model.layers.3.mlp".
+/// Empty: the tensor is in another half.
+std::string_view region_of(const Tensor& tensor, layout::CheckpointPart part) {
+  const std::string_view name = tensor.name;
+  const std::string number = concat(".", tensor.block, ".");
+  const std::size_t at = name.find(number);
+  if (at == name.npos) return {};
+  const std::size_t block = at + number.size() - 1;
+  if (part == layout::CheckpointPart::block) return name.substr(0, block);
+  const bool attention = tensor.part == Part::attention;
+  if (attention != (part == layout::CheckpointPart::attention)) return {};
+  return name.substr(0, name.find('.', block + 1));
+}
+
+/// By block, whether the region that is recomputed has a name that fits. Throws InputError where none has.
+std::vector<bool> blocks_named(const Model& model, const std::string& names, layout::CheckpointPart part) {
   const Pattern pattern("--gradient_checkpointing_kwargs: names", names);
   std::vector<bool> named(static_cast<std::size_t>(model.layers), false);
   for (const Tensor& tensor : tensors(model)) {
     if (tensor.block < 0 || tensor.block >= model.layers) continue;
-    for (auto dot = tensor.name.find('.'); dot != std::string::npos; dot = tensor.name.find('.', dot + 1))
-      if (pattern.fits(std::string_view(tensor.name).substr(0, dot)))
-        named[static_cast<std::size_t>(tensor.block)] = true;
+    if (const std::string_view region = region_of(tensor, part); !region.empty() && pattern.fits(region))
+      named[static_cast<std::size_t>(tensor.block)] = true;
   }
+  if (std::find(named.begin(), named.end(), true) == named.end())
+    throw InputError(
+        concat("gradient checkpointing chooses nothing: no name of the model's matches the regular "
+               "expression '",
+               names, "'"));
   return named;
 }
 
@@ -44,7 +62,7 @@ void recompute_as(const OptimizationConfig& config, const Model& model, Plan& pl
   plan.recompute = asked.every;
   plan.recomputed_part = asked.part;
   plan.inputs_are_offloaded = !asked.offload_inputs_to.empty();
-  if (!asked.names.empty() && !model.recorded) plan.recomputed_names = blocks_named(model, asked.names);
+  if (!asked.names.empty() && !model.recorded) plan.recomputed_names = blocks_named(model, asked.names, asked.part);
 }
 
 /// What the trainer cuts a pipeline by (train/loop/pipeline.cpp).

@@ -278,12 +278,6 @@ TEST_F(DatasetTest, ABlendKeepsItsWeights) {
   EXPECT_EQ(held.train->blend()->rows(), 15);
 }
 
-TEST_F(DatasetTest, OneStepMustFit) {
-  const auto blocks = token_blocks(std::vector<std::int32_t>(12, 1), 4, 2, "memory");
-  EXPECT_NO_THROW(require_blocks(*blocks, 3));
-  EXPECT_THROW(require_blocks(*blocks, 4), InputError);
-}
-
 TEST_F(DatasetTest, BatchesAreRowsOfTheSampleOrder) {
   std::vector<std::int32_t> tokens(30);
   std::iota(tokens.begin(), tokens.end(), 0);

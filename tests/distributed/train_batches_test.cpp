@@ -242,6 +242,54 @@ TEST_F(TrainBatches, the_last_step_of_an_epoch_is_alike_on_every_mesh) {
   }
 }
 
+// What a rank computes along without a row counts nowhere: in the routers' losses and loads, in the means of ranks, in
+// the tokens seen, in the noise scale.
+TEST_F(TrainBatches, a_rank_without_rows_counts_nowhere) {
+  const auto of = [&](const char* rows, const char* micro_batches, const Words& more) {
+    return sgd + no_saves + more +
+           Words{"--max_train_samples",
+                 rows,
+                 "--warmup_steps",
+                 "0",
+                 "--per_device_train_batch_size",
+                 "1",
+                 "--gradient_accumulation_steps",
+                 micro_batches,
+                 "--include_num_input_tokens_seen",
+                 "true"};
+  };
+  write_file_atomically(path("moe.json"),
+                        R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 32,
+                            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+                            "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2,
+                            "vocab_size": 257, "max_position_embeddings": 16, "tie_word_embeddings": false})");
+  const Words experts = {"--config_name",          path("moe.json"),
+                         "--config_overrides",     "max_position_embeddings=16",
+                         "--router_aux_loss_coef", "1",
+                         "--router_aux_loss_form", "micro_batch"};
+  train_on("experts1", 1, 4, of("10", "4", experts));
+  train_on("experts4", 4, 4, of("10", "1", experts));
+  train_on("experts_pp", 2, 4, of("10", "4", experts + Words{"--pp_size", "2"}));
+  for (const char* name : {"experts4", "experts_pp"}) {
+    expect_same_losses(name, "experts1", 1e-5);
+    for (const char* counted : {"router_aux_loss", "num_input_tokens_seen"}) {
+      const auto got = column(name, counted), expected = column("experts1", counted);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_NEAR(got[i], expected[i], 1e-5 * expected[i]) << name << " " << counted << " " << i;
+    }
+  }
+  // One row is left for one rank, whose mean is the mean of all.
+  train_on("means1", 1, 3, of("9", "4", {"--average_tokens_across_devices", "false"}));
+  train_on("means4", 4, 3, of("9", "1", {"--average_tokens_across_devices", "false"}));
+  expect_same_losses("means4", "means1", 1e-5);
+  // Two rows are left: two small batches on any mesh.
+  const Words noise = {"--gradient_noise_scale", "true", "--learning_rate", "0"};
+  train_on("noise2", 2, 3, of("10", "2", noise));
+  train_on("noise4", 4, 3, of("10", "1", noise));
+  const double want = column("noise2", "gradient_noise_trace").at(2);
+  EXPECT_NEAR(column("noise4", "gradient_noise_trace").at(2), want, 1e-4 * std::abs(want));
+}
+
 double mean_square(const std::vector<double>& norms) {
   double sum = 0;
   for (const double norm : norms) sum += norm * norm;

@@ -307,6 +307,9 @@ TEST(PlanMemory, ARecomputedBlockKeepsWhatItsSettingsLeave) {
   EXPECT_NEAR(all - activations(R"(names=model\.layers\.[0-2])"), 2 * (block.kept - block.input), 1);
   EXPECT_NEAR(all - activations(R"(part=attention,every=2,names=model\.layers\.[0-2]\.self_attn)"),
               block.attention - block.input, 1);
+  EXPECT_EQ(activations(R"(part=mlp,names=.*\.mlp)"), activations("part=mlp"));
+  for (const char* none : {"names=zzz", R"(names=model\.layers\.0\.mlp)", R"(part=attention,names=.*\.mlp)"})
+    EXPECT_THROW(activations(none), InputError) << none;
   EXPECT_NEAR(activations("every=1") - activations("offload_inputs_to=/tmp"), 16 * block.input, 1);
 }
 

@@ -87,7 +87,6 @@ TEST(RunPlan, SettingsThatNeedWholeStepsLetThemCrossEpochs) {
   EXPECT_EQ(fixed.rows_of_step(1), 16);
   EXPECT_EQ(plan_of([](RunConfig& c) { c.optimization.preference_loss = PreferenceLoss::sigmoid; }).total_steps, 4);
   EXPECT_EQ(plan_of([](RunConfig& c) { c.optimization.balance_batches = true; }).total_steps, 4);
-  EXPECT_EQ(plan_of([](RunConfig& c) { c.data.dataloader_drop_last = true; }).total_steps, 3);
 }
 
 TEST(RunPlan, EpochsBecomeStepsRoundedUp) {
@@ -175,7 +174,7 @@ TEST(RunPlan, FewRowsAreOneStepOfEachEpoch) {
     change(other);
     EXPECT_THROW(plan_of(other, 3, 1), InputError);
   };
-  refused([](RunConfig& c) { c.data.dataloader_drop_last = true; });
+  refused([](RunConfig& c) { c.data.dataloader_drop_last = true; });  // no micro-batch is whole
   refused([](RunConfig& c) { c.parallel.deterministic_reduce = true; });
   refused([](RunConfig& c) { c.optimization.preference_loss = PreferenceLoss::sigmoid; });
   EXPECT_THROW(plan_of(config, 1, 0), InputError);
@@ -252,17 +251,34 @@ TEST(RunPlan, TheBestAreSavedWhenTheyAreFound) {
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::saves_after), Steps{});
 }
 
-TEST(RunPlan, AnEpochMayDropWhatFillsNoStep) {
-  RunConfig config = small_run();  // 8 rows a step
+TEST(RunPlan, AnEpochMayDropWhatFillsNoMicroBatch) {
+  RunConfig config = small_run();  // 4 rows x 2 micro-batches
   config.data.dataloader_drop_last = true;
-  const RunPlan plan = make_run_plan(config, 1, 20, false);
-  EXPECT_EQ(plan.total_steps, 6) << "three epochs of two steps";
+  const RunPlan plan = make_run_plan(config, 1, 19, false);
+  EXPECT_EQ(plan.total_steps, 6) << "three epochs of 8 rows and 8; 3 are left out";
   EXPECT_DOUBLE_EQ(plan.epoch(2), 1);
   EXPECT_TRUE(plan.ends_epoch(2) && plan.ends_epoch(4) && !plan.ends_epoch(3));
   EXPECT_EQ(plan.first_row(1, 1, 0), 12);
-  EXPECT_EQ(plan.first_row(2, 0, 0), 20) << "the next epoch's order begins after all 20";
-  EXPECT_EQ(plan.first_row(5, 1, 0), 2 * 20 + 12);
+  EXPECT_EQ(plan.first_row(2, 0, 0), 19) << "the next epoch's order begins after all 19";
+  EXPECT_EQ(plan.first_row(5, 1, 0), 2 * 19 + 12);
+  const RunPlan short_step = make_run_plan(config, 1, 22, false);  // five micro-batches: steps of two, two and one
+  EXPECT_EQ(short_step.total_steps, 9);
+  EXPECT_EQ(short_step.rows_of_step(2), 4);
+  EXPECT_EQ(short_step.micro_batches(2), 1);
+  EXPECT_EQ(short_step.first_row(3, 0, 0), 22);
   EXPECT_EQ(make_run_plan(config, 1, 24, false).first_row(3, 0, 0), 24);
+  EXPECT_EQ(make_run_plan(config, 1, 5, false).rows_of_step(0), 4) << "fewer than a step";
+}
+
+TEST(RunPlan, CountsRanksAndMicroBatchesThatHaveRows) {
+  RunConfig config = small_run();                            // 4 rows x 2 micro-batches
+  const RunPlan plan = make_run_plan(config, 3, 26, false);  // steps of 24 and 2
+  EXPECT_EQ(plan.ranks_with_rows(0), 3);
+  EXPECT_EQ(plan.micro_batches_with_rows(0), 6);
+  EXPECT_EQ(plan.ranks_with_rows(1), 2);
+  EXPECT_EQ(plan.micro_batches_with_rows(1), 2);
+  config.parallel.pp_size = 2;
+  EXPECT_EQ(make_run_plan(config, 1, 9, false).micro_batches_with_rows(1), 1) << "of two";
 }
 
 TEST(RunPlan, ACheckpointSaysWhereInThePlanItIs) {
@@ -295,8 +311,9 @@ TEST(RunPlan, AResumedRunMayBeginItsEpochsDataAgain) {
   const RunPlan plan = make_run_plan(config, 1, 20, false, {4, 32});  // 12 rows into the second epoch
   EXPECT_EQ(plan.first_row(4, 0, 0), 20);
   EXPECT_EQ(plan.first_row(5, 0, 0), 28);
-  EXPECT_EQ(plan.samples(5), 40);
-  EXPECT_EQ(plan.total_steps, 8);
+  EXPECT_EQ(plan.rows_of_step(6), 4) << "the epoch that is begun again ends as it should have";
+  EXPECT_TRUE(plan.ends_epoch(7));
+  EXPECT_EQ(plan.first_row(7, 0, 0), 40);
 }
 
 TEST(RunPlan, WithoutValidationDataNothingIsEvaluated) {

@@ -70,10 +70,12 @@ Value read_any(const std::string& path) {
   if (text.size() > most_yaml)
     throw InputError(concat(path, " has ", text.size(), " bytes; at most ", most_yaml, " are accepted of YAML"));
   std::vector<std::string> repeated;  // which whoever acts on the file tells
-  // Megatron's, accelerate's and TrainingArguments' files, whose own readers take a key that stands twice.
+  // Megatron's, accelerate's and TrainingArguments' files, and ours: their readers take a key that stands twice.
   const bool lenient = text.find(model_args_key) != std::string::npos || text.find("distributed_type") != text.npos;
   Value file = parse_yaml(text, path, &repeated);
-  return lenient || guess_kind(file) == FileKind::training_args ? file : parse_yaml(text, path);
+  const auto kind = guess_kind(file);
+  const bool repeats = lenient || kind == FileKind::training_args || kind == FileKind::tessera;
+  return repeats ? file : parse_yaml(text, path);
 }
 
 }  // namespace tessera::config

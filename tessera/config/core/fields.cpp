@@ -287,7 +287,7 @@ const std::vector<Field>& table() {
                               "of fim_data: token at the end of a text; each text of a row is rearranged by itself"),
       data<&D::data_seed>("data_seed", at_least(0), "of the order of the rows; unset: seed"),
       data<&D::dataloader_drop_last>("dataloader_drop_last", anything(),
-                                     "leave out an epoch's last rows that fill no whole step"),
+                                     "leave out an epoch's last rows that fill no micro-batch of all processes"),
 
       optimization<&O::max_steps>("max_steps", at_least(-1), "optimizer steps; when > 0 it overrides num_train_epochs"),
       optimization<&O::num_train_epochs>("num_train_epochs", more_than(0),

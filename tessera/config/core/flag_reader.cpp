@@ -100,7 +100,10 @@ void FlagReader::look_ahead() {
       passes_over_ = to_lower(value) == "warn";
       strict_ = to_lower(value) == "refuse";
     } else if (name == "strict") {
-      strict_ = true;
+      const bool with_value = equals == std::string::npos && i + 1 < words_.size();
+      const std::string value =
+          equals != std::string::npos ? word.substr(equals + 1) : words_[with_value ? i + 1 : i].text;
+      strict_ = parse_bool(value) != false;
     } else if (const Match found = match(name);
                found.argument == nullptr && found.field == nullptr && !completed(name)) {
       names.push_back(word.substr(0, equals));

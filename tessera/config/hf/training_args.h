@@ -36,8 +36,8 @@ const TrainingArgument* find_training_argument(std::string_view name);
 /// nearest; of Megatron's arguments, too, when it is among them.
 std::optional<std::string> meant_by(const std::string& name, bool among_megatron = false);
 
-/// The one argument of transformers, TRL or a script that begins with `name`, as argparse completes it; nullopt: none,
-/// or several.
+/// The argument of transformers, TRL or a script that begins with `name`, as argparse completes it; nullopt: there is
+/// none, or several arguments or settings begin so.
 std::optional<std::string> completed(std::string_view name);
 
 /// What has no effect, and why.

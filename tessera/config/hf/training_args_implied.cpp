@@ -15,6 +15,8 @@ struct ProgramDefault {
 };
 constexpr ProgramDefault program_defaults[] = {
     {"SimPO", "", "preference_loss", "simpo"},
+    {"SimPO", "", "preference_beta", "2"},
+    {"SimPO", "", "disable_dropout", "true"},
     {"DPOTrainer", "", "preference_loss", "sigmoid"},
     {"DPOTrainer", "", "learning_rate", "1e-06"},
     {"DPOTrainer", "", "bf16", "true"},

@@ -6,6 +6,7 @@
 #include <tessera/config/megatron/megatron_args.h>
 
 #include <algorithm>
+#include <set>
 
 namespace tessera::config {
 namespace {
@@ -550,16 +551,15 @@ std::optional<std::string> meant_by(const std::string& name, bool among_megatron
 }
 
 std::optional<std::string> completed(std::string_view name) {
-  std::optional<std::string> found;
-  if (name.size() < 4) return found;
-  for (const TrainingArgument& argument : arguments) {
-    const bool is_synonym = argument.row.why == kSynonym;
-    if (is_synonym || !argument.row.key.starts_with(name) || argument.row.key.find('.') != std::string_view::npos)
-      continue;
-    if (found) return std::nullopt;
-    found = argument.row.key;
-  }
-  return found;
+  std::set<std::string_view> found;
+  if (name.size() < 4) return std::nullopt;
+  for (const TrainingArgument& argument : arguments)
+    if (argument.row.key.starts_with(name) && argument.row.why != kSynonym && argument.row.key.find('.') == name.npos)
+      found.insert(argument.row.key);
+  if (found.size() != 1) return std::nullopt;
+  for (const Field& field : fields())
+    if (field.name.starts_with(name)) found.insert(field.name);
+  return found.size() == 1 ? std::optional<std::string>(*found.begin()) : std::nullopt;
 }
 
 const TrainingArgument* find_training_argument(std::string_view name) {

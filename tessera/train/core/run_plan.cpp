@@ -14,9 +14,9 @@ namespace {
 
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Rows of the epoch in which the run begins that are still to come.
+/// Rows of the epoch in which the run begins that its steps still take; all of them where they go back to its beginning.
 std::int64_t rest_of_first_epoch(const RunPlan& plan) {
-  return plan.train_blocks - plan.resumed_samples % plan.train_blocks;
+  return plan.train_blocks - (plan.resumed_samples - plan.repeated_rows) % plan.train_blocks;
 }
 
 std::int64_t samples_by_epoch(const RunPlan& plan, std::int64_t steps) {
@@ -32,7 +32,8 @@ std::int64_t samples_by_epoch(const RunPlan& plan, std::int64_t steps) {
 std::int64_t steps_of_epochs(const RunPlan& plan, double epochs) {
   const std::int64_t each = plan.steps_per_epoch(), rows = plan.rows_per_step();
   const auto wanted = static_cast<std::int64_t>(std::ceil(epochs * static_cast<double>(each)));
-  const std::int64_t epoch = plan.resumed_samples / plan.train_blocks, rest = rest_of_first_epoch(plan);
+  const std::int64_t epoch = plan.resumed_samples / plan.train_blocks;
+  const std::int64_t rest = plan.train_blocks - plan.resumed_samples % plan.train_blocks;
   if (wanted / each > epoch)
     return plan.resumed_step + quotient_up(rest, rows) + (wanted / each - epoch - 1) * each + wanted % each;
   const std::int64_t done = epoch * each + quotient_up(plan.train_blocks - rest, rows);
@@ -57,6 +58,18 @@ std::int64_t RunPlan::micro_batches(std::int64_t step) const {
   return (own + batch_size - 1) / batch_size;
 }
 
+std::int64_t RunPlan::ranks_with_rows(std::int64_t step) const {
+  return steps_end_with_epochs ? std::min(rows_of_step(step), data_ranks) : data_ranks;
+}
+
+std::int64_t RunPlan::micro_batches_with_rows(std::int64_t step) const {
+  const std::int64_t each = micro_batches(step);
+  if (!steps_end_with_epochs) return each * data_ranks;
+  std::int64_t all = 0;
+  for (const std::int64_t share : equal_shares(step)) all += std::min(share, each);
+  return all;
+}
+
 layout::RowRange RunPlan::rows_of(std::int64_t step, std::int64_t micro, std::int64_t rank,
                                   const std::vector<std::int64_t>& shares) const {
   layout::RowRange rows = layout::rows_of_micro_batch(shares, micro_batches(step), micro, rank);
@@ -70,7 +83,8 @@ std::int64_t RunPlan::first_row(std::int64_t step, std::int64_t micro, std::int6
 }
 
 bool RunPlan::ends_epoch(std::int64_t steps) const {
-  return steps > resumed_step && samples(steps) / train_blocks > samples(steps - 1) / train_blocks;
+  const auto epochs = [this](std::int64_t done) { return (samples(done) - repeated_rows) / train_blocks; };
+  return steps > resumed_step && epochs(steps) > epochs(steps - 1);
 }
 
 bool RunPlan::logs_after(std::int64_t steps) const {
@@ -174,7 +188,6 @@ std::string why_steps_are_whole(const RunConfig& config, const RunPlan& plan) {
   };
   const bool none_idle = all_have_rows(last) && all_have_rows(last + plan.steps_per_epoch());
   if (config.data.streaming) return "a stream has no epochs";
-  if (config.data.dataloader_drop_last) return "--dataloader_drop_last leaves out steps that are not whole";
   if (config.parallel.deterministic_reduce) return "--deterministic_reduce adds up the same micro-batches in each step";
   if (!o.batch_size_schedule.empty()) return "--batch_size_schedule says how many rows a step has";
   if (o.balance_batches && !none_idle) return "--balance_batches gives each process rows of each micro-batch";
@@ -196,6 +209,15 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
   plan.resumed_samples = resume.samples;
   plan.equal_micro_batches = config.parallel.pp_size > 1;
   const std::int64_t rows = plan.rows_per_step();
+  if (config.data.dataloader_drop_last) {
+    plan.dropped_rows = train_blocks % (data_ranks * plan.batch_size);
+    plan.train_blocks -= plan.dropped_rows;
+    if (plan.train_blocks == 0 && train_blocks > 0) {
+      plan.train_blocks = train_blocks;
+      refuse_fewer_rows_than_a_step(plan,
+                                    "--dataloader_drop_last leaves out what fills no micro-batch of all processes");
+    }
+  }
   if (optimization.tokens_per_batch > 0) {
     TESSERA_CHECK(length, "batches of tokens without the lengths of the rows");
     plan.token_steps = std::make_shared<layout::TokenSteps>(
@@ -203,7 +225,7 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
         length, resume.step, resume.samples);
   } else {
     const std::string why = why_steps_are_whole(config, plan);
-    if (train_blocks < rows && !why.empty()) refuse_fewer_rows_than_a_step(plan, why);
+    if (plan.train_blocks < rows && !why.empty()) refuse_fewer_rows_than_a_step(plan, why);
     plan.steps_end_with_epochs = why.empty();
   }
   if (!optimization.batch_size_schedule.empty()) {
@@ -212,10 +234,6 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
     plan.segments = growing_steps(plan, ramp);
   }
 
-  if (config.data.dataloader_drop_last) {
-    plan.dropped_rows = train_blocks % rows;
-    plan.train_blocks = train_blocks - plan.dropped_rows;
-  }
   if (output.ignore_data_skip) plan.repeated_rows = plan.resumed_samples % plan.train_blocks;
 
   plan.num_train_epochs = optimization.num_train_epochs;

@@ -71,6 +71,8 @@ struct RunPlan {
   std::int64_t rows_of_step(std::int64_t step) const { return samples(step + 1) - samples(step); }  ///< all ranks'
   /// Micro-batches of a step on each rank.
   std::int64_t micro_batches(std::int64_t step) const;
+  std::int64_t ranks_with_rows(std::int64_t step) const;          ///< data-parallel ones, of a step
+  std::int64_t micro_batches_with_rows(std::int64_t step) const;  ///< the sum over these ranks
   std::int64_t steps_per_epoch() const { return (train_blocks + rows_per_step() - 1) / rows_per_step(); }
   /// Rows consumed when `steps` steps are done.
   std::int64_t samples(std::int64_t steps) const;
@@ -116,7 +118,7 @@ using SampleLength = std::function<std::int64_t(std::int64_t sample)>;
 /// max_steps > 0 wins. The last step of an epoch has the rows that are left, of which a rank may have none. Settings
 /// that need whole steps (why_steps_are_whole()) let steps go on across the ends of epochs instead, and are an
 /// InputError with the numbers where an epoch has fewer rows than one step. With dataloader_drop_last an epoch has the
-/// rows of its whole steps. Shares of all steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps,
+/// rows that fill micro-batches of all ranks. Shares of all steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps,
 /// save_steps below 1) become ceil(total x share), as transformers has it (TrainingArguments.get_warmup_steps,
 /// TrainerState.compute_steps). Steps of --tokens_per_batch are counted one by one. `longest`: tokens that a row may
 /// have.

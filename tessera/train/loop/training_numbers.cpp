@@ -91,8 +91,7 @@ void TrainingLoop::log(bool tell) {
   if (balance_) metrics.shares = balance_->shares();
   const std::int64_t rows = plan_.rows_of_step(step_ - 1);
   if (plan_.token_steps || !plan_.segments.empty() || small_ || rows != plan_.rows_per_step()) metrics.rows = rows;
-  metrics.routers = routers_.close(*setup_.model, world_.group(), setup_.groups,
-                                   std::exchange(micro_batches_, 0) * setup_.groups.data.size());
+  metrics.routers = routers_.close(*setup_.model, world_.group(), setup_.groups, std::exchange(micro_batches_, 0));
   metrics.step = step_;
   const optim::LossScale* const scale = core_.loss_scale();
   if (scale != nullptr) metrics.loss_scale = scale->scale();

@@ -51,6 +51,7 @@ data::Batch TrainingLoop::idle_batch() const {
   const std::int64_t row = plan_.first_row(step_, 0, 0);
   data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, row, 1);
   batch.first_row = row;
+  batch.counts = false;
   batch.labels.fill_(data::not_scored);
   batch.scored_tokens = batch.tokens = batch.labels_not_ignored = 0;
   return batch;
@@ -114,13 +115,15 @@ StopRequest TrainingLoop::stop_requested() const {
 
 /// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
 /// are, so each share is divided by the count of all ranks and micro-batches, and the reduction is a sum. The last
-/// backward reduces; in fixed order each does. Without average_tokens_across_devices it is the mean over the ranks of
-/// the mean over the rank's own scored tokens.
+/// backward reduces; in fixed order each does. Without average_tokens_across_devices it is the mean, over the
+/// ranks that have rows, of the mean over the rank's own scored tokens.
 void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) {
   double share = 1.0 / static_cast<double>(all_ranks.scored_tokens), logged = 1;
   if (!setup_.config.optimization.average_tokens_across_devices) {
     const std::int64_t own = count(batches).scored_tokens;
-    const double own_share = own == 0 ? 0 : 1.0 / (static_cast<double>(own) * setup_.groups.gradients.size());
+    const double ranks = static_cast<double>(setup_.groups.gradients.size() * plan_.ranks_with_rows(step_)) /
+                         static_cast<double>(plan_.data_ranks);
+    const double own_share = own == 0 ? 0 : 1.0 / (static_cast<double>(own) * ranks);
     logged = own_share /
              share;  // a sum over ranks of cross-entropies times this, by all scored tokens, is the mean of the means
     share = own_share;
@@ -128,15 +131,14 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   const double scale = share * core_.loss_factor();
   core_.zero_grad();
   // Each micro-batch counts alike in the routers' losses, whatever is scored in it.
-  setup_.model->set_auxiliary_scale(core_.loss_factor() /
-                                    static_cast<double>(plan_.micro_batches(step_) * setup_.groups.data.size()));
+  setup_.model->set_auxiliary_scale(core_.loss_factor() / static_cast<double>(plan_.micro_batches_with_rows(step_)));
   setup_.model->take_router_statistics();  // a trial before the first step left some
   setup_.model->take_prediction_losses();
   std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed by itself
   if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
   if (setup_.fp8) setup_.fp8->begin_step();  // a trial before the first step left some largest values
   if (setup_.compression) setup_.compression->begin_step();
-  micro_batches_ += static_cast<std::int64_t>(batches.size());
+  micro_batches_ += plan_.micro_batches_with_rows(step_);
   if (small_) small_->begin_step(scale);
   if (pipeline_) return compute_in_pipeline(batches, scale, logged);
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
@@ -145,7 +147,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
                        batches[micro].first_row);
     if (routing_) routing_->begin_batch(batches[micro]);
-    if (small_) small_->add_rows(batches[micro].ids.size(0), batches[micro].scored_tokens);
+    if (small_ && batches[micro].counts) small_->add_rows(batches[micro].ids.size(0), batches[micro].scored_tokens);
     const at::Tensor loss = [&] {
       const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
       const data::Batch batch = to_device(batches[micro], world_.device());
@@ -176,7 +178,12 @@ void TrainingLoop::count_noise() {
   const auto big = static_cast<double>(plan_.rows_of_step(step_));
   if (!std::isfinite(grad_norm_) || small_->count() == 0) return;
   const double rows = ranks == 1 ? static_cast<double>(small_->rows()) : big;
-  const double small = rows / static_cast<double>(ranks * small_->count());
+  // The small batches of all ranks: their micro-batches where each backward reduces, else all of a rank together.
+  const bool each_reduces = small_->count() > 1;
+  const std::int64_t of_data = each_reduces ? plan_.micro_batches_with_rows(step_) : plan_.ranks_with_rows(step_);
+  const double batches = ranks == 1 ? static_cast<double>(small_->count())
+                                    : static_cast<double>(ranks * of_data) / static_cast<double>(plan_.data_ranks);
+  const double small = rows / batches;
   if (small >= big) return;
   const NoiseEstimate own =
       noise_estimate(small_->weighted() / rows, small, world_.rank() == 0 ? grad_norm_ * grad_norm_ : 0, big);

@@ -61,7 +61,9 @@ std::string batch_text(const Setup& setup) {
                   plural(plan.accumulation, "micro-batch", "micro-batches"), " of at most ",
                   setup.config.optimization.tokens_per_batch, " tokens, padding counted)");
   const std::int64_t left = plan.train_blocks % plan.rows_per_step();
-  const bool partial = plan.steps_end_with_epochs && left > 0, whole_epoch = plan.train_blocks < plan.rows_per_step();
+  const bool comes = plan.total_steps >= plan.steps_per_epoch();
+  const bool partial = plan.steps_end_with_epochs && left > 0 && comes,
+             whole_epoch = plan.train_blocks < plan.rows_per_step();
   const std::string before = partial && whole_epoch     ? concat(left, " rows, all of an epoch; of up to ")
                              : plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ")
                                                         : std::string();

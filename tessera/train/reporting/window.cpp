@@ -19,7 +19,7 @@ StepCounts count(const std::vector<data::Batch>& batches) {
     counts.scored_tokens += batch.scored_tokens;
     counts.tokens += batch.tokens;
     counts.labels_not_ignored += batch.labels_not_ignored;
-    counts.inputs += batch.ids.numel();
+    counts.inputs += batch.counts ? batch.ids.numel() : 0;
   }
   return counts;
 }
