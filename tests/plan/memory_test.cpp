@@ -1,5 +1,6 @@
 // Bytes of a rank: against the arithmetic that the engine itself uses, published formulas, and what must hold always.
 
+#include <tessera/base/error.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/layout/state_bytes.h>
 #include <tessera/plan/from_config.h>

@@ -190,9 +190,9 @@ std::string why_steps_are_whole(const RunConfig& config, const RunPlan& plan) {
   if (config.data.streaming) return "a stream has no epochs";
   if (config.parallel.deterministic_reduce) return "--deterministic_reduce adds up the same micro-batches in each step";
   if (!o.batch_size_schedule.empty()) return "--batch_size_schedule says how many rows a step has";
-  if (o.balance_batches && !none_idle) return "--balance_batches gives each process rows of each micro-batch";
-  if (o.preference_loss != PreferenceLoss::none && !none_idle)
-    return "--preference_loss needs pairs for each process and micro-batch";
+  // Steps are the same on any number of processes, so that it is asked of one only where there is no whole step.
+  if (o.balance_batches && (plan.train_blocks >= plan.rows_per_step() || !none_idle))
+    return "--balance_batches gives each process rows of each micro-batch";
   return "";
 }
 

@@ -51,8 +51,11 @@ data::Batch TrainingLoop::idle_batch() const {
   const std::int64_t row = plan_.first_row(step_, 0, 0);
   data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, row, 1);
   batch.first_row = row;
+  if (preferences_)
+    batch = data::as_pairs(batch);
+  else
+    batch.labels.fill_(data::not_scored);
   batch.counts = false;
-  batch.labels.fill_(data::not_scored);
   batch.scored_tokens = batch.tokens = batch.labels_not_ignored = 0;
   return batch;
 }
@@ -151,8 +154,9 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     const at::Tensor loss = [&] {
       const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
       const data::Batch batch = to_device(batches[micro], world_.device());
-      return preferences_ ? preferences_->loss(*setup_.model, sampler_, batch, scale)
-                          : setup_.model->loss(batch, scale);
+      if (!preferences_) return setup_.model->loss(batch, scale);
+      return batch.counts ? preferences_->loss(*setup_.model, sampler_, batch, scale)
+                          : preferences_->trial_loss(*setup_.model, batch);
     }();
     enter(Phase::backward);
     core_.backward(loss);
