@@ -135,7 +135,7 @@ TEST(TrainerSettings, what_is_named_is_not_read) {
   const std::string trainer = sources({"tessera/faces/trainer.cpp", "tessera/faces/trainer_saves.cpp",
                                        "tessera/faces/training.cpp", "tessera/train/core"});
   // make_run_plan() asks for these before it ends steps with epochs; they are the program's.
-  const std::set<std::string_view> of_the_program = {"balance_batches", "streaming"};
+  const std::set<std::string_view> of_the_program = {"streaming"};
   for (const config::Field& field : config::fields()) {
     if (!is_followed(field.name) && !is_refused(field.name) && !of_the_program.contains(field.name)) {
       EXPECT_FALSE(reads(trainer, field.name)) << field.name;

@@ -85,7 +85,8 @@ TEST(RunPlan, SettingsThatNeedWholeStepsLetThemCrossEpochs) {
   const RunPlan fixed = plan_of([](RunConfig& c) { c.parallel.deterministic_reduce = true; });
   EXPECT_EQ(fixed.total_steps, 4) << "ceil(51 / 16)";
   EXPECT_EQ(fixed.rows_of_step(1), 16);
-  EXPECT_EQ(plan_of([](RunConfig& c) { c.optimization.balance_batches = true; }).total_steps, 4);
+  EXPECT_EQ(plan_of([](RunConfig& c) { c.optimization.balance_batches = true; }).total_steps, 6);
+  EXPECT_EQ(plan_of([](RunConfig& c) { c.optimization.preference_loss = PreferenceLoss::sigmoid; }).total_steps, 6);
 }
 
 TEST(RunPlan, EpochsBecomeStepsRoundedUp) {
@@ -175,7 +176,6 @@ TEST(RunPlan, FewRowsAreOneStepOfEachEpoch) {
   };
   refused([](RunConfig& c) { c.data.dataloader_drop_last = true; });  // no micro-batch is whole
   refused([](RunConfig& c) { c.parallel.deterministic_reduce = true; });
-  refused([](RunConfig& c) { c.optimization.balance_batches = true; });
   EXPECT_THROW(plan_of(config, 1, 0), InputError);
 }
 

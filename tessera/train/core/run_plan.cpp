@@ -177,22 +177,11 @@ std::int64_t steps_of_run(const OptimizationConfig& optimization, const RunPlan&
 }  // namespace
 
 std::string why_steps_are_whole(const RunConfig& config, const RunPlan& plan) {
-  const auto& o = config.optimization;
   if (plan.train_blocks < 1) return "there is none";
   if (plan.token_steps) return "";
-  RunPlan parts = plan;
-  parts.steps_end_with_epochs = true;
-  const std::int64_t last = plan.resumed_step + quotient_up(rest_of_first_epoch(plan), plan.rows_per_step()) - 1;
-  const auto all_have_rows = [&](std::int64_t step) {
-    return parts.rows_of_step(step) / plan.data_ranks >= parts.micro_batches(step);
-  };
-  const bool none_idle = all_have_rows(last) && all_have_rows(last + plan.steps_per_epoch());
   if (config.data.streaming) return "a stream has no epochs";
   if (config.parallel.deterministic_reduce) return "--deterministic_reduce adds up the same micro-batches in each step";
-  if (!o.batch_size_schedule.empty()) return "--batch_size_schedule says how many rows a step has";
-  // Steps are the same on any number of processes, so that it is asked of one only where there is no whole step.
-  if (o.balance_batches && (plan.train_blocks >= plan.rows_per_step() || !none_idle))
-    return "--balance_batches gives each process rows of each micro-batch";
+  if (!config.optimization.batch_size_schedule.empty()) return "--batch_size_schedule says how many rows a step has";
   return "";
 }
 

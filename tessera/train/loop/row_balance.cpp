@@ -17,7 +17,9 @@ constexpr double used_share =
 const std::vector<std::int64_t>& RowBalance::begin_step(const RunPlan& plan, std::int64_t step) {
   if (first_bytes_ == 0) first_bytes_ = resident_bytes();
   micro_batches_ = plan.micro_batches(step);
-  shares_ = balancer_.shares(plan.rows_of_step(step), micro_batches_);
+  // The last step of an epoch may have too few rows for all ranks' micro-batches.
+  balanced_ = plan.rows_of_step(step) / plan.data_ranks >= micro_batches_;
+  shares_ = balanced_ ? balancer_.shares(plan.rows_of_step(step), micro_batches_) : plan.equal_shares(step);
   return shares_;
 }
 
@@ -42,6 +44,7 @@ bool RowBalance::take_numbers(const std::int64_t* sums) {
 }
 
 void RowBalance::computed(double seconds) {
+  if (!balanced_) return last_.reset();
   const std::int64_t own = shares_[static_cast<std::size_t>(rank_)];
   largest_ = std::max(largest_, (own + micro_batches_ - 1) / micro_batches_);
   last_ = {shares_, micro_batches_, static_cast<std::int64_t>(seconds * 1e9), rows_that_fit()};

@@ -44,6 +44,7 @@ class RowBalance {
   layout::BatchBalancer balancer_;
   std::vector<std::int64_t> shares_;
   std::int64_t micro_batches_ = 1;
+  bool balanced_ = true;  ///< the step that was begun, which is measured then
   /// What the last step that was computed was measured at.
   struct Last {
     std::vector<std::int64_t> shares;
