@@ -306,7 +306,7 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
     }
     const bool across = training_->config().optimization.average_tokens_across_devices;
     if (across) group.all_reduce(items).wait();
-    const std::int64_t means = across ? 1 : plan.ranks_with_rows(step);  // of ranks, whose mean is meant
+    const std::int64_t means = across ? 1 : plan.ranks_with_rows(step);  // where ranks have means, whose mean is meant
     weight /= static_cast<double>(means) * std::max(items.item<double>(), 1.0);
   } else {
     std::int64_t with_rows = 0;

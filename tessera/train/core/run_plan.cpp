@@ -14,7 +14,7 @@ namespace {
 
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Rows of the epoch in which the run begins that its steps still take; all of them where they go back to its beginning.
+/// Rows that steps still take of the epoch in which the run begins; all of them where they go back to its beginning.
 std::int64_t rest_of_first_epoch(const RunPlan& plan) {
   return plan.train_blocks - (plan.resumed_samples - plan.repeated_rows) % plan.train_blocks;
 }

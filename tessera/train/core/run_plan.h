@@ -118,10 +118,10 @@ using SampleLength = std::function<std::int64_t(std::int64_t sample)>;
 /// max_steps > 0 wins. The last step of an epoch has the rows that are left, of which a rank may have none. Settings
 /// that need whole steps (why_steps_are_whole()) let steps go on across the ends of epochs instead, and are an
 /// InputError with the numbers where an epoch has fewer rows than one step. With dataloader_drop_last an epoch has the
-/// rows that fill micro-batches of all ranks. Shares of all steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps,
-/// save_steps below 1) become ceil(total x share), as transformers has it (TrainingArguments.get_warmup_steps,
-/// TrainerState.compute_steps). Steps of --tokens_per_batch are counted one by one. `longest`: tokens that a row may
-/// have.
+/// rows that fill micro-batches of all ranks.
+/// Shares of all steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps, save_steps below 1) become
+/// ceil(total x share), as transformers has it (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). Steps
+/// of --tokens_per_batch are counted one by one. `longest`: tokens that a row may have.
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume = {}, const SampleLength& length = {}, std::int64_t longest = 0,
                       double quadratic_cost = 0);

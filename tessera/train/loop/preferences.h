@@ -32,7 +32,8 @@ class Preferences {
   /// The sum over the pairs of the loss, times `scale`: a scalar with gradients. `batch`: as data::as_pairs() makes it,
   /// of samples batch.first_row / 2 and the following ones, on the model's device.
   at::Tensor loss(models::LanguageModel& model, const data::Sampler& sampler, const data::Batch& batch, double scale);
-  /// 0, and not counted: for a batch of no samples, to see whether it fits the memory, or of rows that are another rank's.
+  /// 0, and not counted: for a batch of no samples, to see whether it fits the memory, or one that does not count
+  /// (data::Batch::counts).
   at::Tensor trial_loss(models::LanguageModel& model, const data::Batch& batch);
 
   /// The loss and the rewards of the pairs to validate on, all of them once, as train/loop/evaluate.h has it: sums are

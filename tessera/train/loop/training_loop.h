@@ -146,7 +146,7 @@ class TrainingLoop {
   std::int64_t skipped_steps_ = 0;     // whose gradients were not finite (--fp16, --nan_policy skip)
   std::int64_t skipped_logged_ = 0;    // how many of them a log line has told
   std::int64_t skipped_in_a_row_ = 0;  // counted for --nan_policy skip
-  std::int64_t micro_batches_ = 0;     // of all data-parallel ranks since the last log, those without rows left out
+  std::int64_t micro_batches_ = 0;     // all ranks', since the last log, those without rows left out
   double grad_norm_ = 0, learning_rate_ = 0;
   std::vector<Value> predicted_memory_;  // by rank
   std::string pipeline_drawing_;         // when the run has ended
