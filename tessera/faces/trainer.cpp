@@ -309,11 +309,7 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
     const std::int64_t means = across ? 1 : plan.ranks_with_rows(step);  // where ranks have means, whose mean is meant
     weight /= static_cast<double>(means) * std::max(items.item<double>(), 1.0);
   } else {
-    std::int64_t with_rows = 0;
-    for (std::int64_t rank = 0; rank < group.size(); ++rank)
-      for (std::int64_t micro = 0; micro < micro_batches; ++micro)
-        with_rows += plan.rows_of(step, micro, rank, plan.equal_shares(step)).count > 0 ? 1 : 0;
-    weight /= static_cast<double>(with_rows);
+    weight /= static_cast<double>(plan.micro_batches_with_rows(step));
   }
   at::Tensor sum = at::zeros({1}, doubles);
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {

@@ -279,8 +279,7 @@ void FlagReader::finish() {
       !named("do_train"))
     resolved_.notes.push_back(
         "--do_eval without --do_train only evaluates in transformers' scripts; tessera train trains, and evaluates "
-        "after "
-        "it");
+        "after it");
   if (!bare_deepspeed_.empty() && resolved_.values.files.deepspeed.empty()) {
     problems_.doubtful.insert("deepspeed");
     problems_.lines.push_back(concat(bare_deepspeed_, " needs a value (", find_field("deepspeed")->placeholder(), ")"));
