@@ -167,8 +167,8 @@ class Walk {
   void unknown(const std::string& section_path, const std::string& name, const Value& value) {
     if (++unknown_ > max_unknown) return;
     const std::string shown = name.size() > 80 ? concat(name.substr(0, 80), "...") : name;
-    // DeepSpeed looks into what it asks for there (into fp16 and bf16 in older versions); its other sections have a schema, and
-    // refuse.
+    // DeepSpeed looks into what it asks for there (into fp16 and bf16 in older versions); its other sections have a
+    // schema, and refuse.
     static constexpr std::string_view free_sections[] = {"", "optimizer", "pipeline", "checkpoint", "fp16", "bf16"};
     const bool free =
         std::find(std::begin(free_sections), std::end(free_sections), section_path) != std::end(free_sections);
