@@ -35,6 +35,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* verdict_key = "join/verdict";  // set by rank 0: "ok", or what went wrong
+constexpr std::string_view given_wrongly = "given: ";   // before a verdict that another start alone cannot change
 constexpr const char* count_key = "join/count";
 constexpr milliseconds first_report(5000), next_report(10000);  // when it is told who is missing
 constexpr milliseconds more_culprits(300);  // after the first rank that differs: others that differ are named with it
@@ -182,7 +183,7 @@ std::string judge(c10d::Store& store, const launch::RankEnvironment& environment
     difference = different(joined);
     if (difference && first) deadline = std::min<Clock::time_point>(deadline, Clock::now() + more_culprits);
   }
-  if (difference) return *difference;
+  if (difference) return concat(given_wrongly, *difference);
   const std::vector<int> missing = missing_ranks(store, size, joined_key);
   if (missing.empty()) return "ok";
   return concat(
@@ -332,7 +333,11 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
                        agent ? environment.store_port : environment.master_port, ": ", cause_text(error),
                        ". Rank 0 may have died: look at its output."));
   }
-  if (verdict != "ok") throw Error(concat("rendezvous failed: ", verdict));
+  if (verdict == "ok") return;
+  if (std::string_view(verdict).starts_with(given_wrongly)) {
+    throw InputError(concat("rendezvous failed: ", verdict.substr(given_wrongly.size())));
+  }
+  throw Error(concat("rendezvous failed: ", verdict));
 }
 
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, milliseconds timeout) {

@@ -29,6 +29,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
 /// there throws the same Error: the missing ranks, or the facts that differ with their values and ranks (within a
 /// second of the joining of the first rank that differs, whoever is missing then), or a rank that joined twice. While
 /// it waits, the first rank that is there logs who is missing and who has come, after 5 s and then every 10 s.
+/// Facts or builds that differ are an InputError: the same start again would fail again.
 void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, const std::string& build,
                 std::chrono::milliseconds timeout, const Facts& facts = {});
 

@@ -29,7 +29,7 @@ using namespace tessera;
 using namespace tessera::comm;
 using std::chrono::milliseconds;
 
-// What each rank's rendezvous threw ("" = joined).
+// What each rank's rendezvous threw ("" = joined), after the exit code that it asks for.
 std::vector<std::string> join(int size, const std::set<int>& absent, const std::function<std::string(int)>& build,
                               milliseconds timeout) {
   auto store = c10::make_intrusive<c10d::HashStore>();
@@ -44,7 +44,8 @@ std::vector<std::string> join(int size, const std::set<int>& absent, const std::
       try {
         rendezvous(*store, environment, build(rank), timeout);
       } catch (const Error& error) {
-        results[static_cast<std::size_t>(rank)] = error.what();
+        results[static_cast<std::size_t>(rank)] =
+            concat("exit code ", static_cast<int>(error.exit_code()), ": ", error.what());
       }
     });
   }
@@ -64,6 +65,7 @@ TEST(Rendezvous, every_rank_is_told_who_is_missing) {
     const std::string& text = results[static_cast<std::size_t>(rank)];
     EXPECT_NE(text.find("3 of 5 ranks joined within "), std::string::npos) << text;
     EXPECT_NE(text.find(" s; missing: rank 2, 4"), std::string::npos) << text;
+    EXPECT_EQ(text.find("exit code 1: "), 0U) << text;  // a restart may help
   }
 }
 
@@ -86,6 +88,7 @@ TEST(Rendezvous, another_build_is_refused_by_all) {
   for (const auto& text : results) {
     EXPECT_NE(text.find("rank 2 runs another build"), std::string::npos) << text;
     EXPECT_NE(text.find("tessera 9.9"), std::string::npos) << text;
+    EXPECT_EQ(text.find("exit code 2: "), 0U) << text;  // a restart would end in the same way
   }
 }
 

@@ -151,7 +151,7 @@ TEST(Watch, AFreezeMayOnlyBeReported) {
   LaunchOptions options = ranks(2);
   options.only_report = true;
   options.heartbeat_timeout = testing::patience(0.6);
-  AgentUnderTest agent(fake("--victim 1 --at 5 --do stop --steps 30"), options);
+  AgentUnderTest agent(fake("--victim 1 --at 5 --do stop --steps 300"), options);
   ASSERT_TRUE(agent.wait_for("victim ", 1));
   const int victim = pids_after(agent.out(), "victim ").at(0);
   EXPECT_TRUE(agent.wait_for_error("is frozen")) << agent.err();

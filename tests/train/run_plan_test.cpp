@@ -93,7 +93,7 @@ TEST(RunPlan, EpochsBecomeStepsRoundedUp) {
   const RunPlan plan = make_run_plan(small_run(), 2, 50, false);  // 16 rows a step, 150 rows in three epochs
   EXPECT_EQ(plan.rows_per_step(), 16);
   EXPECT_EQ(plan.total_steps, 12);  // the last of four has 2 rows
-  EXPECT_DOUBLE_EQ(plan.epoch(5), 66.0 / 50.0);
+  EXPECT_DOUBLE_EQ(plan.epoch(5), 1 + 2.0 / 7) << "the micro-batches of all ranks have 8 rows";
 }
 
 TEST(RunPlan, FractionsOfAnEpoch) {
@@ -248,6 +248,15 @@ TEST(RunPlan, TheBestAreSavedWhenTheyAreFound) {
   config.optimization.max_steps = 6;
   config.output.save_strategy = SaveStrategy::best;
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::saves_after), Steps{});
+}
+
+TEST(RunPlan, PartsOfAnEpochAreCountedInMicroBatches) {
+  RunConfig config = small_run();  // 4 rows x 2 micro-batches
+  const RunPlan plan = make_run_plan(config, 1, 18, false);
+  EXPECT_EQ(plan.steps_per_epoch(), 3);
+  EXPECT_DOUBLE_EQ(plan.epoch(1), 2.0 / 5) << "as transformers counts; 8 of 18 rows would be 0.44";
+  EXPECT_DOUBLE_EQ(plan.epoch(3), 1);
+  EXPECT_DOUBLE_EQ(plan.epoch(5), 1 + 4.0 / 5);
 }
 
 TEST(RunPlan, AnEpochMayDropWhatFillsNoMicroBatch) {

@@ -368,7 +368,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
 ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text) {
   ArgumentMeaning meaning = own_meaning(argument, text);
   const bool of_sft = argument.row.key == "loss_type" && meaning.settings.empty();  // nll, the SFTTrainer's
-  const bool says_nothing = argument.program == "TRL, perhaps" && meaning.without_effect.empty();
+  const bool says_nothing = argument.program == trl_or_another && meaning.without_effect.empty();
   if (!argument.program.empty() && !of_sft && !says_nothing) {
     meaning.implied = defaults_beside(argument.program, argument.row.key, text);
     meaning.program = argument.program;

@@ -23,6 +23,9 @@ std::span<const KeyRow> training_args_rows();
 /// Whether a command line gives a boolean, one word, several words, or an object (JSON, or the path of a file with it).
 enum class ArgumentShape { word, boolean, words, object };
 
+/// The program of a name that TRL and others (ms-swift) have: no default is taken over, TRL's are only named.
+inline constexpr std::string_view trl_or_another = "TRL or another";
+
 struct TrainingArgument {
   KeyRow row;
   ArgumentShape shape = ArgumentShape::word;

@@ -28,7 +28,7 @@ constexpr ProgramDefault program_defaults[] = {
     {"TRL", "", "gradient_checkpointing", "true"},
     {"TRL", "", "assistant_only_loss", "false"},
     {"TRL", "", "max_seq_length", "1024"},
-    {"TRL, perhaps", "", "assistant_only_loss", "false"},
+    {trl_or_another, "", "assistant_only_loss", "false"},
     {"TRL", "use_peft", "lora_r", "16"},
     {"TRL", "use_peft", "lora_alpha", "32"},
     {"TRL", "use_peft", "lora_dropout", "0.05"},
@@ -101,7 +101,7 @@ void apply_implied(Resolved& resolved) {
     resolved.origins[implied.setting] = implied.origin;
   }
   for (Implied& implied : resolved.implied) {
-    if (implied.off || implied.program == "TRL, perhaps") continue;
+    if (implied.off || implied.program == trl_or_another) continue;
     const bool itself = implied.program.empty();  // model_type, where no model is given
     const bool given = !resolved.is_default(implied.setting) || (itself && !resolved.is_default("model_name_or_path"));
     if (given && itself) resolved.notes.push_back(concat(said(implied), " has no effect: the model is given"));
@@ -118,7 +118,7 @@ namespace {
 /// A name that TRL and others have changes nothing, but TRL's users know other defaults.
 void tell_of_trl(Resolved& resolved, bool is_trl) {
   const auto maybe = std::find_if(resolved.implied.begin(), resolved.implied.end(),
-                                  [](const Implied& implied) { return implied.program == "TRL, perhaps"; });
+                                  [](const Implied& implied) { return implied.program == trl_or_another; });
   if (is_trl || maybe == resolved.implied.end() || !resolved.is_default("assistant_only_loss")) return;
   resolved.notes.push_back(
       concat(maybe->name,

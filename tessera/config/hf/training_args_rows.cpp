@@ -33,9 +33,8 @@ constexpr TrainingArgument of_trl(TrainingArgument argument) {
   return argument;
 }
 
-/// An argument of TRL that others have, too (ms-swift): it brings no defaults, but a note of what TRL's are.
 constexpr TrainingArgument maybe_trl(TrainingArgument argument) {
-  argument.program = "TRL, perhaps";
+  argument.program = trl_or_another;
   return argument;
 }
 

@@ -27,7 +27,7 @@ constexpr double failed_but_there =
     5;  ///< seconds after which a rank that has told its failure but does not end is ended
 constexpr double restart_grace =
     0.4;  ///< seconds for ranks to end before a restart; those that save get the whole grace
-constexpr double stack_seconds = 10;
+constexpr double stack_seconds = 30;  // gdb alone takes ten on a machine that is busy with other jobs
 constexpr std::size_t told_lines = 20, told_stack_lines = 200;
 
 RankView view_of(const LocalRank& rank) {

@@ -82,6 +82,12 @@ std::int64_t RunPlan::first_row(std::int64_t step, std::int64_t micro, std::int6
   return rows_of(step, micro, rank, equal_shares(step)).begin;
 }
 
+double RunPlan::epoch(std::int64_t steps) const {
+  const std::int64_t unit = steps_end_with_epochs ? data_ranks * batch_size : 1, done = samples(steps);
+  return static_cast<double>(done / train_blocks) + static_cast<double>(quotient_up(done % train_blocks, unit)) /
+                                                        static_cast<double>(quotient_up(train_blocks, unit));
+}
+
 bool RunPlan::ends_epoch(std::int64_t steps) const {
   const auto epochs = [this](std::int64_t done) { return (samples(done) - repeated_rows) / train_blocks; };
   return steps > resumed_step && epochs(steps) > epochs(steps - 1);

@@ -76,9 +76,9 @@ struct RunPlan {
   std::int64_t steps_per_epoch() const { return (train_blocks + rows_per_step() - 1) / rows_per_step(); }
   /// Rows consumed when `steps` steps are done.
   std::int64_t samples(std::int64_t steps) const;
-  double epoch(std::int64_t steps) const {
-    return static_cast<double>(samples(steps)) / static_cast<double>(train_blocks);
-  }  ///< passes over the data by then
+  /// Passes over the data by then: counted in micro-batches where steps end with epochs (trainer.py, state.epoch),
+  /// else in rows.
+  double epoch(std::int64_t steps) const;
   /// First of the batch_size rows of `rank` in micro-batch `micro` of step `step` (from 0).
   std::int64_t first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const;
   /// The rows of a micro-batch as numbers in the sample order, when rank r takes shares[r] rows of the step. Without
