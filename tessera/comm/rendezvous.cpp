@@ -34,8 +34,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* verdict_key = "join/verdict";  // set by rank 0: "ok", or what went wrong
-constexpr std::string_view given_wrongly = "given: ";   // before a verdict that another start alone cannot change
+constexpr const char* verdict_key = "join/verdict";    // set by rank 0: "ok", or what went wrong
+constexpr std::string_view given_wrongly = "given: ";  // before a verdict that another start alone cannot change
 constexpr const char* count_key = "join/count";
 constexpr milliseconds first_report(5000), next_report(10000);  // when it is told who is missing
 constexpr milliseconds more_culprits(300);  // after the first rank that differs: others that differ are named with it
