@@ -72,7 +72,7 @@ struct RunState {
   double total_flos = 0;  ///< floating-point operations of the model since step 0
 
   // Who wrote it, for people and tools; any configuration resumes it. Empty: not said.
-  Value configuration = {};       ///< config/core/stored.h
+  Value configuration = {};       ///< config/record/former_settings.h
   Value basis = {};               ///< what numbers depend on besides: data, base model, rows (train/loop/run_basis.h)
   std::optional<Mesh> mesh = {};  ///< the ranks that trained
 };

@@ -2,7 +2,7 @@
 /// \file
 /// Several datasets as one.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 #include <tessera/corpus/blend_order.h>
 #include <tessera/data/dataset.h>
 

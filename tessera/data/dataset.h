@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 #include <tessera/data/image_input.h>
 #include <tessera/nn/documents.h>
 #include <tessera/text/tokenizer.h>

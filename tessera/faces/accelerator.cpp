@@ -15,8 +15,8 @@
 #include <tessera/comm/agree.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/mesh.h>
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/faces/folder.h>
 #include <tessera/faces/gather.h>
 #include <tessera/format/manifest/manifest.h>

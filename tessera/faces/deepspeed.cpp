@@ -11,8 +11,8 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/faces/folder.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/train/core/optimization.h>

@@ -15,7 +15,7 @@
 /// (train/core/run_plan.h). The evaluations of train() also find the best model (train/core/best_model.h:
 /// --metric_for_best_model may be any metric of theirs) and lower the rate of reduce_lr_on_plateau.
 
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/faces/loader.h>
 #include <tessera/faces/training.h>
 #include <tessera/parallel/replicas/data_parallel.h>

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include <tessera/base/error.h>
-#include <tessera/config/core/validate_evaluations.h>
+#include <tessera/config/resolve/validate_evaluations.h>
 #include <tessera/faces/folder.h>
 
 namespace tessera {
 
-/// What follows the evaluations: the rules of `tessera train` (config/core/validate_evaluations.h), and those about
+/// What follows the evaluations: the rules of `tessera train` (config/resolve/validate_evaluations.h), and those about
 /// what only the program can give.
 void Trainer::check_evaluations() const {
   config::Problems problems;

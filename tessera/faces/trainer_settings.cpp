@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/faces/training_ranks.h>
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/config/model/config_value.h>
-#include <tessera/config/model/prediction_depths.h>
 #include <tessera/models/decoders/gpt_neox.h>
 #include <tessera/models/decoders/linear_attention.h>
 #include <tessera/models/decoders/phi3.h>

@@ -1,8 +1,8 @@
 #include <tessera/models/llama_config.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/config/model/config_value.h>
-#include <tessera/config/model/prediction_depths.h>
 #include <tessera/models/registry.h>
 #include <algorithm>
 #include <cmath>

@@ -145,7 +145,7 @@ LlamaConfig read_sizes(const Value& json, const SizeDefaults& defaults);
 LlamaConfig with_mup(const Value& json, LlamaConfig config);
 
 /// config.json's mtp_num_layers: so many blocks like the last one, which predict further tokens
-/// (config/model/prediction_depths.h).
+/// (config/core/prediction_depths.h).
 void read_depths(const Value& json, LlamaConfig& config);
 
 /// DeepSeek's members: q_lora_rank, kv_lora_rank, qk_nope_head_dim, v_head_dim, rope_interleave; `rope`: of the part

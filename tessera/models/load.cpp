@@ -8,7 +8,7 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/config/core/model_presets.h>
-#include <tessera/config/model/prediction_depths.h>
+#include <tessera/config/core/prediction_depths.h>
 #include <tessera/config/model/vocabulary.h>
 #include <tessera/config/model/whole_weights.h>
 #include <tessera/config/sections/model_config.h>

@@ -3,7 +3,7 @@
 /// Optimizers by the names and numbers of transformers' --optim, --adam_beta1, ... and --optim_args.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 #include <tessera/optim/optimizer.h>
 
 #include <string>

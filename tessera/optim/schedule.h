@@ -3,7 +3,7 @@
 /// Learning-rate schedules, by the names, parameters and formulas of transformers/optimization.py and of DeepSpeed.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 #include <cstdint>
 #include <optional>

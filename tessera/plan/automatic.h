@@ -5,7 +5,7 @@
 /// would have. Given auto_min_batch_size or auto_max_batch_size, per_device_train_batch_size and
 /// gradient_accumulation_steps say no more than that global batch, and are chosen anew within the bounds.
 
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/plan/search.h>
 
 #include <functional>

@@ -6,7 +6,7 @@
 /// ones takes S = S_min (1 + B_c / B) steps and D = D_min (1 + B / B_c) rows with batches of B (McCandlish et al. 2018,
 /// equation 2.7); S_min B_c = D_min. One point measured, B_0 rows and S_0 steps, fixes both.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 #include <cstdint>
 #include <vector>

@@ -6,7 +6,7 @@
 #include <rapidcheck/gtest.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tests/paths.h>
 
 #include <set>

@@ -4,7 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <stdexcept>
 

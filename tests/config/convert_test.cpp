@@ -8,11 +8,11 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/convert/convert_accelerate.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/key_tables.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/hf/fsdp_config.h>
+#include <tessera/config/kinds/key_tables.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <algorithm>
 

@@ -5,8 +5,8 @@
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tests/paths.h>
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 /// \file
 /// What the tests of DeepSpeed's JSON share: a file and flags in, settings, notes and problems out.
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/text.h>

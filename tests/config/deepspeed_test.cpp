@@ -5,7 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tests/growth.h>
 #include <tests/paths.h>
 

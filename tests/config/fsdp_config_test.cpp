@@ -1,6 +1,6 @@
 // The file of --fsdp_config: Hugging Face's and accelerate's keys, and every way to get one wrong.
 
-#include <tessera/config/accelerate/fsdp_config.h>
+#include <tessera/config/hf/fsdp_config.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

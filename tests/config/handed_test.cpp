@@ -7,8 +7,8 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/handed.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/record/resolved_text.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/paths.h>
 #include <tests/stopwatch.h>

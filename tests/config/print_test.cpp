@@ -1,13 +1,13 @@
 // --print_config, --help and --config_overrides.
 
-#include <tessera/config/core/print.h>
+#include <tessera/config/resolve/print.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <tests/error_of.h>
 

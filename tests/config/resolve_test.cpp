@@ -1,7 +1,7 @@
 // The command-line front end: spellings, origins, derived values, and every way to get a flag wrong.
 
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,6 +1,6 @@
 // The JSON Schema of our own file: it lets through what the reader takes, and refuses what it refuses.
 
-#include <tessera/config/core/schema.h>
+#include <tessera/config/resolve/schema.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
@@ -8,7 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <algorithm>
 #include <regex>

@@ -1,13 +1,14 @@
 // --fsdp, --fsdp_config, --zero_stage, --strategy, --cpu_offload: what they end in, and what contradicts what.
 
-#include <tessera/config/core/sharding.h>
+#include <tessera/config/hf/sharding.h>
+#include <tessera/config/resolve/validate_sharding.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <algorithm>
 

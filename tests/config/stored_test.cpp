@@ -1,6 +1,6 @@
 // What a checkpoint remembers of a configuration, and what is told of changes.
 
-#include <tessera/config/core/stored.h>
+#include <tessera/config/record/former_settings.h>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Our own file of settings: flat, in sections, as --print_config prints it, and every way to get one wrong.
 
-#include <tessera/config/core/tessera_file.h>
+#include <tessera/config/resolve/tessera_file.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -8,8 +8,8 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/flag_reader.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/flag_reader.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tests/growth.h>
 
 #include <string>

@@ -6,9 +6,10 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/flag_reader.h>
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/kinds/args_file.h>
+#include <tessera/config/resolve/flag_reader.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <string>
 #include <vector>

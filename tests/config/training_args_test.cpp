@@ -8,8 +8,8 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/flag_reader.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/flag_reader.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tests/config/training_args_read.h>
 #include <tests/paths.h>
 

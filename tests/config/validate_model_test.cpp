@@ -1,8 +1,8 @@
 // The rules between settings and the sizes of the model: what a run would say when it has made it.
 
-#include <tessera/config/core/resolve.h>
-#include <tessera/config/core/validate_said.h>
 #include <tessera/config/model/validate_model.h>
+#include <tessera/config/resolve/resolve.h>
+#include <tessera/config/resolve/validate_said.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>

@@ -1,6 +1,6 @@
 // The rules between settings and the files they name: every message.
 
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>

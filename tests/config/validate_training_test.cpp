@@ -1,6 +1,6 @@
 // The rules between the settings of the training loop: every message, and what has no effect.
 
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/config/rules/checkpointing.h>
 
 #include <gtest/gtest.h>

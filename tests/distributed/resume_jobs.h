@@ -13,7 +13,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/train/loop/trainer.h>
 

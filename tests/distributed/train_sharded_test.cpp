@@ -10,7 +10,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/checkpoint.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/models/load.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/loop/trainer.h>

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/deepspeed/deepspeed.h>
+#include <tessera/config/resolve/resolve.h>
 
 namespace {
 

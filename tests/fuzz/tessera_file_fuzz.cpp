@@ -4,7 +4,7 @@
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/run_config.h>
-#include <tessera/config/core/tessera_file.h>
+#include <tessera/config/resolve/tessera_file.h>
 
 #include <cstddef>
 #include <cstdint>

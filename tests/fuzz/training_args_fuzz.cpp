@@ -4,9 +4,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/flag_reader.h>
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/resolve/flag_reader.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <cstddef>
 #include <cstdint>

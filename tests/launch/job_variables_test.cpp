@@ -3,7 +3,7 @@
 #include <tessera/launch/cli/job_variables.h>
 
 #include <gtest/gtest.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <cstdlib>
 #include <map>

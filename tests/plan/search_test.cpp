@@ -5,7 +5,7 @@
 #include <tessera/plan/search.h>
 
 #include <gtest/gtest.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tests/error_of.h>
 
 namespace tessera::plan {

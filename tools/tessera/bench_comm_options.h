@@ -4,7 +4,7 @@
 /// starts ranks, and every rank (libtessera_tool.so) reads them again.
 
 #include <tessera/base/error.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/layout/backends.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/value.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/launch/cli/environment.h>
 #include <tools/tessera/bench_job.h>
 

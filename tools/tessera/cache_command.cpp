@@ -1,7 +1,7 @@
 // tessera cache: what is kept of text that became tokens, and how it is removed.
 
 #include <tessera/base/error.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/corpus/cache/cache.h>
 #include <tessera/corpus/cache/manage.h>
 #include <tessera/corpus/cache/source_state.h>

@@ -6,7 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/format/deepspeed/deepspeed_checkpoint.h>
 #include <tessera/format/gguf/gguf_to_hf.h>
 #include <tessera/format/torch/torch_to_hf.h>

@@ -3,7 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/tensor_difference.h>
 #include <tools/tessera/text_progress.h>

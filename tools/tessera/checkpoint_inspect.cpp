@@ -2,7 +2,7 @@
 /// tessera checkpoint inspect: what a model folder or file holds.
 
 #include <tessera/base/error.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/inspection.h>
 

@@ -3,7 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/new_folder.h>

@@ -5,7 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/object_url.h>
 #include <tessera/base/value.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/format/manifest/verify.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/text_progress.h>

@@ -3,10 +3,10 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/core/command_flags.h>
-#include <tessera/config/core/key_tables.h>
-#include <tessera/config/core/schema.h>
+#include <tessera/config/kinds/key_tables.h>
 #include <tessera/config/megatron/megatron_args.h>
+#include <tessera/config/resolve/command_flags.h>
+#include <tessera/config/resolve/schema.h>
 #include <tools/tessera/config_command.h>
 
 #include <algorithm>

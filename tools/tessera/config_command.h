@@ -3,7 +3,7 @@
 /// The parts of `tessera config`. Each takes the arguments after its own name and returns an exit code.
 
 #include <tessera/config/convert/convert.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tools/tessera/commands.h>
 
 #include <string>

@@ -5,7 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/config/accelerate/questionnaire.h>
 #include <tessera/config/convert/convert_accelerate.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tools/tessera/config_command.h>
 
 #include <unistd.h>

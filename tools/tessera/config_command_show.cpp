@@ -4,9 +4,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/print.h>
-#include <tessera/config/core/resolve.h>
-#include <tessera/config/core/validate_said.h>
+#include <tessera/config/resolve/print.h>
+#include <tessera/config/resolve/resolve.h>
+#include <tessera/config/resolve/validate_said.h>
 #include <tools/tessera/config_command.h>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/launch/doctor/meeting.h>
 #include <tessera/launch/fleet/hostfile.h>
 #include <tools/tessera/commands.h>

@@ -3,7 +3,7 @@
 
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/launch/agent/start.h>
 #include <tools/tessera/commands.h>
 

@@ -3,7 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/mesh.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/plan/from_config.h>
 #include <tessera/plan/megatron.h>
 #include <tools/tessera/commands.h>

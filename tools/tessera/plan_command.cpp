@@ -3,7 +3,7 @@
 /// others are in plan_search.cpp, plan_check.cpp and plan_schedule.cpp.
 
 #include <tessera/base/error.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/layout/mesh.h>
 #include <tools/tessera/commands.h>
 

@@ -3,7 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/layout/schedule/check.h>
 #include <tessera/layout/schedule/draw.h>
 #include <tessera/layout/schedule/files.h>

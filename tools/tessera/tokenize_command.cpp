@@ -3,7 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/plural.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/format/indexed.h>
 #include <tessera/text/tokenizer.h>
 #include <tools/tessera/commands.h>

@@ -4,7 +4,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/corpus/find.h>
 #include <tessera/text/bpe/bpe_train.h>
 #include <tessera/text/tokenizer.h>

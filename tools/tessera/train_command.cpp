@@ -6,11 +6,11 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/handed.h>
 #include <tessera/config/core/mesh.h>
-#include <tessera/config/core/print.h>
-#include <tessera/config/core/resolve.h>
-#include <tessera/config/core/validate_said.h>
+#include <tessera/config/record/resolved_text.h>
+#include <tessera/config/resolve/print.h>
+#include <tessera/config/resolve/resolve.h>
+#include <tessera/config/resolve/validate_said.h>
 #include <tessera/launch/agent/available_memory.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/sealed_fd.h>

@@ -6,8 +6,8 @@
 #include <tessera/base/text.h>
 #include <tessera/base/yaml.h>
 #include <tessera/config/accelerate/accelerate_sections.h>
-#include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/hf/fsdp_config.h>
 
 #include <algorithm>
 #include <array>

@@ -2,9 +2,9 @@
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/run_config.h>
+#include <tessera/config/hf/fsdp_config.h>
 
 #include <algorithm>
 #include <array>

@@ -5,29 +5,12 @@
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <algorithm>
-#include <array>
 
 namespace tessera::config {
 namespace {
-
-struct KindRow {
-  FileKind kind;
-  std::string_view word, title, flag;
-};
-constexpr std::array kinds{
-    KindRow{FileKind::tessera, "tessera", "Tessera's own file", "--config"},
-    KindRow{FileKind::accelerate, "accelerate", "accelerate's file", "--config_file"},
-    KindRow{FileKind::deepspeed, "deepspeed", "DeepSpeed's JSON", "--deepspeed"},
-    KindRow{FileKind::fsdp_config, "fsdp_config", "an fsdp_config", "--fsdp_config"},
-    KindRow{FileKind::training_args, "training_args", "a file of TrainingArguments", "--args_file"},
-    KindRow{FileKind::megatron, "megatron", "arguments of Megatron-LM", "--args_file"},
-};
-const KindRow& row_of(FileKind kind) {
-  return *std::find_if(kinds.begin(), kinds.end(), [&](const KindRow& row) { return row.kind == kind; });
-}
 
 /// The setting's value as a flag gives it; empty: not given.
 std::string flag_text(const Field& field, const RunConfig& config) {
@@ -68,17 +51,6 @@ RunConfig resolve_settings(const std::vector<std::pair<std::string, std::string>
 }
 
 }  // namespace
-
-std::string_view kind_word(FileKind kind) { return row_of(kind).word; }
-std::string_view kind_title(FileKind kind) { return row_of(kind).title; }
-std::string_view kind_flag(FileKind kind) { return row_of(kind).flag; }
-
-std::optional<FileKind> kind_of_word(std::string_view word) {
-  const std::string lower = to_lower(word);
-  for (const KindRow& row : kinds)
-    if (lower == row.word) return row.kind;
-  return std::nullopt;
-}
 
 bool only_describes(std::string_view setting) {
   static constexpr std::string_view names[] = {

@@ -4,7 +4,7 @@
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/mesh.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <algorithm>
 

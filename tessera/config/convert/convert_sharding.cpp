@@ -3,7 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <algorithm>
 #include <cctype>

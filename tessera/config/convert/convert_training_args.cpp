@@ -5,8 +5,8 @@
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/layout/backends.h>
 
 #include <algorithm>

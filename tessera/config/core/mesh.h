@@ -4,9 +4,8 @@
 /// are data-parallel, in shard groups and copies as the strategy says; a shard group is inside a stage of the pipeline.
 /// Rules that need the model: layout/mesh_rules.h.
 
-#include <tessera/config/core/validate_training.h>
-#include <tessera/config/core/words.h>
 #include <tessera/config/sections/parallel_config.h>
+#include <tessera/config/sections/words.h>
 #include <tessera/layout/mesh.h>
 
 #include <cstdint>
@@ -18,9 +17,6 @@ struct RunConfig;
 }
 
 namespace tessera::config {
-
-struct Problems;
-struct Resolved;
 
 /// Ranks of one copy of the data: pp_size x tp_size x cp_size.
 inline std::int64_t ranks_per_sample(const ParallelConfig& parallel) {
@@ -49,9 +45,5 @@ layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_hos
 /// part; empty: nothing. `said`: how the user has given it.
 std::string problem_of_optimizer(OptimizerKind optim, const ParallelConfig& parallel,
                                  const std::string& said = "optim");
-
-/// The rules between these settings, those that have no effect. Called by validate and unused_settings.
-void validate_mesh(const Resolved& resolved, Problems& problems);
-void unused_mesh(const Resolved& resolved, const Unused& unused);
 
 }  // namespace tessera::config

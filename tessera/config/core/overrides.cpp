@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/model/prediction_depths.h>
+#include <tessera/config/core/prediction_depths.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,9 @@
 /// \file
 /// The problems of a configuration, collected before any of them is thrown.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ struct Problems {
   /// What a person is told.
   const std::vector<std::string>& told() const { return foreign.empty() ? lines : foreign; }
 };
+
+/// Takes the name of a setting that has no effect, if it was given, and why.
+using Unused = std::function<void(const char* name, const std::string& why)>;
 
 /// Throws InputError with one problem per line; returns when there is none.
 void throw_if_any(const Problems& problems);

@@ -4,7 +4,7 @@
 /// from.
 
 #include <tessera/base/text.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/resolved.h>
 
 #include <initializer_list>
 #include <string>

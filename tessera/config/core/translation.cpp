@@ -2,7 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/resolved.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -5,9 +5,9 @@
 #include <tessera/base/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
-#include <tessera/config/core/sharding.h>
+#include <tessera/config/core/resolved.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
+#include <tessera/config/hf/sharding.h>
 
 #include <algorithm>
 #include <cmath>

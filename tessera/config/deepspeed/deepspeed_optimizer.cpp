@@ -1,7 +1,7 @@
 // optimizer: {type, params}. DeepSpeed's types, and torch.optim's SGD.
 
 #include <tessera/base/text.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/resolved.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
 
 #include <algorithm>

@@ -73,9 +73,6 @@ void apply_implied(Resolved& resolved);
 /// Says in a note which of them hold; bf16 does not beside an fp16 that was given since.
 void settle_implied(Resolved& resolved);
 
-/// Arguments in a .json or .yaml file. Also takes every setting of ours. `so_far`: what was given already.
-Translation read_training_args_file(const std::string& path, const Resolved& so_far, Problems& problems);
-
 /// One member of such a file.
 struct FileArgument {
   std::string key;

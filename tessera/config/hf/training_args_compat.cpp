@@ -2,7 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/resolved.h>
 #include <tessera/config/hf/training_args.h>
 
 namespace tessera::config {

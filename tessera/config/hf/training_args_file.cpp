@@ -5,9 +5,9 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/yaml.h>
-#include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/resolved.h>
+#include <tessera/config/hf/fsdp_config.h>
 #include <tessera/config/hf/training_args.h>
 #include <tessera/config/hf/unknown_words.h>
 

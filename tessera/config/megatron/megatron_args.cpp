@@ -3,7 +3,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/accelerate/accelerate_sections.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/megatron/megatron_reading.h>
 #include <tessera/layout/batch/ramp.h>

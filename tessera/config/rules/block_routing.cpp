@@ -5,7 +5,7 @@
 #include <tessera/base/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/resolved.h>
 #include <tessera/config/core/translation.h>
 
 #include <algorithm>

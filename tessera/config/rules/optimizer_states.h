@@ -2,7 +2,7 @@
 /// \file
 /// What an optimizer keeps beside the weights, as far as --optim_args decide it.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 namespace tessera {
 struct OptimizationConfig;

@@ -2,11 +2,10 @@
 /// \file
 /// What must hold between --fim_data, its options and the other settings.
 
-#include <tessera/config/core/validate_training.h>
+#include <tessera/config/core/problems.h>
 
 namespace tessera::config {
 
-struct Problems;
 struct Resolved;
 
 /// Adds to `problems` what texts cannot be rearranged beside.

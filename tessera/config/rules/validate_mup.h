@@ -2,13 +2,12 @@
 /// \file
 /// What must hold between --use_mup, its options and the other settings.
 
-#include <tessera/config/core/validate_training.h>
+#include <tessera/config/core/problems.h>
 
 #include <string>
 
 namespace tessera::config {
 
-struct Problems;
 struct Resolved;
 
 /// Why rates of this optimizer cannot follow the width, with the remedy; empty: they can.

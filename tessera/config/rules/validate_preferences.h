@@ -3,7 +3,7 @@
 /// config/rules/: rules between settings that concern one way of training. This header: what must hold between
 /// --preference_loss and the other settings.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 namespace tessera::config {
 

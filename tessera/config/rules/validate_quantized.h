@@ -2,11 +2,10 @@
 /// \file
 /// What must hold between --load_in_4bit, --load_in_8bit and the other settings.
 
-#include <tessera/config/core/validate_training.h>
+#include <tessera/config/core/problems.h>
 
 namespace tessera::config {
 
-struct Problems;
 struct Resolved;
 
 /// Adds to `problems` what quantized weights cannot stand beside.

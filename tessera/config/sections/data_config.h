@@ -3,7 +3,7 @@
 /// config/sections/: the sections of a run's settings, each with a header of its own, so that a change of one compiles
 /// only what reads it again. config/core/run_config.h has them all. This header: section "data".
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 #include <cstdint>
 #include <string>

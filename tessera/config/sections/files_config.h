@@ -2,13 +2,13 @@
 /// \file
 /// Section "files" of a run's settings.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 #include <string>
 
 namespace tessera {
 
-/// Files of other systems (and ours) that describe the run: see config/core/front_ends.h.
+/// Files of other systems (and ours) that describe the run: see config/resolve/front_ends.h.
 struct FilesConfig {
   std::string config;          ///< our own: YAML or JSON with settings by name, in sections or not
   std::string config_file;     ///< accelerate's YAML or JSON

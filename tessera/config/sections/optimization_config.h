@@ -2,7 +2,7 @@
 /// \file
 /// Section "optimization" of a run's settings.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 #include <cstdint>
 #include <string>

@@ -2,7 +2,7 @@
 /// \file
 /// Section "parallel" of a run's settings.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 #include <tessera/layout/context_method.h>
 
 #include <cstdint>

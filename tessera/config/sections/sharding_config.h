@@ -2,7 +2,7 @@
 /// \file
 /// Section "sharding" of a run's settings.
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 #include <tessera/layout/residency.h>
 #include <tessera/layout/strategy.h>
 
@@ -12,10 +12,10 @@
 namespace tessera {
 
 /// Which of {optimizer states, gradients, parameters} are divided over ranks, and how. Data-parallel training as such
-/// (ddp) is the strategy that divides nothing. See config/core/sharding.h for what follows from which words.
+/// (ddp) is the strategy that divides nothing. See config/hf/sharding.h for what follows from which words.
 struct ShardingConfig {
   std::string fsdp;                      ///< Hugging Face's words: "full_shard auto_wrap offload"
-  std::string fsdp_config;               ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
+  std::string fsdp_config;               ///< JSON or YAML file, or a JSON object: see config/hf/fsdp_config.h
   std::int64_t zero_stage = -1;          ///< DeepSpeed's number, 0 to 3; -1: not given
   Strategy strategy = Strategy::ddp;     ///< what all of these end in
   bool auto_strategy = false;            ///< "--strategy auto": the planner chooses strategy and mesh at the start

@@ -6,7 +6,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/accelerate/accelerate_file.h>
-#include <tessera/config/accelerate/fsdp_config.h>
+#include <tessera/config/hf/fsdp_config.h>
 #include <tessera/launch/cli/launch_flags.h>
 
 #include <algorithm>

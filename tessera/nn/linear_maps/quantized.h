@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 #include <cstdint>
 #include <memory>

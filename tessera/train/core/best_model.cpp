@@ -11,7 +11,7 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/config/core/validate_evaluations.h>
+#include <tessera/config/resolve/validate_evaluations.h>
 #include <tessera/config/sections/output_config.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/models/lora.h>

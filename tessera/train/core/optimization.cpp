@@ -7,7 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/config/core/validate_training.h>
+#include <tessera/config/resolve/validate_training.h>
 #include <tessera/config/sections/optimization_config.h>
 
 namespace tessera::train {

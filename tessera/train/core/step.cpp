@@ -8,7 +8,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/run_config.h>
-#include <tessera/config/core/stored.h>
+#include <tessera/config/record/former_settings.h>
 #include <tessera/optim/norm.h>
 #include <tessera/train/core/compression_state.h>
 #include <tessera/train/saving/tensor_parts.h>

@@ -12,7 +12,7 @@
 #include <tessera/comm/agree.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/run_config.h>
-#include <tessera/config/core/sharding.h>
+#include <tessera/config/hf/sharding.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/registry.h>

@@ -11,7 +11,7 @@
 #include <tessera/base/plural.h>
 #include <tessera/base/system/host_name.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/stored.h>
+#include <tessera/config/record/former_settings.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/text/chat_template.h>

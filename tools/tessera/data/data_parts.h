@@ -3,7 +3,7 @@
 /// The parts of `tessera data` (data_command.cpp).
 
 #include <tessera/base/error.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/corpus/columns.h>
 #include <tessera/corpus/records.h>
 #include <tools/tessera/commands.h>

@@ -2,7 +2,7 @@
 /// \file
 /// The texts of files, for the text commands.
 
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/corpus/columns.h>
 #include <tessera/corpus/records.h>
 

@@ -5,7 +5,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/object_url.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/corpus/cache/cache.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/storage/data_files.h>

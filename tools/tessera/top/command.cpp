@@ -3,7 +3,7 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/top/hosts.h>
 #include <tools/tessera/top/screen.h>

@@ -3,7 +3,7 @@
 /// tools/tessera/torch/: the subcommands that need tensors, in libtessera_tool.so. Each takes the arguments after its
 /// name and returns an exit code; errors are thrown (tool_main.cpp turns them into messages and exit codes).
 
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <string>
 #include <vector>
 

@@ -6,8 +6,8 @@
 #include <tessera/base/text.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/handed.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/record/resolved_text.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/layout/units.h>
 #include <tessera/train/loop/trainer.h>

@@ -6,7 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/system/host_name.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 #include <tessera/launch/agent/affinity.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/cli/environment.h>

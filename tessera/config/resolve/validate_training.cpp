@@ -6,8 +6,8 @@
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/run_schedule.h>
-#include <tessera/config/core/validate_evaluations.h>
-#include <tessera/config/core/validate_training.h>
+#include <tessera/config/resolve/validate_evaluations.h>
+#include <tessera/config/resolve/validate_training.h>
 #include <tessera/config/rules/block_routing.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/config/rules/validate_compression.h>

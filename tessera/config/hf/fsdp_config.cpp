@@ -1,4 +1,4 @@
-#include <tessera/config/accelerate/fsdp_config.h>
+#include <tessera/config/hf/fsdp_config.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>

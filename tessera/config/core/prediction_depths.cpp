@@ -1,4 +1,4 @@
-#include <tessera/config/model/prediction_depths.h>
+#include <tessera/config/core/prediction_depths.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

@@ -1,10 +1,12 @@
 // What must hold between the settings of the mesh. Rules that need the model: layout/mesh_rules.h.
 
+#include <tessera/config/resolve/validate_mesh.h>
+
 #include <tessera/base/error.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/run_schedule.h>
-#include <tessera/config/core/sharding.h>
+#include <tessera/config/hf/sharding.h>
 #include <tessera/layout/sequence.h>
 #include <tessera/layout/stages.h>
 

@@ -1,7 +1,7 @@
-#include <tessera/config/core/flag_reader.h>
+#include <tessera/config/resolve/flag_reader.h>
 
-#include <tessera/config/core/resolve.h>
 #include <tessera/config/hf/unknown_words.h>
+#include <tessera/config/resolve/resolve.h>
 #include <tessera/corpus/data_list.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #include <tessera/base/error.h>
-#include <tessera/config/core/command_flags.h>
+#include <tessera/config/resolve/command_flags.h>
 
 #include <algorithm>
 #include <filesystem>

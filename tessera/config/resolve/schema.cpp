@@ -1,4 +1,4 @@
-#include <tessera/config/core/schema.h>
+#include <tessera/config/resolve/schema.h>
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>

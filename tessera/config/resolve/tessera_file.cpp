@@ -1,8 +1,9 @@
-#include <tessera/config/core/tessera_file.h>
+#include <tessera/config/resolve/tessera_file.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolved.h>
 #include <tessera/config/hf/training_args.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include <tessera/config/core/words.h>
+#include <tessera/config/sections/words.h>
 
 namespace tessera {
 

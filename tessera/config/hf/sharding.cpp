@@ -1,12 +1,12 @@
-#include <tessera/config/core/sharding.h>
+#include <tessera/config/hf/sharding.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
-#include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/resolved.h>
+#include <tessera/config/hf/fsdp_config.h>
 
 #include <algorithm>
 #include <functional>

@@ -1,12 +1,14 @@
 // What must hold between sharding settings.
 
+#include <tessera/config/resolve/validate_sharding.h>
+
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/rule_checks.h>
-#include <tessera/config/core/sharding.h>
+#include <tessera/config/hf/sharding.h>
 #include <tessera/config/rules/checkpointing.h>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-// A file of arguments from its name on, and whether it is one.
+#include <tessera/config/kinds/args_file.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/convert/convert.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/kinds/file_kind.h>
 
 #include <algorithm>
 

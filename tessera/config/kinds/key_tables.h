@@ -3,8 +3,8 @@
 /// The tables of all front ends in one place: which keys a format has and what becomes of each.
 /// docs/configuration_keys.md and the guess of a file's kind are made from it.
 
-#include <tessera/config/convert/convert.h>
 #include <tessera/config/core/translation.h>
+#include <tessera/config/kinds/file_kind.h>
 
 #include <map>
 #include <optional>

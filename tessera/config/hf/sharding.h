@@ -25,9 +25,6 @@ struct Resolved;
 /// Reads --fsdp_config and --fsdp into `resolved` and derives what they leave open. Called by resolve_flags.
 void resolve_sharding(Resolved& resolved, Problems& problems);
 
-/// The rules between sharding settings. Called by validate.
-void validate_sharding(const Resolved& resolved, Problems& problems);
-
 /// The wrap policy that the settings mean. `model_blocks`: the classes of the model's own blocks, for
 /// transformer_based_wrap without names. `modules`: the names of all modules, which ignored_modules is matched against.
 /// Throws InputError for bad patterns and for ignored_modules that match nothing.

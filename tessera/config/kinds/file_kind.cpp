@@ -1,4 +1,4 @@
-// Which kind a file is of.
+#include <tessera/config/kinds/file_kind.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -6,7 +6,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/yaml.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/key_tables.h>
+#include <tessera/config/kinds/key_tables.h>
 #include <tessera/config/megatron/megatron_args.h>
 
 #include <algorithm>
@@ -14,6 +14,22 @@
 
 namespace tessera::config {
 namespace {
+
+struct KindRow {
+  FileKind kind;
+  std::string_view word, title, flag;
+};
+constexpr std::array kinds{
+    KindRow{FileKind::tessera, "tessera", "Tessera's own file", "--config"},
+    KindRow{FileKind::accelerate, "accelerate", "accelerate's file", "--config_file"},
+    KindRow{FileKind::deepspeed, "deepspeed", "DeepSpeed's JSON", "--deepspeed"},
+    KindRow{FileKind::fsdp_config, "fsdp_config", "an fsdp_config", "--fsdp_config"},
+    KindRow{FileKind::training_args, "training_args", "a file of TrainingArguments", "--args_file"},
+    KindRow{FileKind::megatron, "megatron", "arguments of Megatron-LM", "--args_file"},
+};
+const KindRow& row_of(FileKind kind) {
+  return *std::find_if(kinds.begin(), kinds.end(), [&](const KindRow& row) { return row.kind == kind; });
+}
 
 /// Two kinds that fit alike: the earlier one is meant; a flat file of TrainingArguments is one of settings of ours,
 /// too, and read alike.
@@ -29,6 +45,17 @@ bool is_section(std::string_view key) {
 }
 
 }  // namespace
+
+std::string_view kind_word(FileKind kind) { return row_of(kind).word; }
+std::string_view kind_title(FileKind kind) { return row_of(kind).title; }
+std::string_view kind_flag(FileKind kind) { return row_of(kind).flag; }
+
+std::optional<FileKind> kind_of_word(std::string_view word) {
+  const std::string lower = to_lower(word);
+  for (const KindRow& row : kinds)
+    if (lower == row.word) return row.kind;
+  return std::nullopt;
+}
 
 std::optional<FileKind> guess_kind(const Value& file) {
   if (!file.is_object()) return std::nullopt;

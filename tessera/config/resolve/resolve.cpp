@@ -1,13 +1,13 @@
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/flag_reader.h>
-#include <tessera/config/core/front_ends.h>
-#include <tessera/config/core/sharding.h>
+#include <tessera/config/hf/sharding.h>
 #include <tessera/config/hf/training_args.h>
 #include <tessera/config/megatron/megatron_args.h>
+#include <tessera/config/resolve/flag_reader.h>
+#include <tessera/config/resolve/front_ends.h>
 #include <tessera/config/rules/block_routing.h>
 #include <tessera/config/rules/compression.h>
 
@@ -94,13 +94,6 @@ void hear_megatron(Translation megatron, Resolved& resolved, Problems& problems)
 
 }  // namespace
 
-const Origin& Resolved::origin(std::string_view setting) const {
-  static const Origin by_default;
-  TESSERA_CHECK(find_field(setting) != nullptr, "there is no setting ", setting);
-  const auto found = origins.find(setting);
-  return found == origins.end() ? by_default : found->second;
-}
-
 Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
                        const GetEnvironment& environment) {
   Resolved resolved;
@@ -132,13 +125,6 @@ Resolved resolve_and_validate(const std::vector<std::string>& arguments, const G
   validate(resolved, problems);
   throw_if_any(problems);
   return resolved;
-}
-
-void throw_if_any(const Problems& problems) {
-  const std::vector<std::string>& told = problems.told();
-  if (told.empty()) return;
-  if (told.size() == 1) throw InputError(told.front());
-  throw InputError(concat(told.size(), " problems in the configuration:\n  ", join(told, "\n  ")));
 }
 
 }  // namespace tessera::config

@@ -1,9 +1,9 @@
-#include <tessera/config/core/handed.h>
+#include <tessera/config/record/resolved_text.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 #include <string_view>
 

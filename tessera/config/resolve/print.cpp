@@ -1,8 +1,8 @@
-#include <tessera/config/core/print.h>
+#include <tessera/config/resolve/print.h>
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
+#include <tessera/config/resolve/resolve.h>
 
 namespace tessera::config {
 namespace {

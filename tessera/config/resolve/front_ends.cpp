@@ -1,14 +1,15 @@
-#include <tessera/config/core/front_ends.h>
+#include <tessera/config/resolve/front_ends.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/accelerate/accelerate_file.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
-#include <tessera/config/core/tessera_file.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/kinds/args_file.h>
+#include <tessera/config/resolve/resolve.h>
+#include <tessera/config/resolve/tessera_file.h>
 
 #include <functional>
 

@@ -1,4 +1,4 @@
-#include <tessera/config/core/validate_evaluations.h>
+#include <tessera/config/resolve/validate_evaluations.h>
 
 #include <tessera/config/core/rule_checks.h>
 

@@ -1,35 +1,16 @@
 #pragma once
 /// \file
-/// From what the user said to one checked RunConfig in which every value knows where it came from.
+/// config/resolve/: from what the user said to one checked configuration. It knows every front end and every rule.
 ///
 /// Precedence: default < file (--fsdp_config) < environment < flag. Nothing is printed or written here.
 
 #include <tessera/base/value.h>
-#include <tessera/config/core/origin.h>
-#include <tessera/config/core/problems.h>
-#include <tessera/config/core/run_config.h>
+#include <tessera/config/core/resolved.h>
 
-#include <functional>
-#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tessera::config {
-
-/// A configuration, and where its values come from.
-struct Resolved {
-  RunConfig values;  ///< each within its own bounds; validate() checks the rules between them
-  /// By setting (fields.h); settings that are not in it have their defaults.
-  std::map<std::string, Origin, std::less<>> origins;
-  /// What files say that has no effect here, or another one than where they come from: each worth a warning.
-  std::vector<std::string> notes;
-  std::vector<Implied> implied;  ///< settings that arguments imply
-
-  /// `setting`: a name of the table.
-  const Origin& origin(std::string_view setting) const;
-  bool is_default(std::string_view setting) const { return origin(setting).is_default(); }
-};
 
 /// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to
 /// `problems` and leave their defaults. --local_rank is the launcher's: remove it before (launch::read_rank_environment

@@ -1,4 +1,4 @@
-#include <tessera/config/core/stored.h>
+#include <tessera/config/record/former_settings.h>
 
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert.h>

@@ -1,10 +1,10 @@
-#include <tessera/config/core/key_tables.h>
+#include <tessera/config/kinds/key_tables.h>
 
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_file.h>
-#include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/deepspeed/deepspeed.h>
+#include <tessera/config/hf/fsdp_config.h>
 #include <tessera/config/hf/training_args.h>
 #include <tessera/config/megatron/megatron_args.h>
 
