@@ -12,7 +12,7 @@
 
 #include <tessera/nn/materialized.h>
 #include <tessera/nn/nn.h>
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <algorithm>
 #include <chrono>

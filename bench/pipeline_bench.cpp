@@ -135,7 +135,7 @@ void run(comm::World& world, const small_llama::Numbers& a, small_llama::Words& 
         engine.zero_grad();
         double loss = 0;
         {
-          const Sharded::WholeBatch together(engine);
+          const Sharded::AccumulateLocally together(engine);
           loss = ranks > 1 ? through_stages() : whole();
         }
         engine.reduce();

@@ -20,7 +20,7 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/nn/allocator.h>
 #include <tessera/parallel/replicas.h>

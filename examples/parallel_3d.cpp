@@ -14,7 +14,7 @@
 #include <tessera/models/tensor_plans.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/pipeline/executor.h>
-#include <tessera/parallel/pipeline/tied.h>
+#include <tessera/parallel/pipeline/tied_embedding.h>
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/tessera.h>
 #include <tessera/train/saving/saver.h>
@@ -116,7 +116,7 @@ void example(int argc, char** argv) {
     engine.zero_grad();
     at::Tensor loss = at::zeros({1});
     {
-      const tessera::Sharded::WholeBatch together(engine);
+      const tessera::Sharded::AccumulateLocally together(engine);
       for (const at::Tensor& part : executor.run(steps)) loss += part;
     }
     engine.reduce();

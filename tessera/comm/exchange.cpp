@@ -3,7 +3,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/comm/exchange.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/thread.h>
 
 #include <atomic>
@@ -126,15 +126,15 @@ void Exchange::Impl::share_verdict() {
     const std::lock_guard lock(mutex);
     to_spread.clear();
   }
-  if (!life().verdict() && store->check({verdict_key})) {
+  if (!heartbeat().verdict() && store->check({verdict_key})) {
     const std::string theirs = store->get_to_str(verdict_key);
-    life().set_verdict(theirs);
-    life().fail(theirs);
+    heartbeat().set_verdict(theirs);
+    heartbeat().fail(theirs);
   }
 }
 
 bool Exchange::Impl::round() {
-  const Sighting mine = look_at(life().slot(), rank, cursor);
+  const Sighting mine = look_at(heartbeat().slot(), rank, cursor);
   const bool waiting = mine.blocked_in && mine.blocked_ns >= blocked_ns;
   const bool changed =
       !mine.entries.empty() || mine.state != published_state || mine.blocked_in.has_value() != published_blocked;
@@ -144,8 +144,8 @@ bool Exchange::Impl::round() {
     if (auto sighting = read(other)) theirs.push_back(std::move(*sighting));
   }
   if (const auto found = comparer.compare(mine, theirs)) {
-    life().set_verdict(*found);
-    life().fail(*found);
+    heartbeat().set_verdict(*found);
+    heartbeat().fail(*found);
     const std::lock_guard lock(mutex);
     if (to_spread.empty()) to_spread = *found;
   }

@@ -9,7 +9,7 @@
 #include <tessera/comm/blocked.h>
 #include <tessera/comm/cause.h>
 #include <tessera/comm/group.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/watch.h>
 
@@ -101,7 +101,7 @@ Error failure(Backend& backend, const Entry& entry, const std::exception& error)
   std::string cause = cause_text(error);
   const auto reason = backend.capabilities().names_causes ? stop_requested() : explain_failure(entry);
   if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  The transport says: ", cause);
-  const std::string place = launch::read_text(life().slot().place);
+  const std::string place = launch::read_text(heartbeat().slot().place);
   std::string text = concat(describe(entry), " failed on rank ", backend.rank(), " (", place, place.empty() ? "" : "; ",
                             backend.kind(), ") after ", format_real(seconds, 3), " s: ", cause);
   if (!reason) {
@@ -111,7 +111,7 @@ Error failure(Backend& backend, const Entry& entry, const std::exception& error)
           "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that failed "
           "first says more.";
     }
-    life().fail(text);  // before the others can fail because of it
+    heartbeat().fail(text);  // before the others can fail because of it
     backend.abort(what);
   }
   text += "\n  Last collectives of this process:";

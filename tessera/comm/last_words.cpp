@@ -1,8 +1,8 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/blocked.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/last_words.h>
-#include <tessera/comm/life.h>
 #include <tessera/comm/watch.h>
 
 #include <cxxabi.h>
@@ -58,7 +58,7 @@ void install_last_words() {
       if (is_thrown_by_gloo()) {
         if (const auto reason = explain_crash(); reason && others_are_stuck()) log::error(*reason);
       }
-      life().fail(concat("uncaught exception: ", words_of(error)));
+      heartbeat().fail(concat("uncaught exception: ", words_of(error)));
     }
     if (before != nullptr) before();
     std::abort();

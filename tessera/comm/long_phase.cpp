@@ -1,20 +1,20 @@
 #include <tessera/comm/long_phase.h>
 
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 
 namespace tessera::comm {
 
 LongPhase::LongPhase(std::string_view name)
-    : before_(life().state()), name_before_(launch::read_text(life().slot().phase)) {
-  if (before_ == launch::RankState::running) life().set_state(launch::RankState::working);
-  life().set_phase(name);
+    : before_(heartbeat().state()), name_before_(launch::read_text(heartbeat().slot().phase)) {
+  if (before_ == launch::RankState::running) heartbeat().set_state(launch::RankState::working);
+  heartbeat().set_phase(name);
 }
 
 LongPhase::~LongPhase() {
-  life().set_state(before_);
-  life().set_phase(name_before_);
+  heartbeat().set_state(before_);
+  heartbeat().set_phase(name_before_);
 }
 
-void LongPhase::advance() { life().advance(); }
+void LongPhase::advance() { heartbeat().advance(); }
 
 }  // namespace tessera::comm

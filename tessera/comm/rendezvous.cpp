@@ -143,7 +143,7 @@ class Reporter {
   Clock::time_point begin_ = Clock::now(), next_ = begin_ + first_report;
 };
 
-std::optional<std::string> different(const std::map<int, Facts>& joined) {
+std::optional<std::string> different(const std::map<int, Fingerprint>& joined) {
   for (const auto& [rank, facts] : joined) {
     const std::string mine = joined.at(0).at(0).second, theirs = facts.empty() ? "nothing" : facts[0].second;
     if (theirs == mine) continue;
@@ -161,7 +161,7 @@ std::string judge(c10d::Store& store, const launch::RankEnvironment& environment
   const int size = environment.world_size;
   auto deadline = Clock::now() + timeout;
   Reporter reporter(store, environment);
-  std::map<int, Facts> joined = {{0, from_text(store.get_to_str(joined_key(0)))}};
+  std::map<int, Fingerprint> joined = {{0, from_text(store.get_to_str(joined_key(0)))}};
   std::optional<std::string> difference;
   for (std::int64_t place = 1; place <= size; ++place) {
     const bool came = poll_until(
@@ -304,7 +304,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
 }
 
 void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, const std::string& build,
-                milliseconds timeout, const Facts& facts) {
+                milliseconds timeout, const Fingerprint& facts) {
   const int rank = environment.rank, size = environment.world_size;
   const std::string me = host_and_pid();
   std::string verdict;
@@ -314,7 +314,7 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
       throw Error(concat("rank ", rank, " joined twice: ", owner, " and ", me,
                          ". Two jobs share one MASTER_PORT, or RANK is set wrongly."));
     }
-    Facts all = {{"build", build}};
+    Fingerprint all = {{"build", build}};
     all.insert(all.end(), facts.begin(), facts.end());
     store.set(joined_key(rank), to_text(all));
     store.set(order_key(store.add(count_key, 1)), std::to_string(rank));

@@ -4,7 +4,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
-#include <tessera/comm/facts.h>
+#include <tessera/comm/fingerprint.h>
 #include <tessera/launch/cli/environment.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
 /// it waits, the first rank that is there logs who is missing and who has come, after 5 s and then every 10 s.
 /// Facts or builds that differ are an InputError: the same start again would fail again.
 void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, const std::string& build,
-                std::chrono::milliseconds timeout, const Facts& facts = {});
+                std::chrono::milliseconds timeout, const Fingerprint& facts = {});
 
 /// The value of a key, or nullopt when nobody sets it within `timeout`. Throws c10::Error when the store is lost.
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout);

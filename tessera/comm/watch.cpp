@@ -45,7 +45,7 @@ std::int64_t resident_bytes(int statm) {
 
 }  // namespace
 
-std::optional<std::string> stop_requested() { return life().stop_reason(); }
+std::optional<std::string> stop_requested() { return heartbeat().stop_reason(); }
 
 void throw_if_stopped() {
   if (const auto why = stop_requested()) throw Error(*why);
@@ -78,7 +78,7 @@ struct Watcher::Impl {
 
 // nullptr when that rank has no slot on this board, or has not come to it in this generation.
 const launch::RankSlot* Watcher::Impl::slot_of(int other) const {
-  const launch::Board& board = *life().board();
+  const launch::Board& board = *heartbeat().board();
   const int index = other - board.header().first_rank;
   return index >= 0 && index < board.slots() ? &board.slot(index) : nullptr;
 }
@@ -96,7 +96,7 @@ void Watcher::Impl::run() {
 }
 
 void Watcher::Impl::beat() {
-  launch::RankSlot& slot = life().slot();
+  launch::RankSlot& slot = heartbeat().slot();
   const auto blocked = blocked_threads().all();
   slot.blocked_since_ns.store(blocked ? blocked->since_ns : 0, std::memory_order_relaxed);
   slot.blocked_in.store(blocked ? blocked->entry_id + 1 : 0, std::memory_order_release);
@@ -107,16 +107,16 @@ void Watcher::Impl::beat() {
 
 void Watcher::Impl::compare() {
   // This rank first: what it had started by then, add_group() had told of before.
-  const Sighting mine = look_at(life().slot(), rank, cursor);
+  const Sighting mine = look_at(heartbeat().slot(), rank, cursor);
   std::vector<Sighting> theirs;
   for (const int other : on_board.others()) {
     const launch::RankSlot& slot = *slot_of(other);
-    if (slot.pid == 0 || slot.generation != life().slot().generation) continue;
+    if (slot.pid == 0 || slot.generation != heartbeat().slot().generation) continue;
     theirs.push_back(look_at(slot, other, cursors[other]));
   }
   if (const auto found = on_board.compare(mine, theirs)) {
-    life().set_verdict(*found);
-    life().fail(*found);
+    heartbeat().set_verdict(*found);
+    heartbeat().fail(*found);
     const std::lock_guard lock(mutex);
     if (through_store) through_store->spread(*found);
   }
@@ -129,7 +129,7 @@ Watcher::Watcher(int rank) : impl_(std::make_unique<Impl>(rank)) {
 
 Watcher::~Watcher() {
   // This rank may host the store, through which the others have yet to hear of a mismatch.
-  if (impl_->through_store && life().verdict()) std::this_thread::sleep_for(milliseconds(400));
+  if (impl_->through_store && heartbeat().verdict()) std::this_thread::sleep_for(milliseconds(400));
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->ending = true;

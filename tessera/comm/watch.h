@@ -5,7 +5,7 @@
 /// those of a neighbour in each group (mismatch.h), so that ranks that started different ones are named within a
 /// second.
 
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/launch/watch/record.h>
 
 #include <c10/util/intrusive_ptr.h>

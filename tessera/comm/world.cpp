@@ -11,11 +11,11 @@
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/blocked.h>
 #include <tessera/comm/cause.h>
-#include <tessera/comm/hier/hosts.h>
-#include <tessera/comm/hier/staged.h>
-#include <tessera/comm/hier/topology.h>
+#include <tessera/comm/heartbeat.h>
+#include <tessera/comm/hierarchical/hosts.h>
+#include <tessera/comm/hierarchical/staged.h>
+#include <tessera/comm/hierarchical/topology.h>
 #include <tessera/comm/last_words.h>
-#include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
 #include <tessera/comm/watch.h>
@@ -45,8 +45,8 @@ milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<s
 // The one global of the project: this process's record and world. Never destroyed: groups held by static objects, and
 // threads of LibTorch, may outlive main().
 struct Process {
-  Life life;
-  Recorder recorder{life.slot()};
+  Heartbeat heartbeat;
+  Recorder recorder{heartbeat.slot()};
   BlockedThreads blocked_threads;
   std::unique_ptr<Watcher> watcher;
   std::unique_ptr<World> world;
@@ -151,7 +151,7 @@ void stop_watching_at_exit() {
   static const bool once = [] {
     std::atexit([] {
       // A process that was forked from a rank has no such thread.
-      if (life().slot().pid == getpid()) process().watcher.reset();
+      if (heartbeat().slot().pid == getpid()) process().watcher.reset();
     });
     return true;
   }();
@@ -159,8 +159,8 @@ void stop_watching_at_exit() {
 }
 
 void start_watching(const launch::RankEnvironment& environment) {
-  life().join(environment);
-  recorder().attach(life().slot());
+  heartbeat().join(environment);
+  recorder().attach(heartbeat().slot());
   recorder().clear();
   install_last_words();
   stop_watching_at_exit();
@@ -170,7 +170,7 @@ void start_watching(const launch::RankEnvironment& environment) {
 }  // namespace
 
 Recorder& recorder() { return process().recorder; }
-Life& life() { return process().life; }
+Heartbeat& heartbeat() { return process().heartbeat; }
 BlockedThreads& blocked_threads() { return process().blocked_threads; }
 
 std::optional<std::string> explain_failure(const launch::Entry& entry) {
@@ -298,13 +298,13 @@ World::~World() {
     }
     return;
   }
-  life().set_state(launch::RankState::leaving);
+  heartbeat().set_state(launch::RankState::leaving);
   // Nobody closes connections that a slower rank still reads from, and rank 0, which may host the store, goes last.
   if (impl.store) {
     const std::vector<int> missing = leave(*impl.store, rank(), size(), impl.connect_timeout());
     for (const int r : missing) log::warning("shutdown: rank ", r, " did not leave with the others");
   }
-  life().set_state(launch::RankState::left);
+  heartbeat().set_state(launch::RankState::left);
   process().watcher.reset();
   for (const auto& weak : impl.backends) {
     if (const auto backend = weak.lock()) backend->close();
@@ -433,13 +433,13 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
       log::info("not all ranks can share memory: collectives go over ", impl->group.backend());
   } catch (const std::exception& error) {
     const auto* const known = dynamic_cast<const Error*>(&error);
-    life().fail(error.what(), known != nullptr ? known->exit_code() : ExitCode::failed);
+    heartbeat().fail(error.what(), known != nullptr ? known->exit_code() : ExitCode::failed);
     process().watcher.reset();
     throw;
   }
   impl->watch_group(0, everyone);
   impl->connected.emplace(everyone, impl->backends.back().lock());
-  life().set_state(launch::RankState::running);
+  heartbeat().set_state(launch::RankState::running);
   process().world = std::make_unique<World>(std::move(impl));
   return *process().world;
 }

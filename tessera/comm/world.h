@@ -3,7 +3,7 @@
 /// The World: made once per process by tessera::init() from the environment of any launcher; owns the store, the groups
 /// and their orderly end. The project's only global.
 
-#include <tessera/comm/facts.h>
+#include <tessera/comm/fingerprint.h>
 #include <tessera/comm/group.h>
 #include <tessera/launch/cli/environment.h>
 
@@ -24,7 +24,7 @@ struct InitOptions {
   double timeout_seconds = 1800;  ///< how long a collective may take, and the rendezvous (at most 300)
   /// What must be the same on all ranks, besides the build: names and values. Ranks that differ are refused within a
   /// second of joining, with the names that differ.
-  comm::Facts fingerprint = {};
+  comm::Fingerprint fingerprint = {};
 };
 
 namespace comm {

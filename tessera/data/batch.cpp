@@ -7,8 +7,6 @@
 
 #include <tessera/base/error.h>
 #include <tessera/data/dataset.h>
-#include <tessera/data/images/image_rows.h>
-#include <tessera/data/objective_rows.h>
 
 namespace tessera::data {
 namespace {
@@ -87,13 +85,11 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, const std::vect
   }
   std::vector<std::string> images;
   for (const Row& row : read) images.insert(images.end(), row.images.begin(), row.images.end());
-  if (!images.empty()) {
-    const auto* with_images = dynamic_cast<const ImageRows*>(&dataset);
-    TESSERA_CHECK(with_images != nullptr, "rows with images without a reader of images");
-    batch.images = with_images->reader()(images);
-  }
-  if (const auto* rows_of = dynamic_cast<const ObjectiveRows*>(&dataset))
-    return rows_of->objective()(std::move(batch), first);
+  return dataset.complete(std::move(batch), images, first);
+}
+
+Batch Dataset::complete(Batch batch, const std::vector<std::string>& images, std::int64_t /*first*/) const {
+  TESSERA_CHECK(images.empty(), "rows with images without a reader of images");
   return batch;
 }
 

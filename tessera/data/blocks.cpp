@@ -7,7 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/data/block_rows.h>
 #include <tessera/data/dataset.h>
-#include <tessera/format/indexed.h>
+#include <tessera/format/megatron_indexed.h>
 
 namespace tessera::data {
 namespace {

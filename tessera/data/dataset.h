@@ -41,6 +41,7 @@ struct Row {
 
 class Blend;      // blend.h
 class RowStream;  // stream/row_stream.h
+struct Batch;
 
 /// Rows of tokens. Immutable: any number of threads may read.
 class Dataset {
@@ -60,6 +61,9 @@ class Dataset {
   /// Rows are made while they are read, in the order of the samples (stream/row_stream.h): row i is sample i, there is
   /// no end, and what was read is gone.
   virtual bool streamed() const { return false; }
+  /// The batch of such rows as the model takes it: what a row does not hold itself is added (pixels of `images`, files
+  /// in the order of the rows), what is scored is chosen (Objective; `first`: number of its first sample in the run).
+  virtual Batch complete(Batch batch, const std::vector<std::string>& images, std::int64_t first) const;
 };
 
 // Blocks: rows of block_size tokens, one document each, labels = ids. A rest shorter than a block is dropped (as

@@ -9,7 +9,7 @@
 
 namespace tessera::data {
 
-/// The rows of another dataset; make_batch() applies the objective to its batches.
+/// The rows of another dataset, to whose batches the objective is applied.
 class ObjectiveRows final : public Dataset {
  public:
   ObjectiveRows(std::shared_ptr<const Dataset> rows, Objective objective)
@@ -18,10 +18,13 @@ class ObjectiveRows final : public Dataset {
   std::int64_t max_length() const override { return rows_->max_length(); }
   std::int64_t length(std::int64_t row) const override { return rows_->length(row); }
   Row read(std::int64_t row) const override { return rows_->read(row); }
+  Row read_sample(std::int64_t row, std::int64_t sample) const override { return rows_->read_sample(row, sample); }
   std::int64_t tokens() const override { return rows_->tokens(); }
   const Blend* blend() const override { return rows_->blend(); }
   bool streamed() const override { return rows_->streamed(); }
-  const Objective& objective() const { return objective_; }
+  Batch complete(Batch batch, const std::vector<std::string>& images, std::int64_t first) const override {
+    return objective_(rows_->complete(std::move(batch), images, first), first);
+  }
 
  private:
   std::shared_ptr<const Dataset> rows_;

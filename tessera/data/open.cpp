@@ -13,15 +13,15 @@
 #include <tessera/corpus/data_list.h>
 #include <tessera/corpus/sources.h>
 #include <tessera/data/blend.h>
+#include <tessera/data/cached_rows.h>
 #include <tessera/data/dataset.h>
 #include <tessera/data/examples.h>
 #include <tessera/data/fill_in_middle.h>
 #include <tessera/data/images/image_examples.h>
 #include <tessera/data/images/image_rows.h>
-#include <tessera/data/made_up.h>
+#include <tessera/data/mock_data.h>
 #include <tessera/data/named_files.h>
 #include <tessera/data/pairs.h>
-#include <tessera/data/stored.h>
 #include <tessera/data/stream/row_stream.h>
 #include <tessera/data/text_records.h>
 
@@ -54,11 +54,11 @@ std::string percent(double part, double whole) { return concat(format_real(100 *
 std::string counted(std::int64_t count, const char* what) { return concat(count, " ", what, count == 1 ? "" : "s"); }
 
 /// Opens the files of one configuration and collects what there is to say about them.
-class Opener {
+class DatasetOpener {
  public:
-  Opener(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size, std::int64_t vocab_size,
-         const ReadProgress& progress, const std::string& tokenizer_place, bool pairs,
-         const std::optional<ImageInput>& images)
+  DatasetOpener(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
+                std::int64_t vocab_size, const ReadProgress& progress, const std::string& tokenizer_place, bool pairs,
+                const std::optional<ImageInput>& images)
       : config_(config),
         tokenizer_(tokenizer),
         block_size_(block_size),
@@ -299,7 +299,7 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
                        const std::string& tokenizer_place, std::uint64_t stream_seed, bool pairs,
                        const std::optional<ImageInput>& images) {
   if (images && config.streaming) throw InputError("--streaming does not read images: leave it out");
-  Opener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place, pairs, images);
+  DatasetOpener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place, pairs, images);
   std::vector<Part> train;
   if (config.mock_data)
     train = {{0, {{"--mock_data", made_up_blocks(block_size, vocab_size, config.reset_position_ids), nullptr}}}};

@@ -12,7 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/folder.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/deepspeed/deepspeed.h>
@@ -376,12 +376,12 @@ std::string Accelerator::save_state(const std::string& folder) {
   for (const auto& one : state_->prepared)
     state.models.push_back({.torch_scheduler_steps = one->torch_scheduler_steps});
   faces::JsonFiles files;
-  comm::agree(world().group(), [&] {  // one that fails must not leave the other ranks waiting in the save
+  comm::run_on_all_ranks(world().group(), [&] {  // one that fails must not leave the other ranks waiting in the save
     for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
   });
   faces::save_training(trainings, target, trainings[0]->saves_whole(), std::move(state), files);
   if (folder.empty() && options_.total_limit > 0)
-    comm::agree(world().group(), [&] {
+    comm::run_on_all_ranks(world().group(), [&] {
       if (!is_main_process()) return;
       const auto all = checkpoint::step_folders(checkpoints_folder(), kCheckpoint);
       for (auto i = static_cast<std::size_t>(options_.total_limit); i < all.size(); ++i)
@@ -398,7 +398,7 @@ void Accelerator::load_state(const std::string& folder) {
     if (all.empty()) throw InputError(concat(checkpoints_folder(), ": holds no ", kCheckpoint, "N to load"));
     source = all.front().path;
   }
-  comm::agree(world().group(), [&] {  // before anything changes
+  comm::run_on_all_ranks(world().group(), [&] {  // before anything changes
     const checkpoint::RunState run = checkpoint::read_run_state(source);
     const std::int64_t saved = run.custom_objects;
     if (saved != static_cast<std::int64_t>(objects_.size()))
@@ -419,7 +419,7 @@ void Accelerator::load_state(const std::string& folder) {
     }
   });
   const checkpoint::RunState state = faces::load_training(trainings, source);
-  comm::agree(world().group(), [&] {
+  comm::run_on_all_ranks(world().group(), [&] {
     for (std::size_t i = 0; i < objects_.size(); ++i)
       objects_[i]->load_state(read_json(path_join(source, object_file(i))));
     for (std::size_t i = 0; i < std::min(state.loader_epochs.size(), state_->loaders.size()); ++i)

@@ -9,7 +9,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/resolve/resolve.h>
@@ -263,7 +263,7 @@ std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const st
   const std::string path = path_join(folder, name);
   save_training({training_.get()}, path, training().saves_whole(),
                 {.step = global_steps_, .client_state = client_state});
-  comm::agree(training().all(), [&] {
+  comm::run_on_all_ranks(training().all(), [&] {
     if (training().all().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
   });
   return path;

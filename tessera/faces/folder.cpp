@@ -10,7 +10,7 @@
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/format/manifest/verify.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/train/core/best_model.h>
@@ -133,18 +133,19 @@ checkpoint::RunState load_training(const std::vector<Training*>& trainings, cons
                                    bool with_optimizer, bool with_random, bool verified) {
   checkpoint::RunState state;
   const comm::Group& group = trainings.at(0)->all();
-  comm::agree(group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
-    if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
-    if (!verified) {
-      const format::Verdict verdict = format::verify_folder(folder, {group.rank(), group.size()});
-      if (!verdict.whole()) throw InputError(concat(folder, ": the checkpoint is damaged: ", verdict.text()));
-    }
-    state = checkpoint::read_run_state(folder);
-    if (const std::size_t saved = state.models.size(); saved != trainings.size())
-      throw InputError(concat(folder, ": was saved with ", saved, saved == 1 ? " model" : " models", ", but there are ",
-                              trainings.size(), ": prepare the same ones, in the same order"));
-  });
-  comm::agree(group, [&] {
+  comm::run_on_all_ranks(
+      group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
+        if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
+        if (!verified) {
+          const format::Verdict verdict = format::verify_folder(folder, {group.rank(), group.size()});
+          if (!verdict.whole()) throw InputError(concat(folder, ": the checkpoint is damaged: ", verdict.text()));
+        }
+        state = checkpoint::read_run_state(folder);
+        if (const std::size_t saved = state.models.size(); saved != trainings.size())
+          throw InputError(concat(folder, ": was saved with ", saved, saved == 1 ? " model" : " models",
+                                  ", but there are ", trainings.size(), ": prepare the same ones, in the same order"));
+      });
+  comm::run_on_all_ranks(group, [&] {
     for (std::size_t i = 0; i < trainings.size(); ++i) {
       Training& training = *trainings[i];
       train::load_weights(training.module(), training.sharded(), folder, stem_of("model", i));

@@ -10,7 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/data/dataset.h>
@@ -185,7 +185,7 @@ TrainOutput Trainer::train() {
   const std::string folder =
       train::checkpoint_to_resume(config.output, training_->all(), {.why_not = faces::why_not_resumable});
   checkpoint::RunState from;
-  comm::agree(training_->all(), [&] {
+  comm::run_on_all_ranks(training_->all(), [&] {
     if (!folder.empty()) from = checkpoint::read_run_state(folder);
   });
   const train::RunPlan plan = train::make_run_plan(config, training_->group().size(), rows.rows,

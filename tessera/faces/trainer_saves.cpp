@@ -1,6 +1,6 @@
 // What tessera::Trainer writes and reads back: checkpoints, the best of them, the model.
 
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/faces/trainer.h>
 
 #include <ATen/ATen.h>

@@ -91,7 +91,7 @@ struct Hier {
                                   .rule = "several hosts have several ranks",
                                   .suits = [](const Placement& p) { return p.hosts > 1 && p.hosts < p.ranks; },
                                   .capabilities = {.reads_peers_in_place = true}};  ///< its row of the table
-  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);          ///< in comm/hier/backend.cpp
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/hierarchical/backend.cpp
 };
 
 /// CPU tensors over TCP.

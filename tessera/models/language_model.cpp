@@ -95,7 +95,7 @@ void LanguageModel::keep_stages(const std::vector<layout::StagePart>& parts) {
         concat("the blocks of a model of type \"", hf_config().at("model_type").as_string(),
                "\" cannot be cut: its MLP does not follow its attention on the residual stream; use a "
                "--pipeline_layout of whole blocks (t in place of a and f, flops in place of half_blocks)"));
-  let_go([&] { drop_all_but(parts); });
+  drop_layers([&] { drop_all_but(parts); });
 }
 
 void LanguageModel::keep_experts(std::int64_t first, std::int64_t count) {
@@ -104,12 +104,12 @@ void LanguageModel::keep_experts(std::int64_t first, std::int64_t count) {
                             "\" has no experts to be shared out: use --ep_size 1"));
   TESSERA_CHECK(first >= 0 && count >= 1 && first + count <= balance_.experts, "experts ", first, " to ",
                 first + count - 1, " of ", balance_.experts);
-  let_go([&] { drop_experts_but(first, count); });
+  drop_layers([&] { drop_experts_but(first, count); });
 }
 
 std::optional<std::int64_t> LanguageModel::expert_of(const std::string&) const { return std::nullopt; }
 
-void LanguageModel::let_go(const std::function<void()>& drop) {
+void LanguageModel::drop_layers(const std::function<void()>& drop) {
   const auto count = [this](const at::Tensor& parameter, std::int64_t sign) {
     elsewhere_elements_ += sign * parameter.numel();
     if (parameter.requires_grad()) trained_elsewhere_ += sign * parameter.numel();

@@ -175,7 +175,7 @@ class LanguageModel : public torch::nn::Module {
 
  private:
   /// Runs `drop` and remembers what is gone.
-  void let_go(const std::function<void()>& drop);
+  void drop_layers(const std::function<void()>& drop);
 
   std::shared_ptr<const PartRunner> runner_;
   std::shared_ptr<const nn::AttentionFunction> attention_;

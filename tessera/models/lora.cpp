@@ -20,7 +20,7 @@
 #include <tessera/models/load.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/vision/compose.h>
-#include <tessera/nn/redirect.h>
+#include <tessera/nn/parameter_semantics.h>
 #include <tessera/parallel/deferred/deferred.h>
 
 namespace tessera::models {

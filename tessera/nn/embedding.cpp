@@ -9,7 +9,7 @@
 #include <tessera/nn/attention.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/parallel_for.h>
-#include <tessera/nn/redirect.h>
+#include <tessera/nn/parameter_semantics.h>
 
 #include <algorithm>
 
@@ -60,33 +60,34 @@ struct TableRows : torch::autograd::Function<TableRows> {
 }  // namespace
 
 at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx) {
-  if (const Redirect* cut = redirect_of(table)) return cut->embedding(table, ids, padding_idx, /*whole=*/true);
+  if (const ParameterSemantics* cut = semantics_of(table))
+    return cut->embedding(table, ids, padding_idx, /*whole=*/true);
   if (AccumulateInPlace::active() && at::GradMode::is_enabled() && table.is_cpu())
     return TableRows::apply(table, ids, padding_idx);
   return at::embedding(table, ids, padding_idx);
 }
 
 at::Tensor own_tokens(const at::Tensor& table, const at::Tensor& x) {
-  const Redirect* const cut = redirect_of(table);
+  const ParameterSemantics* const cut = semantics_of(table);
   return cut != nullptr ? cut->own_tokens(x) : x;
 }
 
 at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x) {
-  const Redirect* const cut = redirect_of(table);
+  const ParameterSemantics* const cut = semantics_of(table);
   return cut != nullptr ? cut->all_tokens(x) : x;
 }
 
 void begin_with(const at::Tensor& parameter, const at::Tensor& x) {
-  if (const Redirect* const cut = redirect_of(parameter)) cut->begin_with(x);
+  if (const ParameterSemantics* const cut = semantics_of(parameter)) cut->begin_with(x);
 }
 
 std::int64_t first_own_token(const at::Tensor& table, std::int64_t tokens) {
-  const Redirect* const cut = redirect_of(table);
+  const ParameterSemantics* const cut = semantics_of(table);
   return cut != nullptr ? cut->first_token(tokens) : 0;
 }
 
 std::int64_t first_own(const at::Tensor& parameter, int dim) {
-  const Redirect* const cut = redirect_of(parameter);
+  const ParameterSemantics* const cut = semantics_of(parameter);
   return cut != nullptr ? cut->first_along(dim) : 0;
 }
 

@@ -11,7 +11,7 @@
 #include <tessera/nn/linear_maps/fp8_linear.h>
 #include <tessera/nn/linear_maps/late_gradients.h>
 #include <tessera/nn/materialized.h>
-#include <tessera/nn/redirect.h>
+#include <tessera/nn/parameter_semantics.h>
 
 #include <algorithm>
 
@@ -239,7 +239,7 @@ at::Tensor own_linear(const at::Tensor& x, const at::Tensor& weight, const at::T
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout) {
-  if (const Redirect* cut = redirect_of(weight)) [[unlikely]]
+  if (const ParameterSemantics* cut = semantics_of(weight)) [[unlikely]]
     return cut->linear(x, weight, bias, layout);
   const bool out_first = layout == WeightLayout::out_in;
   if (x.numel() > 0 && fusable({x, weight, bias})) return own_linear(x, weight, bias, layout);

@@ -21,7 +21,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 /// The same, and in backward the gradients of weight and bias are formed when the engine comes to `place`, a number of
 /// at::sequence_number (weight_gradients.h, form_late): after whatever was made since the number was taken. For what is
-/// used as it is: a Redirect of the weight is not asked, and under a WeightGradients::Scope that decides.
+/// used as it is: a ParameterSemantics of the weight is not asked, and under a WeightGradients::Scope that decides.
 at::Tensor linear_late(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
                        std::uint64_t place);
 

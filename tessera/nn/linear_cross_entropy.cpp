@@ -9,7 +9,7 @@
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/label_smoothing.h>
 #include <tessera/nn/materialized.h>
-#include <tessera/nn/redirect.h>
+#include <tessera/nn/parameter_semantics.h>
 #include <tessera/nn/softcap.h>
 
 namespace tessera::nn {
@@ -125,7 +125,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
                 "expected hidden [B, T, C], weight [V, C], labels [B, T]");
   TESSERA_CHECK(!bias.defined() || (bias.dim() == 1 && bias.is_contiguous()), "expected bias [V]");
-  if (const Redirect* cut = redirect_of(weight)) [[unlikely]]
+  if (const ParameterSemantics* cut = semantics_of(weight)) [[unlikely]]
     return cut->linear_cross_entropy(hidden, weight, labels, scale, options, bias);
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
   const bool fuses = fusable({hidden, weight}) && (!bias.defined() || fusable({hidden, bias}));

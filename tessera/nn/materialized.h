@@ -14,7 +14,7 @@
 
 namespace tessera::nn {
 
-/// The dispatch key that tensors with such memory carry (parallel/sharding/managed.h).
+/// The dispatch key that tensors with such memory carry (parallel/dispatch/managed.h).
 inline constexpr c10::DispatchKey managed_key = c10::DispatchKey::DeferredInit;
 
 /// What the engine above does: returns a token for leave(), nullptr when none of the tensors is managed. May throw.

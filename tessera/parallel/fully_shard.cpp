@@ -86,8 +86,10 @@ void Sharded::zero_grad() { impl_->zero_grad(); }
 
 Sharded::NoSync::NoSync(Sharded& sharded) : sharded_(sharded) { sharded_.impl_->pause(); }
 Sharded::NoSync::~NoSync() { sharded_.impl_->resume(); }
-Sharded::WholeBatch::WholeBatch(Sharded& sharded) : sharded_(sharded) { sharded_.impl_->pause(/*all=*/true); }
-Sharded::WholeBatch::~WholeBatch() { sharded_.impl_->resume(/*all=*/true); }
+Sharded::AccumulateLocally::AccumulateLocally(Sharded& sharded) : sharded_(sharded) {
+  sharded_.impl_->pause(/*all=*/true);
+}
+Sharded::AccumulateLocally::~AccumulateLocally() { sharded_.impl_->resume(/*all=*/true); }
 void Sharded::reduce() { impl_->reduce(); }
 
 double Sharded::grad_norm() const { return impl_->grad_norm(); }

@@ -100,14 +100,14 @@ struct ShardingOptions {
   /// a sum (of losses that are divided by the number of all ranks), and is not compressed.
   ///
   /// In fixed order, micro-batch (i P + p) S + s is backward i of rank s of `group` (S ranks) and rank p of `ranks`
-  /// (P): those of `ranks` are outermost. The gradient of an expert is of micro-batches of all P ranks at once: `apart`
+  /// (P): those of `ranks` are outermost. The gradient of an expert is of micro-batches of all P ranks at once: `per_source`
   /// has it rank by rank (expert_parallel()).
-  struct SharedBeyond {
-    comm::Group ranks = {};                                 ///< may be empty: nothing is shared beyond
-    std::function<bool(const std::string& name)> has = {};  ///< is asked for every parameter of the module
-    c10::intrusive_ptr<nn::SourceGradients> apart = {};     ///< with logical_shards only
+  struct SharedByExperts {
+    comm::Group ranks = {};                                   ///< may be empty: nothing is shared beyond
+    std::function<bool(const std::string& name)> has = {};    ///< is asked for every parameter of the module
+    c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< with logical_shards only
   };
-  SharedBeyond shared_beyond = {};
+  SharedByExperts shared_by_experts = {};
 
   bool reshard_alone = false;  ///< do everything also on one rank (to measure it)
 };
@@ -194,12 +194,12 @@ class Sharded {
 
   /// While the guard lives, backwards accumulate locally under every strategy (those that divide gradients keep whole
   /// ones meanwhile), and one may reach any part of the module: the passes of a pipeline's batch. reduce() after it.
-  class WholeBatch {
+  class AccumulateLocally {
    public:
-    explicit WholeBatch(Sharded& sharded);  ///< throws InputError with logical_shards
-    ~WholeBatch();
-    WholeBatch(const WholeBatch&) = delete;
-    WholeBatch& operator=(const WholeBatch&) = delete;
+    explicit AccumulateLocally(Sharded& sharded);  ///< throws InputError with logical_shards
+    ~AccumulateLocally();
+    AccumulateLocally(const AccumulateLocally&) = delete;
+    AccumulateLocally& operator=(const AccumulateLocally&) = delete;
 
    private:
     Sharded& sharded_;
@@ -252,14 +252,14 @@ class Sharded {
   /// Brings every trained parameter whole to the rank that owners[i] names (of options().group; -1: to none): each rank
   /// sends its pieces to the owners in messages of 1 MiB, which is all the memory that the owners need beside the
   /// shards. On the owner `keep` gets the pieces of a parameter in ascending order, and the parameters in
-  /// delivery_order(). `keep` must not throw where other ranks go on. Collective.
-  void deliver_parameters(const std::vector<int>& owners, const PieceVisitor& keep) const;
+  /// gather_order(). `keep` must not throw where other ranks go on. Collective.
+  void gather_to_owners(const std::vector<int>& owners, const PieceVisitor& keep) const;
   /// The same for tensors laid out like the local parts (optimizer states), of one type each on all ranks; an undefined
   /// one is left out.
-  void deliver_like(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
-                    const PieceVisitor& keep) const;
-  std::vector<std::size_t> delivery_order() const;  ///< wide elements first, then by name, under every strategy
-  /// By named_parameters(): the rank of the shard group that holds all of it already, which deliver_parameters() need
+  void gather_like_to_owners(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
+                             const PieceVisitor& keep) const;
+  std::vector<std::size_t> gather_order() const;  ///< wide elements first, then by name, under every strategy
+  /// By named_parameters(): the rank of the shard group that holds all of it already, which gather_to_owners() need
   /// not move; -1 for one that lies on several, or that every rank has.
   std::vector<int> whole_holders() const;
 

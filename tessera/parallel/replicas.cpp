@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
-#include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
+#include <tessera/parallel/dispatch/hash.h>
 #include <tessera/parallel/replicas_differ.h>
-#include <tessera/parallel/sharding/hash.h>
 
 #include <algorithm>
 #include <cstring>

@@ -6,14 +6,14 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/deferred/deferred.h>
+#include <tessera/parallel/dispatch/managed.h>
 #include <tessera/parallel/replicas.h>
-#include <tessera/parallel/sharding/managed.h>
-#include <tessera/parallel/tensor/cut.h>
+#include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <algorithm>
 #include <cmath>
@@ -28,8 +28,8 @@ struct TensorParallel::Impl {
   std::vector<TensorParallelParameter> parameters;
   struct Touched {
     at::Tensor parameter;
-    c10::intrusive_ptr<parallel::Cut> cut;  ///< none: whole on every rank
-    unsigned hook;                          ///< looks at its gradient, or sums it
+    c10::intrusive_ptr<parallel::TensorShard> cut;  ///< none: whole on every rank
+    unsigned hook;                                  ///< looks at its gradient, or sums it
   };
   std::vector<Touched> touched;
 };
@@ -38,17 +38,17 @@ namespace {
 
 struct Planned {
   at::Tensor parameter;
-  c10::intrusive_ptr<parallel::Cut> cut;
+  c10::intrusive_ptr<parallel::TensorShard> cut;
 };
 
 /// The gradient of a part is a part, too, until an engine takes it over.
 struct MarkGradient final : torch::autograd::PostAccumulateGradHook {
-  explicit MarkGradient(c10::intrusive_ptr<parallel::Cut> cut_) : cut(std::move(cut_)) {}
+  explicit MarkGradient(c10::intrusive_ptr<parallel::TensorShard> cut_) : cut(std::move(cut_)) {}
   void operator()(const at::Tensor& parameter) override {
     if (parameter.grad().defined() && parallel::cut_of(parameter) == cut.get() && !parallel::is_managed(parameter))
       parallel::mark_cut(parameter.grad(), cut);
   }
-  c10::intrusive_ptr<parallel::Cut> cut;
+  c10::intrusive_ptr<parallel::TensorShard> cut;
 };
 
 /// Frozen parameters may be trained later: they get their hooks, too.
@@ -81,15 +81,15 @@ at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, con
   const at::Tensor mine = marks_of(gradient);
   at::Tensor most = at::stack({mine, mine.neg()});
   group.all_reduce(most, comm::Reduction::max).wait();
-  const double apart = (most[0] + most[1]).max().item<double>(), size = most[0][0].item<double>();
-  if (size == 0 || !std::isfinite(size) || !std::isfinite(apart)) {  // what was reduced: all ranks decide alike
+  const double difference = (most[0] + most[1]).max().item<double>(), size = most[0][0].item<double>();
+  if (size == 0 || !std::isfinite(size) || !std::isfinite(difference)) {  // what was reduced: all ranks decide alike
     compared = false;
     return gradient;
   }
   const bool narrow = gradient.scalar_type() == at::kBFloat16 || gradient.scalar_type() == at::kHalf;
-  if (apart <= (narrow ? 0.1 : 1e-3) * size + 1e-9) return gradient;
+  if (difference <= (narrow ? 0.1 : 1e-3) * size + 1e-9) return gradient;
   throw InputError(concat("tensor parallelism: '", name, "' is whole on every rank of '", group.name(),
-                          "', and their gradients of it differ (by ", apart, " of ", size,
+                          "', and their gradients of it differ (by ", difference, " of ", size,
                           "): it is used on activations that are cut. Give it the style sequence_parallel (a norm on a "
                           "part of the tokens) or replicated_with_grad_allreduce (on a part of the heads) in the plan; "
                           "if its activations are whole, the ranks had other data or drew other numbers (dropout)"));
@@ -97,7 +97,7 @@ at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, con
 
 /// What the plan says of each parameter of the module; nothing is changed yet.
 std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorParallelOptions& options) {
-  const auto activations = std::make_shared<parallel::Cut::Activations>();
+  const auto activations = std::make_shared<parallel::TensorShard::Activations>();
   if (options.sequence_parallel) activations->between = parallel::Between::own_tokens;
   if (options.overlap_products) activations->product_parts = 2;
   std::vector<bool> used(options.plan.size(), false);
@@ -131,8 +131,8 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
         (said.style == TensorStyle::rowwise || said.style == TensorStyle::rowwise_split_input))
       said.style = TensorStyle::sequence_parallel;
     if (said.style == TensorStyle::sequence_parallel && !options.sequence_parallel) continue;
-    auto cut =
-        c10::make_intrusive<parallel::Cut>(name, std::move(said), item.value().sizes(), options.group, activations);
+    auto cut = c10::make_intrusive<parallel::TensorShard>(name, std::move(said), item.value().sizes(), options.group,
+                                                          activations);
     if (cut->divided() || cut->sums_gradient()) planned.push_back({item.value(), std::move(cut)});
   }
   for (std::size_t i = 0; i < used.size(); ++i)
@@ -198,7 +198,7 @@ TensorParallel::TensorParallel(torch::nn::Module& module, TensorParallelOptions 
   impl_->options = std::move(options);
   const comm::Group& group = impl_->options.group;
   std::vector<Planned> planned;
-  comm::agree(group, [&] { planned = make_cuts(module, impl_->options); });
+  comm::run_on_all_ranks(group, [&] { planned = make_cuts(module, impl_->options); });
   check_agreement(group, digest(module, planned, impl_->options));
   if (impl_->options.check_values) check_values(group, module);
   std::set<const void*> seen;
@@ -255,17 +255,17 @@ void TensorParallel::restore() {
 }
 
 std::vector<std::int64_t> whole_shape(const at::Tensor& parameter) {
-  const parallel::Cut* const cut = parallel::cut_of(parameter);
+  const parallel::TensorShard* const cut = parallel::cut_of(parameter);
   return cut != nullptr ? cut->part().whole : parameter.sizes().vec();
 }
 
 at::Tensor gather_tensor_parts(const at::Tensor& parameter, const at::Tensor& part) {
-  const parallel::Cut* const cut = parallel::cut_of(parameter);
+  const parallel::TensorShard* const cut = parallel::cut_of(parameter);
   return cut != nullptr ? cut->whole(part) : part;
 }
 
 at::Tensor own_tensor_part(const at::Tensor& parameter, const at::Tensor& whole) {
-  const parallel::Cut* const cut = parallel::cut_of(parameter);
+  const parallel::TensorShard* const cut = parallel::cut_of(parameter);
   return cut != nullptr ? cut->own(whole) : whole;
 }
 

@@ -3,7 +3,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/hier/topology.h>
+#include <tessera/comm/hierarchical/topology.h>
 
 #include <algorithm>
 #include <numeric>

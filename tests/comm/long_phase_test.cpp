@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/launch/cli/environment.h>
 
 namespace tessera::comm {
@@ -14,34 +14,34 @@ using launch::RankState;
 void begin() {
   launch::RankEnvironment alone;
   alone.world_size = 1;
-  life().join(alone);
-  life().set_state(RankState::running);
+  heartbeat().join(alone);
+  heartbeat().set_state(RankState::running);
 }
 
 /// What the board says now.
-std::string phase() { return launch::read_text(life().slot().phase); }
+std::string phase() { return launch::read_text(heartbeat().slot().phase); }
 
 TEST(LongPhase, ItIsDeclaredAndEnds) {
   begin();
-  life().set_phase("forward");
+  heartbeat().set_phase("forward");
   {
     LongPhase loading("loading");
-    EXPECT_EQ(life().state(), RankState::working);
+    EXPECT_EQ(heartbeat().state(), RankState::working);
     EXPECT_EQ(phase(), "loading");
     {
       const LongPhase tokens("making tokens");
-      EXPECT_EQ(life().state(), RankState::working);
+      EXPECT_EQ(heartbeat().state(), RankState::working);
       EXPECT_EQ(phase(), "making tokens");
-      const std::uint64_t pieces = life().slot().progress.load();
+      const std::uint64_t pieces = heartbeat().slot().progress.load();
       loading.advance();
-      EXPECT_EQ(life().slot().progress.load(), pieces + 1);
+      EXPECT_EQ(heartbeat().slot().progress.load(), pieces + 1);
     }
     EXPECT_EQ(phase(), "loading");
-    EXPECT_EQ(life().state(), RankState::working);
+    EXPECT_EQ(heartbeat().state(), RankState::working);
   }
-  EXPECT_EQ(life().state(), RankState::running);
+  EXPECT_EQ(heartbeat().state(), RankState::running);
   EXPECT_EQ(phase(), "forward");
-  life().set_phase("");
+  heartbeat().set_phase("");
 }
 
 TEST(LongPhase, AStateThatSaysMoreStays) {
@@ -49,10 +49,10 @@ TEST(LongPhase, AStateThatSaysMoreStays) {
   {
     const LifeState evaluating(RankState::evaluating);
     const LongPhase report("report");
-    EXPECT_EQ(life().state(), RankState::evaluating);
+    EXPECT_EQ(heartbeat().state(), RankState::evaluating);
     EXPECT_EQ(phase(), "report");
   }
-  EXPECT_EQ(life().state(), RankState::running);
+  EXPECT_EQ(heartbeat().state(), RankState::running);
 }
 
 }  // namespace

@@ -73,15 +73,15 @@ TEST_F(Validate, AStreamHasNoLengthAndNoEpochs) {
 }
 
 TEST_F(Validate, MadeUpDataStandAlone) {
-  const Words made_up = {"--config_name", "gpt2-tiny", "--output_dir", path("out"), "--mock_data"};
-  EXPECT_EQ(error_of(made_up), "");
-  EXPECT_EQ(error_of(made_up + Words{"--eval_strategy", "steps"}), "");
-  EXPECT_EQ(error_of(made_up + Words{"--train_file", path("text.txt")}),
+  const Words mock_data = {"--config_name", "gpt2-tiny", "--output_dir", path("out"), "--mock_data"};
+  EXPECT_EQ(error_of(mock_data), "");
+  EXPECT_EQ(error_of(mock_data + Words{"--eval_strategy", "steps"}), "");
+  EXPECT_EQ(error_of(mock_data + Words{"--train_file", path("text.txt")}),
             concat("--mock_data makes up the data, but --train_file names ", path("text.txt"), ": give one of them"));
   EXPECT_EQ(
-      error_of(made_up + Words{"--validation_file", path("text.txt")}),
+      error_of(mock_data + Words{"--validation_file", path("text.txt")}),
       concat("--mock_data makes up the data, but --validation_file names ", path("text.txt"), ": give one of them"));
-  EXPECT_EQ(error_of(made_up + Words{"--streaming", "--max_steps", "5"}),
+  EXPECT_EQ(error_of(mock_data + Words{"--streaming", "--max_steps", "5"}),
             "--mock_data makes up its rows when they are read, so there is nothing to tokenize ahead: leave out "
             "--streaming");
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tessera/corpus/tables/table_plugin.h>
-#include <tessera/format/indexed.h>
+#include <tessera/format/megatron_indexed.h>
 #include <tessera/launch/agent/process.h>
 #include <tests/corpus/made_files.h>
 #include <tests/paths.h>

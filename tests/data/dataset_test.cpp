@@ -13,7 +13,7 @@
 #include <tessera/data/blend.h>
 #include <tessera/data/dataset.h>
 #include <tessera/data/text_records.h>
-#include <tessera/format/indexed.h>
+#include <tessera/format/megatron_indexed.h>
 #include <tests/own_folder.h>
 
 #include "fake_tokenizer.h"

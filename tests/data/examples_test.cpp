@@ -9,8 +9,8 @@
 #include <tessera/base/file.h>
 #include <tessera/config/sections/data_config.h>
 #include <tessera/corpus/sources.h>
+#include <tessera/data/cached_rows.h>
 #include <tessera/data/examples.h>
-#include <tessera/data/stored.h>
 #include <tessera/data/text_records.h>
 
 #include "fake_tokenizer.h"

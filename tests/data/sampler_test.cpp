@@ -151,7 +151,7 @@ TEST(GroupByLength, MegabatchesOfFiftyStepsLongestFirst) {
   const Sampler grouped(SamplingStrategy::group_by_length, dataset, 3, 8), random(SamplingStrategy::random, 4000, 3);
   const auto order = epoch_order(grouped, 4000, 2), shuffled = epoch_order(random, 4000, 2);
   for (std::size_t begin = 0; begin < 4000; begin += 400) {
-    // Apart from the one row that was moved to the front, a megabatch has the rows of the random order, sorted.
+    // PerSource from the one row that was moved to the front, a megabatch has the rows of the random order, sorted.
     std::size_t unsorted = 0;
     for (std::size_t i = begin + 1; i < begin + 400; ++i)
       unsorted += dataset.length(order[i]) > dataset.length(order[i - 1]);

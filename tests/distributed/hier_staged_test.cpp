@@ -6,7 +6,7 @@
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/c10d/c10d_backend.h>
 #include <tessera/comm/gloo.h>
-#include <tessera/comm/hier/staged.h>
+#include <tessera/comm/hierarchical/staged.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>

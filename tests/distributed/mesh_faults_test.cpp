@@ -10,7 +10,7 @@
 #include <thread>
 
 #include <tessera/base/clock.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/tensor_parallel.h>
@@ -40,7 +40,7 @@ class MeshFaults : public ResumeJobs {
         4,
         [&](comm::World& world) {
           be_quiet();
-          const auto killed_at = [&] { return comm::life().slot().step.load() >= 5; };
+          const auto killed_at = [&] { return comm::heartbeat().slot().step.load() >= 5; };
           std::jthread killer;
           if (world.rank() == victim)
             killer = std::jthread([&] {
@@ -122,7 +122,7 @@ TEST_F(MeshFaults, ranks_that_differ_in_shape) {
       4,
       [](comm::World& world) {
         const layout::Mesh mesh = layout::parse_mesh("dp=2,tp=2");
-        comm::life().set_place(layout::describe_rank(mesh, world.rank()));
+        comm::heartbeat().set_place(layout::describe_rank(mesh, world.rank()));
         at::manual_seed(1);
         Net net;
         const TensorParallel cut(net, {.group = comm::MeshGroups(world, mesh).of(Axis::tp), .plan = plan});
@@ -141,7 +141,7 @@ TEST_F(MeshFaults, ranks_that_differ_in_shape) {
 TEST_F(MeshFaults, a_gradient_that_is_not_finite) {
   const auto outcomes = run_ranks_outcomes(4, [](comm::World& world) {
     const layout::Mesh mesh = layout::parse_mesh("dp=2,tp=2");
-    comm::life().set_place(layout::describe_rank(mesh, world.rank()));
+    comm::heartbeat().set_place(layout::describe_rank(mesh, world.rank()));
     const comm::MeshGroups groups(world, mesh);
     at::manual_seed(1);
     Net net;

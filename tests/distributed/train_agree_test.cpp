@@ -13,7 +13,7 @@ namespace {
 TEST(Agree, AllIsWell) {
   run_ranks(3, [](comm::World& world) {
     bool ran = false;
-    comm::agree(world.group(), [&] { ran = true; });
+    comm::run_on_all_ranks(world.group(), [&] { ran = true; });
     EXPECT_TRUE(ran);
   });
 }
@@ -21,7 +21,7 @@ TEST(Agree, AllIsWell) {
 TEST(Agree, TheLowestFailingRankSpeaksForAll) {
   run_ranks(4, [](comm::World& world) {
     try {
-      comm::agree(world.group(), [&] {
+      comm::run_on_all_ranks(world.group(), [&] {
         if (world.rank() == 1) throw InputError("rank 1 has no such file");
         if (world.rank() == 3) throw std::runtime_error("something else");
       });

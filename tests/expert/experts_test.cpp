@@ -144,15 +144,15 @@ TEST(ExpertParallel, fixed_order_keeps_the_ranks_tokens_apart) {
     const layout::Range own = own_experts(E, group);
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
       const Layer layer = make_layer(own.begin, own.end, type);
-      const auto apart = c10::make_intrusive<nn::SourceGradients>(group.size());
-      const nn::ExpertsFunction function = expert_parallel(group, apart);
+      const auto per_source = c10::make_intrusive<nn::SourceGradients>(group.size());
+      const nn::ExpertsFunction function = expert_parallel(group, per_source);
       std::vector<at::Tensor> parts = tokens(17, type).split_with_sizes(each);
       at::Tensor x = parts[static_cast<std::size_t>(group.rank())].clone().requires_grad_();
       const at::Tensor y = function(x, choose(layer, x, -1), layer.experts, {});
       y.square().sum().backward();
       std::vector<std::vector<at::Tensor>> up;  // gradients of this rank's experts, by the rank of the tokens
       for (const at::Tensor& weight : layer.experts.up) {
-        up.push_back(apart->take(weight));
+        up.push_back(per_source->take(weight));
         up.back().insert(up.back().begin(), weight.grad());
       }
       for (std::size_t rank = 0; rank < each.size(); ++rank) {

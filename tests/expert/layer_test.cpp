@@ -44,10 +44,11 @@ Trained train(const char* strategy, const comm::Group& ep, const comm::Group& su
   torch::manual_seed(5);
   Net net(ep);
   net.to(at::kDouble);
-  Sharded engine(net, {.strategy = strategy,
-                       .group = copies,
-                       .reduction = comm::Reduction::sum,
-                       .shared_beyond = {sums, [](const std::string& name) { return !is_expert_parameter(name); }}});
+  Sharded engine(net,
+                 {.strategy = strategy,
+                  .group = copies,
+                  .reduction = comm::Reduction::sum,
+                  .shared_by_experts = {sums, [](const std::string& name) { return !is_expert_parameter(name); }}});
   torch::optim::SGD optimizer(engine.parameters(), 0.2);
   Trained result;
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -89,29 +90,31 @@ TEST(ExpertsLayer, trains_as_one_process_on_any_number_of_ranks) {
   }
 }
 
-TEST(ExpertsLayer, what_is_shared_beyond_the_group_is_summed_or_refused) {
+TEST(ExpertsLayer, what_is_shared_by_experts_the_group_is_summed_or_refused) {
   run_ranks(2, [](comm::World& world) {
     const comm::Group alone(comm::make_local_backend("alone", at::kCPU));
     torch::nn::Linear layer(3, 1);
-    const auto wrap = [&](ShardingOptions::SharedBeyond shared, comm::Reduction reduction, std::int64_t fixed = 0) {
+    const auto wrap = [&](ShardingOptions::SharedByExperts shared, comm::Reduction reduction, std::int64_t fixed = 0) {
       return Sharded(*layer, {.strategy = "ddp",
                               .group = alone,
                               .reduction = reduction,
                               .logical_shards = fixed,
-                              .shared_beyond = std::move(shared)});
+                              .shared_by_experts = std::move(shared)});
     };
     const auto weight = [](const std::string& name) { return name == "weight"; };
     const auto refusal = [&](auto... given) { return error_of([&] { (void)wrap(given...); }); };
-    const ShardingOptions::SharedBeyond shared{world.group(), weight};
+    const ShardingOptions::SharedByExperts shared{world.group(), weight};
     EXPECT_NE(refusal(shared, comm::Reduction::mean).find("divide the loss by the number of all ranks"),
               std::string::npos);
-    EXPECT_NE(refusal(shared, comm::Reduction::sum, 4).find("set shared_beyond.apart, of 2 sources"),
+    EXPECT_NE(refusal(shared, comm::Reduction::sum, 4).find("set shared_by_experts.per_source, of 2 sources"),
               std::string::npos);
-    ShardingOptions::SharedBeyond apart = shared;
-    apart.apart = c10::make_intrusive<nn::SourceGradients>(2);
-    EXPECT_NE(refusal(apart, comm::Reduction::sum, 3).find("do not divide by the 1 ranks of group 'alone' times the 2"),
-              std::string::npos);
-    EXPECT_NE(refusal(ShardingOptions::SharedBeyond{world.group(), {}}, comm::Reduction::sum).find("set shared_beyond"),
+    ShardingOptions::SharedByExperts per_source = shared;
+    per_source.per_source = c10::make_intrusive<nn::SourceGradients>(2);
+    EXPECT_NE(
+        refusal(per_source, comm::Reduction::sum, 3).find("do not divide by the 1 ranks of group 'alone' times the 2"),
+        std::string::npos);
+    EXPECT_NE(refusal(ShardingOptions::SharedByExperts{world.group(), {}}, comm::Reduction::sum)
+                  .find("set shared_by_experts"),
               std::string::npos);
 
     Sharded engine = wrap(shared, comm::Reduction::sum);

@@ -129,7 +129,7 @@ inline MixtureRun mixture_on_grid(comm::World& world, const Mixture& mixture, co
                                         .plan = place_experts(model->tensor_plan(), names, expert_of, experts, places),
                                         .sequence_parallel = grid.sequence_parallel});
   ShardingOptions options{.strategy = grid.strategy, .group = engine, .reduction = comm::Reduction::sum};
-  options.shared_beyond = {beside, [&](const std::string& name) { return !expert_of(name); }};
+  options.shared_by_experts = {beside, [&](const std::string& name) { return !expert_of(name); }};
   if (beside.size() > 1) options.stages = beside;
   if (beside.rank() > 0) options.held_by_earlier_stage = dense;
   Sharded sharded(*model, options);

@@ -42,8 +42,8 @@ TORCH_MODULE(Wide);
 /// memory from then on, so it looks at them before.
 std::int64_t growth(comm::World& world, Sharded& sharded, const std::function<void()>& save) {
   for (int owner = 0; owner < world.size(); ++owner)
-    sharded.deliver_parameters(std::vector<int>(sharded.named_parameters().size(), owner),
-                               [](std::size_t, std::int64_t, const at::Tensor&) {});
+    sharded.gather_to_owners(std::vector<int>(sharded.named_parameters().size(), owner),
+                             [](std::size_t, std::int64_t, const at::Tensor&) {});
   ::malloc_trim(0);
   world.group().barrier().wait();
   std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew

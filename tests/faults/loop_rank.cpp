@@ -10,7 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
 
@@ -39,7 +39,7 @@ int loop(const std::map<std::string, std::string>& given) {
   for (int step = 1; step <= number(given.at("--steps")); ++step) {
     const std::int64_t begin = monotonic_ns();
     if (number(spin.at(0)) == world.rank() && number(spin.at(1)) == step) {
-      comm::life().set_phase("forward");
+      comm::heartbeat().set_phase("forward");
       spin_for_ever();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(number(given.at("--step_ms"))));
@@ -49,7 +49,7 @@ int loop(const std::map<std::string, std::string>& given) {
     sign.step = step;
     sign.total_steps = number(given.at("--steps"));
     sign.step_ns = monotonic_ns() - begin;
-    comm::life().set_step(sign);
+    comm::heartbeat().set_step(sign);
     if (step == 1) {
       std::printf("ready %d\n", getpid());
       std::fflush(stdout);

@@ -12,7 +12,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/format/indexed.h>
+#include <tessera/format/megatron_indexed.h>
 
 namespace {
 

@@ -38,7 +38,7 @@ struct Net {
   }
 };
 
-double apart(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / b.norm()).item<double>(); }
+double per_source(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / b.norm()).item<double>(); }
 
 TEST(AccumulateInPlace, gives_the_sum_of_the_passes) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble})
@@ -68,8 +68,8 @@ TEST(AccumulateInPlace, gives_the_sum_of_the_passes) {
         }
         EXPECT_EQ(fused.weight.grad().data_ptr(), memory);
         const double bound = type == at::kDouble ? 1e-14 : 1e-6;
-        EXPECT_LE(apart(fused.weight.grad(), plain.weight.grad()), bound);
-        EXPECT_LE(apart(fused.table.grad(), plain.table.grad()), bound);
+        EXPECT_LE(per_source(fused.weight.grad(), plain.weight.grad()), bound);
+        EXPECT_LE(per_source(fused.table.grad(), plain.table.grad()), bound);
         EXPECT_EQ(fused.table.grad()[5].abs().sum().item<double>(), 0) << "padding";
       }
 }
@@ -106,7 +106,7 @@ TEST(AccumulateInPlace, steps_back_where_somebody_looks) {
   net.weight.remove_hook(hook);
   ASSERT_TRUE(seen.defined());
   EXPECT_TRUE(at::equal(seen, asked[0]));
-  EXPECT_LE(apart(net.weight.grad(), before + asked[0]), 1e-6);
+  EXPECT_LE(per_source(net.weight.grad(), before + asked[0]), 1e-6);
 }
 
 }  // namespace

@@ -160,28 +160,28 @@ TEST(MoeExperts, SourcesApart) {
         const nn::Autocast autocast(narrow, at::kCPU);
         const Choice choice{"", experts, at::zeros({first + second, 1}, at::kLong)};
         const auto run = [&](const at::Tensor& x, const at::Tensor& counts, const Tensors& all,
-                             const c10::intrusive_ptr<nn::SourceGradients>& apart) {
+                             const c10::intrusive_ptr<nn::SourceGradients>& per_source) {
           nn::ExpertWeights w = weights_of(all, experts);
           if (!gated) w.gate.clear();
-          const at::Tensor y = nn::experts_of_rows(x, counts, w, apart);
+          const at::Tensor y = nn::experts_of_rows(x, counts, w, per_source);
           y.backward(at::linspace(-1, 1, hidden, y.options()).expand_as(y));
           return y;
         };
         const Tensors together = leaves(choice, type, 48), one = leaves(choice, type, 48),
                       other = leaves(choice, type, 48);
-        const auto apart = c10::make_intrusive<nn::SourceGradients>(2);
-        const at::Tensor y = run(together[0], each, together, apart);
+        const auto per_source = c10::make_intrusive<nn::SourceGradients>(2);
+        const at::Tensor y = run(together[0], each, together, per_source);
         const at::Tensor y1 = run(one[0].narrow(0, 0, first), each[0], one, {}),
                          y2 = run(other[0].narrow(0, first, second), each[1], other, {});
         EXPECT_TRUE(at::equal(y, at::cat({y1, y2}))) << type << narrow << gated;
         EXPECT_TRUE(at::equal(together[0].grad(), one[0].grad() + other[0].grad())) << type << narrow << gated;
         for (std::size_t i = gated ? 2 : 2 + experts; i < together.size(); ++i) {
           EXPECT_TRUE(at::equal(together[i].grad(), one[i].grad())) << type << narrow << gated << i;
-          const Tensors further = apart->take(together[i]);
-          ASSERT_EQ(further.size(), 1u) << i;
-          EXPECT_EQ(further[0].scalar_type(), type);
-          EXPECT_TRUE(at::equal(further[0], other[i].grad())) << type << narrow << gated << i;
-          EXPECT_TRUE(apart->take(together[i]).empty()) << "taken twice";
+          const Tensors later_source = per_source->take(together[i]);
+          ASSERT_EQ(later_source.size(), 1u) << i;
+          EXPECT_EQ(later_source[0].scalar_type(), type);
+          EXPECT_TRUE(at::equal(later_source[0], other[i].grad())) << type << narrow << gated << i;
+          EXPECT_TRUE(per_source->take(together[i]).empty()) << "taken twice";
         }
       }
 }

@@ -154,7 +154,7 @@ TEST(WeightGradients, LeftOnesAreDropped) {
 }
 
 /// Says when backward comes by.
-struct Passing : torch::autograd::Function<Passing> {
+struct GradientMessage : torch::autograd::Function<GradientMessage> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, std::vector<std::string>* log,
                             const std::string& name) {
     ctx->saved_data["log"] = reinterpret_cast<std::int64_t>(log);
@@ -180,9 +180,9 @@ TEST(LateGradients, AreFormedBetweenWhatWasMadeBeforeAndAfter) {
     b.register_hook([&](const at::Tensor&) { log.push_back("b"); });
     const auto gradients = [&](bool late) {
       log.clear();
-      const at::Tensor first = Passing::apply(x, &log, std::string("awaited"));
+      const at::Tensor first = GradientMessage::apply(x, &log, std::string("awaited"));
       const std::uint64_t place = at::sequence_number::get_and_increment();
-      const at::Tensor entered = Passing::apply(first, &log, std::string("started"));
+      const at::Tensor entered = GradientMessage::apply(first, &log, std::string("started"));
       const at::Tensor y = late ? nn::linear_late(entered, a, a_bias, WeightLayout::in_out, place)
                                 : nn::linear(entered, a, a_bias, WeightLayout::in_out);
       const at::Tensor z = late ? nn::linear_late(entered, b, {}, WeightLayout::out_in, place)

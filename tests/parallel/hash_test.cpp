@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include <tessera/parallel/sharding/hash.h>
+#include <tessera/parallel/dispatch/hash.h>
 
 #include <set>
 #include <string>

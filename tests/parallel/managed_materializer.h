@@ -9,7 +9,7 @@
 #include <torch/nn/module.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <cmath>
 #include <limits>

@@ -5,7 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/parallel/autograd/saved_tensors.h>
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <tests/error_of.h>
 

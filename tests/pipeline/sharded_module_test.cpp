@@ -4,8 +4,8 @@
 
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/parallel/dispatch/managed.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/parallel/sharding/managed.h>
 
 namespace {
 

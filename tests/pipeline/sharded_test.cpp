@@ -47,7 +47,7 @@ TEST_P(DataParallelPipeline, EqualsOneProcess) {
       for (int batch = 0; batch < 2; ++batch) {
         sharded.zero_grad();
         {
-          const Sharded::WholeBatch whole(sharded);
+          const Sharded::AccumulateLocally whole(sharded);
           executor.run(schedule);
         }
         sharded.reduce();

@@ -1,4 +1,4 @@
-// Whole parameters for the ranks that write them (Sharded::deliver_parameters): whoever owns what, the owners get every
+// Whole parameters for the ranks that write them (Sharded::gather_to_owners): whoever owns what, the owners get every
 // element, in order, and what a rank has whole does not travel.
 #include <tests/sharding/job.h>
 
@@ -34,7 +34,7 @@ double expect_delivered(comm::World& world, const Sharded& sharded, const std::v
   std::vector<at::Tensor> found(parameters.size());
   std::vector<std::size_t> order;
   const double before = sent_bytes();
-  sharded.deliver_parameters(owners, [&](std::size_t i, std::int64_t begin, const at::Tensor& piece) {
+  sharded.gather_to_owners(owners, [&](std::size_t i, std::int64_t begin, const at::Tensor& piece) {
     EXPECT_EQ(owners[i], world.rank());
     if (!found[i].defined()) {
       found[i] = at::empty({0});
@@ -53,7 +53,7 @@ double expect_delivered(comm::World& world, const Sharded& sharded, const std::v
     }
   }
   std::vector<std::size_t> expected;
-  for (const std::size_t i : sharded.delivery_order())
+  for (const std::size_t i : sharded.gather_order())
     if (owners[i] == world.rank()) expected.push_back(i);
   EXPECT_EQ(order, expected);
   world.group().all_reduce(sent).wait();

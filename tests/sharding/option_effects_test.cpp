@@ -197,10 +197,10 @@ const std::vector<Row>& rows() {
            for (int i = 0; i < 6; ++i) o.held_by_earlier_stage.push_back(concat("layer", i, ".weight"));
        },
        &Trace::values, every, Scene::plain, [](O& o) { o.stages = world().new_group({0, 1}, "stages"); }},
-      {"shared_beyond",
+      {"shared_by_experts",
        [](O& o) {
-         o.shared_beyond = {world().new_group({0, 1}, "beyond"),
-                            [](const std::string& name) { return name.ends_with("weight"); }};
+         o.shared_by_experts = {world().new_group({0, 1}, "beyond"),
+                                [](const std::string& name) { return name.ends_with("weight"); }};
        },
        &Trace::values, every, Scene::plain, [](O& o) { o.reduction = comm::Reduction::sum; }},
       {"reshard_alone", [](O& o) { o.reshard_alone = true; }, &Trace::layout, every, Scene::plain, [](O&) {}, 1},
@@ -214,7 +214,8 @@ std::size_t fields_of_the_options() {
                logical_shards, find_unused, data_dependent, forward_prefetch, backward_prefetch, limit_all_gathers,
                reshard_after_forward, reshard_root, overlap_comm, persistence_threshold, first_bucket_mb, bucket_mb,
                sync_module_states, broadcast_buffers, offload, offload_folder, compression, check_finite,
-               before_reduction, load, stages, held_by_earlier_stage, shared_beyond, reshard_alone] = ShardingOptions{};
+               before_reduction, load, stages, held_by_earlier_stage, shared_by_experts, reshard_alone] =
+      ShardingOptions{};
   return 33;
 }
 

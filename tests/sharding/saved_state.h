@@ -30,7 +30,7 @@ namespace tessera::testing {
 
 /// Elements [begin, begin + count) of the flattened tensor `name` at `step`: 24 bits of noise each, exact in float32,
 /// equal wherever the tensor is cut. No two steps, tensors or elements of a small model have long stretches in common.
-inline at::Tensor made_up(const std::string& name, std::int64_t step, std::int64_t begin, std::int64_t count) {
+inline at::Tensor mock_data(const std::string& name, std::int64_t step, std::int64_t begin, std::int64_t count) {
   std::int64_t salt = step * 7919;
   for (const char c : name) salt = (salt * 31 + c) & 0xffffff;
   at::Tensor x = at::arange(begin, begin + count, at::kLong).add_(salt).mul_(2654435761);
@@ -67,11 +67,11 @@ class SavingRank {
   void begin(std::int64_t step, std::int64_t keep) {
     const at::NoGradGuard no_grad;
     for (const ShardedParameter& p : sharded_.named_parameters())
-      at::Tensor(p.local).view(-1).copy_(made_up(p.name, step, p.begin, p.local.numel()));
+      at::Tensor(p.local).view(-1).copy_(mock_data(p.name, step, p.begin, p.local.numel()));
     for (const auto& [name, state] : optimizer_->state()) {
       const std::string parameter = name.substr(name.find('.') + 1);
       for (const ShardedParameter& p : sharded_.named_parameters())
-        if (p.name == parameter) at::Tensor(state).view(-1).copy_(made_up(name, step, p.begin, state.numel()));
+        if (p.name == parameter) at::Tensor(state).view(-1).copy_(mock_data(name, step, p.begin, state.numel()));
     }
     train::SaveContents contents{.step = step};
     checkpoint::RunState run;
@@ -122,7 +122,7 @@ inline std::string difference_from(const std::string& folder, std::int64_t step,
   const checkpoint::NamedTensors weights = checkpoint::read_hf_weights(folder);
   if (weights.size() != tensors) return concat(weights.size(), " weights instead of ", tensors);
   for (const auto& [name, value] : weights)
-    if (!at::equal(value.view(-1), made_up(name, step, 0, value.numel())))
+    if (!at::equal(value.view(-1), mock_data(name, step, 0, value.numel())))
       return concat(name, " is not that of step ", step);
   const checkpoint::StoredState states(folder);
   if (states.tensors().size() != 2 * tensors)
@@ -132,7 +132,7 @@ inline std::string difference_from(const std::string& folder, std::int64_t step,
     for (const std::int64_t size : state.shape) count *= size;
     const at::Tensor value = at::empty({count});
     states.read(state.name, 0, value);
-    if (!at::equal(value, made_up(state.name, step, 0, count)))
+    if (!at::equal(value, mock_data(state.name, step, 0, count)))
       return concat(state.name, " is not that of step ", step);
   }
   const checkpoint::RunState run = checkpoint::read_run_state(folder);

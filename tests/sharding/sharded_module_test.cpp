@@ -8,7 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/parallel/deferred/deferred.h>
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <cstdio>
 #include <sstream>

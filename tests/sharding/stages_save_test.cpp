@@ -126,7 +126,7 @@ class Rank {
       std::int64_t numel = 1;
       const std::vector<std::int64_t> shape = train::saved_shape(p);
       for (const std::int64_t n : shape) numel *= n;
-      const at::Tensor part = own_tensor_part(p.local, made_up(name, step, 0, numel).view(shape));
+      const at::Tensor part = own_tensor_part(p.local, mock_data(name, step, 0, numel).view(shape));
       return part.reshape({-1}).narrow(0, p.begin, count);
     };
     for (const ShardedParameter& p : sharded().named_parameters())
@@ -135,7 +135,7 @@ class Rank {
       const std::int64_t count = state.held.numel();
       visit(state.name, state.held.view({-1}),
             state.parameter != nullptr ? wanted(state.name, *state.parameter, count)
-                                       : made_up(state.name, step, 0, count));
+                                       : mock_data(state.name, step, 0, count));
     }
   }
 
@@ -352,7 +352,7 @@ TEST(StagesNorm, adds_up_over_stages_and_says_where_it_is_not_finite) {
   const auto fill_gradients = [](Rank& rank) {
     for (const ShardedParameter& p : rank.sharded().named_parameters()) {
       at::Tensor local = p.local;
-      local.mutable_grad() = made_up(p.name, 1, p.begin, local.numel()).view(local.sizes());
+      local.mutable_grad() = mock_data(p.name, 1, p.begin, local.numel()).view(local.sizes());
     }
   };
   for (const int data : {1, 2})
@@ -362,7 +362,7 @@ TEST(StagesNorm, adds_up_over_stages_and_says_where_it_is_not_finite) {
       double sum = 0;
       const Net whole(all_layers, true, true);
       for (const auto& item : whole.named_parameters())
-        sum += made_up(item.key(), 1, 0, item.value().numel()).to(at::kDouble).square().sum().item<double>();
+        sum += mock_data(item.key(), 1, 0, item.value().numel()).to(at::kDouble).square().sum().item<double>();
       const double norm = rank.sharded().grad_norm();
       EXPECT_NEAR(norm, std::sqrt(sum), 1e-12 * norm) << "the tied table counts once";
       for (const ShardedParameter& p : rank.sharded().named_parameters())

@@ -5,7 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/format/indexed.h>
+#include <tessera/format/megatron_indexed.h>
 #include <tessera/launch/agent/process.h>
 #include <tessera/text/tokenizer.h>
 #include <tests/own_folder.h>

@@ -1,7 +1,7 @@
 // An evaluation tells whoever watches the rank of each batch: a long one is no hang.
 #include <gtest/gtest.h>
 
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/models/load.h>
 #include <tessera/models/overrides.h>
 #include <tessera/train/loop/evaluate.h>
@@ -23,7 +23,7 @@ TEST(EvaluateProgress, EveryBatchIsASignOfProgress) {
   std::vector<std::int32_t> tokens;
   for (int i = 0; i < 10 * 8; ++i) tokens.push_back(i % 61);
   const auto rows = data::token_blocks(tokens, 8, 61, "test");
-  const auto count = [] { return comm::life().slot().progress.load(); };
+  const auto count = [] { return comm::heartbeat().slot().progress.load(); };
   const std::uint64_t small = count();
   train::evaluate(*model, *data::slice(rows, 0, 2), 1, group);
   const std::uint64_t large = count();

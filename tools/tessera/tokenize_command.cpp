@@ -4,7 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/plural.h>
 #include <tessera/config/resolve/command_flags.h>
-#include <tessera/format/indexed.h>
+#include <tessera/format/megatron_indexed.h>
 #include <tessera/text/tokenizer.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/data/documents.h>

@@ -210,9 +210,9 @@ class Sharding {
   template <class T, class Same>
   void settle(const char* name, T& place, const std::vector<Claim<T>>& claims, const char* what, Same same) {
     if (claims.empty()) return;
-    const bool agree = std::all_of(claims.begin(), claims.end(),
-                                   [&](const Claim<T>& claim) { return same(claim.value, claims.front().value); });
-    if (!agree) {
+    const bool run_on_all_ranks = std::all_of(
+        claims.begin(), claims.end(), [&](const Claim<T>& claim) { return same(claim.value, claims.front().value); });
+    if (!run_on_all_ranks) {
       std::vector<std::string> sources;
       for (const Claim<T>& claim : claims) sources.push_back(claim.source);
       problems_.doubtful.insert(name);

@@ -122,7 +122,7 @@ class Rules : RuleChecks {
   void data() {
     const DataConfig& d = c_.data;
     if (d.mock_data)
-      made_up();
+      mock_data();
     else if (d.train_file.empty())
       problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it");
     data_files("train_file", d.train_file);
@@ -189,7 +189,7 @@ class Rules : RuleChecks {
   }
 
   /// Rows that are made up are those of no file.
-  void made_up() {
+  void mock_data() {
     const DataConfig& d = c_.data;
     for (const auto& [name, list] :
          {std::pair{"train_file", d.train_file}, std::pair{"validation_file", d.validation_file}})

@@ -10,7 +10,7 @@
 
 namespace tessera::data {
 
-/// The rows of another dataset; make_batch() has the reader read the images of a batch.
+/// The rows of another dataset, whose batches get the pixels of their images.
 class ImageRows final : public Dataset {
  public:
   ImageRows(std::shared_ptr<const Dataset> rows, ImageReader reader)
@@ -22,7 +22,11 @@ class ImageRows final : public Dataset {
   Row read_sample(std::int64_t row, std::int64_t sample) const override { return rows_->read_sample(row, sample); }
   std::int64_t tokens() const override { return rows_->tokens(); }
   const Blend* blend() const override { return rows_->blend(); }
-  const ImageReader& reader() const { return reader_; }
+  bool streamed() const override { return rows_->streamed(); }
+  Batch complete(Batch batch, const std::vector<std::string>& images, std::int64_t first) const override {
+    if (!images.empty()) batch.images = reader_(images);
+    return rows_->complete(std::move(batch), {}, first);
+  }
 
  private:
   std::shared_ptr<const Dataset> rows_;

@@ -32,7 +32,7 @@ std::vector<double> llama3_factors(const GgufModel& model, double factor, double
   return out;
 }
 
-bool agree(const std::vector<float>& found, const std::vector<double>& expected) {
+bool run_on_all_ranks(const std::vector<float>& found, const std::vector<double>& expected) {
   return std::equal(found.begin(), found.end(), expected.begin(), expected.end(),
                     [](float a, double b) { return std::abs(a - b) <= 1e-4 * b; });
 }
@@ -54,7 +54,7 @@ Value llama3_scaling(const GgufFile& file, const GgufModel& model, const GgufTen
   for (std::int64_t context = 1 << 22; context >= 16; context /= 2) contexts.push_back(context);
   constexpr double low = 1, high = 4;
   for (const std::int64_t context : contexts) {
-    if (!agree(factors, llama3_factors(model, factor, low, high, static_cast<double>(context)))) continue;
+    if (!run_on_all_ranks(factors, llama3_factors(model, factor, low, high, static_cast<double>(context)))) continue;
     return Value::make_object({{"rope_type", Value::of("llama3")},
                                {"factor", Value::of(static_cast<double>(factor))},
                                {"low_freq_factor", Value::of(low)},

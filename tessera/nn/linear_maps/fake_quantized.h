@@ -20,7 +20,7 @@ struct QuantizedOperands {
 
 /// x W + b (linear.h) of rounded operands. Gradients are those of the product with the rounded ones, passed on to x and
 /// W unchanged. The rounded weight is not kept: backward rounds it again, so memory is a plain linear map's. Needs a
-/// whole weight (no Redirect). `training`: inputs are noted.
+/// whole weight (no ParameterSemantics). `training`: inputs are noted.
 at::Tensor fake_quantized_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                  WeightLayout layout, const QuantizedOperands& operands, bool training = true);
 

@@ -25,9 +25,9 @@ struct ExpertWeights {
 };
 
 /// What experts give for rows that lie expert by expert. x [R, C]; counts int64 [held] on the CPU, adding up to R.
-/// Returns [R, C]. With `apart`, counts are [S, held]: rows of S sources, kept apart (grouped.h).
+/// Returns [R, C]. With `per_source`, counts are [S, held]: rows of S sources, kept apart (grouped.h).
 at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& weights,
-                           const c10::intrusive_ptr<SourceGradients>& apart = {});
+                           const c10::intrusive_ptr<SourceGradients>& per_source = {});
 
 /// What of the layer does not depend on its experts (the shared expert): it is called once, while rows are on their way
 /// to other processes, where they travel. Empty: nothing.

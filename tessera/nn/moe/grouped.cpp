@@ -184,7 +184,7 @@ Groups groups_of(AutogradContext* ctx) {
 }
 
 /// Where gradients of other sources than the first go, and whose they are: the weights as the caller has them.
-struct Apart {
+struct PerSource {
   c10::intrusive_ptr<SourceGradients> to;
   Tensors owners;
 
@@ -208,13 +208,13 @@ struct Apart {
   }
 };
 
-void remember(AutogradContext* ctx, const Apart& apart) {
-  if (!apart.to) return;
-  ctx->saved_data["apart"] = c10::IValue::make_capsule(apart.to);
-  ctx->saved_data["owners"] = apart.owners;
+void remember(AutogradContext* ctx, const PerSource& per_source) {
+  if (!per_source.to) return;
+  ctx->saved_data["apart"] = c10::IValue::make_capsule(per_source.to);
+  ctx->saved_data["owners"] = per_source.owners;
 }
 
-Apart apart_of(AutogradContext* ctx) {
+PerSource per_source_of(AutogradContext* ctx) {
   const auto found = ctx->saved_data.find("apart");
   if (found == ctx->saved_data.end()) return {};
   return {c10::static_intrusive_pointer_cast<SourceGradients>(found->second.toCapsule()),
@@ -230,8 +230,8 @@ at::Tensor narrowed(const at::Tensor& x, Half half) { return half ? x.to(*half) 
 
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& counts,
-                            at::TensorList list, const Apart& apart) {
-    remember(ctx, apart);
+                            at::TensorList list, const PerSource& per_source) {
+    remember(ctx, per_source);
     const Tensors weights = list.vec();
     const Materialized materialized = present({&weights});
     const Half half = fusable({given}) ? autocast_type(at::kCPU) : Half();
@@ -261,8 +261,8 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     }
     if (!x.defined()) return all;
     const auto form = [groups, x = x.detach(), narrow, weight_type = ctx->saved_data["type"].toInt(),
-                       apart = apart_of(ctx)] {
-      return apart.first_of({groups.weights(narrow, x, static_cast<at::ScalarType>(weight_type))});
+                       per_source = per_source_of(ctx)] {
+      return per_source.first_of({groups.weights(narrow, x, static_cast<at::ScalarType>(weight_type))});
     };
     const variable_list formed = now_or_later(ctx, 2, weights.size(), dy, form);
     std::copy(formed.begin(), formed.end(), all.begin() + 2);
@@ -273,8 +273,8 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
 /// gate, up and down are one list, one after the other.
 struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& counts,
-                            at::TensorList list, const Apart& apart) {
-    remember(ctx, apart);
+                            at::TensorList list, const PerSource& per_source) {
+    remember(ctx, per_source);
     const Tensors weights = list.vec();
     const Materialized materialized = present({&weights});
     const Half half = autocast_type(at::kCPU);
@@ -320,8 +320,8 @@ struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
       groups.rows(du, up, /*out_in=*/false, all[0], /*accumulate=*/true);
     }
     if (!x.defined()) return all;
-    const auto form = [groups, x = x.detach(), h, dg, du, dy, apart = apart_of(ctx)] {
-      return apart.first_of(
+    const auto form = [groups, x = x.detach(), h, dg, du, dy, per_source = per_source_of(ctx)] {
+      return per_source.first_of(
           {groups.weights(dg, x, at::kFloat), groups.weights(du, x, at::kFloat), groups.weights(dy, h, at::kFloat)});
     };
     const variable_list formed = now_or_later(ctx, 2, weights.size(), gradients[0], form);
@@ -346,8 +346,9 @@ struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
 };
 
 void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights, std::int64_t in,
-           const c10::intrusive_ptr<SourceGradients>& apart) {
-  TESSERA_CHECK(!weights.empty() && counts.dim() == (apart ? 2 : 1) && (!apart || counts.size(0) == apart->sources()) &&
+           const c10::intrusive_ptr<SourceGradients>& per_source) {
+  TESSERA_CHECK(!weights.empty() && counts.dim() == (per_source ? 2 : 1) &&
+                    (!per_source || counts.size(0) == per_source->sources()) &&
                     counts.size(-1) == static_cast<std::int64_t>(weights.size()) && counts.scalar_type() == at::kLong &&
                     counts.is_cpu() && counts.is_contiguous(),
                 "counts ", c10::str(counts.sizes()), " for ", weights.size(),
@@ -360,11 +361,11 @@ void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights
 }  // namespace
 
 at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights,
-                          const c10::intrusive_ptr<SourceGradients>& apart) {
-  check(x, counts, weights, weights.empty() ? 0 : weights[0].size(1), apart);
+                          const c10::intrusive_ptr<SourceGradients>& per_source) {
+  check(x, counts, weights, weights.empty() ? 0 : weights[0].size(1), per_source);
   const c10::DeviceType device = x.device().type();
   const Half half = libtorch_autocast_type(device);
-  const Apart owned{apart, apart ? weights : Tensors()};
+  const PerSource owned{per_source, per_source ? weights : Tensors()};
   if (!half || fusable({x, weights[0]})) return GroupedLinear::apply(x, counts, at::TensorList(weights), owned);
   const auto narrow = [&](const at::Tensor& t) { return at::autocast::cached_cast(*half, t, device); };
   Tensors narrow_weights;
@@ -373,18 +374,18 @@ at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const T
 }
 
 at::Tensor grouped_mlp(const at::Tensor& x, const at::Tensor& counts, const Tensors& gate, const Tensors& up,
-                       const Tensors& down, const c10::intrusive_ptr<SourceGradients>& apart) {
+                       const Tensors& down, const c10::intrusive_ptr<SourceGradients>& per_source) {
   TESSERA_CHECK(gate.size() == up.size() && gate.size() == down.size(), gate.size(), ", ", up.size(), " and ",
                 down.size(), " matrices of gates, ups and downs");
-  check(x, counts, gate, gate.empty() ? 0 : gate[0].size(1), apart);
+  check(x, counts, gate, gate.empty() ? 0 : gate[0].size(1), per_source);
   if (!fusable({x, gate[0], up[0], down[0]})) {
-    const at::Tensor g = grouped_linear(x, counts, gate, apart), u = grouped_linear(x, counts, up, apart);
-    return grouped_linear(at::silu(g) * u, counts, down, apart);
+    const at::Tensor g = grouped_linear(x, counts, gate, per_source), u = grouped_linear(x, counts, up, per_source);
+    return grouped_linear(at::silu(g) * u, counts, down, per_source);
   }
   Tensors weights = gate;
   weights.insert(weights.end(), up.begin(), up.end());
   weights.insert(weights.end(), down.begin(), down.end());
-  return GroupedMlp::apply(x, counts, at::TensorList(weights), Apart{apart, apart ? weights : Tensors()});
+  return GroupedMlp::apply(x, counts, at::TensorList(weights), PerSource{per_source, per_source ? weights : Tensors()});
 }
 
 }  // namespace tessera::nn

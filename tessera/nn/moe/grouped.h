@@ -16,16 +16,16 @@
 namespace tessera::nn {
 
 /// y = x W_e^T on the rows of group e. x [R, in]; counts int64 [E] on the CPU, adding up to R; weights: E of [out, in].
-/// Returns [R, out]. With `apart`, counts are [S, E]: rows lie source by source, and of each source group by group.
+/// Returns [R, out]. With `per_source`, counts are [S, E]: rows lie source by source, and of each source group by group.
 /// Every source has products of its own, those that it would have alone, and the weights' gradients of all sources but
-/// the first go to `apart`.
+/// the first go to `per_source`.
 at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const std::vector<at::Tensor>& weights,
-                          const c10::intrusive_ptr<SourceGradients>& apart = {});
+                          const c10::intrusive_ptr<SourceGradients>& per_source = {});
 
 /// W_down_e (silu(W_gate_e x) * (W_up_e x)) on the rows of group e (the gated MLP, Shazeer 2020). x [R, C]; gate, up: E
-/// of [F, C]; down: E of [C, F]. Returns [R, C]. Keeps x and the two products for backward. `apart` as above.
+/// of [F, C]; down: E of [C, F]. Returns [R, C]. Keeps x and the two products for backward. `per_source` as above.
 at::Tensor grouped_mlp(const at::Tensor& x, const at::Tensor& counts, const std::vector<at::Tensor>& gate,
                        const std::vector<at::Tensor>& up, const std::vector<at::Tensor>& down,
-                       const c10::intrusive_ptr<SourceGradients>& apart = {});
+                       const c10::intrusive_ptr<SourceGradients>& per_source = {});
 
 }  // namespace tessera::nn

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <algorithm>
 #include <utility>

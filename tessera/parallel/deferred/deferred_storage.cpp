@@ -7,7 +7,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <algorithm>
 #include <memory>

@@ -198,7 +198,7 @@ at::Tensor numbers_by_chunk(std::int64_t ranks, std::int64_t held, std::int64_t 
 
 /// counts_to, counts_from [chunks, ranks, experts of a chunk]: rows for each expert there, and from each rank.
 JourneyPtr journey_for(const comm::Group& group, const at::Tensor& counts_to, const at::Tensor& counts_from,
-                       const at::Tensor& rows, bool apart) {
+                       const at::Tensor& rows, bool per_source) {
   auto journey = c10::make_intrusive<Journey>();
   journey->group = group;
   journey->sizes = rows.sizes().vec();
@@ -216,8 +216,8 @@ JourneyPtr journey_for(const comm::Group& group, const at::Tensor& counts_to, co
     chunk.sent = numbers(counts_to);
     chunk.received = numbers(counts_from);
     const at::Tensor from = counts_from[static_cast<std::int64_t>(j)].contiguous();
-    chunk.counts = apart ? from : from.sum(0);
-    if (!apart && from.size(1) > 1) sort_by_expert(chunk, from, rows.device());
+    chunk.counts = per_source ? from : from.sum(0);
+    if (!per_source && from.size(1) > 1) sort_by_expert(chunk, from, rows.device());
     begin += sum_of(chunk.sent);
   }
   return journey;
@@ -239,7 +239,7 @@ nn::ExpertWeights some_of(const nn::ExpertWeights& w, std::int64_t begin, std::i
 at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
                               const at::Tensor& slot_weights, const nn::ExpertWeights& w,
                               const DispatchOptions& options, const nn::Meanwhile& meanwhile) {
-  const std::int64_t held = w.held(), ranks = group.size(), chunks = options.apart ? 1 : chunks_of(held),
+  const std::int64_t held = w.held(), ranks = group.size(), chunks = options.per_source ? 1 : chunks_of(held),
                      each = held / chunks;
   const at::Tensor numbered =
       chunks == 1
@@ -257,7 +257,7 @@ at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, con
   const at::Tensor rows = nn::permute(x, permutation);
   counts_travel.wait();
   const JourneyPtr journey =
-      journey_for(group, counts_to, from_ranks.cpu().transpose(0, 1), rows, static_cast<bool>(options.apart));
+      journey_for(group, counts_to, from_ranks.cpu().transpose(0, 1), rows, static_cast<bool>(options.per_source));
   variable_list coming = Departure::apply(rows, journey);
   if (meanwhile) meanwhile();
   variable_list stand_ins;
@@ -265,7 +265,7 @@ at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, con
     const Chunk& chunk = journey->chunks[j];
     at::Tensor y = Arrival::apply(std::exchange(coming[j], {}), journey, j);
     if (chunk.order.defined()) y = Reordered::apply(y, chunk.order, chunk.inverse);
-    y = nn::experts_of_rows(y, chunk.counts, some_of(w, static_cast<std::int64_t>(j) * each, each), options.apart);
+    y = nn::experts_of_rows(y, chunk.counts, some_of(w, static_cast<std::int64_t>(j) * each, each), options.per_source);
     if (chunk.order.defined()) y = Reordered::apply(y, chunk.inverse, chunk.order);
     stand_ins.push_back(Return::apply(y, journey, j));
   }

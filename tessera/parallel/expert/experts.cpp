@@ -21,19 +21,20 @@ layout::Range own_experts(std::int64_t experts, const ExpertRanks& ranks) {
 
 bool is_expert_parameter(const std::string& name) { return name.find(".experts.") != std::string::npos; }
 
-nn::ExpertsFunction expert_parallel(const comm::Group& group, const c10::intrusive_ptr<nn::SourceGradients>& apart) {
+nn::ExpertsFunction expert_parallel(const comm::Group& group,
+                                    const c10::intrusive_ptr<nn::SourceGradients>& per_source) {
   if (group.size() == 1) return nn::experts;
-  TESSERA_CHECK(!apart || apart->sources() == group.size(), "gradients of ", apart->sources(), " sources for the ",
-                group.size(), " ranks of '", group.name(), "'");
-  return [group, apart](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& w,
-                        const nn::Meanwhile& meanwhile) {
+  TESSERA_CHECK(!per_source || per_source->sources() == group.size(), "gradients of ", per_source->sources(),
+                " sources for the ", group.size(), " ranks of '", group.name(), "'");
+  return [group, per_source](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& w,
+                             const nn::Meanwhile& meanwhile) {
     const layout::Range own = own_experts(w.total, group);
     const std::int64_t held = w.held();
     TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
                   " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which is to have ",
                   own.begin, " to ", own.end - 1, " (keep_experts)");
     return parallel::dispatched_experts(group, x, routing.ids, routing.weights, w,
-                                        {.padded_to = routing.padded_to, .apart = apart}, meanwhile);
+                                        {.padded_to = routing.padded_to, .per_source = per_source}, meanwhile);
   };
 }
 

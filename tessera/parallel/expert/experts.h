@@ -10,7 +10,7 @@
 ///   model->set_experts(tessera::expert_parallel(ep));
 ///   tessera::Sharded engine(*model, {.group = copies,        // the ranks that hold the same experts
 ///                                    .reduction = comm::Reduction::sum,
-///                                    .shared_beyond = {world.split(lists of ep, "ep gradients"), is_no_expert}});
+///                                    .shared_by_experts = {world.split(lists of ep, "ep gradients"), is_no_expert}});
 ///   loss.backward();            // gradients are summed: over `copies`, and what all ranks of ep hold over these, too
 ///
 /// A layer, in the order of events: rows are copied in the order of their experts; the ranks tell each other how many
@@ -66,11 +66,11 @@ bool is_expert_parameter(const std::string& name);
 /// of what it got back; the same again in backward; and 8 E bytes of counts. Any rank may get all tokens of all ranks:
 /// its memory is that of their rows. Throws Error when the given experts are not this rank's.
 ///
-/// `apart` (of as many sources as ranks): fixed order. An expert computes for each rank's tokens what it would compute
-/// for them alone, and its gradients for the tokens of ranks 1, 2, ... lie there; ShardingOptions::SharedBeyond takes
+/// `per_source` (of as many sources as ranks): fixed order. An expert computes for each rank's tokens what it would compute
+/// for them alone, and its gradients for the tokens of ranks 1, 2, ... lie there; ShardingOptions::SharedByExperts takes
 /// them.
 nn::ExpertsFunction expert_parallel(const comm::Group& group,
-                                    const c10::intrusive_ptr<nn::SourceGradients>& apart = {});
+                                    const c10::intrusive_ptr<nn::SourceGradients>& per_source = {});
 
 /// The same for experts that lie on a grid of ep and etp, and whose matrices TensorParallel has cut by place_experts().
 /// Ranks of tp compute every token once: where they have the same tokens (no sequence parallelism, or a pass without

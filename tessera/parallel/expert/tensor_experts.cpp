@@ -10,7 +10,7 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/moe/permute.h>
 #include <tessera/parallel/expert/dispatch.h>
-#include <tessera/parallel/tensor/cut.h>
+#include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <algorithm>
 #include <set>
@@ -68,7 +68,7 @@ at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tens
                        const nn::ExpertWeights& w, const nn::Meanwhile& meanwhile) {
   if (meanwhile) meanwhile();
   const auto entered = [&](const at::Tensor& rows) {  // rows [N, ...] as one sequence
-    return parallel::enter_columns(rows.unsqueeze(0), group, between).x.squeeze(0);
+    return parallel::copy_to_tensor_parallel(rows.unsqueeze(0), group, between).x.squeeze(0);
   };
   at::Tensor ids = routing.ids;
   if (between == Between::own_tokens) {
@@ -80,7 +80,7 @@ at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tens
   const at::Tensor part =
       nn::unpermute(nn::experts_of_rows(nn::permute(entered(x), permutation), permutation.counts, w), permutation,
                     entered(routing.weights));
-  return parallel::leave_rows(part.unsqueeze(0), group, between).squeeze(0);
+  return parallel::reduce_from_tensor_parallel(part.unsqueeze(0), group, between).squeeze(0);
 }
 
 /// What of `w` is this rank's, and, in `empty`, the rest.
@@ -104,7 +104,7 @@ at::Tensor compute_cut(const ExpertRanks& ranks, const at::Tensor& x, const nn::
   TESSERA_CHECK(given.first == held.begin && here == held.end - held.begin, "experts ", given.first, " to ",
                 given.first + here - 1, " of ", given.total, " are here, and ", held.begin, " to ", held.end - 1,
                 " are to be (keep_experts)");
-  const parallel::Cut* const cut = parallel::cut_of(given.up.front());
+  const parallel::TensorShard* const cut = parallel::cut_of(given.up.front());
   TESSERA_CHECK(cut != nullptr, "experts on ranks of tp are to be cut by TensorParallel before they are used");
   const Between between = cut->between();
   std::vector<at::Tensor> empty;

@@ -5,7 +5,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/cause.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/schedule/channels.h>
 #include <tessera/layout/schedule/check.h>
@@ -183,7 +183,7 @@ void PipelineExecutor::act(Batch& batch, const Action& action) {
 
 void PipelineExecutor::compute(Batch& batch, const Action& action) {
   if (options_.enter) options_.enter(action);
-  comm::life().set_phase(text_of(action));
+  comm::heartbeat().set_phase(text_of(action));
   const std::int64_t start = monotonic_ns();
   try {
     if (action.kind == Kind::forward)
@@ -306,7 +306,7 @@ void PipelineExecutor::receive(Batch& batch, const Action& action) {
     return;
   }
   const bool waits = !messages_->arrived(action);
-  if (waits) comm::life().set_phase(text_of(action));
+  if (waits) comm::heartbeat().set_phase(text_of(action));
   const std::int64_t start = monotonic_ns();
   PipelineMessages::Received received = messages_->receive(action);
   if (waits)

@@ -4,7 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <torch/nn/modules/container/any.h>
 
@@ -35,7 +35,7 @@ class SequentialChain final : public LayerChain {
                             "another layer (PipelineCut::before), or put a layer behind it that makes one tensor"));
   }
 
-  void let_go(const std::vector<bool>& kept) override {
+  void drop_layers(const std::vector<bool>& kept) override {
     for (std::size_t i = 0; i < kept.size(); ++i)
       if (!kept[i]) modules_[i] = AnyModule();
   }
@@ -59,7 +59,7 @@ class ListedChain final : public LayerChain {
     return value;
   }
 
-  void let_go(const std::vector<bool>& kept) override {
+  void drop_layers(const std::vector<bool>& kept) override {
     for (std::size_t i = 0; i < kept.size(); ++i)
       if (!kept[i]) functions_[i] = nullptr;
   }

@@ -34,7 +34,7 @@ class LayerChain {
   /// which only layer 0 takes, unless needs_batch().
   virtual at::Tensor run(std::size_t first, std::size_t past, const at::Tensor& batch, const at::Tensor& input) = 0;
   /// Layers of other ranks are never run again: lets go of its references to them.
-  virtual void let_go(const std::vector<bool>& kept) = 0;
+  virtual void drop_layers(const std::vector<bool>& kept) = 0;
   /// Every rank needs the inputs of a batch, and calls all modules.
   virtual bool needs_batch() const { return false; }
   /// What a person should know who asked for more layers, or for one of another name; "" if nothing.

@@ -6,8 +6,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/parallel/dispatch/managed.h>
 #include <tessera/parallel/pipeline/recorded_forward.h>
-#include <tessera/parallel/sharding/managed.h>
 
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -293,7 +293,7 @@ class ObservedChain final : public LayerChain {
     return part.end(output);
   }
 
-  void let_go(const std::vector<bool>& kept) override {
+  void drop_layers(const std::vector<bool>& kept) override {
     std::set<std::string> own;
     for (std::size_t i = 0; i < kept.size(); ++i)
       if (kept[i]) own.insert(layers()[i].modules.begin(), layers()[i].modules.end());

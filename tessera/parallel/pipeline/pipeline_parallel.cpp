@@ -3,20 +3,20 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/schedule/lower.h>
 #include <tessera/optim/norm.h>
 #include <tessera/parallel/deferred/deferred.h>
+#include <tessera/parallel/dispatch/hash.h>
 #include <tessera/parallel/pipeline/executor.h>
 #include <tessera/parallel/pipeline/layer_chain.h>
 #include <tessera/parallel/pipeline/measure_layers.h>
 #include <tessera/parallel/pipeline/observed_chain.h>
 #include <tessera/parallel/pipeline/stage_gathers.h>
 #include <tessera/parallel/pipeline/stage_plan.h>
-#include <tessera/parallel/pipeline/tied.h>
-#include <tessera/parallel/sharding/hash.h>
+#include <tessera/parallel/pipeline/tied_embedding.h>
 
 #include <algorithm>
 #include <cmath>
@@ -118,7 +118,7 @@ struct PipelineParallel::Impl {
   int rank = 0;
   parallel::StagePlan plan;
   std::vector<TiedParameter> tied;  // the same on every rank
-  std::optional<parallel::LetGo> let_go;
+  std::optional<parallel::LetGo> drop_layers;
   Schedule training, forwards;
   Sharded* sharded = nullptr;
   std::optional<parallel::StageGathers> gathers;
@@ -142,7 +142,7 @@ PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, Pi
   tied = find_tied(tensors, plan);
   check_tied_values();
   const std::vector<bool> kept = plan.kept_by(rank);
-  let_go.emplace(*chain, tensors, kept, plan.places());
+  drop_layers.emplace(*chain, tensors, kept, plan.places());
   for (std::size_t i = 0; i < kept.size(); ++i)
     if (!kept[i]) tensors.of_layer[i].clear();
   for (TiedParameter& one : tied)
@@ -259,7 +259,7 @@ double PipelineParallel::Impl::train(std::vector<at::Tensor> the_inputs, std::ve
   std::vector<at::Tensor> losses;
   if (sharded != nullptr) {
     {
-      const Sharded::WholeBatch together(*sharded);
+      const Sharded::AccumulateLocally together(*sharded);
       losses = run(training);
     }
     sharded->reduce();

@@ -4,7 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/sharding/operator_facts.h>
+#include <tessera/parallel/dispatch/operator_facts.h>
 
 #include <atomic>
 #include <vector>

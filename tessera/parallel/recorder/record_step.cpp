@@ -9,10 +9,10 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/nn/product_watch.h>
+#include <tessera/parallel/dispatch/module_units.h>
 #include <tessera/parallel/recorder/operator_recorder.h>
 #include <tessera/parallel/recorder/operator_work.h>
 #include <tessera/parallel/recorder/saved_counter.h>
-#include <tessera/parallel/sharding/module_units.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,7 +1,7 @@
 #include <tessera/parallel/replicas/private_buffers.h>
 
-#include <tessera/parallel/sharding/managed.h>
-#include <tessera/parallel/sharding/operator_facts.h>
+#include <tessera/parallel/dispatch/managed.h>
+#include <tessera/parallel/dispatch/operator_facts.h>
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>

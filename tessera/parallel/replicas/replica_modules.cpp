@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/parallel/deferred/deferred.h>
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>

@@ -32,23 +32,26 @@ void check_pairs(const ShardingOptions& o, const comm::Group& group) {
   if (!o.held_by_earlier_stage.empty() && (!o.stages || o.stages.rank() == 0))
     throw InputError(concat("sharding: held_by_earlier_stage names '", o.held_by_earlier_stage.front(),
                             "', but there is no earlier stage; set stages, or leave the names out"));
-  if (o.shared_beyond.ranks && o.shared_beyond.ranks.size() > 1) {
-    const int beyond = o.shared_beyond.ranks.size();
-    constexpr const char* what = "sharding: shared_beyond (parameters that ranks outside of the group hold, too) ";
-    if (!o.shared_beyond.has) throw InputError(concat(what, "does not say which they are; set shared_beyond.has"));
+  if (o.shared_by_experts.ranks && o.shared_by_experts.ranks.size() > 1) {
+    const int expert_replicas = o.shared_by_experts.ranks.size();
+    constexpr const char* what = "sharding: shared_by_experts (parameters that ranks outside of the group hold, too) ";
+    if (!o.shared_by_experts.has)
+      throw InputError(concat(what, "does not say which they are; set shared_by_experts.has"));
     if (o.reduction != comm::Reduction::sum)
       throw InputError(concat(what,
                               "needs reduction = sum: what is not shared has terms of the other ranks' losses in "
                               "its gradient already, and a mean over the group would weigh the two differently; divide "
                               "the loss by the number of all ranks"));
     if (o.compression) throw InputError(concat(what, "does not go with compression; leave it out"));
-    if (o.logical_shards > 0 && (!o.shared_beyond.apart || o.shared_beyond.apart->sources() != beyond))
+    if (o.logical_shards > 0 &&
+        (!o.shared_by_experts.per_source || o.shared_by_experts.per_source->sources() != expert_replicas))
       throw InputError(concat(what, "with logical_shards needs the other parameters' gradients rank by rank: set ",
-                              "shared_beyond.apart, of ", beyond, " sources"));
-    if (o.logical_shards % (group.size() * beyond) != 0)
+                              "shared_by_experts.per_source, of ", expert_replicas, " sources"));
+    if (o.logical_shards % (group.size() * expert_replicas) != 0)
       throw InputError(concat("data parallelism: logical_shards = ", o.logical_shards,
                               " micro-batches of a step do not divide by the ", group.size(), " ranks of group '",
-                              group.name(), "' times the ", beyond, " of '", o.shared_beyond.ranks.name(), "'"));
+                              group.name(), "' times the ", expert_replicas, " of '", o.shared_by_experts.ranks.name(),
+                              "'"));
   }
   if (!o.offload_folder.empty() && o.offload == Offload::none)
     throw InputError(concat("sharding: offload_folder = '", o.offload_folder,

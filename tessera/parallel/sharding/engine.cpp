@@ -6,16 +6,16 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/comm/agree.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/shared_memory.h>
 #include <tessera/comm/world.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/check_options.h>
 #include <tessera/parallel/sharding/file_memory.h>
-#include <tessera/parallel/tensor/cut.h>
+#include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <algorithm>
 #include <map>
@@ -63,14 +63,14 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
       context_{.data_parallel = options_.group ? options_.group : world().group(),
                .shards = {},
                .copies = {},
-               .beyond = {},
+               .expert_replicas = {},
                .pool = parallel::BufferPool(options_.group ? options_.group : world().group())} {
   parallel::check_options(options_, context_.data_parallel);
-  if (options_.shared_beyond.ranks && options_.shared_beyond.ranks.size() > 1) {
-    context_.beyond = options_.shared_beyond.ranks;
-    if (options_.logical_shards > 0) context_.apart = options_.shared_beyond.apart;
+  if (options_.shared_by_experts.ranks && options_.shared_by_experts.ranks.size() > 1) {
+    context_.expert_replicas = options_.shared_by_experts.ranks;
+    if (options_.logical_shards > 0) context_.per_source = options_.shared_by_experts.per_source;
     for (std::size_t i = 0; i < parameters_.parameters.size(); ++i)
-      parameters_.shared_beyond[i] = options_.shared_beyond.has(parameters_.parameters[i].name);
+      parameters_.shared_by_experts[i] = options_.shared_by_experts.has(parameters_.parameters[i].name);
   }
   check_module();
   parallel::require_same_structure(context_.data_parallel, parameters_.parameters, "parameter");
@@ -83,7 +83,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
   if (whole) {
     fill_unmanaged(/*sync=*/false);
     share_values();
-    if (!alone || options_.logical_shards > 0 || context_.beyond) make_reducer();
+    if (!alone || options_.logical_shards > 0 || context_.expert_replicas) make_reducer();
   } else {
     make_groups();
   }
@@ -147,10 +147,11 @@ void Sharded::Impl::make_reducer() {
   const bool alone = context_.data_parallel.size() == 1 && options_.logical_shards == 0;
   for (std::size_t i = 0; i < parameters_.parameters.size(); ++i) {
     if (!parameters_.parameters[i].tensor.requires_grad()) continue;
-    if (alone && !parameters_.shared_beyond[i]) continue;  // nothing happens to its gradient: autograd's is the result
+    if (alone && !parameters_.shared_by_experts[i])
+      continue;  // nothing happens to its gradient: autograd's is the result
     trained.push_back(parameters_.parameters[i]);
     if (!units.empty()) sizes.unit_of.push_back(units[i]);
-    sizes.shared_beyond.push_back(parameters_.shared_beyond[i]);
+    sizes.shared_by_experts.push_back(parameters_.shared_by_experts[i]);
   }
   if (trained.empty()) return;
   // Half the bytes on the wire is a compression to the reducer. fp64 stays what it is, as where gradients are
@@ -177,8 +178,8 @@ parallel::GradientReducerOptions Sharded::Impl::reducer_options(
           .wait_at_once = !options_.overlap_comm,
           .reduce_at_end = options_.data_dependent,
           .check_finite = options_.check_finite,
-          .beyond = context_.beyond,
-          .apart = context_.apart,
+          .expert_replicas = context_.expert_replicas,
+          .per_source = context_.per_source,
           .before = options_.before_reduction};
 }
 
@@ -203,7 +204,7 @@ void Sharded::Impl::make_groups() {
                                                {.first_mb = options_.first_bucket_mb,
                                                 .mb = options_.bucket_mb,
                                                 .unit_of = parallel::units_by_parameter(parameters_, options_.wrap),
-                                                .shared_beyond = parameters_.shared_beyond});
+                                                .shared_by_experts = parameters_.shared_by_experts});
   context_.materializer = this;
   context_.writes = &writes_;
   context_.param_dtype = options_.param_dtype;
@@ -291,11 +292,11 @@ void Sharded::Impl::find_cuts() {
   std::map<std::string, const at::Tensor*> parameters;
   for (const NamedTensor& p : parameters_.parameters) {
     parameters[p.name] = &p.tensor;
-    if (const parallel::Cut* const cut = parallel::cut_of(p.tensor)) tensor_group_ = cut->group();
+    if (const parallel::TensorShard* const cut = parallel::cut_of(p.tensor)) tensor_group_ = cut->group();
   }
   for (const ShardedParameter& p : local_) {
     parallel::share_cut(*parameters.at(p.name), p.local);
-    const parallel::Cut* const cut = parallel::cut_of(p.local);
+    const parallel::TensorShard* const cut = parallel::cut_of(p.local);
     const bool counts_in_stage = cut != nullptr ? cut->counts() : !tensor_group_ || tensor_group_.rank() == 0;
     const auto& elsewhere = options_.held_by_earlier_stage;
     counted_.push_back(counts_in_stage && std::find(elsewhere.begin(), elsewhere.end(), p.name) == elsewhere.end());
@@ -530,7 +531,8 @@ void Sharded::Impl::scale_gradients(double factor) {
 
 void Sharded::Impl::throw_not_finite(double norm) {
   const std::string mine = gradients_ ? gradients_->first_not_finite() : "";
-  const std::string place = launch::read_text(comm::life().slot().place);  // in a mesh, where group ranks say little
+  const std::string place =
+      launch::read_text(comm::heartbeat().slot().place);  // in a mesh, where group ranks say little
   const std::string rank =
       place.empty() ? concat(context_.data_parallel.rank()) : concat(world().rank(), " (", place, ")");
   std::string found = mine.empty() ? "" : concat("on rank ", rank, " in '", mine, "'");

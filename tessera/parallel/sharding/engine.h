@@ -10,10 +10,10 @@
 
 #include <tessera/layout/residency.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
+#include <tessera/parallel/dispatch/module_units.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/sharding/flat_group.h>
 #include <tessera/parallel/sharding/gradient_reducer.h>
-#include <tessera/parallel/sharding/module_units.h>
 
 #include <atomic>
 #include <exception>

@@ -2,11 +2,11 @@
 #include <tessera/parallel/sharding/engine.h>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/agree.h>
 #include <tessera/comm/backend.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/mesh.h>
-#include <tessera/parallel/tensor/cut.h>
+#include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <algorithm>
 #include <map>
@@ -33,7 +33,7 @@ void Sharded::Impl::choose_groups() {
   const comm::Group& all = context_.data_parallel;
   int tensor = 1, shards = 1;  // parameters may be parts already (tensor parallelism), of so many ranks each
   for (const NamedTensor& p : parameters_.parameters)
-    if (const parallel::Cut* const cut = parallel::cut_of(p.tensor)) tensor = cut->group().size();
+    if (const parallel::TensorShard* const cut = parallel::cut_of(p.tensor)) tensor = cut->group().size();
   if (strategy_.shard_group == ShardGroup::all) shards = all.size();
   if (strategy_.shard_group == ShardGroup::host) shards = ranks_on_a_host(all);
   if (options_.shard_group_size > 0) shards = options_.shard_group_size;

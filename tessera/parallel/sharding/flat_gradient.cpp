@@ -36,7 +36,7 @@ FlatGradient::FlatGradient(std::string name, GradientGroups groups, std::vector<
       fixed_order_(fixed_order),
       in_place_(!fixed_order),
       adds_up_(reduction == comm::Reduction::mean ||
-               (groups_.all.rank() == 0 && (!groups_.beyond || groups_.beyond.rank() == 0))),
+               (groups_.all.rank() == 0 && (!groups_.expert_replicas || groups_.expert_replicas.rank() == 0))),
       counts_(2 * members_.size()) {
   std::vector<layout::Parameter> described;
   std::vector<std::size_t> order(members_.size());
@@ -46,12 +46,13 @@ FlatGradient::FlatGradient(std::string name, GradientGroups groups, std::vector<
   const layout::FlatLayout flat = layout::make_flat_layout(described, order, 1);
   const auto options = at::TensorOptions(members_.front().dtype).device(members_.front().device);
   const auto with_counters = flat.padded + static_cast<std::int64_t>(counts_.size());
-  const comm::Group& widest = groups_.all.size() == 1 && groups_.beyond ? groups_.beyond : groups_.all;
+  const comm::Group& widest =
+      groups_.all.size() == 1 && groups_.expert_replicas ? groups_.expert_replicas : groups_.all;
   buffer_ = comm::zeros_shared(widest, {with_counters}, options);
   sum_ = in_place_ ? buffer_ : comm::zeros_shared(widest, {with_counters}, options);
-  if (groups_.apart)  // their counters stay 0: the first of these counts for all
-    for (std::int64_t s = 1; s < groups_.apart->sources(); ++s)
-      further_.push_back(comm::zeros_shared(widest, {with_counters}, options));
+  if (groups_.per_source)  // their counters stay 0: the first of these counts for all
+    for (std::int64_t s = 1; s < groups_.per_source->sources(); ++s)
+      later_sources_.push_back(comm::zeros_shared(widest, {with_counters}, options));
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& m = members_[i];
     m.offset = flat.segments[i].offset;
@@ -75,8 +76,8 @@ FlatGradient::FlatGradient(ShardingContext& context, FlatGroup& group, std::opti
       groups_{.all = context.data_parallel,
               .shards = context.shards,
               .copies = context.copies,
-              .beyond = group.shared_beyond() ? context.beyond : comm::Group(),
-              .apart = group.shared_beyond() ? nullptr : context.apart},
+              .expert_replicas = group.shared_by_experts() ? context.expert_replicas : comm::Group(),
+              .per_source = group.shared_by_experts() ? nullptr : context.per_source},
       fixed_order_(fixed_order),
       context_(&context),
       group_(&group),
@@ -139,21 +140,21 @@ void FlatGradient::take_buffer() {
     return context_->pool.take(group_->flat_layout().padded, wire_dtype_, BufferUse::gradients);
   };
   buffer_ = taken();
-  if (groups_.apart)
-    for (std::int64_t s = 1; s < groups_.apart->sources(); ++s) further_.push_back(taken());
+  if (groups_.per_source)
+    for (std::int64_t s = 1; s < groups_.per_source->sources(); ++s) later_sources_.push_back(taken());
 }
 
 void FlatGradient::give_buffers() {
   context_->pool.give(std::move(buffer_), BufferUse::gradients);
   buffer_.reset();
-  for (at::Tensor& further : further_) context_->pool.give(std::move(further), BufferUse::gradients);
-  further_.clear();
+  for (at::Tensor& later_source : later_sources_) context_->pool.give(std::move(later_source), BufferUse::gradients);
+  later_sources_.clear();
 }
 
-void FlatGradient::take_further(const Member& member) {
-  const std::vector<at::Tensor> gradients = groups_.apart->take(member.parameter);
-  for (std::size_t s = 0; s < further_.size(); ++s) {
-    const at::Tensor place = place_of(further_[s], member);
+void FlatGradient::take_later_sources(const Member& member) {
+  const std::vector<at::Tensor> gradients = groups_.per_source->take(member.parameter);
+  for (std::size_t s = 0; s < later_sources_.size(); ++s) {
+    const at::Tensor place = place_of(later_sources_[s], member);
     if (!member.given) place.zero_();
     if (!gradients.empty()) place.add_(gradients[s]);
   }
@@ -171,7 +172,7 @@ bool FlatGradient::take(std::size_t i, bool check_finite) {
     else
       finite = copy_checked(place, grad, check_finite);
   }
-  if (groups_.apart) take_further(m);  // before `given` is changed
+  if (groups_.per_source) take_later_sources(m);  // before `given` is changed
   m.given = true;
   if (in_place_) {
     m.reduced = m.hidden = false;
@@ -206,14 +207,14 @@ void FlatGradient::zero_what_does_not_count() {
     if (!m.reduced) m.result.zero_();
 }
 
-Passing FlatGradient::close() {
+GradientMessage FlatGradient::close() {
   take_buffer();
   prepare_sum();
   std::int64_t end = 0;  // behind the last element that is defined
   for (Member& m : members_) {
     if (!whole() && m.offset > end) {  // padding
       buffer_.narrow(0, end, m.offset - end).zero_();
-      for (const at::Tensor& further : further_) further.narrow(0, end, m.offset - end).zero_();
+      for (const at::Tensor& later_source : later_sources_) later_source.narrow(0, end, m.offset - end).zero_();
     }
     end = m.offset + m.numel;
     if (m.given || (in_place_ && m.reduced && adds_up_)) continue;
@@ -224,7 +225,7 @@ Passing FlatGradient::close() {
       m.given = true;
     } else {
       place_of(buffer_, m).zero_();
-      for (const at::Tensor& further : further_) place_of(further, m).zero_();
+      for (const at::Tensor& later_source : later_sources_) place_of(later_source, m).zero_();
     }
   }
   if (fixed_order_) zero_what_does_not_count();
@@ -243,12 +244,13 @@ Passing FlatGradient::close() {
             .message = buffer_,
             .result = {},
             .sum = sum_,
-            .further = further_,
+            .later_source = later_sources_,
             .segments = &segments_};
   }
   if (buffer_.numel() > end) {
     buffer_.narrow(0, end, buffer_.numel() - end).zero_();
-    for (const at::Tensor& further : further_) further.narrow(0, end, further.numel() - end).zero_();
+    for (const at::Tensor& later_source : later_sources_)
+      later_source.narrow(0, end, later_source.numel() - end).zero_();
   }
   // With nothing in the sum yet, the reduction writes there.
   const bool fresh = std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.reduced; });
@@ -262,7 +264,7 @@ Passing FlatGradient::close() {
           .message = {},
           .result = result_,
           .sum = sum_,
-          .further = further_,
+          .later_source = later_sources_,
           .segments = &segments_};
 }
 
@@ -315,11 +317,11 @@ void FlatGradient::fail() noexcept {
     members_[i].parameter.mutable_grad().reset();
     forget(members_[i]);
   }
-  if (groups_.apart) groups_.apart->clear();
+  if (groups_.per_source) groups_.per_source->clear();
   if (whole()) return;
   // A reduction that is still under way keeps its memory alive by itself; ours is let go, not reused.
   buffer_.reset();
-  further_.clear();
+  later_sources_.clear();
   result_.reset();
   sum_.reset();
   locals_.reset();
@@ -366,13 +368,14 @@ std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const GradientGroups&
     std::vector<FlatGradient::Member> chosen;
     for (const std::size_t i : list) chosen.push_back(std::move(members[i]));
     const bool is_shared = !shared.empty() && shared[list.front()];
-    made.push_back(std::make_unique<FlatGradient>(concat("bucket ", made.size()),
-                                                  GradientGroups{.all = groups.all,
-                                                                 .shards = {},
-                                                                 .copies = groups.all,
-                                                                 .beyond = is_shared ? groups.beyond : comm::Group(),
-                                                                 .apart = is_shared ? nullptr : groups.apart},
-                                                  std::move(chosen), reduction, fixed_order));
+    made.push_back(std::make_unique<FlatGradient>(
+        concat("bucket ", made.size()),
+        GradientGroups{.all = groups.all,
+                       .shards = {},
+                       .copies = groups.all,
+                       .expert_replicas = is_shared ? groups.expert_replicas : comm::Group(),
+                       .per_source = is_shared ? nullptr : groups.per_source},
+        std::move(chosen), reduction, fixed_order));
   }
   return made;
 }

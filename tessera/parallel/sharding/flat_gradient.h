@@ -14,7 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/parallel/sharding/flat_group.h>
-#include <tessera/parallel/sharding/gradient_passage.h>
+#include <tessera/parallel/sharding/gradient_reduction.h>
 #include <tessera/parallel/sharding/local_parts.h>
 #include <tessera/parallel/sharding/moved_gradients.h>
 
@@ -70,7 +70,7 @@ class FlatGradient {
   /// Takes the gradient that autograd left in grad() of member m's parameter. False when it is known not to be finite.
   bool take(std::size_t m, bool check_finite);
   /// No gradient comes any more: members that have nothing to give are zero. What is to be reduced.
-  Passing close();
+  GradientMessage close();
   /// The passage has ended.
   void reduced();
   /// Whole only, after reduced(): whether any rank gave something for member m, and whether any rank did not.
@@ -92,7 +92,7 @@ class FlatGradient {
  private:
   void take_buffer();
   void give_buffers();
-  void take_further(const Member& member);
+  void take_later_sources(const Member& member);
   void prepare_sum();
   void zero_what_does_not_count();
   void forget(Member& member);
@@ -105,10 +105,11 @@ class FlatGradient {
   bool in_place_ = false;  ///< the result is the buffer itself
   bool adds_up_ = true;    ///< in place: this rank's share of the next reduction contains what was reduced before
   at::Tensor buffer_;      ///< [padded], in the type that travels; whole: two counters per member follow
-  std::vector<at::Tensor> further_;  ///< laid out like the buffer: of the micro-batches that follow, in fixed order
-  at::Tensor sum_;                   ///< whole: laid out like the buffer; sharded: [padded / S]
-  at::Tensor result_;                ///< sharded: [padded / S] of the reduction under way
-  std::vector<float> counts_ = {};   ///< whole: [used..., missed...], numbers of ranks after the reduction
+  std::vector<at::Tensor>
+      later_sources_;               ///< laid out like the buffer: of the micro-batches that follow, in fixed order
+  at::Tensor sum_;                  ///< whole: laid out like the buffer; sharded: [padded / S]
+  at::Tensor result_;               ///< sharded: [padded / S] of the reduction under way
+  std::vector<float> counts_ = {};  ///< whole: [used..., missed...], numbers of ranks after the reduction
   std::vector<CompressedSegment> segments_ = {};
   // Sharded only.
   ShardingContext* context_ = nullptr;
@@ -118,8 +119,8 @@ class FlatGradient {
   std::unique_ptr<MovedGradients> signs_ = {};  ///< in the module's own parameters between backwards
 };
 
-/// DDP's flat gradients, one per list of indices into `members`; what lies in `old` moves there. Of `groups`, `beyond`
-/// is for lists of parameters that `shared` (by index; empty: none) names, `apart` for the others.
+/// DDP's flat gradients, one per list of indices into `members`; what lies in `old` moves there. Of `groups`, `expert_replicas`
+/// is for lists of parameters that `shared` (by index; empty: none) names, `per_source` for the others.
 std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const GradientGroups& groups,
                                                            const std::vector<bool>& shared,
                                                            std::vector<FlatGradient::Member> members,

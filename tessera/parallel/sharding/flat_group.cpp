@@ -23,7 +23,7 @@ FlatGroup::FlatGroup(ShardingContext& context, const GroupPlan& plan, const Modu
       unit_(plan.unit),
       trained_(plan.trained),
       stays_whole_(plan.stays_whole),
-      shared_beyond_(plan.shared_beyond),
+      shared_by_experts_(plan.shared_by_experts),
       root_(plan.root) {
   shard_dtype_ = module.parameters[plan.parameters.front()].tensor.scalar_type();
   const bool converts = context.param_dtype && at::isFloatingType(shard_dtype_) && !plan.of_batch_norm;

@@ -15,9 +15,9 @@
 #include <tessera/comm/group.h>
 #include <tessera/layout/flat.h>
 #include <tessera/nn/moe/source_gradients.h>
+#include <tessera/parallel/dispatch/managed.h>
+#include <tessera/parallel/dispatch/module_units.h>
 #include <tessera/parallel/sharding/local_parts.h>
-#include <tessera/parallel/sharding/managed.h>
-#include <tessera/parallel/sharding/module_units.h>
 #include <tessera/parallel/sharding/pool.h>
 
 #include <c10/core/TensorImpl.h>
@@ -32,11 +32,11 @@ namespace tessera::parallel {
 
 /// What all flat groups of an engine share.
 struct ShardingContext {
-  comm::Group data_parallel;  ///< all ranks: S x R
-  comm::Group shards;         ///< the S ranks that hold the parts of one copy
-  comm::Group copies;         ///< the R ranks that hold the same part
-  comm::Group beyond;         ///< ranks outside that hold some parameters alike, too (GroupPlan::shared_beyond)
-  c10::intrusive_ptr<nn::SourceGradients> apart = {};  ///< GradientGroups::apart, of the other parameters
+  comm::Group data_parallel;    ///< all ranks: S x R
+  comm::Group shards;           ///< the S ranks that hold the parts of one copy
+  comm::Group copies;           ///< the R ranks that hold the same part
+  comm::Group expert_replicas;  ///< ranks outside that hold some parameters alike, too (GroupPlan::shared_by_experts)
+  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< GradientGroups::per_source, of the other parameters
   BufferPool pool;
   Materializer* materializer = nullptr;
   Materializer* writes = nullptr;  ///< is told of every operator that changes a local part
@@ -87,7 +87,7 @@ class FlatGroup {
   const std::string& name() const { return name_; }
   std::size_t unit() const { return unit_; }
   bool trained() const { return trained_; }
-  bool shared_beyond() const { return shared_beyond_; }
+  bool shared_by_experts() const { return shared_by_experts_; }
   bool root() const { return root_; }
   bool stays_whole() const { return stays_whole_; }
   const layout::FlatLayout& flat_layout() const { return layout_; }
@@ -114,7 +114,7 @@ class FlatGroup {
   ShardingContext& context_;
   std::string name_;
   std::size_t unit_;
-  bool trained_, stays_whole_, shared_beyond_, root_;
+  bool trained_, stays_whole_, shared_by_experts_, root_;
   at::ScalarType dtype_, shard_dtype_;
   layout::FlatLayout layout_;
   layout::Range held_;

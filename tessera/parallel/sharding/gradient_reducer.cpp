@@ -75,9 +75,12 @@ void GradientReducer::rebuild() {
   for (Flat& flat : flats_)
     for (FlatGradient::Member& member : flat.gradient->release_members()) members[member.index] = std::move(member);
   flats_.clear();
-  const GradientGroups groups{
-      .all = all_, .shards = {}, .copies = all_, .beyond = options_.beyond, .apart = options_.apart};
-  place(whole_gradients(groups, sizes_.shared_beyond, std::move(members), assignment_, options_.passage.reduction,
+  const GradientGroups groups{.all = all_,
+                              .shards = {},
+                              .copies = all_,
+                              .expert_replicas = options_.expert_replicas,
+                              .per_source = options_.per_source};
+  place(whole_gradients(groups, sizes_.shared_by_experts, std::move(members), assignment_, options_.passage.reduction,
                         options_.passage.fixed_order()));
 }
 
@@ -163,7 +166,7 @@ void GradientReducer::start(std::size_t f) {
   flat.started = true;
   if (flat.gradient->needs_memory()) bound_memory();
   reducing_.push_back(f);
-  Passing passing = flat.gradient->close();
+  GradientMessage passing = flat.gradient->close();
   if (options_.before) options_.before(passing.flat);
   flat.passage.start(options_.passage, flat.gradient->groups(), std::move(passing));
   // In fixed order shards have waited already, since a sum travels from copy to copy.
@@ -212,19 +215,19 @@ std::vector<std::int32_t> GradientReducer::sum_of_users() const {
     there = there.cpu();
     std::copy_n(there.const_data_ptr<std::int32_t>(), numbers.size(), numbers.begin());
   };
-  std::vector<std::int32_t> ranks, beyond;
+  std::vector<std::int32_t> ranks, expert_replicas;
   for (const Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m) ranks.push_back(flat.gradient->members()[m].given);
   sum(all_, ranks);
-  if (!options_.beyond) return ranks;
+  if (!options_.expert_replicas) return ranks;
   std::vector<std::size_t> shared;
   std::size_t i = 0;
   for (const Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m, ++i)
-      if (flat.gradient->groups().beyond) shared.push_back(i);
-  for (const std::size_t s : shared) beyond.push_back(ranks[s]);
-  sum(options_.beyond, beyond);
-  for (std::size_t s = 0; s < shared.size(); ++s) ranks[shared[s]] = beyond[s];
+      if (flat.gradient->groups().expert_replicas) shared.push_back(i);
+  for (const std::size_t s : shared) expert_replicas.push_back(ranks[s]);
+  sum(options_.expert_replicas, expert_replicas);
+  for (std::size_t s = 0; s < shared.size(); ++s) ranks[shared[s]] = expert_replicas[s];
   return ranks;
 }
 
@@ -236,8 +239,8 @@ void GradientReducer::count_users() {
       flats_.front().gradient->whole() ? std::vector<std::int32_t>() : sum_of_users();
   const auto count_of = [&](std::size_t i, const Flat& flat, std::size_t m) {
     if (ranks.empty()) return flat.gradient->used_and_missed(m);
-    const comm::Group& beyond = flat.gradient->groups().beyond;
-    return std::pair(ranks[i] > 0, ranks[i] < all_.size() * (beyond ? beyond.size() : 1));
+    const comm::Group& expert_replicas = flat.gradient->groups().expert_replicas;
+    return std::pair(ranks[i] > 0, ranks[i] < all_.size() * (expert_replicas ? expert_replicas.size() : 1));
   };
   bool missed = false;
   std::size_t i = 0;
@@ -259,7 +262,7 @@ void GradientReducer::learn_order() {
   at::Tensor shared = at::tensor(order, at::kLong).to(all_.device());
   const comm::Tag tag("order of reductions");
   all_.broadcast(shared, 0).wait();
-  if (options_.beyond) options_.beyond.broadcast(shared, 0).wait();
+  if (options_.expert_replicas) options_.expert_replicas.broadcast(shared, 0).wait();
   shared = shared.cpu();
   const std::int64_t* values = shared.const_data_ptr<std::int64_t>();
   use_order({values, values + shared.numel()});

@@ -12,7 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <functional>
 #include <string>

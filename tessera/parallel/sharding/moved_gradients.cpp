@@ -15,7 +15,7 @@ constexpr const char* where_they_are =
     "zero_grad(), not zero_grad(false)";
 
 /// Refuses every use.
-class Refusal final : public Materializer {
+class RefusalOfGradients final : public Materializer {
  public:
   void enter(std::span<const std::size_t>, bool, const char* op) override {
     throw Error(concat("sharding: operator ", op, " was given a gradient that is elsewhere: ", where_they_are));
@@ -23,8 +23,8 @@ class Refusal final : public Materializer {
   void leave(std::span<const std::size_t>) noexcept override {}
 };
 
-Materializer& refusal() {
-  static Refusal materializer;  // without state
+Materializer& refusal_of_gradients() {
+  static RefusalOfGradients materializer;  // without state
   return materializer;
 }
 
@@ -38,7 +38,7 @@ MovedGradients::MovedGradients(std::vector<at::Tensor> parameters)
   for (const at::Tensor& p : parameters_) longest = std::max(longest, p.numel());
   const at::Tensor& first = parameters_.front();
   storage_ =
-      std::make_unique<ManagedStorage>(refusal(), 0, longest, first.scalar_type(), first.device(), where_they_are);
+      std::make_unique<ManagedStorage>(refusal_of_gradients(), 0, longest, first.scalar_type(), first.device(), where_they_are);
   for (const at::Tensor& p : parameters_) {
     signs_.push_back(at::empty({0}, at::TensorOptions(first.scalar_type()).device(first.device())));
     storage_->adopt(signs_.back(), 0, p.sizes(), p.strides());

@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/parallel/sharding/managed.h>
+#include <tessera/parallel/dispatch/managed.h>
 
 #include <cstdint>
 #include <memory>

@@ -3,7 +3,7 @@
 // megatron/core/tensor_parallel/cross_entropy.py). With label smoothing a fourth, the sum of the logits over the whole
 // vocabulary, so that the result does not depend on the ranks.
 
-#include <tessera/parallel/tensor/cut.h>
+#include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -131,12 +131,13 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
 
 }  // namespace
 
-at::Tensor Cut::linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                     double scale, const nn::LossOptions& options, const at::Tensor& bias) const {
+at::Tensor TensorShard::linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                             const at::Tensor& labels, double scale, const nn::LossOptions& options,
+                                             const at::Tensor& bias) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
   TESSERA_CHECK(part().dim == 0 && part().ranges.size() == 1, name_, ": a head is cut by rows of its vocabulary");
-  const at::Tensor whole = enter_columns(hidden, group_, between()).x;  // [B, T, C]
-  forget_entered();                                                     // the head is the last
+  const at::Tensor whole = copy_to_tensor_parallel(hidden, group_, between()).x;  // [B, T, C]
+  forget_entered();                                                               // the head is the last
   const std::int64_t b = labels.size(0), t = labels.size(1), c = whole.size(2);
   TESSERA_CHECK(whole.size(0) == b && whole.size(1) == t, "hidden states ", c10::str(whole.sizes()), " and labels ",
                 c10::str(labels.sizes()));

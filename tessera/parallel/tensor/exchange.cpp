@@ -133,7 +133,7 @@ LastEntered& last_entered() {
 
 }  // namespace
 
-Entered enter_columns(const at::Tensor& x, const comm::Group& group, Between between) {
+Entered copy_to_tensor_parallel(const at::Tensor& x, const comm::Group& group, Between between) {
   if (x.is_inference())  // has no version, and needs no gradient
     return {between == Between::whole ? x : gathered_tokens(x, group), {}};
   LastEntered& last = last_entered();
@@ -173,7 +173,7 @@ Entered enter_columns(const at::Tensor& x, const comm::Group& group, Between bet
 
 void forget_entered() { last_entered() = {}; }
 
-at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between between) {
+at::Tensor reduce_from_tensor_parallel(const at::Tensor& y, const comm::Group& group, Between between) {
   forget_entered();
   if (between == Between::whole)
     return exchanged("output of rows", y, [group](const at::Tensor& part) { return summed(part, group); }, as_it_is);
@@ -182,8 +182,8 @@ at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between bet
       [group](const at::Tensor& g) { return gathered_tokens(g, group); });
 }
 
-at::Tensor leave_rows_in_parts(const std::function<at::Tensor(const PartComputed& computed)>& product,
-                               const comm::Group& group, Between between) {
+at::Tensor reduce_from_tensor_parallel_in_parts(const std::function<at::Tensor(const PartComputed& computed)>& product,
+                                                const comm::Group& group, Between between) {
   forget_entered();
   const comm::Tag tag("output of rows");
   std::vector<comm::Work> works;
@@ -249,7 +249,7 @@ at::Tensor gather_parts(const at::Tensor& own, int dim, std::span<const Ranges> 
   return whole;
 }
 
-at::Tensor gather_columns(const at::Tensor& y, std::span<const Ranges> parts, const comm::Group& group) {
+at::Tensor gather_from_tensor_parallel(const at::Tensor& y, std::span<const Ranges> parts, const comm::Group& group) {
   const int last = static_cast<int>(y.dim()) - 1;
   const std::vector<Ranges> all(parts.begin(), parts.end());
   return exchanged(
@@ -259,7 +259,7 @@ at::Tensor gather_columns(const at::Tensor& y, std::span<const Ranges> parts, co
       });
 }
 
-at::Tensor split_columns(const at::Tensor& x, const comm::Group& group) {
+at::Tensor scatter_to_tensor_parallel(const at::Tensor& x, const comm::Group& group) {
   const int last = static_cast<int>(x.dim()) - 1;
   const std::int64_t all = x.size(last), n = group.size();
   if (all % n != 0)

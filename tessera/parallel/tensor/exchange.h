@@ -33,17 +33,17 @@ struct Entered {
 /// Into cut columns: x becomes whole. Backward: gradients are summed, as each rank's columns give a part of them (with
 /// own_tokens each rank gets the sum for its tokens). Layers in a row that are given the same tensor share one
 /// entering, so that its gradient travels once.
-Entered enter_columns(const at::Tensor& x, const comm::Group& group, Between between);
+Entered copy_to_tensor_parallel(const at::Tensor& x, const comm::Group& group, Between between);
 /// The tensor that entered last, and the graph behind it, are not kept any longer for layers to come.
 void forget_entered();
 /// Out of cut rows: the sum of all ranks' y (with own_tokens: for this rank's tokens). Backward: the gradient as it is
 /// (with own_tokens: gathered).
-at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between between);
+at::Tensor reduce_from_tensor_parallel(const at::Tensor& y, const comm::Group& group, Between between);
 /// Given each part of a result as soon as it has been computed, sequences [begin, end) of [B, T, ...].
 using PartComputed = std::function<void(const at::Tensor& part)>;
 /// The same of y = product(computed): the sum of each part is on its way while the next one is computed.
-at::Tensor leave_rows_in_parts(const std::function<at::Tensor(const PartComputed& computed)>& product,
-                               const comm::Group& group, Between between);
+at::Tensor reduce_from_tensor_parallel_in_parts(const std::function<at::Tensor(const PartComputed& computed)>& product,
+                                                const comm::Group& group, Between between);
 
 /// What each rank holds along a dimension: [begin, end) each, ascending.
 using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
@@ -54,9 +54,9 @@ at::Tensor gather_parts(const at::Tensor& own, int dim, std::span<const Ranges> 
 at::Tensor take_part(const at::Tensor& whole, int dim, const Ranges& part);
 
 /// y [..., own] -> [..., all], for what is computed alike on every rank. Backward: own part of the gradient.
-at::Tensor gather_columns(const at::Tensor& y, std::span<const Ranges> parts, const comm::Group& group);
+at::Tensor gather_from_tensor_parallel(const at::Tensor& y, std::span<const Ranges> parts, const comm::Group& group);
 /// x [..., all] -> [..., own]. Backward: the gradient of all parts.
-at::Tensor split_columns(const at::Tensor& x, const comm::Group& group);
+at::Tensor scatter_to_tensor_parallel(const at::Tensor& x, const comm::Group& group);
 
 /// Rows [r N / n, (r + 1) N / n) of x [N, ...], which all ranks have alike. Backward: the gradient of all rows.
 at::Tensor own_rows(const at::Tensor& x, const comm::Group& group);

@@ -1,6 +1,6 @@
 // Operators of LibTorch that are given a part of a parameter: somebody's own module calls them.
 
-#include <tessera/parallel/tensor/cut.h>
+#include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <ATen/Operators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,8 +8,8 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <tessera/base/error.h>
+#include <tessera/parallel/dispatch/operator_facts.h>
 #include <tessera/parallel/recompute/checkpoint_environment.h>
-#include <tessera/parallel/sharding/operator_facts.h>
 
 #include <algorithm>
 #include <array>
@@ -48,7 +48,7 @@ bool in_backward() {
 bool is_part(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has(nn::cut_key); }
 
 std::string described(const at::Tensor& part) {
-  const Cut* cut = cut_of(part);
+  const TensorShard* cut = cut_of(part);
   if (cut == nullptr) {
     const auto* const transposed = dynamic_cast<const Transposed*>(part.unsafeGetTensorImpl()->get_backend_meta());
     if (transposed != nullptr) cut = cut_of(transposed->parameter);
@@ -139,7 +139,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
 }
 
 /// Whether `parameter` may stand for what was cut: the module's own, or a copy that nobody trains.
-void check_use(const at::Tensor& parameter, const Cut& cut) {
+void check_use(const at::Tensor& parameter, const TensorShard& cut) {
   if (parameter.sizes() != at::IntArrayRef(cut.part().shape()))
     throw InputError(concat("tensor parallelism: ", cut.described(), " was replaced by ", c10::str(parameter.sizes()),
                             " (torch::load(), set_data()), and this rank's part is ",
@@ -154,8 +154,8 @@ void check_use(const at::Tensor& parameter, const Cut& cut) {
 }
 
 /// What a product with the second factor `w` means; nullptr where backward computes it.
-const Cut* cut_of_factor(std::string_view op, const at::Tensor& x, const at::Tensor& w, at::Tensor& parameter,
-                         nn::WeightLayout& layout) {
+const TensorShard* cut_of_factor(std::string_view op, const at::Tensor& x, const at::Tensor& w, at::Tensor& parameter,
+                                 nn::WeightLayout& layout) {
   if (in_backward()) return nullptr;
   if (is_part(x)) refuse(op, x);
   parameter = w;
@@ -164,7 +164,7 @@ const Cut* cut_of_factor(std::string_view op, const at::Tensor& x, const at::Ten
     parameter = transposed->parameter;
     layout = nn::WeightLayout::out_in;
   }
-  const Cut* const cut = cut_of(parameter);
+  const TensorShard* const cut = cut_of(parameter);
   if (cut == nullptr || parameter.dim() != 2) refuse(op, w);
   check_use(parameter, *cut);
   return cut;
@@ -174,7 +174,8 @@ at::Tensor linear(c10::DispatchKeySet keys, const at::Tensor& x, const at::Tenso
                   const std::optional<at::Tensor>& bias) {
   at::Tensor parameter;
   nn::WeightLayout layout;
-  const Cut* const cut = is_part(weight) ? cut_of_factor("aten::linear", x, weight, parameter, layout) : nullptr;
+  const TensorShard* const cut =
+      is_part(weight) ? cut_of_factor("aten::linear", x, weight, parameter, layout) : nullptr;
   if (cut == nullptr) {
     if (is_part(x) && !in_backward()) refuse("aten::linear", x);
     const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
@@ -189,7 +190,7 @@ template <class Op>
 at::Tensor product(c10::DispatchKeySet keys, const at::Tensor& x, const at::Tensor& w) {
   at::Tensor parameter;
   nn::WeightLayout layout;
-  if (const Cut* const cut = is_part(w) ? cut_of_factor(Op::name, x, w, parameter, layout) : nullptr)
+  if (const TensorShard* const cut = is_part(w) ? cut_of_factor(Op::name, x, w, parameter, layout) : nullptr)
     return cut->linear(x, parameter, {}, layout);
   if (is_part(x) && !in_backward()) refuse(Op::name, x);
   const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
@@ -200,7 +201,7 @@ at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& bias, const at::Ten
                  const at::Scalar& beta, const at::Scalar& alpha) {
   at::Tensor parameter;
   nn::WeightLayout layout;
-  if (const Cut* const cut = is_part(w) ? cut_of_factor("aten::addmm", x, w, parameter, layout) : nullptr) {
+  if (const TensorShard* const cut = is_part(w) ? cut_of_factor("aten::addmm", x, w, parameter, layout) : nullptr) {
     if (bias.dim() == 1 && beta.equal(1) && alpha.equal(1)) return cut->linear(x, parameter, bias, layout);
     const at::Tensor y = cut->linear(x, parameter, {}, layout);
     return y * alpha + bias * beta;
@@ -230,7 +231,7 @@ at::Tensor transposed_int(c10::DispatchKeySet keys, const at::Tensor& w, std::in
 
 at::Tensor embedding(c10::DispatchKeySet keys, const at::Tensor& weight, const at::Tensor& ids, c10::SymInt padding_idx,
                      bool scale_grad_by_freq, bool sparse) {
-  const Cut* const cut = is_part(weight) && !in_backward() ? cut_of(weight) : nullptr;
+  const TensorShard* const cut = is_part(weight) && !in_backward() ? cut_of(weight) : nullptr;
   if (cut == nullptr) {
     if (is_part(weight) && !in_backward()) refuse("aten::embedding", weight);
     return at::_ops::embedding::redispatch(below(keys), weight, ids, padding_idx, scale_grad_by_freq, sparse);

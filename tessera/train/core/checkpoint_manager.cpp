@@ -5,7 +5,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/folder.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/config/sections/output_config.h>
 
 namespace tessera::train {

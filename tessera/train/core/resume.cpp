@@ -4,7 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/config/sections/output_config.h>
 
 namespace tessera::train {
@@ -36,7 +36,7 @@ std::string checkpoint_to_resume(const OutputConfig& output, const comm::Group& 
   }
   if (!asks_for_newest(output)) return "";
   std::vector<checkpoint::StepFolder> candidates;
-  comm::agree(group, [&] { candidates = checkpoint::step_folders(output.output_dir); });
+  comm::run_on_all_ranks(group, [&] { candidates = checkpoint::step_folders(output.output_dir); });
   const auto found = newest_whole(std::move(candidates), group, rules, rejected);
   if (!found && may_begin_anew(output)) return "";
   if (!found)
@@ -48,7 +48,7 @@ std::string checkpoint_to_resume(const OutputConfig& output, const comm::Group& 
 std::optional<std::string> newest_whole(std::vector<checkpoint::StepFolder> candidates, const comm::Group& group,
                                         const ResumeRules& rules, const std::set<std::string>& rejected) {
   std::erase_if(candidates, [&](const checkpoint::StepFolder& folder) { return rejected.contains(folder.path); });
-  return comm::told_by_first(
+  return comm::report_on_first_rank(
       group, [&] { return checkpoint::choose_newest(candidates, examiners(group), rules.depth, rules.why_not); });
 }
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/record/former_settings.h>
@@ -32,7 +32,7 @@ void StepCore::expect_step(bool is_last) {
 void StepCore::backward(const at::Tensor& loss) {
   loss.backward();
   gradients_changed();
-  comm::life().advance();
+  comm::heartbeat().advance();
 }
 
 void StepCore::rescale_gradients(double factor) {

@@ -28,7 +28,7 @@ bool is_out_of_memory(const std::exception& error) {
 
 bool fits_everywhere(const comm::Group& group, const std::function<void()>& probe) {
   bool fits = true;
-  agree(group, [&] {
+  run_on_all_ranks(group, [&] {
     try {
       probe();
     } catch (const std::exception& error) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <tessera/base/clock.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
 
@@ -59,7 +59,7 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
   };
   const auto run_pipeline = [&] {
     const std::vector<double> losses = pipeline(waiting, scales);
-    comm::life().advance();
+    comm::heartbeat().advance();
     const std::vector<at::Tensor> found = model.take_predictions();
     for (std::size_t i = 0; i < found.size(); ++i)
       if (places[i] >= 0) count(waiting[i], found[i]);
@@ -89,7 +89,7 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
     }
     const nn::Autocast precision(narrow, group.device().type());
     const at::Tensor loss = model.loss(batch, scale);
-    comm::life().advance();
+    comm::heartbeat().advance();
     for (const at::Tensor& found : model.take_predictions())
       if (has_rows) count(batch, found);
     if (has_rows && batch.scored_tokens > 0) note(k, loss.item<double>() / scale, batch.scored_tokens);

@@ -12,8 +12,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/core/run_schedule.h>
@@ -203,7 +203,7 @@ void RunPipeline::watch_tied_parameter(const ShardingOptions& sharding) {
   const at::Tensor* const tied = parameters.find(model_.tied_parameter());
   const bool fixed_order = config_.parallel.deterministic_reduce;
   const bool plain = !sharding.compression && !sharding.reduce_dtype && sharding.gradient_predivide_factor == 1 &&
-                     (fixed_order || !sharding.shared_beyond.ranks);
+                     (fixed_order || !sharding.shared_by_experts.ranks);
   if (tied == nullptr || !tied->requires_grad() || !plain) return;
   const parallel::TiedGradient::Options options{.group = groups_.tied,
                                                 .first_rank = plan_.schedule.rank_of.front(),

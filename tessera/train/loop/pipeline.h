@@ -10,7 +10,7 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/pipeline/stage_gathers.h>
-#include <tessera/parallel/pipeline/tied.h>
+#include <tessera/parallel/pipeline/tied_embedding.h>
 #include <tessera/train/loop/run_groups.h>
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class RunPipeline {
   /// InputError for a number that the schedule cannot be made of.
   void prepare_for(std::int64_t micro_batches) { (void)schedule_of(static_cast<std::size_t>(micro_batches)); }
   /// Forward and backward of a step's micro-batches, whose losses are multiplied by `scale`; gradients are accumulated
-  /// and not reduced (Sharded::WholeBatch); in fixed order each backward reduces its own. Returns the losses, on every
+  /// and not reduced (Sharded::AccumulateLocally); in fixed order each backward reduces its own. Returns the losses, on every
   /// rank. Collective over the pipeline.
   std::vector<double> train(const std::vector<data::Batch>& batches, double scale);
   /// A step's computations of this rank, with nothing from or for the others (PipelineExecutor::rehearse): throws where

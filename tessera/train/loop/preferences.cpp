@@ -11,7 +11,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/peft.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/config/rules/validate_preferences.h>
@@ -94,7 +94,7 @@ void Preferences::measure(const Setup& setup, models::LanguageModel& model, cons
         group.device());
     const nn::Autocast precision(narrow, group.device().type());
     const at::Tensor sums = causal(model).log_probabilities(batch);
-    comm::life().advance();
+    comm::heartbeat().advance();
     if (counts) found.narrow(0, first, count).copy_(sums.view({count, 2}));
   }
   found = found.to(group.device());
@@ -124,7 +124,7 @@ std::string Preferences::measure_reference(const Setup& setup, const data::Sampl
   const comm::Group& group = setup.groups.data;
   const Origin origin = origin_of(setup);
   std::shared_ptr<models::LanguageModel> model = setup.model;
-  agree(group, [&] {
+  run_on_all_ranks(group, [&] {
     if (origin.read) {
       model = read_reference(setup, origin.folder);
       model->to(group.device());
@@ -186,7 +186,7 @@ EvalMetrics Preferences::evaluate(const Setup& setup, bool together) const {
     const data::Batch batch = to_device(data::as_pairs(rows), group.device());
     const nn::Autocast precision(evaluation_precision(setup.config), group.device().type());
     const at::Tensor sums = causal(model).log_probabilities(batch);
-    comm::life().advance();
+    comm::heartbeat().advance();
     if (!counts) continue;
     ++metrics.batches;
     const PreferenceTerms terms =

@@ -2,9 +2,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/comm/agree.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/mesh_groups.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/corpus/data_list.h>
@@ -19,7 +19,8 @@ namespace tessera::train {
 RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   using layout::Axis;
   RunGroups groups;
-  comm::agree(world.group(), [&] { groups.mesh = config::run_mesh(config, world.size(), world.local_size()); });
+  comm::run_on_all_ranks(world.group(),
+                         [&] { groups.mesh = config::run_mesh(config, world.size(), world.local_size()); });
   groups.sequence_parallel = config.parallel.sequence_parallel;
   const comm::MeshGroups made(world, groups.mesh);
   groups.data = made.over({Axis::dp_replicate, Axis::dp_shard});
@@ -27,7 +28,7 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   groups.engine = groups.gradients;
   groups.place = groups.data.rank();
   if (!groups.cuts() && groups.expert_ranks() == 1) return groups;
-  comm::life().set_place(layout::describe_rank(groups.mesh, world.rank()));
+  comm::heartbeat().set_place(layout::describe_rank(groups.mesh, world.rank()));
   groups.tensor = made.of(Axis::tp);
   groups.pipeline = groups.stages = made.of(Axis::pp);
   groups.experts = made.over({Axis::ep, Axis::etp});
@@ -38,7 +39,7 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
     if (config.parallel.deterministic_reduce) {
       // An expert's sums go over the ranks of ep first, whose tokens meet there, so theirs is the outer order.
       groups.place = groups.beside.rank() * groups.engine.size() + groups.engine.rank();
-      groups.apart = c10::make_intrusive<nn::SourceGradients>(groups.beside.size());
+      groups.per_source = c10::make_intrusive<nn::SourceGradients>(groups.beside.size());
     }
     groups.stages = groups.mesh.size(Axis::etp) == groups.tensor_ranks()
                         ? made.over({Axis::pp, Axis::ep})

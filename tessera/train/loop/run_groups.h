@@ -29,13 +29,13 @@ struct RunGroups {
   comm::Group tensor;    ///< tp
   comm::Group pipeline;  ///< pp
   comm::Group back;      ///< the same ranks, for messages to lower ones, where the backend keeps messages in order
-  comm::Group tied;      ///< the same ranks, for tied embeddings in fixed order (parallel/pipeline/tied.h)
+  comm::Group tied;      ///< the same ranks, for tied embeddings in fixed order (parallel/pipeline/tied_embedding.h)
   ContextGroups context;  ///< cp
   /// Of the micro-batches that the ranks of `data` run at once, in the order of the rows, the one that is this rank's.
   int place = 0;
   /// Fixed order with experts on several ranks: what connects their layers (expert_parallel) with the engine, which
   /// adds their gradients up.
-  c10::intrusive_ptr<nn::SourceGradients> apart = {};
+  c10::intrusive_ptr<nn::SourceGradients> per_source = {};
 
   bool sequence_parallel = false;
 

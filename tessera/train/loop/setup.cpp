@@ -15,7 +15,7 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/weights_glance.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
@@ -210,7 +210,7 @@ double attention_share(const models::LanguageModel& model) {
 data::ReadProgress heard_by_watchers(data::ReadProgress progress) {
   return [progress = std::move(progress), last = std::uint64_t{0}](const std::string& path, std::uint64_t done,
                                                                    std::uint64_t of) mutable {
-    if (done != std::exchange(last, done)) comm::life().advance();
+    if (done != std::exchange(last, done)) comm::heartbeat().advance();
     progress(path, done, of);
   };
 }
@@ -344,8 +344,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     setup.model->keep_experts(held.begin, held.end - held.begin);
   }
   if (groups.divides_experts() && setup.model->balance().experts > 0)
-    setup.model->set_experts(groups.apart ? expert_parallel(groups.experts, groups.apart)
-                                          : expert_parallel(groups.places_of_experts()));
+    setup.model->set_experts(groups.per_source ? expert_parallel(groups.experts, groups.per_source)
+                                               : expert_parallel(groups.places_of_experts()));
   if (const std::string why = why_no_metric(config.output.metric_for_best_model, setup.model->num_labels() > 0);
       !why.empty()) {
     const bool followed = config.output.load_best_model_at_end || config.output.save_strategy == SaveStrategy::best ||

@@ -7,7 +7,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/file_reader.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/data/dataset.h>
@@ -29,8 +29,8 @@
 
 namespace tessera::train {
 
-using comm::agree;
 using comm::FailedElsewhere;
+using comm::run_on_all_ranks;
 
 struct Setup {
   RunConfig config;

@@ -9,7 +9,7 @@
 #include <tessera/base/plural.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/hf/sharding.h>
@@ -17,7 +17,7 @@
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/registry.h>
 #include <tessera/optim/optimizer.h>
-#include <tessera/parallel/sharding/module_units.h>
+#include <tessera/parallel/dispatch/module_units.h>
 #include <tessera/plan/from_config.h>
 #include <tessera/plan/memory.h>
 #include <tessera/train/core/wide_states.h>

@@ -4,7 +4,7 @@
 
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/choose.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/train/core/resume.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/reporting/output_lock.h>
@@ -17,10 +17,10 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
   const ResumeRules rules{.depth = checkpoint::Depth::small_files};
   const Restart restart = this_restart();
   std::optional<std::vector<checkpoint::StepFolder>> own;
-  agree(group, [&] {
+  run_on_all_ranks(group, [&] {
     if (world.rank() == 0) require_unlocked(config.output.output_dir);
   });
-  agree(group, [&] { own = checkpoints_of_job(config.output, restart); });
+  run_on_all_ranks(group, [&] { own = checkpoints_of_job(config.output, restart); });
   // Rank 0 speaks for all: a folder that another rank does not see is found when it is examined.
   Start start;
   start.restarted = comm::all_gather_text(group, own ? "restarted" : "")[0] == "restarted";
@@ -31,7 +31,7 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
     OutputConfig output = config.output;
     start.overwrite = start.restarted && output.resume_from_checkpoint.empty();  // what the failed generation wrote
     if (start.overwrite) output.overwrite_output_dir = true;
-    agree(group, [&] { check_output_folder(output); });
+    run_on_all_ranks(group, [&] { check_output_folder(output); });
     start.checkpoint = checkpoint_to_resume(output, group, rules, rejected);
     start.named = names_a_folder(output);
   }

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include <tessera/base/log.h>
-#include <tessera/comm/agree.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/long_phase.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/launch/watch/verdict.h>
 #include <tessera/train/core/resume.h>
@@ -24,7 +24,7 @@ namespace {
 
 RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::World& ranks) {
   RunConfig here;
-  agree(ranks.group(), [&] {
+  run_on_all_ranks(ranks.group(), [&] {
     const std::int64_t copies = config::data_parallel_ranks(config.parallel, ranks.size());
     here = with_fixed_order(config, resolved, copies);
     check_automatic_batch_size(here, copies);
@@ -36,13 +36,13 @@ RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::W
 std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolved, comm::World& ranks,
                                    std::int64_t process_bytes, const RunGroups& groups, const Start& start) {
   Setup setup;
-  agree(ranks.group(), [&] {
+  run_on_all_ranks(ranks.group(), [&] {
     setup = prepare(config, ranks, groups, start);
     optim::make_plateau(make_schedule(config.optimization, setup.plan));  // bad parameters are told once, too
     optim::check_optimizer(optimizer_choice(config.optimization));
   });
   // One that cannot see the output folder would begin anew while others resume.
-  comm::told_by_first(ranks.group(), [&] {
+  comm::report_on_first_rank(ranks.group(), [&] {
     comm::require_equal(ranks.group(), "the step at which the run begins", concat(setup.plan.resumed_step),
                         "all ranks must see the same --output_dir and checkpoints (a common file system)");
   });
@@ -101,13 +101,13 @@ ExitCode train(const RunConfig& config, const Value& resolved) {
   try {
     return run(config, resolved, world());
   } catch (const FailedElsewhere& error) {
-    comm::life().fail(launch::failed_elsewhere, error.exit_code());
+    comm::heartbeat().fail(launch::failed_elsewhere, error.exit_code());
     throw;
   } catch (const Error& error) {
-    comm::life().fail(error.what(), error.exit_code());
+    comm::heartbeat().fail(error.what(), error.exit_code());
     throw;
   } catch (const std::exception& error) {
-    comm::life().fail(error.what());
+    comm::heartbeat().fail(error.what());
     throw;
   }
 }

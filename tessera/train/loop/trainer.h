@@ -18,7 +18,7 @@ namespace tessera::train {
 /// saving) or interrupted (SIGINT).
 ///
 /// What is wrong with configuration or input throws InputError before anything is written, on every rank with the same
-/// exit code; only one rank's error has a message (comm/agree.h). Later failures throw Error.
+/// exit code; only one rank's error has a message (comm/run_on_all_ranks.h). Later failures throw Error.
 ExitCode train(const RunConfig& config, const Value& resolved);
 
 }  // namespace tessera::train

@@ -9,7 +9,7 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/file.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/config/rules/checkpointing.h>
@@ -58,13 +58,13 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
   if (setup_.compression) setup_.compression->set_step(step_);
   setup_.model->set_label_smoothing(setup_.config.optimization.label_smoothing_factor);
   setup_.model->set_embedding_noise(setup_.config.optimization.neftune_noise_alpha);
-  agree(world_.group(), [&] { set_up_routers(*setup_.model, setup_.config.optimization, setup_.groups); });
+  run_on_all_ranks(world_.group(), [&] { set_up_routers(*setup_.model, setup_.config.optimization, setup_.groups); });
   if (setup_.config.optimization.balance_batches)
     balance_.emplace(world_, setup_.resume ? setup_.resume->seconds_per_row : std::vector<double>());
   if (setup_.config.optimization.gradient_noise_scale) small_.emplace();
   if (optimization_.preference_loss != PreferenceLoss::none) preferences_.emplace(optimization_);
-  agree(world_.group(), [&] { shard_model(); });
-  agree(world_.group(), [&] {
+  run_on_all_ranks(world_.group(), [&] { shard_model(); });
+  run_on_all_ranks(world_.group(), [&] {
     const OptimizationConfig& config = optimization_;
     const auto decay = [&](const std::string& name, const std::vector<std::int64_t>&) {
       return setup_.model->is_norm_or_bias(name) ? 0.0 : config.weight_decay;
@@ -89,7 +89,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
 
 /// The first thing that is written.
 void TrainingLoop::open_output() {
-  agree(world_.group(), [&] {
+  run_on_all_ranks(world_.group(), [&] {
     if (world_.rank() != 0) return;
     output_.emplace(setup_);
     journal_.open(*output_, configuration_);
@@ -127,9 +127,9 @@ void TrainingLoop::shard_model() {
       options.held_by_earlier_stage = {tied};
   }
   if (groups.beside && groups.beside.size() > 1)
-    options.shared_beyond = {groups.beside,
-                             [model = setup_.model](const std::string& name) { return !model->expert_of(name); },
-                             groups.apart};
+    options.shared_by_experts = {groups.beside,
+                                 [model = setup_.model](const std::string& name) { return !model->expert_of(name); },
+                                 groups.per_source};
   if (groups.beside && groups.beside.rank() > 0) {
     options.held_by_earlier_stage.clear();
     for (const auto& item : setup_.model->named_parameters())
@@ -265,7 +265,7 @@ void TrainingLoop::check_replicas() {
   enter(Phase::other, "check replicas");
   // Groups that find nothing wait here for those that do: the second comparison has other groups.
   const auto compare = [&](const auto& check) {
-    agree(world_.group(), [&] {
+    run_on_all_ranks(world_.group(), [&] {
       try {
         check();
       } catch (const parallel::ReplicasDiffer& error) {
@@ -286,7 +286,7 @@ void TrainingLoop::check_replicas() {
 void TrainingLoop::enter(Phase phase, std::string_view name) {
   clock_.enter(phase);
   if (trace_) trace_->phase(phase == Phase::other && name == "other" ? "" : name);
-  comm::life().set_phase(name);
+  comm::heartbeat().set_phase(name);
 }
 
 /// The yardsticks: what the processors can do, what frequencies alone predict, what a pretrained model said before.

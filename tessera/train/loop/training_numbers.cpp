@@ -12,7 +12,7 @@
 
 #include <tessera/base/allocated.h>
 #include <tessera/base/clock.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/launch/agent/affinity.h>
@@ -47,9 +47,9 @@ void TrainingLoop::count_step(double seconds, double cpu_seconds) {
   train_seconds_ += seconds;
   step_seconds_ = step_seconds_ == 0 || step_ <= plan_.resumed_step + 2 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
   const int told_by = one_tells_loss() ? world_.size() / ranks_with_same_loss() : world_.size();
-  comm::life().set_step({step_, plan_.total_steps, static_cast<std::int64_t>(seconds * 1e9),
-                         static_cast<double>(window_.step_tokens()) / seconds,
-                         std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(told_by)});
+  comm::heartbeat().set_step({step_, plan_.total_steps, static_cast<std::int64_t>(seconds * 1e9),
+                              static_cast<double>(window_.step_tokens()) / seconds,
+                              std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(told_by)});
   journal_.step([&] {
     const double loss = std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(told_by);
     return ProgressState{step_,

@@ -67,7 +67,7 @@ void TrainingLoop::save_in_memory() {
 
 /// Nothing is saved into a folder that has become another job's.
 void TrainingLoop::renew_output_lock() {
-  agree(world_.group(), [&] {
+  run_on_all_ranks(world_.group(), [&] {
     if (output_) output_->renew_lock();
   });
 }
@@ -112,7 +112,7 @@ void TrainingLoop::load_best_model() {
   if (folder.empty()) return;
   enter(Phase::other, "load");
   const comm::LongPhase phase("loading the best model");
-  agree(world_.group(), [&] { load_trained_weights(*setup_.model, *sharded_, folder); });
+  run_on_all_ranks(world_.group(), [&] { load_trained_weights(*setup_.model, *sharded_, folder); });
   journal_.note(concat("the best model (step ", checkpoints_.best().step(), ", ",
                        format_real(*checkpoints_.best().value(), 6), ") was loaded from ", folder));
   enter(Phase::other);

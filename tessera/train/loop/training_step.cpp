@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/log.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/data/pairs.h>
 #include <tessera/nn/accumulate.h>
@@ -202,7 +202,7 @@ void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, 
                      plan_.first_row(step_, 0, setup_.groups.place));
   std::vector<double> losses;
   {
-    std::optional<Sharded::WholeBatch> together;
+    std::optional<Sharded::AccumulateLocally> together;
     if (!setup_.config.parallel.deterministic_reduce) together.emplace(*sharded_);
     losses = pipeline_->train(batches, scale);
   }
@@ -216,7 +216,7 @@ void TrainingLoop::compute_in_pipeline(const std::vector<data::Batch>& batches, 
   if (!setup_.config.parallel.deterministic_reduce) sharded_->reduce();
   pipeline_->add_tied_gradients(*sharded_);
   core_.gradients_changed();
-  comm::life().advance();
+  comm::heartbeat().advance();
 }
 
 /// The largest values of the step on all ranks decide the scales of later ones, once per step as Transformer Engine has
@@ -307,7 +307,7 @@ bool TrainingLoop::fits() {
     sharded_->zero_grad();
     setup_.model->train();
     if (pipeline_) {
-      const Sharded::WholeBatch together(*sharded_);
+      const Sharded::AccumulateLocally together(*sharded_);
       pipeline_->rehearse({static_cast<std::size_t>(plan_.accumulation), batch});  // as in the largest step
       sharded_->zero_grad();
       return;

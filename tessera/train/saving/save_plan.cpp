@@ -8,7 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/layout/owners.h>
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/train/saving/stage_parts.h>
@@ -104,7 +104,7 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   plan.untrained_first = count_wider(model.untrained, sharded);
   add_untrained(0, plan.untrained_first);
   checkpoint::ShardFile::Tensors trained{tensors.size(), 0};
-  for (const std::size_t i : sharded.delivery_order())
+  for (const std::size_t i : sharded.gather_order())
     if (dealing.whole && plan.owners[i] == group.rank())
       tensors.push_back({model.weights_prefix + parameters[i].name,
                          checkpoint::dtype_of(parameters[i].local.scalar_type()), saved_shape(parameters[i])});
@@ -224,7 +224,7 @@ void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group
   };
   const bool writes = dealing.group.rank() == 0 && dealing.whole;
   for (auto& [field, list] : lists) {
-    for (const std::size_t i : model.sharded->delivery_order())
+    for (const std::size_t i : model.sharded->gather_order())
       if (writes && list[i] != no_state) add(list[i], saved_shape(parameters[i]));
     plan.delivered_states.push_back(std::move(list));
   }

@@ -103,7 +103,7 @@ struct SavePlan {
   int rank = 0;                       ///< this rank's number there
   bool whole = true;                  ///< this rank writes what it owns; false: another one, with the same, does
   std::size_t untrained_first = 0;    ///< so many of SavedModel::untrained precede the trained parameters in `weights`
-  std::vector<PartFile> weights;      ///< trained ones in Sharded::delivery_order(); none: this rank writes no weights
+  std::vector<PartFile> weights;      ///< trained ones in Sharded::gather_order(); none: this rank writes no weights
   std::vector<PartFile> states;       ///< none or one, in the order of own_states
   /// A state, or a box of one, as this rank writes it.
   struct OwnState {
@@ -111,7 +111,7 @@ struct SavePlan {
     std::optional<layout::Region> box = {};  ///< the elements of it that are one tensor of the file; empty: all
   };
   std::vector<OwnState> own_states;  ///< what is written as it is held here
-  /// FULL: places in SavedModel::states by parameter, each a list for Sharded::deliver_like(); no_state: it has none in
+  /// FULL: places in SavedModel::states by parameter, each a list for Sharded::gather_like_to_owners(); no_state: it has none in
   /// this list. They precede own_states in `states`.
   std::vector<std::vector<std::size_t>> delivered_states;
   std::vector<format::StoredTensor> state_pieces;  ///< what of each state is in `states`

@@ -15,8 +15,8 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/checkpoint/read_back.h>
-#include <tessera/comm/agree.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/train/saving/part_files.h>
 #include <tessera/train/saving/save_report.h>
@@ -200,7 +200,7 @@ void Saver::copy() {
     const auto append_weights = [&](std::size_t, std::int64_t, const at::Tensor& piece) {
       if (part.plan.whole) guarded(error_, [&] { part.weights->append(piece); });
     };
-    model.sharded->deliver_parameters(part.plan.owners, of_whole_tensors(*model.sharded, tensor, append_weights));
+    model.sharded->gather_to_owners(part.plan.owners, of_whole_tensors(*model.sharded, tensor, append_weights));
     append_untrained(part.plan.untrained_first, model.untrained.size());
     for (const std::vector<std::size_t>& list : part.plan.delivered_states) {
       std::vector<at::Tensor> held;
@@ -208,8 +208,8 @@ void Saver::copy() {
       const auto append_states = [&](std::size_t, std::int64_t, const at::Tensor& piece) {
         if (part.plan.whole) guarded(error_, [&] { part.states->append(piece); });
       };
-      model.sharded->deliver_like(held, std::vector<int>(held.size(), 0),
-                                  of_whole_tensors(*model.sharded, tensor, append_states));
+      model.sharded->gather_like_to_owners(held, std::vector<int>(held.size(), 0),
+                                           of_whole_tensors(*model.sharded, tensor, append_states));
     }
     if (model.of_rank && job_->contents.form.optimizer)
       guarded(error_, [&] { part.of_rank = model.of_rank(model.states_stem); });
@@ -343,7 +343,7 @@ void save_now(const comm::Group& group, std::vector<SavedModel> models, SaveCont
   Saver saver(group, {.output_dir = "", .in_memory = false});
   saver.save(std::move(models), std::move(contents));
   const SaveOutcome outcome = saver.finish().value();
-  comm::agree(group, [&] {
+  comm::run_on_all_ranks(group, [&] {
     if (!outcome.error.empty() && group.rank() == 0)
       throw Error(concat(outcome.folder, " is not saved: ", outcome.error));
   });

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {

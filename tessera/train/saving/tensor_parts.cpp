@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/parallel/tensor/cut.h>
+#include <tessera/parallel/tensor/tensor_shard.h>
 #include <tessera/parallel/tensor_parallel.h>
 
 #include <memory>
@@ -22,24 +22,24 @@ void for_each_run(const ShardedParameter& parameter, const at::Tensor& held, con
 
 comm::Group tensor_group(const Sharded& sharded) {
   for (const ShardedParameter& p : sharded.named_parameters())
-    if (const parallel::Cut* const cut = parallel::cut_of(p.local)) return cut->group();
+    if (const parallel::TensorShard* const cut = parallel::cut_of(p.local)) return cut->group();
   return {};
 }
 
 bool writes_whole(const comm::Group& tensor) { return !tensor || tensor.rank() == 0; }
 
 bool lies_in_parts(const ShardedParameter& parameter) {
-  const parallel::Cut* const cut = parallel::cut_of(parameter.local);
+  const parallel::TensorShard* const cut = parallel::cut_of(parameter.local);
   return cut != nullptr && cut->divided();
 }
 
 bool writes_part(const ShardedParameter& parameter) {
-  const parallel::Cut* const cut = parallel::cut_of(parameter.local);
+  const parallel::TensorShard* const cut = parallel::cut_of(parameter.local);
   return cut == nullptr || cut->counts();
 }
 
 std::vector<std::int64_t> saved_shape(const ShardedParameter& parameter) {
-  const parallel::Cut* const cut = parallel::cut_of(parameter.local);
+  const parallel::TensorShard* const cut = parallel::cut_of(parameter.local);
   return cut != nullptr ? cut->part().whole : parameter.shape;
 }
 
@@ -59,7 +59,7 @@ Sharded::PieceVisitor of_whole_tensors(const Sharded& sharded, const comm::Group
 }
 
 std::vector<layout::TensorBox> held_boxes(const ShardedParameter& parameter, std::int64_t begin, std::int64_t count) {
-  const parallel::Cut* const cut = parallel::cut_of(parameter.local);
+  const parallel::TensorShard* const cut = parallel::cut_of(parameter.local);
   const layout::TensorPart part = cut != nullptr ? cut->part() : layout::TensorPart{.whole = parameter.shape};
   return layout::boxes_of(part, begin, begin + count);
 }

@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/agree.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/models/load.h>
@@ -101,8 +101,8 @@ int self_test(const Arguments& given) {
   InitOptions options;
   options.backend = flags.text("backend").value_or("auto");
   comm::World& world = init(environment, options);
-  comm::agree(world.group(), [&] { check_collectives(world.group()); });
-  comm::agree(world.group(), [&] { check_training(world.group()); });
+  comm::run_on_all_ranks(world.group(), [&] { check_collectives(world.group()); });
+  comm::run_on_all_ranks(world.group(), [&] { check_training(world.group()); });
   if (world.rank() == 0)
     std::printf("%d %s, backend %s: collectives and a data-parallel step are right.\n", world.size(),
                 world.size() == 1 ? "process" : "processes", world.group().backend().c_str());

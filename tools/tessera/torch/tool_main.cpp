@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/life.h>
+#include <tessera/comm/heartbeat.h>
 #include <tessera/launch/watch/verdict.h>
 #include <tessera/nn/allocator.h>
 
@@ -37,7 +37,7 @@ int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }
 
 /// As main.cpp says it. A launcher prefixes the rank; the agent reads on the board who failed, and why.
 void say(const std::string& message, tessera::ExitCode code = tessera::ExitCode::failed) {
-  tessera::comm::life().fail(message, code);
+  tessera::comm::heartbeat().fail(message, code);
   std::fputs(("tessera: " + message + "\n").c_str(), stderr);
 }
 
@@ -67,7 +67,7 @@ extern "C" int tessera_tool_main(const char* name, int argc, const char** argv) 
     if (*error.what() != '\0')
       say(error.what(), error.exit_code());
     else
-      tessera::comm::life().fail(tessera::launch::failed_elsewhere, error.exit_code());
+      tessera::comm::heartbeat().fail(tessera::launch::failed_elsewhere, error.exit_code());
     return code(error.exit_code());
   } catch (const c10::Error& error) {
     say(tessera::concat("LibTorch: ", error.what_without_backtrace()));

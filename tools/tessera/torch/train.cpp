@@ -18,8 +18,8 @@ namespace tessera::tool {
 namespace {
 
 /// Every setting but those that hosts may differ in.
-comm::Facts settings_of(const RunConfig& config) {
-  comm::Facts facts;
+comm::Fingerprint settings_of(const RunConfig& config) {
+  comm::Fingerprint facts;
   for (const config::Field& field : config::fields()) {
     if (field.name == "num_processes" || field.name == "threads_per_process" || field.name == "main_process_port")
       continue;
