@@ -1,4 +1,4 @@
-# tessera_embed(NAME NAMESPACE symbol=file ...): the files become string constants of libtessera.so, declared by
+# tessera_embed(NAME NAMESPACE symbol=file ...): the files become string constants of a library, declared by
 #   namespace NAMESPACE { extern const std::string_view symbol; }
 # in the header that uses them. Run as a script (cmake -P) this file writes the .cpp; nothing of it is in the source
 # tree.
@@ -41,6 +41,9 @@ function(tessera_embed name namespace)
   target_link_libraries(tessera_embedded_${name} PRIVATE tessera_flags)
 endfunction()
 
+tessera_embed(characters tessera::text::assets
+  characters_txt=${PROJECT_SOURCE_DIR}/tessera/text/unicode/characters.txt)
+set_property(GLOBAL APPEND PROPERTY tessera_core_objects $<TARGET_OBJECTS:tessera_embedded_characters>)
 set(dygraphs /usr/share/javascript/dygraphs)
 set(report_assets ${PROJECT_SOURCE_DIR}/tessera/train/reporting/assets)
 if(TESSERA_TORCH)

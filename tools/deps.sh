@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=${TESSERA_DEPS:-.deps}/torch
 packages=(g++ clang-19 libclang-rt-19-dev cmake ninja-build ccache pkg-config make git python3 python3-pip
-          libyaml-cpp-dev libpcre2-dev zlib1g-dev libzstd-dev liblzma-dev libcurl4-openssl-dev libssl-dev
-          libjpeg62-turbo-dev libpng-dev
+          libyaml-cpp-dev libpcre2-dev zlib1g-dev libzstd-dev liblzma-dev libisal-dev libpugixml-dev libssl-dev
+          libcurl4-openssl-dev libjpeg62-turbo-dev libpng-dev
           libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
           libjs-dygraphs bible-kjv bible-kjv-text)
 missing=()

@@ -3,7 +3,7 @@
 # .deps/aarch64/sysroot Debian's arm64 packages of the libraries. They are unpacked, not installed: this system's own
 # packages, and what apt knows about its architecture, stay as they are.
 #
-#   tools/deps_aarch64.sh            the torch-free part and the kernels (8 MB)
+#   tools/deps_aarch64.sh            the torch-free part and the kernels (11 MB)
 #   tools/deps_aarch64.sh --torch    LibTorch 2.11.0 for aarch64, too (0.42 GB), for tools/aarch64_parity.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,11 +21,11 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 libraries=(libyaml-cpp0.7 libyaml-cpp-dev libpcre2-8-0 libpcre2-posix3 libpcre2-dev zlib1g zlib1g-dev libzstd1
-           libzstd-dev liblzma5 liblzma-dev libjpeg62-turbo libjpeg62-turbo-dev libpng16-16 libpng-dev libgtest-dev
+           libzstd-dev liblzma5 liblzma-dev libisal2 libisal-dev libpugixml-dev libssl-dev libjpeg62-turbo libjpeg62-turbo-dev libpng16-16 libpng-dev libgtest-dev
            libgmock-dev librapidcheck-dev)
 stamp=$prefix/sysroot/.installed
 if [ "$(cat "$stamp" 2>/dev/null)" != "${libraries[*]}" ]; then
-  echo "downloading the arm64 libraries (5 MB) into $prefix/sysroot"
+  echo "downloading the arm64 libraries (8 MB) into $prefix/sysroot"
   work=$prefix/apt
   rm -rf "$prefix/sysroot" "$work"
   mkdir -p "$prefix/sysroot/usr/lib" "$work"/{lists,cache/archives,packages}/partial

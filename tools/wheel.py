@@ -18,6 +18,8 @@ TORCH, ARROW = "torch==2.11.0", "pyarrow==26.0.1"  # tools/deps.sh
 # system's libcurl, which knows the system's certificates.
 ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|gomp|cudart|arrow|parquet|curl|crypto|"
                        r"tessera\w*)\.so)")
+# Linked into ours; their licences come along.
+STATIC_LIBRARIES = tuple(f"/usr/lib/x86_64-linux-gnu/{name}.a" for name in ("libcrypto", "libpugixml"))
 RUN_PATHS = {"lib": "$ORIGIN:$ORIGIN/../../torch/lib:$ORIGIN/../../nvidia/cu13/lib:$ORIGIN/../../pyarrow",
              "bin": "$ORIGIN/../lib"}
 
@@ -193,6 +195,8 @@ def make(build, output):
         for name, path in foreign.items():
             shutil.copy(path, os.path.join(lib, name))
             check_glibc(path)
+            copy_licence(path, os.path.join(info, "licenses"))
+        for path in STATIC_LIBRARIES:
             copy_licence(path, os.path.join(info, "licenses"))
         shutil.copy(os.path.join(ROOT, "LICENSE"), os.path.join(info, "licenses"))
         values = dict(version=version, torch=TORCH, arrow=ARROW, platform=PLATFORM, requirements=small_set())

@@ -45,23 +45,22 @@ BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", 
 TESTS = """defined undefined none string number integer float boolean true false mapping iterable sequence even odd
 upper lower callable""".split()
 TESTS_WITH = "eq ne lt gt le ge equalto sameas divisibleby in".split()
-FILTERS = """upper lower title capitalize trim length list first last string int float abs round reverse|list sort join
-unique|list tojson default safe escape items|list sum min max count wordcount dictsort map('string')|list
-select|list reject|list map('upper')|join(',') select('string')|list reject('none')|list batch(2)|list slice(2)|list
+FILTERS = """upper lower title capitalize trim length list first last string int float abs reverse|list sort join
+unique|list tojson default safe escape items|list sum min max count dictsort map('string')|list
+select|list reject|list map('upper')|join(',') select('string')|list reject('none')|list
 """.split()
-FILTERS_WITH = ["default({0})", "default({0}, true)", "join({1})", "replace({1}, {1})", "round({2})", "trim({1})"]
-FILTERS_WITH += ["indent({2})", "indent(2, true)", "tojson(indent=2)", "int({2})", "sort(reverse=true)", "center(20)"]
+FILTERS_WITH = ["default({0})", "default({0}, true)", "join({1})", "replace({1}, {1})", "trim({1})"]
+FILTERS_WITH += ["indent({2})", "indent(2, true)", "tojson(indent=2)", "int({2})", "sort(reverse=true)"]
 FILTERS_WITH += ["map(attribute='name')|list", "selectattr('age', 'gt', 1)|list", "rejectattr('ok')|list", "attr({1})"]
 FILTERS_WITH += ["selectattr('ok', 'defined')|map(attribute='name')|join('/')", "sort(attribute='name')", "format({0})"]
 FILTERS_WITH += ["sum(attribute='age')", "max(attribute='age')", "join({1}, attribute='name')", "dictsort(by='value')"]
 FILTERS_WITH += ["sort(case_sensitive=true)", "tojson(ensure_ascii=true)", "tojson(separators=(',', ':'))"]
-FILTERS_WITH += ["round(1, 'ceil')", "round(2, 'floor')", "batch(2, 'x')|list", "unique(case_sensitive=true)|list"]
+FILTERS_WITH += ["unique(case_sensitive=true)|list"]
 METHODS = """upper() lower() title() capitalize() strip() lstrip() rstrip() split() split({1}) split({1},1)
 rsplit({1},1) splitlines() replace({1},{1}) replace({1},{1},1) startswith({1}) endswith({1}) find({1}) rfind({1})
 count({1})
-index({1}) join(m) join({3}) isdigit() isalpha() isspace() isupper() islower() isalnum() strip({1}) lstrip({1})
-rstrip({1}) zfill({2}) ljust(9,'.') rjust(9) center(9,'*') swapcase() removeprefix({1}) removesuffix({1})
-partition({1}) rpartition({1}) format({0},{0}) keys() values()|list items()|list get({1}) get('one',{0}) copy()
+index({1}) join(m) join({3}) isdigit() isalpha() isspace() isalnum() strip({1}) lstrip({1})
+rstrip({1}) removeprefix({1}) removesuffix({1}) format({0},{0}) keys() values()|list items()|list get({1}) get('one',{0}) copy()
 index({2}) count({2}) append(1) pop() update(d)""".split()
 
 

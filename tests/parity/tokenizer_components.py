@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from tokenizer_pipelines import (BLANK, FALLBACK, METASPACE, added, bpe, cases_of, compare, document,
     families, replace,
                                  sequence, template)
-from tokenizer_tables import charsmap
+from characters import charsmap
 import base64
 import unicodedata
 

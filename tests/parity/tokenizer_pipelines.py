@@ -23,7 +23,7 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from tokenizer_fixtures import DEEP, SPACES, fuzzed, normalizing
-from tokenizer_tables import charsmap_of_model
+from characters import charsmap_of_model
 
 BLANK = "\u2581"
 

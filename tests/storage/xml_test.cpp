@@ -17,14 +17,13 @@ TEST(Xml, ElementsAndText) {
   EXPECT_EQ(root.text_of("C.d-e"), "x");
   EXPECT_EQ(root.find("none"), nullptr);
   EXPECT_EQ(root.text_of("none"), "");
+  EXPECT_EQ(parse_xml("<a>x&unknown;<!-- --><![CDATA[<y>]]></a>").text, "x&unknown;<y>");
   EXPECT_EQ(parse_xml(concat("<a>", xml_escaped("<&\">"), "</a>")).text, "<&\">");
 }
 
 TEST(Xml, WhatIsNoneIsRefused) {
-  for (const char* text :
-       {"", "text", "<a>", "<a></b>", "<a/><b/>", "<a>&unknown;</a>", "<a>&amp</a>", "<a>&#0;</a>", "<a>&#xD800;</a>",
-        "<a>&#99999999;</a>", "<a b></a>", "<a b=c></a>", "<a b='c></a>", "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
-        "<a><![CDATA[x]]></a>", "< a/>", "<a/>x", "<a><!-- </a>"})
+  for (const char* text : {"", "text", "<a>", "<a></b>", "<a/><b/>", "<a b></a>", "<a b=c></a>", "<a b='c></a>",
+                           "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "< a/>", "<a/>x", "<a><!-- </a>"})
     EXPECT_THROW(parse_xml(text), Error) << text;
 }
 

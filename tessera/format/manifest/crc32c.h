@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// CRC-32C (Castagnoli polynomial, RFC 3720 appendix B.4), with the processor's instruction where there is one, and the
-/// digest of a file: its size and one checksum per chunk, so that a damaged file can be told where it is damaged.
+/// CRC-32C (Castagnoli polynomial, RFC 3720 appendix B.4), by Intel's ISA-L, and the digest of a file: its size and one
+/// checksum per chunk, so that a damaged file can be told where it is damaged.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,6 @@ namespace tessera::format {
 /// CRC-32C of `bytes`, continuing from the checksum `crc` of what came before (0: nothing).
 /// crc32c("123456789") == 0xE3069283.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
-/// The same by tables alone (what processors without the instruction use).
-std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 /// The checksum of two runs of bytes, one after the other, from that of each and the length of the second (as zlib's
 /// crc32_combine): whoever reads which part, the whole can be compared. About a microsecond.
 std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
@@ -41,7 +39,7 @@ class DigestBuilder {
   explicit DigestBuilder(std::uint64_t chunk_bytes = kDigestChunk);
   void update(std::span<const std::byte> bytes);  ///< the next ones of the file
   /// Copies `from` to `to` (from.size() bytes, any alignment, no overlap) and takes it in, reading memory once. The
-  /// checksum is that of what was read, so a byte that goes wrong on its way into `to` or later does not match it.
+  /// checksum is that of `from`, so a byte that goes wrong on its way into `to` or later does not match it.
   void copy(std::byte* to, std::span<const std::byte> from);
   Digest finish() &&;  ///< when all bytes are in; the builder is done then
 

@@ -13,7 +13,7 @@
 namespace tessera::format {
 namespace {
 
-constexpr const char* kFormatWord = "tessera-pieces-1";
+constexpr const char* kPiecesWord = "tessera-pieces-1";
 __extension__ using Wide = unsigned __int128;  // sums of sizes that each fit 63 bits
 
 std::string text_of(Wide number) {
@@ -177,9 +177,9 @@ Value value_of(const StoredTensor& tensor) {
 StateIndex parse_state_index(std::string_view text, const std::string& path) {
   const Value root = parse_json(text, path);
   const std::string& word = root.at("format").as_string();
-  if (word != kFormatWord)
+  if (word != kPiecesWord)
     throw InputError(
-        concat(root.at("format").where().str(), ": format is '", word, "'; this program reads '", kFormatWord, "'"));
+        concat(root.at("format").where().str(), ": format is '", word, "'; this program reads '", kPiecesWord, "'"));
   check_keys(root, {"format", "metadata", "tensors"}, "the index");
   StateIndex index;
   std::size_t pieces = 0, comparisons = 0;
@@ -222,7 +222,7 @@ std::string state_index_text(const StateIndex& index) {
                     dump_json(value_of(tensor), -1));
   }
   TESSERA_CHECK(total >> 63 == 0, "an index of pieces: its tensors have ", text_of(total), " bytes together");
-  return concat("{\n  \"format\": \"", kFormatWord, "\",\n  \"metadata\": {\"total_size\": ", text_of(total),
+  return concat("{\n  \"format\": \"", kPiecesWord, "\",\n  \"metadata\": {\"total_size\": ", text_of(total),
                 "},\n  \"tensors\": {", lines, lines.empty() ? "" : "\n  ", "}\n}\n");
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 /// \file
-/// SHA-256 (FIPS 180-4), HMAC (RFC 2104), and what goes with them: random bytes of the kernel and a comparison whose
-/// duration tells nothing. Written here because nothing that we link brings them, and they are a page.
+/// SHA-256 by libcrypto, HMAC (RFC 2104) on it, and what goes with them: random bytes of the kernel and a comparison
+/// whose duration tells nothing.
+
+#include <openssl/sha.h>
 
 #include <array>
 #include <cstddef>
@@ -22,11 +24,7 @@ class Sha256 {
   Digest finish();
 
  private:
-  void compress(const std::uint8_t* blocks, std::size_t count);
-
-  std::array<std::uint32_t, 8> state_;
-  std::array<std::uint8_t, 64> rest_;  // the bytes of the last, incomplete block
-  std::uint64_t bytes_ = 0;
+  SHA256_CTX state_;
 };
 
 /// HMAC-SHA256 in pieces.

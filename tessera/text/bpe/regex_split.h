@@ -5,7 +5,7 @@
 ///
 /// Hugging Face runs these patterns in Oniguruma with its own Unicode tables. PCRE2's are older, so \p{L} \p{Lu} \p{Ll}
 /// \p{Lt} \p{Lm} \p{Lo} \p{M} \p{N} \p{Nd} \p{P} \p{S}, \s and their complements are replaced by explicit ranges
-/// (unicode_properties.h) before compilation. What the two engines read differently, and what has no
+/// (characters.txt) before compilation. What the two engines read differently, and what has no
 /// table here, is refused: \d \w \b, other properties, nested classes, ^ $, {n,m}+, lookbehind. Where possible pattern
 /// and text are searched over an alphabet of bytes (compact_pattern.h), which is several times faster beyond ASCII.
 

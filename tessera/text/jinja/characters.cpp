@@ -1,10 +1,7 @@
 #include <tessera/text/jinja/characters.h>
 
-#include <algorithm>
-#include <span>
-
 #include <tessera/base/utf8.h>
-#include <tessera/text/jinja/character_tables.h>
+#include <tessera/text/unicode/character_data.h>
 #include <tessera/text/unicode/utf8.h>
 
 namespace tessera::text::jinja {
@@ -16,38 +13,10 @@ bool is_space(std::uint32_t code) {
          code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-/// The last entry that begins at or before `code`, or nullptr.
-template <class Entry, class Begin>
-const Entry* entry_of(std::span<const Entry> table, std::uint32_t code, Begin begin) {
-  const auto after = std::upper_bound(table.begin(), table.end(), code,
-                                      [&](std::uint32_t c, const Entry& entry) { return c < begin(entry); });
-  return after == table.begin() ? nullptr : &*(after - 1);
-}
-
-const char* find(std::span<const CaseText> texts, std::uint32_t code) {
-  const CaseText* text = entry_of(texts, code, [](const CaseText& t) { return t.code; });
-  return text != nullptr && text->code == code ? text->text : nullptr;
-}
-
-/// Runs may lie within each other's gaps, so that the neighbour before is looked at, too.
-const CaseRun* find(std::span<const CaseRun> runs, std::uint32_t code) {
-  const CaseRun* run = entry_of(runs, code, [](const CaseRun& r) { return r.first; });
-  for (int back = 0; run != nullptr && back < 2; ++back) {
-    if (code <= run->last && (code - run->first) % run->step == 0) return run;
-    run = run == runs.data() ? nullptr : run - 1;
-  }
-  return nullptr;
-}
-
-bool append(std::string& out, std::uint32_t code, std::span<const CaseRun> runs, std::span<const CaseText> texts) {
-  if (const char* text = find(texts, code)) {
-    out += text;
-    return true;
-  }
-  const CaseRun* run = find(runs, code);
-  if (run == nullptr) return false;
-  append_utf8(out, static_cast<std::uint32_t>(static_cast<std::int32_t>(code) + run->delta));
-  return true;
+const CharacterMap& cases(Case wanted) {
+  static const CharacterMap lower = character_map("lower"), upper = character_map("upper"),
+                            title = character_map("title");
+  return wanted == Case::lower ? lower : wanted == Case::upper ? upper : title;
 }
 
 }  // namespace
@@ -85,16 +54,15 @@ std::string_view strip_right(std::string_view text) {
 }
 
 bool is_printable(std::uint32_t code) {
-  const CharacterRange* range =
-      entry_of(std::span<const CharacterRange>(unprintable), code, [](const CharacterRange& r) { return r.first; });
-  return range == nullptr || code > range->last;
+  static const CodeSet unprintable = character_set("unprintable");
+  return !contains(unprintable, code);
 }
 
 void append_case(std::string& out, std::uint32_t code, Case wanted) {
-  if (wanted == Case::title && append(out, code, title_runs, title_texts)) return;
-  const bool changed =
-      wanted == Case::lower ? append(out, code, lower_runs, lower_texts) : append(out, code, upper_runs, upper_texts);
-  if (!changed) append_utf8(out, code);
+  const CharacterMap& changed = cases(wanted);
+  const auto found = changed.find(code);
+  if (found == changed.end()) return append_utf8(out, code);
+  for (const char32_t c : found->second) append_utf8(out, c);
 }
 
 std::string to_case(std::string_view text, Case wanted) {

@@ -85,7 +85,10 @@ Value Evaluator::call(const Call& node, const Value* caller) {
     if (method_kind(object, attribute->name) == MethodKind::method)
       return call_method(machine_, object, attribute->name, arguments());
     const Value callee = attribute_of(machine_, object, attribute->name);
-    if (callee.is_undefined()) fail(callee.why());
+    if (callee.is_undefined()) {
+      const auto near = nearest_method(object, attribute->name);
+      fail(callee.why(), near ? concat(" (near: '", *near, "')") : "");
+    }
     if (auto* callable = callee.as<Callable>()) return callable->call(machine_, arguments());
     fail("'", attribute->name, "' is a ", type_name(callee), ", which cannot be called");
   }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Filters and tests of Jinja 3.1, by name. Left out: those that make HTML or need randomness (urlize, xmlattr,
-/// striptags, random, ...).
+/// Filters and tests of Jinja 3.1 that chat templates use, by name. Left out: what makes HTML or lays out text (urlize,
+/// xmlattr, center, batch, slice, wordcount, ...), and what needs randomness.
 
 #include <map>
 #include <string_view>

@@ -1,7 +1,6 @@
 #include <tessera/text/jinja/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -13,12 +12,10 @@
 namespace tessera::text::jinja {
 namespace {
 
-/// [[fill]align][sign][#][0][width][,][.precision][type]
+/// What templates use of both languages: [-<>][0][width][.precision][type], with type s, r, d, i or f.
 struct Spec {
-  std::string fill = " ";
-  char align = 0;  ///< '<', '>', '^', '=': zeros behind the sign
-  char sign = '-';
-  bool alternate = false, grouped = false;
+  char align = 0;  ///< '<' or '>'
+  bool zeros = false;
   std::int64_t width = 0;
   std::int64_t precision = -1;
   char type = 0;
@@ -37,81 +34,47 @@ std::int64_t take_number(std::string_view text, std::size_t& at, std::int64_t ot
   return value;
 }
 
-std::string real_digits(double magnitude, const Spec& spec) {
-  char type = spec.type == '%' ? 'f' : spec.type;
-  const std::int64_t precision = spec.precision < 0 ? 6 : spec.precision;
-  if (precision > 1000) fail("a precision of more than 1000 is refused");
-  if (std::isnan(magnitude)) return type >= 'A' && type <= 'Z' ? "NAN" : "nan";
-  if (std::isinf(magnitude)) return type >= 'A' && type <= 'Z' ? "INF" : "inf";
-  const char format[] = {'%',
-                         spec.alternate ? '#' : '.',
-                         spec.alternate ? '.' : '*',
-                         spec.alternate ? '*' : type,
-                         spec.alternate ? type : '\0',
-                         '\0'};
-  std::array<char, 1400> text;
-  std::snprintf(text.data(), text.size(), format, static_cast<int>(precision), magnitude);
-  return text.data();
+/// Reads from '0' on.
+void take_sizes(std::string_view text, std::size_t& at, Spec& spec) {
+  if (at < text.size() && text[at] == '0') spec.zeros = (++at, true);
+  spec.width = take_number(text, at, 0);
+  if (at < text.size() && text[at] == '.') spec.precision = take_number(text, ++at, 0);
 }
 
-/// Digits of a number's magnitude, without its sign.
-std::string number_digits(const Value& value, const Spec& spec) {
-  if (value.is(Value::Kind::real) || std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos) {
-    const double magnitude = std::fabs(value.real()) * (spec.type == '%' ? 100 : 1);
-    return real_digits(magnitude, spec) + (spec.type == '%' ? "%" : "");
+std::string text_in(Machine& machine, std::string text, const Spec& spec, char usual) {
+  if (spec.precision >= 0 && static_cast<std::size_t>(spec.precision) < character_count(text)) {
+    std::size_t end = 0;
+    for (std::int64_t i = 0; i < spec.precision; ++i) end += character_size(text, end);
+    text.resize(end);
   }
-  const std::int64_t integer = value.integer();
-  auto magnitude = integer < 0 ? 0 - static_cast<std::uint64_t>(integer) : static_cast<std::uint64_t>(integer);
-  const unsigned base = spec.type == 'x' || spec.type == 'X' ? 16 : spec.type == 'o' ? 8 : spec.type == 'b' ? 2 : 10;
+  const bool left = (spec.align == 0 ? usual : spec.align) == '<';
+  return aligned(machine, text, spec.width, " ", left ? Align::left : Align::right);
+}
+
+/// `whole`: of a real number the part before the point.
+std::string number_in(Machine& machine, const Value& value, const Spec& spec, bool whole) {
   std::string digits;
-  // A pointer: of an array that a condition chooses, g++ 12's bounds sanitizer reads element 0.
-  const char* const characters = spec.type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
-  do digits.insert(digits.begin(), characters[magnitude % base]);
-  while ((magnitude /= base) != 0);
-  if (static_cast<std::int64_t>(digits.size()) < spec.precision)
-    digits.insert(0, static_cast<std::size_t>(spec.precision) - digits.size(), '0');
-  if (spec.alternate && base != 10) digits.insert(0, {'0', spec.type});
-  return digits;
-}
-
-void group(std::string& digits) {
-  const std::size_t end = std::min(digits.find_first_not_of("0123456789"), digits.size());
-  for (std::size_t at = end; at > 3; at -= 3) digits.insert(at - 3, 1, ',');
-}
-
-bool is_negative(const Value& value) {
-  return value.is(Value::Kind::real) ? std::signbit(value.real()) && !std::isnan(value.real()) : value.integer() < 0;
-}
-
-std::string number_text(Machine& machine, const Value& value, const Spec& spec) {
-  std::string digits = number_digits(value, spec);
-  if (spec.grouped) group(digits);
-  const std::string sign = is_negative(value) ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
-  if (spec.align == '=')
-    return sign +
-           aligned(machine, digits, spec.width - static_cast<std::int64_t>(sign.size()), spec.fill, Align::right);
-  const Align align = spec.align == '<' ? Align::left : spec.align == '^' ? Align::center : Align::right;
-  return aligned(machine, sign + digits, spec.width, spec.fill, align);
-}
-
-std::string cut(std::string text, std::int64_t most) {
-  if (most < 0 || static_cast<std::size_t>(most) >= character_count(text)) return text;
-  std::string out;
-  for (const std::string_view character : characters_of(text)) {
-    if (most-- == 0) break;
-    out += character;
+  bool negative = false;
+  if (whole) {
+    if (!value.is_integer() && !(std::fabs(value.real()) < 9.2e18)) fail("a whole number beyond 64 bits");
+    const std::int64_t integer = value.is_integer() ? value.integer() : static_cast<std::int64_t>(value.real());
+    negative = integer < 0;
+    digits = std::to_string(negative ? 0 - static_cast<std::uint64_t>(integer) : static_cast<std::uint64_t>(integer));
+    if (spec.precision > static_cast<std::int64_t>(digits.size()))
+      digits.insert(0, static_cast<std::size_t>(spec.precision) - digits.size(), '0');
+  } else {
+    if (spec.precision > 1000) fail("a precision of more than 1000 is refused");
+    const double real = value.real();
+    negative = std::signbit(real) && !std::isnan(real);
+    char text[1400];
+    std::snprintf(text, sizeof text, "%.*f", static_cast<int>(spec.precision < 0 ? 6 : spec.precision),
+                  std::isnan(real) ? real : std::fabs(real));
+    digits = std::isnan(real) ? "nan" : text;
   }
-  return out;
-}
-
-/// A text in its width; format() centres otherwise than str.center does.
-std::string padded(Machine& machine, const std::string& text, const Spec& spec, Align usual) {
-  const Align align = spec.align == '<' ? Align::left : spec.align == '>' ? Align::right : usual;
-  if (spec.align != '^') return aligned(machine, text, spec.width, spec.fill, align);
-  const auto missing = spec.width - static_cast<std::int64_t>(character_count(text));
-  if (missing <= 0) return text;
-  return aligned(machine, aligned(machine, text, spec.width - (missing - missing / 2), spec.fill, Align::right),
-                 spec.width, spec.fill, Align::left);
+  const std::string sign = negative ? "-" : "";
+  if (spec.zeros && spec.align == 0)
+    return sign + aligned(machine, digits, spec.width - static_cast<std::int64_t>(sign.size()), "0", Align::right);
+  return aligned(machine, sign + digits, spec.width, " ", spec.align == '<' ? Align::left : Align::right);
 }
 
 // "%s" % value
@@ -168,16 +131,8 @@ class PercentFormat {
     const Value* value = nullptr;
     if (at < format_.size() && format_[at] == '(') value = &named_value(++at);
     Spec spec;
-    bool zero = false;
-    for (; at < format_.size() && std::string_view("-+ #0").find(format_[at]) != std::string_view::npos; ++at) {
-      const char flag = format_[at];
-      if (flag == '-') spec.align = '<';
-      if (flag == '+' || (flag == ' ' && spec.sign != '+')) spec.sign = flag;
-      if (flag == '#') spec.alternate = true;
-      if (flag == '0') zero = true;
-    }
-    spec.width = take_number(format_, at, 0);
-    if (at < format_.size() && format_[at] == '.') spec.precision = take_number(format_, ++at, 0);
+    if (at < format_.size() && format_[at] == '-') spec.align = format_[at++] == '-' ? '<' : '\0';
+    take_sizes(format_, at, spec);
     if (at >= format_.size()) fail("a format ends within '%...'");
     spec.type = format_[at++];
     if (spec.type == '%') {
@@ -185,39 +140,15 @@ class PercentFormat {
       return;
     }
     if (value == nullptr) value = &next_value();
-    if (zero && spec.align == 0) {
-      spec.align = '=';
-      spec.fill = "0";
-    }
-    append(*value, spec);
-  }
-
-  void append(const Value& value, Spec& spec) {
     if (spec.type == 's' || spec.type == 'r') {
-      if (spec.align == '=') spec.align = 0;
-      spec.fill = " ";
-      const std::string text = spec.type == 's' ? to_str(machine_, value) : to_repr(machine_, value);
-      out_ += padded(machine_, cut(text, spec.precision), spec, Align::right);
+      out_ += text_in(machine_, spec.type == 's' ? to_str(machine_, *value) : to_repr(machine_, *value), spec, '>');
       return;
     }
-    if (spec.type == 'c' && value.is_string() && character_count(value.string()) == 1) {
-      spec.align = spec.align == '=' ? '\0' : spec.align;
-      out_ += padded(machine_, value.string(), spec, Align::right);
-      return;
-    }
-    if (std::string_view("diuxXoeEfFgG").find(spec.type) == std::string_view::npos)
-      fail("'%", spec.type, "' in a format is not supported");
-    if (value.is_undefined()) fail(value.why());
-    const bool whole = std::string_view("diu").find(spec.type) != std::string_view::npos;
-    const bool integral = whole || spec.type == 'x' || spec.type == 'X' || spec.type == 'o';
-    if (!value.is_number() || (integral && !whole && !value.is_integer()))
-      fail("'%", spec.type, "' needs a number, not a ", type_name(value));
-    if (whole && !value.is_integer()) {
-      if (!(std::fabs(value.real()) < 9.2e18)) fail("'%", spec.type, "' of a number beyond 64 bits");
-      out_ += number_text(machine_, Value::of(static_cast<std::int64_t>(value.real())), spec);
-      return;
-    }
-    out_ += number_text(machine_, value, spec);
+    if (spec.type != 'd' && spec.type != 'i' && spec.type != 'f')
+      fail("'%", spec.type, "' in a format is not supported: %s, %r, %d, %i and %f are");
+    if (value->is_undefined()) fail(value->why());
+    if (!value->is_number()) fail("'%", spec.type, "' needs a number, not a ", type_name(*value));
+    out_ += number_in(machine_, *value, spec, spec.type != 'f');
   }
 
   Machine& machine_;
@@ -231,63 +162,22 @@ class PercentFormat {
 
 // "{}".format(value)
 
-Spec read_spec(std::string_view text) {
-  Spec spec;
-  std::size_t at = 0;
-  const auto is_align = [](char c) { return c == '<' || c == '>' || c == '^' || c == '='; };
-  const std::size_t first = text.empty() ? 0 : characters_of(text).front().size();
-  if (first > 0 && first < text.size() && is_align(text[first])) {
-    spec.fill = text.substr(0, first);
-    spec.align = text[first];
-    at = first + 1;
-  } else if (!text.empty() && is_align(text[0])) {
-    spec.align = text[at++];
-  }
-  if (at < text.size() && std::string_view("+- ").find(text[at]) != std::string_view::npos) spec.sign = text[at++];
-  if (at < text.size() && text[at] == '#') spec.alternate = (++at, true);
-  if (at < text.size() && text[at] == '0') {
-    ++at;
-    if (spec.align == 0) {
-      spec.align = '=';
-      spec.fill = "0";
-    }
-  }
-  spec.width = take_number(text, at, 0);
-  if (at < text.size() && text[at] == ',') spec.grouped = (++at, true);
-  if (at < text.size() && text[at] == '.') {
-    spec.precision = take_number(text, ++at, -1);
-    if (spec.precision < 0) fail("a format has '.' without a precision");
-  }
-  if (at < text.size()) spec.type = text[at++];
-  if (at < text.size()) fail("the format '", text, "' is not understood");
-  return spec;
-}
-
 std::string formatted(Machine& machine, const Value& value, std::string_view text) {
   if (text.empty()) return to_str(machine, value);
-  Spec spec = read_spec(text);
-  if (value.is_string()) {
-    if ((spec.type != 0 && spec.type != 's') || spec.align == '=' || spec.grouped)
-      fail("the format '", text, "' does not fit a str");
-    return padded(machine, cut(value.string(), spec.precision), spec, Align::left);
-  }
-  if (!value.is_number()) fail("a ", type_name(value), " has no formats, '", text, "' is given");
-  const bool real = value.is(Value::Kind::real);
-  if (std::string_view(real ? "eEfFgG%" : "dxXobeEfFgG%").find(spec.type) == std::string_view::npos && spec.type != 0)
-    fail("the format '", text, "' does not fit a ", type_name(value));
-  if (spec.type == 0 && real && spec.precision < 0) {
-    const std::string digits = real_repr(value.real());
-    return padded(machine, digits, spec, Align::right);
-  }
-  if (spec.type == 0) spec.type = real ? 'g' : 'd';
-  if (!real && spec.precision >= 0 && std::string_view("dxXob").find(spec.type) != std::string_view::npos)
-    fail("an integer has no precision: '", text, "'");
-  if (spec.align == '^') {
-    Spec plain = spec;
-    plain.width = 0;
-    return padded(machine, number_text(machine, value, plain), spec, Align::right);
-  }
-  return number_text(machine, value, spec);
+  Spec spec;
+  std::size_t at = 0;
+  if (text[0] == '<' || text[0] == '>') spec.align = text[at++];
+  take_sizes(text, at, spec);
+  if (at < text.size()) spec.type = text[at++];
+  const bool fits = value.is_string() ? (spec.type == 0 || spec.type == 's') && !spec.zeros
+                    : value.is_integer()
+                        ? spec.type == 'f' || ((spec.type == 0 || spec.type == 'd') && spec.precision < 0)
+                        : value.is(Value::Kind::real) && spec.type == 'f';
+  if (at < text.size() || !fits)
+    fail("the format '", text, "' of a ", type_name(value),
+         " is not supported: [<>][0][width][.precision] before s, d or f is");
+  if (value.is_string()) return text_in(machine, value.string(), spec, '<');
+  return number_in(machine, value, spec, spec.type != 'f');
 }
 
 class BraceFormat {
@@ -320,22 +210,13 @@ class BraceFormat {
     if (end == std::string_view::npos) fail("a '{' without '}' stands in a format");
     std::string_view inner = format_.substr(at, end - at), spec;
     at = end + 1;
-    if (inner.find('{') != std::string_view::npos) fail("fields within fields of a format are not supported");
+    if (inner.find_first_of("{!") != std::string_view::npos)
+      fail("'{", inner, "}': fields within fields and conversions of a format are not supported");
     if (const std::size_t colon = inner.find(':'); colon != std::string_view::npos) {
       spec = inner.substr(colon + 1);
       inner = inner.substr(0, colon);
     }
-    char conversion = 0;
-    if (const std::size_t mark = inner.find('!'); mark != std::string_view::npos) {
-      if (mark + 2 != inner.size() || (inner[mark + 1] != 's' && inner[mark + 1] != 'r'))
-        fail("the conversion in '{", inner, "}' is not supported");
-      conversion = inner[mark + 1];
-      inner = inner.substr(0, mark);
-    }
-    Value value = named(inner);
-    if (conversion == 's') value = machine_.text(to_str(machine_, value));
-    if (conversion == 'r') value = machine_.text(to_repr(machine_, value));
-    out_ += formatted(machine_, value, spec);
+    out_ += formatted(machine_, named(inner), spec);
   }
 
   Value named(std::string_view name) {

@@ -9,11 +9,11 @@
 
 namespace tessera::text::jinja {
 
-/// `values`: a tuple for several, a dict for %(name)s. Throws Fault for what is not s, r, d, i, u, x, X, o, e, E, f, F,
-/// g, G, c, or does not fit the value.
+/// `values`: a tuple for several, a dict for %(name)s. Conversions are %s, %r, %d, %i and %f with '-' or '0', width and
+/// precision. Throws Fault for others, and for what does not fit the value.
 std::string percent_format(Machine& machine, std::string_view format, const Value& values);
 
-/// Fields {}, {0}, {name}, each with !s or !r and a format specification; attributes and items in a field are refused.
+/// Fields {}, {0}, {name}, each with [<>][0][width][.precision] and s, d or f behind ':'. Throws Fault for others.
 std::string brace_format(Machine& machine, std::string_view format, const Given& given);
 
 }  // namespace tessera::text::jinja

@@ -52,54 +52,6 @@ class Joiner : public Callable {
   bool used_ = false;
 };
 
-class Cycler;
-
-class CyclerMethod : public Callable {
- public:
-  CyclerMethod(Cycler& cycler, bool resets) : cycler_(cycler), resets_(resets) {}
-  Value call(Machine& machine, const Given& given) override;
-
- private:
-  Cycler& cycler_;
-  bool resets_;
-};
-
-/// cycler(a, b): c.next() gives one after another.
-class Cycler : public Object, public Attributes {
- public:
-  explicit Cycler(Values values) : values_(std::move(values)) {}
-  const char* type() const override { return "Cycler"; }
-  std::optional<Value> attribute(Machine& machine, std::string_view name) override {
-    if (name == "current") return values_[at_];
-    if (name == "next" || name == "reset") return Value::of(machine.make<CyclerMethod>(*this, name == "reset"));
-    return std::nullopt;
-  }
-  Value next() {
-    const Value value = values_[at_];
-    at_ = (at_ + 1) % values_.size();
-    return value;
-  }
-  void reset() { at_ = 0; }
-
- private:
-  Values values_;
-  std::size_t at_ = 0;
-};
-
-Value CyclerMethod::call(Machine& machine, const Given& given) {
-  const Bound bound("this method of a cycler", given, {});
-  machine.step();
-  if (!resets_) return cycler_.next();
-  cycler_.reset();
-  return Value::none();
-}
-
-Value make_cycler(Machine& machine, const Given& given) {
-  if (given.plain.empty() || !given.named.empty()) fail("cycler takes the values that take turns");
-  machine.charge(given.plain.size(), sizeof(Value));
-  return Value::of(machine.make<Cycler>(given.plain));
-}
-
 Value make_joiner(Machine& machine, const Given& given) {
   const Bound bound("joiner", given, {"sep"});
   return Value::of(machine.make<Joiner>(bound[0] == nullptr ? Value::of(", ") : *bound[0]));
@@ -167,9 +119,11 @@ Value raise_exception(Machine& machine, const Given& given) {
 
 std::vector<std::pair<std::string, Value>> make_globals(Machine& machine, std::time_t now) {
   std::vector<std::pair<std::string, Value>> globals;
-  constexpr std::pair<const char*, Function> functions[] = {
-      {"range", range},        {"dict", make_dict},     {"namespace", make_namespace},
-      {"joiner", make_joiner}, {"cycler", make_cycler}, {"raise_exception", raise_exception}};
+  constexpr std::pair<const char*, Function> functions[] = {{"range", range},
+                                                            {"dict", make_dict},
+                                                            {"namespace", make_namespace},
+                                                            {"joiner", make_joiner},
+                                                            {"raise_exception", raise_exception}};
   for (const auto& [name, function] : functions) globals.emplace_back(name, Value::of(machine.make<Plain>(function)));
   globals.emplace_back("strftime_now", Value::of(machine.make<Clock>(now)));
   return globals;

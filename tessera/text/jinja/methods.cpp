@@ -119,16 +119,6 @@ Value title(Machine& machine, const Value& self, const Given& given) {
   return machine.text(titled(self.string()));
 }
 
-Value swapcase(Machine& machine, const Value& self, const Given& given) {
-  const Bound bound("swapcase", given, {});
-  std::string out;
-  for (const std::string_view character : characters_of(self.string())) {
-    const std::string lower = to_case(character, Case::lower);
-    out += lower == character ? to_case(character, Case::upper) : lower;
-  }
-  return machine.text(std::move(out));
-}
-
 Value join_method(Machine& machine, const Value& self, const Given& given) {
   const Bound bound("join", given, {"iterable"}, 1);
   std::string out;
@@ -142,26 +132,6 @@ Value join_method(Machine& machine, const Value& self, const Given& given) {
   return machine.text(std::move(out));
 }
 
-template <Align align>
-Value align_method(Machine& machine, const Value& self, const Given& given) {
-  const Bound bound("a method for alignment", given, {"width", "fillchar"}, 1);
-  const std::string fill = bound[1] == nullptr ? " " : bound.string_of(1);
-  if (character_count(fill) != 1) fail("the fill character must be one character");
-  return machine.text(aligned(machine, self.string(), bound.integer_of(0, 0), fill, align));
-}
-
-Value zfill(Machine& machine, const Value& self, const Given& given) {
-  const Bound bound("zfill", given, {"width"}, 1);
-  std::string_view text = self.string();
-  std::string sign;
-  if (text.starts_with('-') || text.starts_with('+')) {
-    sign = text.front();
-    text.remove_prefix(1);
-  }
-  const std::int64_t width = bound.integer_of(0, 0) - static_cast<std::int64_t>(sign.size());
-  return machine.text(sign + aligned(machine, text, width, "0", Align::right));
-}
-
 template <bool at_end>
 Value remove_affix(Machine& machine, const Value& self, const Given& given) {
   const Bound bound(at_end ? "removesuffix" : "removeprefix", given, {"affix"}, 1);
@@ -172,25 +142,7 @@ Value remove_affix(Machine& machine, const Value& self, const Given& given) {
   return machine.text(std::string(text));
 }
 
-template <bool from_right>
-Value partition(Machine& machine, const Value& self, const Given& given) {
-  const Bound bound("partition", given, {"sep"}, 1);
-  const std::string& separator = bound.string_of(0);
-  if (separator.empty()) fail("a text is cut at an empty separator");
-  const std::string& text = self.string();
-  const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
-  Values parts;
-  if (at == std::string::npos) {
-    parts = {Value::of(""), Value::of("")};
-    parts.insert(from_right ? parts.end() : parts.begin(), self);
-  } else {
-    parts = {machine.text(text.substr(0, at)), *bound[0], machine.text(text.substr(at + separator.size()))};
-  }
-  return machine.list(std::move(parts), Sequence::Kind::tuple);
-}
-
 bool in_property(const char* property, std::uint32_t code) { return contains(*find_property(property), code); }
-
 bool is_alpha(std::uint32_t code) { return in_property("L", code); }
 bool is_decimal(std::uint32_t code) { return in_property("Nd", code); }
 bool is_alphanumeric(std::uint32_t code) { return in_property("L", code) || in_property("N", code); }
@@ -211,21 +163,6 @@ Value every(Machine& machine, const Value& self, const Given& given) {
   return Value::of(!text.empty());
 }
 
-/// Whether the text has letters of the wanted case and none of the other.
-template <bool upper>
-Value is_case(Machine& machine, const Value& self, const Given& given) {
-  const Bound bound(upper ? "isupper" : "islower", given, {});
-  const std::string& text = self.string();
-  machine.step(1 + text.size());
-  bool any = false;
-  for (std::size_t at = 0; at < text.size(); at += character_size(text, at)) {
-    const std::uint32_t code = code_point_at(text, at).value;
-    if (in_property(upper ? "Ll" : "Lu", code) || in_property("Lt", code)) return Value::of(false);
-    any |= in_property(upper ? "Lu" : "Ll", code);
-  }
-  return Value::of(any);
-}
-
 Value format_method(Machine& machine, const Value& self, const Given& given) {
   return machine.text(brace_format(machine, self.string(), given));
 }
@@ -244,31 +181,18 @@ const Methods& text_methods() {
       {"find", find_method<false, false>},
       {"rfind", find_method<true, false>},
       {"index", find_method<false, true>},
-      {"rindex", find_method<true, true>},
       {"count", count_method},
       {"upper", case_method<Case::upper>},
       {"lower", case_method<Case::lower>},
-      {"casefold", case_method<Case::lower>},
       {"capitalize", capitalize},
       {"title", title},
-      {"swapcase", swapcase},
       {"join", join_method},
-      {"ljust", align_method<Align::left>},
-      {"rjust", align_method<Align::right>},
-      {"center", align_method<Align::center>},
-      {"zfill", zfill},
       {"removeprefix", remove_affix<false>},
       {"removesuffix", remove_affix<true>},
-      {"partition", partition<false>},
-      {"rpartition", partition<true>},
       {"isalpha", every<is_alpha>},
       {"isdigit", every<is_decimal>},
-      {"isdecimal", every<is_decimal>},
-      {"isnumeric", every<is_decimal>},
       {"isalnum", every<is_alphanumeric>},
       {"isspace", every<is_white>},
-      {"isupper", is_case<true>},
-      {"islower", is_case<false>},
       {"format", format_method},
   };
   return methods;
@@ -358,6 +282,13 @@ MethodKind method_kind(const Value& self, std::string_view name) {
   if (methods == nullptr || !methods->contains(name)) return MethodKind::none;
   if (name == "copy" && self.is_sequence(Sequence::Kind::tuple)) return MethodKind::none;
   return MethodKind::method;
+}
+
+std::optional<std::string> nearest_method(const Value& self, std::string_view name) {
+  std::vector<std::string> known;
+  if (const Methods* methods = methods_of(self))
+    for (const auto& [one, method] : *methods) known.emplace_back(one);
+  return nearest(name, known);
 }
 
 Value call_method(Machine& machine, const Value& self, std::string_view name, const Given& given) {

@@ -245,45 +245,6 @@ Value select_filter(Machine& machine, const Value& input, const Given& given) {
   return machine.list(std::move(items), Sequence::Kind::iterator);
 }
 
-Value batch_filter(Machine& machine, const Value& input, const Given& given) {
-  const Bound bound("batch", given, {"linecount", "fill_with"}, 1);
-  const std::int64_t size = bound.integer_of(0, 0);
-  Values batches, batch;
-  for (Value& item : items_of(machine, input)) {
-    if (static_cast<std::int64_t>(batch.size()) == size) batches.push_back(machine.list(std::exchange(batch, {})));
-    batch.push_back(std::move(item));
-  }
-  if (!batch.empty()) {
-    const bool fills = bound[1] != nullptr && !bound[1]->is_none();
-    while (fills && static_cast<std::int64_t>(batch.size()) < size) {
-      machine.charge(sizeof(Value));
-      batch.push_back(*bound[1]);
-    }
-    batches.push_back(machine.list(std::move(batch)));
-  }
-  return machine.list(std::move(batches), Sequence::Kind::iterator);
-}
-
-Value slice_filter(Machine& machine, const Value& input, const Given& given) {
-  const Bound bound("slice", given, {"slices", "fill_with"}, 1);
-  const std::int64_t slices = bound.integer_of(0, 0);
-  const Values items = items_of(machine, input);
-  if (slices <= 0) fail("slice: the number of slices is ", slices, ", must be positive");
-  const auto count = static_cast<std::int64_t>(items.size());
-  Values out;
-  std::int64_t begin = 0;
-  for (std::int64_t slice = 0; slice < slices; ++slice) {
-    const bool longer = slice < count % slices;
-    const std::int64_t end = begin + count / slices + (longer ? 1 : 0);
-    Values part(items.begin() + begin, items.begin() + end);
-    if (!longer && bound[1] != nullptr && !bound[1]->is_none()) part.push_back(*bound[1]);
-    machine.charge(sizeof(Sequence));
-    out.push_back(machine.list(std::move(part)));
-    begin = end;
-  }
-  return machine.list(std::move(out), Sequence::Kind::iterator);
-}
-
 Value attr_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("attr", given, {"name"}, 1);
   if (input.is_undefined()) fail(input.why());
@@ -313,8 +274,6 @@ const FilterTable& sequence_filters() {
                                     {"reject", select_filter<false, false>},
                                     {"selectattr", select_filter<true, true>},
                                     {"rejectattr", select_filter<false, true>},
-                                    {"batch", batch_filter},
-                                    {"slice", slice_filter},
                                     {"attr", attr_filter}};
   return table;
 }

@@ -71,11 +71,6 @@ Value escape_filter(Machine& machine, const Value& input, const Given& given) {
   return Value::safe(std::move(text));
 }
 
-Value center_filter(Machine& machine, const Value& input, const Given& given) {
-  const Bound bound("center", given, {"width"});
-  return machine.text(aligned(machine, to_str(machine, input), bound.integer_of(0, 80), " ", Align::center));
-}
-
 Value indent_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("indent", given, {"width", "first", "blank"});
   if (input.is_undefined()) fail(input.why());
@@ -112,19 +107,6 @@ Value format_filter(Machine& machine, const Value& input, const Given& given) {
   Members members;
   for (const auto& [name, value] : given.named) members.emplace_back(Value::of(name), value);
   return machine.text(percent_format(machine, format, machine.dict(std::move(members))));
-}
-
-Value wordcount_filter(Machine& machine, const Value& input, const Given& given) {
-  const Bound bound("wordcount", given, {});
-  std::int64_t count = 0;
-  bool in_word = false;
-  for (const char c : to_str(machine, input)) {
-    const bool word =
-        (c & '\x80') != 0 || c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
-    count += word && !in_word ? 1 : 0;
-    in_word = word;
-  }
-  return Value::of(count);
 }
 
 Value tojson_filter(Machine& machine, const Value& input, const Given& given) {
@@ -190,45 +172,6 @@ Value abs_filter(Machine& /*machine*/, const Value& input, const Given& given) {
   return input.integer() < 0 ? negate(input) : Value::of(input.integer());
 }
 
-/// round() to 10^-digits for digits < 0, ties to even.
-Value rounded_integer(std::int64_t value, std::int64_t digits) {
-  if (digits >= 0) return Value::of(value);
-  if (digits < -18) return Value::of(0);
-  std::int64_t unit = 1;
-  for (; digits < 0; ++digits) unit *= 10;
-  const std::int64_t rest = value % unit, down = value - rest;
-  const std::int64_t magnitude = rest < 0 ? -rest : rest, sign = rest < 0 ? -1 : 1;
-  const bool away = magnitude > unit - magnitude || (magnitude == unit - magnitude && down / unit % 2 != 0);
-  std::int64_t out = down;
-  if (away && __builtin_add_overflow(down, sign * unit, &out)) fail("the rounded number does not fit 64 bits");
-  return Value::of(out);
-}
-
-Value round_filter(Machine& /*machine*/, const Value& input, const Given& given) {
-  const Bound bound("round", given, {"precision", "method"});
-  const std::int64_t digits = bound.integer_of(0, 0);
-  const std::string method = bound[1] == nullptr ? "common" : bound.string_of(1);
-  if (method != "common" && method != "ceil" && method != "floor")
-    fail("round: the method must be common, ceil or floor");
-  if (input.is_undefined()) fail(input.why());
-  if (!input.is_number()) fail("round takes a number, not a ", type_name(input));
-  if (digits > 300 || digits < -300) fail("round: a precision of ", digits, " is refused");
-  if (method == "common") {
-    if (input.is_integer()) return rounded_integer(input.integer(), digits);
-    const double value = input.real();
-    if (!std::isfinite(value)) return input;
-    if (digits < 0) {
-      const double unit = std::pow(10.0, static_cast<double>(-digits));
-      return Value::of(std::nearbyint(value / unit) * unit);
-    }
-    char text[700];  // the exact value's decimals, rounded half to even, as Python does
-    std::snprintf(text, sizeof text, "%.*f", static_cast<int>(digits), value);
-    return Value::of(parse_python_real(text).value_or(value));
-  }
-  const double unit = std::pow(10.0, static_cast<double>(digits)), scaled = input.real() * unit;
-  return Value::of((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
-}
-
 Value default_filter(Machine& /*machine*/, const Value& input, const Given& given) {
   const Bound bound("default", given, {"default_value", "boolean"});
   const bool replaces = input.is_undefined() || (bound.truth_of(1, false) && !truth(input));
@@ -249,15 +192,12 @@ const FilterTable& text_filters() {
                                     {"safe", safe_filter},
                                     {"escape", escape_filter},
                                     {"e", escape_filter},
-                                    {"center", center_filter},
                                     {"indent", indent_filter},
                                     {"format", format_filter},
-                                    {"wordcount", wordcount_filter},
                                     {"tojson", tojson_filter},
                                     {"int", int_filter},
                                     {"float", float_filter},
                                     {"abs", abs_filter},
-                                    {"round", round_filter},
                                     {"default", default_filter},
                                     {"d", default_filter}};
   return table;

@@ -241,8 +241,7 @@ std::string aligned(Machine& machine, std::string_view text, std::int64_t width,
   const auto missing = width - static_cast<std::int64_t>(character_count(text));
   if (missing <= 0) return std::string(text);
   machine.charge(static_cast<std::size_t>(missing), fill.size());
-  std::int64_t before = align == Align::right ? missing : 0;
-  if (align == Align::center) before = missing / 2 + (missing & width & 1);  // as str.center
+  const std::int64_t before = align == Align::right ? missing : 0;
   std::string out;
   for (std::int64_t i = 0; i < before; ++i) out += fill;
   out += text;

@@ -35,8 +35,8 @@ std::size_t count_of(std::string_view text, std::string_view what);
 std::string escaped(std::string_view text);
 /// Each word's first letter in title case, the rest in lower case (str.title).
 std::string titled(std::string_view text);
-/// `text` filled up to `width` characters; `left` of the missing ones (or half of them) go before it.
-enum class Align { left, right, center };
+/// `text` filled up to `width` characters behind it (left) or before it.
+enum class Align { left, right };
 std::string aligned(Machine& machine, std::string_view text, std::int64_t width, std::string_view fill, Align align);
 
 /// int(text, base) and float(text), or nullopt where Python throws ValueError. An integer beyond 64 bits throws Fault.

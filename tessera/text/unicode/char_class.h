@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Letters, numbers and blanks as Hugging Face's regular expressions see them (tables in unicode_properties.h).
+/// Letters, numbers and blanks as Hugging Face's regular expressions see them (characters.txt).
 
 #include <tessera/text/unicode/code_point_table.h>
 

@@ -1,6 +1,5 @@
+#include <tessera/text/unicode/character_data.h>
 #include <tessera/text/unicode/code_set.h>
-#include <tessera/text/unicode/pipeline_tables.h>
-#include <tessera/text/unicode/unicode_properties.h>
 
 #include <algorithm>
 #include <map>
@@ -41,36 +40,11 @@ void append(CodeSet& set, const CodeSet& more) { set.insert(set.end(), more.begi
 
 namespace {
 
-/// The members of some tables.
-template <std::size_t... N>
-CodeSet all_of(const std::array<CodeRun, N>&... tables) {
-  CodeSet ranges;
-  const auto add = [&](const CodeRun& run) {
-    if (run.step == 1) return ranges.push_back({run.first, run.last});
-    for (std::uint32_t c = run.first; c <= run.last; c += run.step) ranges.push_back({c, c});
-  };
-  (std::for_each(tables.begin(), tables.end(), add), ...);
-  return sorted_union(std::move(ranges));
-}
-
 std::map<std::string_view, CodeSet> all_properties() {
-  std::map<std::string_view, CodeSet> all = {{"", all_of(space_runs)},
-                                             {"Lu", all_of(upper_case_runs)},
-                                             {"Ll", all_of(lower_case_runs)},
-                                             {"Lt", all_of(title_runs)},
-                                             {"Lm", all_of(modifier_letter_runs)},
-                                             {"Lo", all_of(other_letter_runs)},
-                                             {"M", all_of(mark_runs)},
-                                             {"N", all_of(decimal_runs, other_number_runs)},
-                                             {"Nd", all_of(decimal_runs)},
-                                             {"P", all_of(punctuation_runs)},
-                                             {"S", all_of(symbol_runs)},
-                                             {"digit", all_of(decimal_runs, other_number_runs, more_number_runs)}};
-  all["L"] = all_of(upper_case_runs, lower_case_runs, title_runs, modifier_letter_runs, other_letter_runs);
-  CodeSet words = all["L"];
-  append(words, all_of(mark_runs, decimal_runs, more_word_runs));
-  all["word"] = sorted_union(std::move(words));
-  all["combining"] = CodeSet(combining_mark_ranges.begin(), combining_mark_ranges.end());
+  std::map<std::string_view, CodeSet> all = {{"", character_set("space")}};
+  for (const std::string_view name :
+       {"L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "Nd", "P", "S", "digit", "word", "combining"})
+    all.emplace(name, character_set(name));
   return all;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Sets of code points, and those that Hugging Face's regular expressions know by name (unicode_properties.h).
+/// Sets of code points, and those that Hugging Face's regular expressions know by name (characters.txt).
 
 #include <cstdint>
 #include <string_view>

@@ -1,6 +1,6 @@
+#include <tessera/text/unicode/character_data.h>
 #include <tessera/text/unicode/code_point_table.h>
 #include <tessera/text/unicode/grapheme.h>
-#include <tessera/text/unicode/pipeline_tables.h>
 #include <tessera/text/unicode/utf8.h>
 
 namespace tessera::text {
@@ -11,13 +11,13 @@ enum class Border : std::uint8_t { none, extend, prepend, control };
 const CodePointTable<Border>& borders() {
   static const CodePointTable<Border> table = [] {
     std::vector<Border> flat(code_points);
-    const auto paint = [&](const auto& ranges, Border border) {
-      for (const CodeRange& range : ranges)
+    const auto paint = [&](std::string_view set, Border border) {
+      for (const CodeRange& range : character_set(set))
         for (std::uint32_t c = range.first; c <= range.last; ++c) flat[c] = border;
     };
-    paint(grapheme_extend_ranges, Border::extend);
-    paint(grapheme_prepend_ranges, Border::prepend);
-    paint(grapheme_control_ranges, Border::control);
+    paint("extend", Border::extend);
+    paint("prepend", Border::prepend);
+    paint("control", Border::control);
     return CodePointTable<Border>(flat);
   }();
   return table;

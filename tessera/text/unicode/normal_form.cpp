@@ -1,13 +1,12 @@
+#include <tessera/text/unicode/character_data.h>
 #include <tessera/text/unicode/normal_form.h>
-#include <tessera/text/unicode/normal_form_tables.h>
-#include <tessera/text/unicode/pipeline_tables.h>
 #include <tessera/text/unicode/utf8.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -43,7 +42,7 @@ class Tables {
   /// Appends the full canonical decomposition, or the compatibility decomposition.
   void decompose(std::uint32_t code, std::vector<std::uint32_t>& out, bool compatibly) const {
     if (!compatibly || !of(code).compatible) return decompose(code, out);
-    const auto parts = compatible_.at(code);
+    const std::u32string& parts = compatible_.at(code);
     out.insert(out.end(), parts.begin(), parts.end());
   }
 
@@ -55,9 +54,9 @@ class Tables {
       if (s % trailing_count != 0) out.push_back(trailing_base + s % trailing_count);
       return;
     }
-    const Decomposition& parts = parts_.at(code);
-    decompose(parts.first, out);
-    if (parts.second != 0) out.push_back(parts.second);
+    const std::u32string& parts = parts_.at(code);
+    decompose(parts[0], out);
+    if (parts.size() > 1) out.push_back(parts[1]);
   }
 
   std::optional<std::uint32_t> compose(std::uint32_t first, std::uint32_t second) const {
@@ -73,44 +72,26 @@ class Tables {
  private:
   using Block = std::array<Character, 256>;
 
-  Tables() : blocks_(1) {  // block 0 is the plain one, shared
-    for (const CombiningRange& range : combining_ranges)
+  Tables() : blocks_(1), parts_(character_map("decomposed")), compatible_(character_map("compatible")) {
+    for (const ClassRange& range : character_classes("combining_class"))
       for (std::uint32_t c = range.first; c <= range.last; ++c) {
-        at(c).combining_class = range.combining_class;
+        at(c).combining_class = range.number;
         at(c).unsettled_in_c = true;
       }
-    for (const Decomposition& parts : compositions) {
-      at(parts.code).decomposes = true;
-      at(parts.second).unsettled_in_c = true;
-      parts_.emplace(parts.code, parts);
-      whole_.emplace(std::uint64_t{parts.first} << 32 | parts.second, parts.code);
+    for (const auto& [code, parts] : parts_) {
+      at(code).decomposes = true;
+      at(code).unsettled_in_c = true;
     }
-    for (const Decomposition& parts : one_way_decompositions) {
-      at(parts.code).decomposes = true;
-      at(parts.code).unsettled_in_c = true;
-      parts_.emplace(parts.code, parts);
+    for (const auto& [code, parts] : character_map("composed")) {
+      at(code).decomposes = true;
+      at(parts[1]).unsettled_in_c = true;
+      parts_.emplace(code, parts);
+      whole_.emplace(std::uint64_t{parts[0]} << 32 | parts[1], code);
     }
     for (std::uint32_t s = 0; s < syllable_count; ++s) at(syllable_base + s).decomposes = true;
     for (std::uint32_t v = 0; v < vowel_count; ++v) at(vowel_base + v).unsettled_in_c = true;
     for (std::uint32_t t = 1; t < trailing_count; ++t) at(trailing_base + t).unsettled_in_c = true;
-    add_compatible();
-  }
-
-  void add_compatible() {
-    for (const CompatibilityRun& run : compatibility_runs)
-      for (std::uint32_t c = run.first; c <= run.last; ++c) {
-        at(c).compatible = true;
-        single_targets_.push_back(run.target + c - run.first);
-      }
-    std::size_t done = 0;  // the targets do not move any more
-    for (const CompatibilityRun& run : compatibility_runs)
-      for (std::uint32_t c = run.first; c <= run.last; ++c)
-        compatible_.emplace(c, std::span(single_targets_).subspan(done++, 1));
-    for (std::size_t i = 0; i < long_compatibility.size(); i += 2 + long_compatibility[i + 1]) {
-      at(long_compatibility[i]).compatible = true;
-      compatible_.emplace(long_compatibility[i],
-                          std::span(long_compatibility).subspan(i + 2, long_compatibility[i + 1]));
-    }
+    for (const auto& [code, parts] : compatible_) at(code).compatible = true;
   }
 
   Character& at(std::uint32_t code) {
@@ -123,11 +104,10 @@ class Tables {
   }
 
   std::array<std::uint16_t, 0x1100> block_of_{};
-  std::vector<Block> blocks_;
-  std::unordered_map<std::uint32_t, Decomposition> parts_;
+  std::vector<Block> blocks_;  ///< the first is plain, and shared
+  CharacterMap parts_;         ///< canonical decompositions; the first part may decompose again
   std::unordered_map<std::uint64_t, std::uint32_t> whole_;
-  std::vector<std::uint32_t> single_targets_;
-  std::unordered_map<std::uint32_t, std::span<const std::uint32_t>> compatible_;
+  CharacterMap compatible_;  ///< compatibility decompositions, in full
 };
 
 /// Marks behind a starter in the order of their classes (stable).

@@ -3,7 +3,7 @@
 /// text/unicode/: what tokenizers need of Unicode: classes of characters, normal forms, UTF-8.
 ///
 /// Unicode normal forms C, D, KC and KD (Unicode Standard Annex 15) as Hugging Face `tokenizers` computes them: with
-/// the tables of its version (normal_form_tables.h, pipeline_tables.h), so that text normalizes to the same bytes
+/// the tables of its version (characters.txt), so that text normalizes to the same bytes
 /// whatever Unicode says later.
 
 #include <string>

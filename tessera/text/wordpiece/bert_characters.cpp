@@ -1,4 +1,4 @@
-#include <tessera/text/wordpiece/bert_character_tables.h>
+#include <tessera/text/unicode/character_data.h>
 #include <tessera/text/wordpiece/bert_characters.h>
 
 #include <algorithm>
@@ -36,19 +36,18 @@ std::string_view rewrite(std::string_view text, std::string& storage, std::uint8
 std::vector<BertCharacters::Character> flat_characters() {
   using Flags = BertCharacters;
   std::vector<BertCharacters::Character> flat(0x110000);
-  const auto paint = [&](const auto& ranges, BertCharacters::Flag flag) {
-    for (const CodeRange& range : ranges)
+  const auto paint = [&](std::string_view set, BertCharacters::Flag flag) {
+    for (const CodeRange& range : character_set(set))
       for (std::uint32_t c = range.first; c <= range.last; ++c) flat[c].flags |= flag;
   };
-  paint(bert_removed_ranges, Flags::removed);
-  paint(bert_space_ranges, Flags::space);
-  paint(bert_chinese_ranges, Flags::chinese);
-  paint(bert_mark_ranges, Flags::mark);
-  paint(bert_separator_ranges, Flags::separator);
-  paint(bert_punctuation_ranges, Flags::punctuation);
-  for (const LowerRun& run : lower_runs)
-    for (std::uint32_t c = run.first; c <= run.last; c += run.step) flat[c].lower = run.delta;
-  flat[dotted_capital_i].lower = 'i' - static_cast<std::int32_t>(dotted_capital_i);
+  paint("bert_removed", Flags::removed);
+  paint("bert_space", Flags::space);
+  paint("bert_chinese", Flags::chinese);
+  paint("bert_mark", Flags::mark);
+  paint("bert_separator", Flags::separator);
+  paint("bert_punctuation", Flags::punctuation);
+  for (const auto& [c, lower] : character_map("bert_lower"))  // one character but for the dotted i
+    flat[c].lower = static_cast<std::int32_t>(lower[0]) - static_cast<std::int32_t>(c);
   return flat;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// BERT's handling of characters, as Hugging Face's BertNormalizer and BertPreTokenizer do it: with the tables of their
-/// version (bert_character_tables.h). The functions take well-formed UTF-8 and return `text` itself where nothing
+/// version (characters.txt). The functions take well-formed UTF-8 and return `text` itself where nothing
 /// changes, else a view of `storage`, which is overwritten. ASCII costs one lookup a byte.
 
 #include <cstdint>
