@@ -11,16 +11,9 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/train/core/to_device.h>
 
 namespace tessera::train {
-
-data::Batch to_device(data::Batch batch, c10::Device device) {
-  batch.ids = batch.ids.to(device);
-  batch.labels = batch.labels.to(device);
-  if (batch.types.defined()) batch.types = batch.types.to(device);
-  if (batch.images.defined()) batch.images = batch.images.to(device);
-  return batch;
-}
 
 EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
                      const comm::Group& group, std::optional<at::ScalarType> narrow, bool together, bool nan_filter,

@@ -18,9 +18,12 @@
 
 namespace tessera {
 struct OptimizationConfig;
-}
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
+
+class RunFeature;
 
 class CompressionSchedule {
  public:
@@ -70,5 +73,8 @@ std::shared_ptr<CompressionSchedule> apply_compression(const models::LanguageMod
                                                        const OptimizationConfig& config, at::Device device);
 /// Which layers of a folder the model begins with; nothing: all of them.
 std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& config);
+
+/// --compression_training in a run; null: it is off.
+std::unique_ptr<RunFeature> make_compression(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -1,12 +1,14 @@
-#include <tessera/train/loop/routers.h>
+#include <tessera/train/features/routers.h>
 
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/moe_mlp.h>
 #include <tessera/nn/moe/balance.h>
+#include <tessera/train/features/run_feature.h>
 
 #include <algorithm>
 #include <utility>
@@ -176,5 +178,41 @@ RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm
   }
   return metrics;
 }
+
+namespace {
+
+class RoutersFeature : public RunFeature {
+ public:
+  void prepare_model(ModelBuild& build) override {
+    set_up_routers(build.model, build.config.optimization, build.groups);
+  }
+  void divided(const RunContext& run) override { run_ = &run; }
+  void begin_step(const StepStart& start) override {
+    run_->model->take_router_statistics();  // a trial before the first step left some
+    micro_batches_ += run_->plan.micro_batches_with_rows(start.step);
+  }
+  void after_step(const StepEnd& end) override {
+    const models::RouterStatistics statistics = run_->model->take_router_statistics();
+    if (end.taken)
+      update_router_biases(*run_->model, run_->sharded, statistics, run_->config.optimization.router_bias_update_rate,
+                           run_->groups);
+    window_.end_step(statistics);
+  }
+  void log(LogSums& sums) override {
+    sums.add({}, [this](StepMetrics& metrics, const double*) {
+      metrics.routers =
+          window_.close(*run_->model, run_->world.group(), run_->groups, std::exchange(micro_batches_, 0));
+    });
+  }
+
+ private:
+  const RunContext* run_ = nullptr;
+  RouterWindow window_;
+  std::int64_t micro_batches_ = 0;  // all ranks', since the last log, those without rows left out
+};
+
+}  // namespace
+
+std::unique_ptr<RunFeature> make_routers(const RunConfig&) { return std::make_unique<RoutersFeature>(); }
 
 }  // namespace tessera::train
