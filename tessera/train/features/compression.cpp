@@ -252,14 +252,6 @@ std::shared_ptr<CompressionSchedule> apply_compression(const models::LanguageMod
   return std::make_shared<CompressionSchedule>(model, settings, static_cast<std::uint64_t>(config.seed), device);
 }
 
-std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& config) {
-  const config::Compression settings = config::parse_compression(config.compression_training);
-  if (!settings.layers) return std::nullopt;
-  return models::BlockChoice{.prefix = settings.layers->module_name_prefix,
-                             .blocks = settings.layers->teacher_layer,
-                             .others = settings.layers->other_module_name};
-}
-
 namespace {
 
 class CompressionFeature : public RunFeature {
@@ -267,7 +259,7 @@ class CompressionFeature : public RunFeature {
   void prepare_model(ModelBuild& build) override {
     const OptimizationConfig& config = build.config.optimization;
     schedule_ = apply_compression(build.model, config, build.world.device());
-    if ((schedule_ || chosen_layers(config)) && build.adapters)
+    if ((schedule_ || config::parse_compression(config.compression_training).layers) && build.adapters)
       throw InputError(
           "--compression_training: the model is a folder of LoRA adapters, and weights that are not trained are "
           "neither rounded nor left out; let the run that trains them write the merged model (--lora_merge) and start "

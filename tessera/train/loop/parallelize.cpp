@@ -131,16 +131,16 @@ void recompute_activations(Setup& setup, ParallelModel& model) {
 }  // namespace
 
 void keep_own_parts(Setup& setup) {
-  keep_own_stages(setup);
-  keep_own_experts(setup);
+  keep_own_stages(setup);   // pp
+  keep_own_experts(setup);  // ep
 }
 
 void parallelize(Setup& setup, ParallelModel& model) {
-  cut_tensors(setup, model);
+  cut_tensors(setup, model);  // tp
   check_same_quantized(*setup.model, setup.groups.engine);
-  attend_over_ranks(setup);
-  shard(setup, model);
-  recompute_activations(setup, model);
+  attend_over_ranks(setup);             // cp
+  shard(setup, model);                  // dp, of the stages and experts that the rank holds
+  recompute_activations(setup, model);  // around blocks whose parameters the engine gathers
 }
 
 }  // namespace tessera::train

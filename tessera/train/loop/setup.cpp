@@ -20,6 +20,7 @@
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/config/model/vocabulary.h>
+#include <tessera/config/rules/compression.h>
 #include <tessera/config/rules/output_folder.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/models/frozen/quantize.h>
@@ -30,7 +31,6 @@
 #include <tessera/text/tokenizer_files.h>
 #include <tessera/train/core/best_model.h>
 #include <tessera/train/core/precision.h>
-#include <tessera/train/features/compression.h>
 #include <tessera/train/loop/parallelize.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/loop/task.h>
@@ -209,6 +209,15 @@ RunBasis basis_of(const Setup& setup, const comm::World& world) {
           .base_model = setup.lora && !setup.config.model.model_name_or_path.empty() && world.rank() == 0
                             ? checkpoint::describe_weights(setup.lora->base_model)
                             : ""};
+}
+
+/// Which layers of a folder the model begins with (--compression_training, layer_reduction); empty: all of them.
+std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& config) {
+  const config::Compression settings = config::parse_compression(config.compression_training);
+  if (!settings.layers) return std::nullopt;
+  return models::BlockChoice{.prefix = settings.layers->module_name_prefix,
+                             .blocks = settings.layers->teacher_layer,
+                             .others = settings.layers->other_module_name};
 }
 
 /// How the model comes to its weights.

@@ -9,6 +9,7 @@
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/decoders/mup.h>
 #include <tessera/models/vision/compose.h>
+#include <tessera/train/loop/restart.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/reporting/model_card.h>
 
