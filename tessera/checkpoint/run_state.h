@@ -42,8 +42,8 @@ struct RunState {
   std::int64_t samples = 0;  ///< blocks consumed: the data position
   std::uint64_t seed = 0;    ///< the run's --seed, on which all random numbers depend
   Value stream = {};       ///< where the stream of --streaming goes on (data/stream/row_stream.h); null: there was none
-  Value fp8_history = {};  ///< largest values of earlier steps (train/loop/fp8.h); null: no scale depends on them
-  Value input_ranges = {};  ///< ranges of inputs that run on (train/loop/compression.h); null: there are none
+  Value fp8_history = {};  ///< largest values of earlier steps (train/features/fp8.h); null: no scale depends on them
+  Value input_ranges = {};  ///< ranges of inputs that run on (train/features/compression.h); null: there are none
   std::vector<ModelState> models = {ModelState()};  ///< at least one; Accelerator may have several
   std::string job = {};     ///< the id of the job that wrote it (TESSERA_JOB); empty: it had none
   bool model_only = false;  ///< only what a model user needs is written; such a checkpoint cannot be resumed

@@ -22,8 +22,8 @@
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
 #include <tessera/train/core/optimization.h>
+#include <tessera/train/core/random_key.h>
 #include <tessera/train/core/resume.h>
-#include <tessera/train/loop/random_key.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/log_format.h>
 

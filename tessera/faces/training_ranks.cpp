@@ -11,7 +11,7 @@
 #include <tessera/config/core/run_config.h>
 #include <tessera/models/language_model.h>
 #include <tessera/models/tensor_plans.h>
-#include <tessera/train/loop/run_groups.h>
+#include <tessera/train/core/run_groups.h>
 
 namespace tessera::faces {
 namespace {

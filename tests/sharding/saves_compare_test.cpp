@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <tessera/train/loop/run_groups.h>
+#include <tessera/train/core/run_groups.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/training_loop.h>
 

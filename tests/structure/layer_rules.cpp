@@ -54,6 +54,17 @@ bool starts_with_any(const std::string& text, std::initializer_list<const char*>
   return std::any_of(beginnings.begin(), beginnings.end(), [&](const char* b) { return text.starts_with(b); });
 }
 
+constexpr std::string_view features = "tessera/train/features/";
+
+/// Whether both are in train/features, and `target` is the header of a feature that `file` does not belong to.
+bool is_another_feature(const std::string& file, const std::string& target) {
+  static const std::set<std::string> shared = {"features", "log_sums", "objective", "row_shares", "run_feature"};
+  if (!file.starts_with(features) || !target.starts_with(features) || file == "tessera/train/features/features.cpp")
+    return false;
+  const std::string name = fs::path(target).stem().string();
+  return name != fs::path(file).stem().string() && !shared.contains(name);
+}
+
 /// The rule that `file` breaks by including `target` (a path from the root, or what stands between < and >), or "".
 std::string broken_rule(const std::string& file, const std::string& target) {
   if (target.find("..") != std::string::npos) return "includes name the path from the root, without '..'";
@@ -84,6 +95,9 @@ std::string broken_rule(const std::string& file, const std::string& target) {
     return "checkpoint knows tensors and files, and nothing of the launcher";
   if (file.starts_with("tessera/train/core/") && target.starts_with("tessera/train/loop/"))
     return "train/core is what the program's loop and the faces share: it knows neither";
+  if (file.starts_with(features) && target.starts_with("tessera/train/loop/"))
+    return "a run reaches its features through their hooks: they do not know the loop";
+  if (is_another_feature(file, target)) return "no feature of a run knows another one: only features.cpp has them all";
   if (to <= from) return "";
   if (to == tools_level) return "the library does not include the tools";
   return "an include arrow only goes down: " + std::string(layers[static_cast<std::size_t>(to)]) + " is above " +

@@ -48,6 +48,16 @@ TEST(LayerRules, ArrowsGoDown) {
   expect_one("tessera/comm/a.cu", "#include <tessera/nn/b.h>\n", "tessera/comm/a.cu:1: ", "nn is above comm");
 }
 
+TEST(LayerRules, FeaturesOfARunAreAlone) {
+  const std::string folder = "tessera/train/features/";
+  expect_none(folder + "a.cpp",
+              "#include <tessera/train/features/a.h>\n#include <tessera/train/features/run_feature.h>\n");
+  expect_none(folder + "features.cpp",
+              "#include <tessera/train/features/a.h>\n#include <tessera/train/features/b.h>\n");
+  expect_one(folder + "a.cpp", "#include <tessera/train/features/b.h>\n", folder + "a.cpp:1: ", "knows another one");
+  expect_one(folder + "a.cpp", "#include <tessera/train/loop/setup.h>\n", folder + "a.cpp:1: ", "do not know the loop");
+}
+
 TEST(LayerRules, EachLayerMayIncludeExactlyItselfAndThoseBelow) {
   const std::vector<std::string> order = {"base",   "layout",     "text",  "format",   "corpus", "config",
                                           "launch", "storage",    "plan",  "kernels",  "comm",   "nn",

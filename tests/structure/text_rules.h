@@ -26,7 +26,7 @@ std::vector<std::string> unexplained_folders(const std::string& root);
 std::vector<std::string> headless_comments(const std::string& root);
 
 /// What is wrong with the walks of CONTRIBUTING.md: sections "### Walk: NAME" of numbered steps, each of which begins
-/// with the file in backquotes where it happens. There are five, with at most five files each.
+/// with the file in backquotes where it happens. There are six, with at most five files each.
 std::vector<std::string> wrong_walks(const std::string& root);
 
 }  // namespace tessera::structure

@@ -6,6 +6,7 @@
 #include <tests/paths.h>
 
 #include "made_up_tree.h"
+#include "size_rules.h"
 #include "text_rules.h"
 
 namespace tessera::structure {
@@ -27,12 +28,41 @@ TEST(Text, EachFolderSaysWhatItIsFor) { expect_nothing(unexplained_folders(tesse
 
 TEST(Text, CommentsSayWhatTheySpeakOf) { expect_nothing(headless_comments(tessera::testing::source_path())); }
 
-TEST(Text, FiveWalksOfFiveFiles) { expect_nothing(wrong_walks(tessera::testing::source_path())); }
+TEST(Text, SixWalksOfFiveFiles) { expect_nothing(wrong_walks(tessera::testing::source_path())); }
+
+TEST(Sizes, PartsOfARunAreSmall) {
+  expect_nothing(long_functions(tessera::testing::source_path()));
+  expect_nothing(large_classes(tessera::testing::source_path()));
+}
+
+TEST(SizeRules, LongFunctionsAndLargeClassesAreFound) {
+  const auto lines = [](int count, const std::string& line) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += line + "\n";
+    return text;
+  };
+  MadeUpTree tree;
+  tree.add("tessera/train/a.cpp", "namespace a {\nint f() {\n" + lines(58, "  x();\n") + "}\n}  // namespace a\n");
+  tree.add("tessera/nn/b.cpp", "int f() {\n" + lines(100, "  x();") + "}\n");
+  EXPECT_EQ(long_functions(tree.root()).size(), 1u) << "empty lines count";
+  tree.add("tessera/train/a.cpp", "int f() {\n" + lines(58, "  x();") + "}\n");
+  EXPECT_TRUE(long_functions(tree.root()).empty());
+  tree.add("tessera/train/a.cpp", "class A {\n  int f() {\n" + lines(59, "    x();") + "  }\n};\n");
+  EXPECT_EQ(long_functions(tree.root()),
+            Violations{"tessera/train/a.cpp:2: a function of 61 lines; a part of a run has at most 60"});
+
+  tree.add("tessera/train/b.h", "class B : public A {\n public:\n  int f(int x_);\n\n private:\n" +
+                                    lines(9, "  int a_ = 1, b_;") + "  C c_{};\n  D d_;  // e_;\n};\n");
+  EXPECT_TRUE(large_classes(tree.root()).empty());
+  tree.add("tessera/train/b.h", "class B {\n" + lines(10, "  int a_ = 1, b_;") + "  std::optional<int> c_;\n};\n");
+  EXPECT_EQ(large_classes(tree.root()),
+            Violations{"tessera/train/b.h:1: a class of 21 data members; a part of a run has at most 20"});
+}
 
 TEST(TextRules, AWalkHasAtMostFiveFiles) {
   MadeUpTree tree;
   std::string walks;
-  for (int i = 0; i < 5; ++i) walks += "### Walk: a thing\n1. `tessera/f0.h`, `tessera/f0.cpp` begin.\n";
+  for (int i = 0; i < 6; ++i) walks += "### Walk: a thing\n1. `tessera/f0.h`, `tessera/f0.cpp` begin.\n";
   for (int i = 0; i < 6; ++i) tree.add("tessera/f" + std::to_string(i) + ".h", "");
   tree.add("tessera/f0.cpp", "");
   tree.add("CONTRIBUTING.md", walks);

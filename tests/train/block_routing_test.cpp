@@ -5,7 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/load.h>
-#include <tessera/train/loop/block_routing.h>
+#include <tessera/train/features/block_routing.h>
 #include <tests/error_of.h>
 #include <tests/paths.h>
 

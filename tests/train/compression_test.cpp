@@ -6,7 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>
-#include <tessera/train/loop/compression.h>
+#include <tessera/train/features/compression.h>
 #include <tests/error_of.h>
 #include <tests/paths.h>
 

@@ -7,7 +7,7 @@
 #include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/load.h>
 #include <tessera/models/overrides.h>
-#include <tessera/train/loop/predictions.h>
+#include <tessera/train/features/predictions.h>
 #include <tests/error_of.h>
 #include <tests/train/one_rank.h>
 

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include <tessera/train/loop/random_key.h>
+#include <tessera/train/core/random_key.h>
 
 namespace tessera::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/train/loop/routers.h>
+#include <tessera/train/features/routers.h>
 #include <tests/error_of.h>
 #include <tests/paths.h>
 #include <tests/train/one_rank.h>

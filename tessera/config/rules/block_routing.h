@@ -7,7 +7,7 @@
 ///   data_efficiency          data_routing.random_ltd: some blocks see a random part of the tokens (Yao et al. 2022;
 ///                            DeepSpeed's runtime/data_pipeline/data_routing)
 ///
-/// What acts on the model is train/loop/block_routing.h.
+/// What acts on the model is train/features/block_routing.h.
 
 #include <tessera/config/rules/compression.h>
 

@@ -191,6 +191,29 @@ std::string why_steps_are_whole(const RunConfig& config, const RunPlan& plan) {
   return "";
 }
 
+namespace {
+
+/// After which steps something is logged, evaluated and saved.
+void set_intervals(RunPlan& plan, const OutputConfig& output, bool has_validation) {
+  plan.logging_steps =
+      output.logging_strategy == Interval::steps ? steps_of(output.logging_steps, plan.total_steps) : 0;
+  plan.log_at_epoch = output.logging_strategy == Interval::epoch;
+  plan.log_at_end = output.logging_strategy != Interval::no;
+  plan.log_first = output.logging_first_step;
+  if (has_validation) {
+    if (output.eval_strategy == Interval::steps)
+      plan.eval_every = steps_of(output.eval_steps > 0 ? output.eval_steps : output.logging_steps, plan.total_steps);
+    plan.eval_delay = output.eval_delay;
+    plan.eval_at_epoch = output.eval_strategy == Interval::epoch;
+    plan.eval_at_end = true;
+  }
+  if (output.save_strategy == SaveStrategy::steps) plan.save_every = steps_of(output.save_steps, plan.total_steps);
+  plan.save_at_epoch = output.save_strategy == SaveStrategy::epoch;
+  plan.save_at_end = output.save_strategy == SaveStrategy::steps || output.save_strategy == SaveStrategy::epoch;
+}
+
+}  // namespace
+
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume, const SampleLength& length, std::int64_t longest, double quadratic_cost) {
   const auto& optimization = config.optimization;
@@ -235,21 +258,7 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
   plan.total_steps = steps_of_run(optimization, plan);
   plan.warmup_steps = warmup_steps(optimization, plan.total_steps);
 
-  plan.logging_steps =
-      output.logging_strategy == Interval::steps ? steps_of(output.logging_steps, plan.total_steps) : 0;
-  plan.log_at_epoch = output.logging_strategy == Interval::epoch;
-  plan.log_at_end = output.logging_strategy != Interval::no;
-  plan.log_first = output.logging_first_step;
-  if (has_validation) {
-    if (output.eval_strategy == Interval::steps)
-      plan.eval_every = steps_of(output.eval_steps > 0 ? output.eval_steps : output.logging_steps, plan.total_steps);
-    plan.eval_delay = output.eval_delay;
-    plan.eval_at_epoch = output.eval_strategy == Interval::epoch;
-    plan.eval_at_end = true;
-  }
-  if (output.save_strategy == SaveStrategy::steps) plan.save_every = steps_of(output.save_steps, plan.total_steps);
-  plan.save_at_epoch = output.save_strategy == SaveStrategy::epoch;
-  plan.save_at_end = output.save_strategy == SaveStrategy::steps || output.save_strategy == SaveStrategy::epoch;
+  set_intervals(plan, output, has_validation);
   return plan;
 }
 

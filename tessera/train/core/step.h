@@ -25,6 +25,10 @@
 #include <optional>
 #include <string>
 
+namespace tessera {
+struct RunConfig;
+}
+
 namespace tessera::train {
 
 /// Collective where Sharded's functions are. Not thread-safe.

@@ -22,7 +22,7 @@ namespace tessera::train {
 bool is_out_of_memory(const std::exception& error);
 
 /// Runs `probe` on every rank; false, everywhere, when memory ran out anywhere. `probe` must not be collective. Any
-/// other error is thrown as agree() (comm/run_on_all_ranks.h) does. Collective.
+/// other error is thrown as run_on_all_ranks() does. Collective.
 bool fits_everywhere(const comm::Group& group, const std::function<void()>& probe);
 
 /// per_device_train_batch_size becomes its greatest part of at most half that divides the rows of a step per process,

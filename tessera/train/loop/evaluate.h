@@ -5,16 +5,12 @@
 #include <tessera/comm/group.h>
 #include <tessera/data/dataset.h>
 #include <tessera/models/causal_lm.h>
+#include <tessera/train/features/objective.h>
 #include <tessera/train/reporting/metrics.h>
 
-#include <functional>
-#include <vector>
+#include <optional>
 
 namespace tessera::train {
-
-/// The losses of several batches, each times its scale, without gradients.
-using LossesOf =
-    std::function<std::vector<double>(const std::vector<data::Batch>& batches, const std::vector<double>& scales)>;
 
 /// Every block once, in batches of `batch_size` (the last may be smaller): rank r of R takes the batches r, R + r, ...
 /// Their sums are added in fp64 in the order of the batches, so the bits do not depend on the number of ranks (one
@@ -27,8 +23,5 @@ using LossesOf =
 EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
                      const comm::Group& group, std::optional<at::ScalarType> narrow = {}, bool together = false,
                      bool nan_filter = false, const LossesOf& pipeline = {}, std::int64_t at_once = 1);
-
-/// `batch` with its tensors on a device.
-data::Batch to_device(data::Batch batch, c10::Device device);
 
 }  // namespace tessera::train

@@ -11,7 +11,7 @@
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/pipeline/stage_gathers.h>
 #include <tessera/parallel/pipeline/tied_embedding.h>
-#include <tessera/train/loop/run_groups.h>
+#include <tessera/train/core/run_groups.h>
 
 #include <cstdint>
 #include <functional>

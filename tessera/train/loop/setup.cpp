@@ -20,19 +20,18 @@
 #include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/config/model/vocabulary.h>
+#include <tessera/config/rules/compression.h>
 #include <tessera/config/rules/output_folder.h>
 #include <tessera/corpus/data_list.h>
-#include <tessera/data/stream/row_stream.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
 #include <tessera/models/vision/compose.h>
-#include <tessera/parallel/expert/experts.h>
 #include <tessera/text/companion_files.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/text/tokenizer_files.h>
 #include <tessera/train/core/best_model.h>
 #include <tessera/train/core/precision.h>
-#include <tessera/train/loop/predictions.h>
+#include <tessera/train/loop/parallelize.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/loop/task.h>
 #include <tessera/train/reporting/run_files.h>
@@ -158,21 +157,6 @@ void check_checkpoint_kind(const Setup& setup) {
                             "weights: give --lora_r and --lora_alpha as the first run did"));
 }
 
-/// Begins where the checkpoint ends.
-void start_stream(Setup& setup) {
-  const bool was_streamed = setup.resume && !setup.resume->stream.is_null();
-  if (setup.resume && setup.resume->samples > 0 && was_streamed != (setup.datasets.stream != nullptr))
-    throw InputError(concat("--resume_from_checkpoint ", setup.resume_folder, ": the checkpoint was made with",
-                            was_streamed ? "" : "out", " --streaming, whose order of rows is another one: ",
-                            was_streamed ? "give it" : "leave it out", " as the first run did"));
-  if (!setup.datasets.stream) return;
-  if (was_streamed)
-    setup.datasets.stream->start(setup.resume->samples, setup.resume->stream);
-  else
-    setup.datasets.stream->start(0);
-  setup.first_rows = setup.datasets.stream->sample();
-}
-
 /// What counts as one epoch: for a stream, whose length nobody knows, the run (as transformers has it).
 std::int64_t rows_of_epoch(const Setup& setup) {
   if (!setup.datasets.stream) return setup.datasets.train->size();
@@ -190,13 +174,13 @@ std::string existing_ancestor(std::string path) {
 }
 
 /// Tokens of the samples of the run, for --tokens_per_batch.
-SampleLength lengths_in_order(const RunConfig& config, const Setup& setup, const RunGroups& groups) {
-  if (config.optimization.tokens_per_batch == 0) return {};
+SampleLength lengths_in_order(const Setup& setup) {
+  const OptimizationConfig& o = setup.config.optimization;
+  if (o.tokens_per_batch == 0) return {};
   const auto rows = setup.datasets.train;
-  const std::int64_t nominal = config.optimization.per_device_train_batch_size *
-                               config.optimization.gradient_accumulation_steps * groups.data.size();
-  const data::Sampler order(config.data.train_sampling_strategy, *rows, sampling_seed(config), nominal,
-                            config.optimization.per_device_train_batch_size);
+  const std::int64_t nominal = o.per_device_train_batch_size * o.gradient_accumulation_steps * setup.groups.data.size();
+  const data::Sampler order(setup.config.data.train_sampling_strategy, *rows, sampling_seed(setup.config), nominal,
+                            o.per_device_train_batch_size);
   return [rows, order](std::int64_t sample) { return rows->length(order(sample)); };
 }
 
@@ -227,19 +211,195 @@ RunBasis basis_of(const Setup& setup, const comm::World& world) {
                             : ""};
 }
 
-/// What can only be said of a model on so many ranks.
-void check_batches(const RunConfig& config, const Setup& setup, const RunGroups& groups) {
-  const OptimizationConfig& o = config.optimization;
-  if (o.balance_batches && setup.model->balance().experts > 0)
-    throw InputError(
-        "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so unequal ones "
-        "would change them; leave it out");
-  const bool cuts = groups.cuts() || groups.expert_ranks() > 1;
-  if (o.gradient_noise_scale && !cuts && groups.data.size() == 1 &&
-      setup.plan.micro_batches(setup.plan.resumed_step) < 2)
-    throw InputError(
-        "--gradient_noise_scale compares the gradients of small batches with that of the whole step, but one process "
-        "with one micro-batch has no smaller one: give --gradient_accumulation_steps 2 or more, or more processes");
+/// Which layers of a folder the model begins with (--compression_training, layer_reduction); empty: all of them.
+std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& config) {
+  const config::Compression settings = config::parse_compression(config.compression_training);
+  if (!settings.layers) return std::nullopt;
+  return models::BlockChoice{.prefix = settings.layers->module_name_prefix,
+                             .blocks = settings.layers->teacher_layer,
+                             .others = settings.layers->other_module_name};
+}
+
+/// How the model comes to its weights.
+struct ModelSource {
+  std::string tokenizer_place;
+  std::int64_t rows_before = 0;                ///< rows of the embedding where the tokenizer has more tokens; else 0
+  std::optional<models::BlockChoice> layers;   ///< those that the model begins with; empty: all of the folder
+  std::optional<nn::QuantizedForm> quantized;  ///< weights are read and quantized one by one
+  bool parts_only = false;                     ///< each rank reads its parts of the weights
+  bool cut_later = false;      ///< parameters that are cut get their memory one by one, when they are cut
+  bool few_layers = false;     ///< each rank keeps some of the layers, or of their experts
+  bool deferred = false;       ///< the model has no memory for its parameters yet
+  std::string weights_folder;  ///< that they are still to be read from; empty: they are there, or from initialisers
+
+  const models::BlockChoice* choice() const { return layers ? &*layers : nullptr; }
+};
+
+Setup begin_setup(const RunConfig& config, const RunGroups& groups, const Start& start) {
+  Setup setup;
+  setup.config = config;
+  setup.groups = groups;
+  setup.resume_folder = start.checkpoint;
+  setup.resume_sums = start.sums;
+  if (start.overwrite) setup.config.output.overwrite_output_dir = true;
+  if (config.data.train_file.empty() && !config.data.mock_data)
+    throw InputError("--train_file is missing: files of text, examples or tokens");
+  return setup;
+}
+
+ModelSource source_of(const Setup& setup, const comm::World& world) {
+  const RunConfig& config = setup.config;
+  ModelSource source;
+  // A model that is put together of several folders is read whole by every rank.
+  const bool composed = models::is_composed(config.model);
+  source.parts_only = !composed && keeps_parts_only(config, world, setup.groups);
+  source.cut_later = setup.groups.tensor_ranks() > 1 && world.device().is_cpu();
+  source.quantized = models::quantized_form(config.model);
+  source.layers = chosen_layers(config.optimization);
+  source.few_layers = setup.groups.pipeline_ranks() > 1 || setup.groups.expert_ranks() > 1;
+  source.deferred = !composed && (source.parts_only || source.few_layers || source.cut_later || source.quantized);
+  return source;
+}
+
+/// The tokenizer, and the whole model, with adapters where they are trained.
+ModelSource build_model(Setup& setup, const comm::World& world) {
+  const RunConfig& config = setup.config;
+  ModelSource source = source_of(setup, world);
+  const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
+  const bool drops = !config.optimization.disable_dropout;
+  setup.tokenizer = tokenizer_for(config, world.rank() == 0, source.tokenizer_place, setup.tokenizer_fits_data);
+  Value with_dropout;
+  const models::ConfigEdit edit = [&, drops, task = task_edit(config.data)](Value json) {
+    json = task(std::move(json));
+    const std::int64_t rows = config::vocabulary_of(json), tokens = setup.tokenizer->vocab_size();
+    if (setup.tokenizer_fits_data && rows > 0 && rows < tokens) {
+      source.rows_before = rows;
+      json = config::with_vocabulary(std::move(json), tokens);
+    }
+    if (drops) return json;
+    with_dropout = json;
+    return without_dropout(std::move(json));
+  };
+  setup.model = source.deferred
+                    ? models::load_model_deferred(config.model, seed, source.weights_folder, edit, source.choice())
+                    : models::load_language_model(config.model, seed, edit, source.choice());
+  setup.saved_config =
+      with_dropout.is_null() ? setup.model->hf_config() : with_dropout_of(setup.model->hf_config(), with_dropout);
+  models::choose_trained_parts(*setup.model, config.model);
+  // the whole model has them; then each rank keeps its own
+  setup.lora = set_up_adapters(*setup.model, config, world.rank(), source.rows_before > 0);
+  if (const std::string& base = setup.lora ? setup.lora->base_model : config.model.model_name_or_path; !base.empty())
+    if (const std::string file = path_join(base, checkpoint::kGenerationConfigFile); path_exists(file))
+      setup.generation_config = read_file(file);
+  if (!drops)
+    for (const auto& module : setup.model->modules())
+      if (auto* linear = dynamic_cast<models::Linear*>(module.get())) linear->lora_dropout = 0;
+  check_projector_rate(*setup.model, config.optimization);
+  setup.model->set_label_smoothing(config.optimization.label_smoothing_factor);
+  setup.model->set_embedding_noise(config.optimization.neftune_noise_alpha);
+  return source;
+}
+
+/// The metric that the settings name, if the model has it.
+void check_metric(Setup& setup, const comm::World& world) {
+  const RunConfig& config = setup.config;
+  const std::string why = why_no_metric(config.output.metric_for_best_model, setup.model->num_labels() > 0);
+  if (why.empty()) return;
+  const bool followed = config.output.load_best_model_at_end || config.output.save_strategy == SaveStrategy::best ||
+                        config.optimization.lr_scheduler_type == ScheduleType::reduce_lr_on_plateau;
+  if (followed) throw InputError(why);
+  if (world.rank() == 0) log::warning(why, "; nothing follows it, so that it has no effect");
+  setup.config.output.metric_for_best_model.clear();
+}
+
+void check_model(Setup& setup, const ModelSource& source, const comm::World& world) {
+  check_metric(setup, world);
+  setup.block_size = config::choose_block_size(setup.config.data, setup.model->max_positions());
+  check_model_fits(setup.groups, setup.config, *setup.model, setup.block_size);
+  if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, source.tokenizer_place, *setup.model);
+  if (source.rows_before > 0)
+    say_rows_added(*setup.tokenizer, source.tokenizer_place, source.rows_before, setup.config.model);
+}
+
+void open_data(Setup& setup, const comm::World& world) {
+  const RunConfig& config = setup.config;
+  std::optional<comm::LongPhase> tokens(std::in_place, "making tokens");
+  const bool want_validation =
+      config.output.eval_strategy != Interval::no || config.output.do_eval || !config.data.validation_file.empty();
+  setup.datasets =
+      open_task_datasets(config, *setup.model, setup.tokenizer, setup.block_size, want_validation,
+                         world.rank() == 0 ? heard_by_watchers(data::logged_progress()) : data::ReadProgress());
+  tokens.reset();
+  if (world.rank() != 0) return;
+  for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
+  for (const std::string& note : setup.datasets.notes) log::info(note);
+}
+
+void note_numerics(const Setup& setup, const comm::World& world) {
+  if (world.rank() != 0) return;
+  if (config::flag(setup.model->hf_config(), "use_mup", false))
+    log::info(
+        "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
+        "does not know: it computes other logits from this model's folder");
+  if (const std::string slow = precision_warning(setup.config, world.device().type()); !slow.empty())
+    log::warning(slow);
+}
+
+/// What a checkpoint holds besides weights is given to those whose it is.
+void begin_features(Setup& setup, const comm::World& world) {
+  if (!setup.resume_folder.empty()) {
+    setup.resume = checkpoint::read_run_state(setup.resume_folder);
+    check_checkpoint_kind(setup);
+  }
+  RunBegin begin{setup.resume ? &*setup.resume : nullptr, setup.resume_folder, world, setup.datasets, setup.first_rows};
+  setup.features.each(&RunFeature::begin_run, begin);
+}
+
+/// Reads the weights, or says where each rank is to read its own.
+void load_weights(Setup& setup, ModelSource& source, const comm::World& world) {
+  const std::string& folder = setup.config.model.model_name_or_path;
+  std::string adapters =  // to be read
+      source.deferred && !folder.empty() && checkpoint::is_adapter_folder(folder) ? folder : std::string();
+  if (setup.resume) {
+    if (setup.lora)
+      adapters = setup.resume_folder;
+    else if (source.deferred)
+      source.weights_folder = setup.resume_folder;
+    else
+      models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
+    const auto seed = static_cast<std::uint64_t>(setup.config.optimization.seed);
+    if (setup.resume->seed != seed && world.rank() == 0)
+      log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
+                   ": the order of the data changes at step ", setup.resume->step);
+  }
+  if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
+  if (!source.weights_folder.empty()) {
+    std::set<std::string> read;  // with the adapters
+    if (!adapters.empty())
+      for (const std::string& name : checkpoint::adapter_names(adapters)) read.insert(name);
+    const auto skip = [&](const std::string& name) { return checkpoint::is_adapter_name(name) || read.contains(name); };
+    setup.weights = std::make_shared<models::WeightSource>(*setup.model, source.weights_folder, skip, setup.resume_sums,
+                                                           setup.resume ? nullptr : source.choice());
+  }
+  if (source.quantized) models::quantize(*setup.model, *source.quantized, setup.weights.get());
+}
+
+void plan_steps(Setup& setup, const comm::World& world) {
+  const ResumePoint from = setup.resume ? ResumePoint{setup.resume->step, setup.resume->samples} : ResumePoint();
+  setup.plan =
+      make_run_plan(setup.config, setup.groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr,
+                    from, lengths_in_order(setup), setup.datasets.train->max_length(), attention_share(*setup.model));
+  setup.basis = basis_of(setup, world);
+}
+
+/// The parameters that this rank has now get their memory, and their weights.
+void make_memory(Setup& setup, const ModelSource& source, const comm::World& world) {
+  if (source.parts_only || source.cut_later) return;
+  if (source.few_layers || source.quantized) {
+    models::fill_parameters(*setup.model, setup.weights.get());
+    setup.weights.reset();
+  }
+  setup.model->to(world.device());
 }
 
 }  // namespace
@@ -276,158 +436,19 @@ void check_output_folder(const OutputConfig& output) {
 Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups& groups, const Start& start) {
   std::optional<log::Quiet> quiet;  // every rank reads the same files; rank 0 speaks about them
   if (world.rank() != 0) quiet.emplace(log::Level::error);
-  Setup setup;
-  setup.config = config;
-  setup.groups = groups;
-  setup.resume_folder = start.checkpoint;
-  setup.resume_sums = start.sums;
-  if (start.overwrite) setup.config.output.overwrite_output_dir = true;
-  if (config.data.train_file.empty() && !config.data.mock_data)
-    throw InputError("--train_file is missing: files of text, examples or tokens");
-
-  const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
-  std::string weights_folder;
-  // A model that is put together of several folders is read whole by every rank.
-  const bool composed = models::is_composed(config.model);
-  const bool parts_only = !composed && keeps_parts_only(config, world, groups);
-  const bool drops = !config.optimization.disable_dropout;
-  std::string place;
-  setup.tokenizer = tokenizer_for(config, world.rank() == 0, place, setup.tokenizer_fits_data);
-  Value with_dropout;
-  std::int64_t rows_before = 0;  // rows of the embedding where the tokenizer has more tokens
-  const models::ConfigEdit edit = [&, drops, task = task_edit(config.data)](Value json) {
-    json = task(std::move(json));
-    const std::int64_t rows = config::vocabulary_of(json), tokens = setup.tokenizer->vocab_size();
-    if (setup.tokenizer_fits_data && rows > 0 && rows < tokens) {
-      rows_before = rows;
-      json = config::with_vocabulary(std::move(json), tokens);
-    }
-    if (drops) return json;
-    with_dropout = json;
-    return without_dropout(std::move(json));
-  };
-  const bool pipelined = groups.pipeline_ranks() > 1;
-  // Parameters that are cut get their memory one by one, in TensorParallel.
-  const bool cut_later = groups.tensor_ranks() > 1 && world.device().is_cpu();
-  const bool few_experts = groups.expert_ranks() > 1;
-  const auto quantized = models::quantized_form(config.model);  // weights are read and quantized one by one
-  const bool deferred = !composed && (parts_only || pipelined || cut_later || few_experts || quantized);
-  const auto layers = chosen_layers(config.optimization);
-  const models::BlockChoice* const choice = layers ? &*layers : nullptr;
-  setup.model = deferred ? models::load_model_deferred(config.model, seed, weights_folder, edit, choice)
-                         : models::load_language_model(config.model, seed, edit, choice);
-  setup.saved_config =
-      with_dropout.is_null() ? setup.model->hf_config() : with_dropout_of(setup.model->hf_config(), with_dropout);
-  models::choose_trained_parts(*setup.model, config.model);
-  // the whole model has them; then each rank keeps its own
-  setup.lora = set_up_adapters(*setup.model, config, world.rank(), rows_before > 0);
-  if (const std::string& base = setup.lora ? setup.lora->base_model : config.model.model_name_or_path; !base.empty())
-    if (const std::string file = path_join(base, checkpoint::kGenerationConfigFile); path_exists(file))
-      setup.generation_config = read_file(file);
-  if (!drops)
-    for (const auto& module : setup.model->modules())
-      if (auto* linear = dynamic_cast<models::Linear*>(module.get())) linear->lora_dropout = 0;
-  check_projector_rate(*setup.model, config.optimization);
-  setup.fp8 = apply_fp8(*setup.model, config.optimization, world.device());
-  setup.compression = apply_compression(*setup.model, config.optimization, world.device());
-  if ((setup.compression || choice != nullptr) && setup.lora)
-    throw InputError(
-        "--compression_training: the model is a folder of LoRA adapters, and weights that are not trained are neither "
-        "rounded nor left out; let the run that trains them write the merged model (--lora_merge) and start from that");
-  set_up_predictions(*setup.model, config.optimization, groups);  // stages keep what depths that are computed read
-  if (pipelined) {
-    setup.pipeline = plan_pipeline(config, *setup.model);
-    setup.model->keep_stages(setup.pipeline->parts_of(groups.pipeline.rank()));
-  }
-  if (few_experts) {
-    const layout::Range held = held_experts(setup.model->balance().experts, groups.places_of_experts());
-    setup.model->keep_experts(held.begin, held.end - held.begin);
-  }
-  if (groups.divides_experts() && setup.model->balance().experts > 0)
-    setup.model->set_experts(groups.per_source ? expert_parallel(groups.experts, groups.per_source)
-                                               : expert_parallel(groups.places_of_experts()));
-  if (const std::string why = why_no_metric(config.output.metric_for_best_model, setup.model->num_labels() > 0);
-      !why.empty()) {
-    const bool followed = config.output.load_best_model_at_end || config.output.save_strategy == SaveStrategy::best ||
-                          config.optimization.lr_scheduler_type == ScheduleType::reduce_lr_on_plateau;
-    if (followed) throw InputError(why);
-    if (world.rank() == 0) log::warning(why, "; nothing follows it, so that it has no effect");
-    setup.config.output.metric_for_best_model.clear();
-  }
-  setup.block_size = config::choose_block_size(config.data, setup.model->max_positions());
-
-  check_model_fits(groups, config, *setup.model, setup.block_size);
-
-  if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
-  if (rows_before > 0) say_rows_added(*setup.tokenizer, place, rows_before, config.model);
-
-  std::optional<comm::LongPhase> tokens(std::in_place, "making tokens");
-  const bool want_validation =
-      config.output.eval_strategy != Interval::no || config.output.do_eval || !config.data.validation_file.empty();
-  setup.datasets =
-      open_task_datasets(config, *setup.model, setup.tokenizer, setup.block_size, want_validation,
-                         world.rank() == 0 ? heard_by_watchers(data::logged_progress()) : data::ReadProgress());
-  tokens.reset();
-  if (world.rank() == 0) {
-    for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
-    for (const std::string& note : setup.datasets.notes) log::info(note);
-  }
-
-  if (config::flag(setup.model->hf_config(), "use_mup", false) && world.rank() == 0)
-    log::info(
-        "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
-        "does not know: it computes other logits from this model's folder");
-
-  if (const std::string slow = precision_warning(config, world.device().type()); !slow.empty() && world.rank() == 0)
-    log::warning(slow);
-
-  if (setup.fp8 && world.device().is_cpu() && world.rank() == 0)
-    log::warning(
-        "--fp8_format: on a CPU eight bits are emulated (operands are rounded to them and multiplied in fp32), which "
-        "costs time and saves none: it is there to try the numerics");
-
-  ResumePoint from;
-  const std::string& folder = config.model.model_name_or_path;
-  std::string adapters =
-      deferred && !folder.empty() && checkpoint::is_adapter_folder(folder) ? folder : std::string();  // to be read
-  if (!setup.resume_folder.empty()) {
-    setup.resume = checkpoint::read_run_state(setup.resume_folder);
-    check_checkpoint_kind(setup);
-    if (setup.lora)
-      adapters = setup.resume_folder;
-    else if (deferred)
-      weights_folder = setup.resume_folder;
-    else
-      models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
-    if (setup.fp8 && !setup.resume->fp8_history.is_null()) set_fp8_history(*setup.fp8, setup.resume->fp8_history);
-    if (setup.compression) setup.compression->set_ranges(setup.resume->input_ranges);
-    from = {setup.resume->step, setup.resume->samples};
-    if (setup.resume->seed != seed && world.rank() == 0)
-      log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
-                   ": the order of the data changes at step ", from.step);
-  }
-  if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
-  if (!weights_folder.empty()) {
-    std::set<std::string> read;  // with the adapters
-    if (!adapters.empty())
-      for (const std::string& name : checkpoint::adapter_names(adapters)) read.insert(name);
-    const auto skip = [&](const std::string& name) { return checkpoint::is_adapter_name(name) || read.contains(name); };
-    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, skip, setup.resume_sums,
-                                                           setup.resume ? nullptr : choice);
-  }
-  if (quantized) models::quantize(*setup.model, *quantized, setup.weights.get());
-  start_stream(setup);
-  setup.plan =
-      make_run_plan(config, groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
-                    lengths_in_order(config, setup, groups),
-                    setup.datasets.train ? setup.datasets.train->max_length() : 0, attention_share(*setup.model));
-  setup.basis = basis_of(setup, world);
-  check_batches(config, setup, groups);
-  if ((pipelined || few_experts || quantized) && !parts_only && !cut_later) {
-    models::fill_parameters(*setup.model, setup.weights.get());
-    setup.weights.reset();
-  }
-  if (!parts_only && !cut_later) setup.model->to(world.device());
+  Setup setup = begin_setup(config, groups, start);
+  setup.features = Features::of(config);
+  ModelSource source = build_model(setup, world);
+  ModelBuild build{setup.config, setup.groups, world, *setup.model, setup.lora.has_value(), setup.parts};
+  setup.features.each(&RunFeature::prepare_model, build);
+  keep_own_parts(setup);
+  check_model(setup, source, world);
+  open_data(setup, world);
+  note_numerics(setup, world);
+  begin_features(setup, world);
+  load_weights(setup, source, world);
+  plan_steps(setup, world);
+  make_memory(setup, source, world);
   return setup;
 }
 

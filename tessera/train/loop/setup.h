@@ -14,12 +14,11 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
+#include <tessera/train/core/run_groups.h>
 #include <tessera/train/core/run_plan.h>
-#include <tessera/train/loop/compression.h>
-#include <tessera/train/loop/fp8.h>
+#include <tessera/train/features/features.h>
 #include <tessera/train/loop/pipeline.h>
 #include <tessera/train/loop/run_basis.h>
-#include <tessera/train/loop/run_groups.h>
 
 #include <functional>
 #include <memory>
@@ -37,8 +36,8 @@ struct Setup {
   RunGroups groups;
   std::shared_ptr<models::LanguageModel> model;  ///< on the world's device
   std::optional<models::LoraConfig> lora;        ///< only adapters are trained; the model's own weights are frozen
-  std::shared_ptr<nn::Fp8State> fp8;             ///< largest values of what is rounded to eight bits; null: nothing is
-  std::shared_ptr<CompressionSchedule> compression;  ///< what is rounded to few bits, and when; null: nothing is
+  Features features;                             ///< what is optional in this run
+  FeatureParts parts;                            ///< what they have put into it
   std::shared_ptr<const text::Tokenizer> tokenizer;
   bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
   Value saved_config;               ///< config.json as it is saved: what this run alone does without is in it

@@ -10,7 +10,6 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/comm/long_phase.h>
-#include <tessera/data/stream/row_stream.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/saving/stage_parts.h>
@@ -34,7 +33,7 @@ std::string describe(const SaveOutcome& outcome) {
 void TrainingLoop::open_checkpoints() {
   const OutputConfig& output = setup_.config.output;
   checkpoints_.open(saves_whole());
-  if (output.save_strategy != SaveStrategy::no) checkpoints_.saver()->prepare(core_.saved_model());
+  if (output.save_strategy != SaveStrategy::no) checkpoints_.saver()->prepare(model_.core.saved_model());
   if (output.checkpoint_in_memory == 0) return;
   const std::string folder = comm::all_gather_text(world_.group(), launch::read_rank_environment().memory_folder)[0];
   const char* const missing = folder.empty() ? "no agent of tessera holds memory for it (--max_restarts 1 or more)"
@@ -48,21 +47,29 @@ void TrainingLoop::open_checkpoints() {
     log::warning("--checkpoint_in_memory has no effect: ", missing);
 }
 
+/// After a step, and its evaluation: the best so far, when `best`.
+void TrainingLoop::save_if_due(bool best) {
+  if (plan().saves_after(step_) || (best && setup_.config.output.save_strategy == SaveStrategy::best))
+    save();
+  else if (checkpoints_.has_memory() && step_ % setup_.config.output.checkpoint_in_memory == 0)
+    save_in_memory();
+}
+
 void TrainingLoop::save() {
-  check_replicas();
+  replicas_.before_save(step_);
   renew_output_lock();
-  enter(Phase::other, "save");
+  clock_.enter(Phase::other, "save");
   const bool with_optimizer = !setup_.config.output.save_only_model;
   checkpoints_.save(step_, {.optimizer = with_optimizer, .full = saves_whole()},
                     [&](SaveContents& contents) { return fill(contents); });
-  enter(Phase::other);
+  clock_.enter(Phase::other);
 }
 
 void TrainingLoop::save_in_memory() {
-  check_replicas();
-  enter(Phase::other, "save in memory");
+  replicas_.before_save(step_);
+  clock_.enter(Phase::other, "save in memory");
   checkpoints_.save_in_memory(step_, [&](SaveContents& contents) { return fill(contents); });
-  enter(Phase::other);
+  clock_.enter(Phase::other);
 }
 
 /// Nothing is saved into a folder that has become another job's.
@@ -73,29 +80,29 @@ void TrainingLoop::renew_output_lock() {
 }
 
 /// A run that trains adapters saves them alone, as PEFT names them.
-std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) const {
+std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) {
   if (output_) {
     checkpoint::RunState state = run_state();
     state.model_only = !contents.form.optimizer;
     contents.small_files = OutputFolder::small_files(setup_, std::move(state));
   }
-  SavedModel model = core_.saved_model();
+  SavedModel model = model_.core.saved_model();
   if (setup_.lora) {
     model.weights_stem = checkpoint::kAdapterWeightsStem;
     model.weights_prefix = checkpoint::kAdapterPrefix;
     model.one_file = true;
     const std::vector<std::string>& kept = setup_.lora->kept_embeddings;
-    if (!kept.empty()) model.untrained = frozen_tensors(*sharded_);
+    if (!kept.empty()) model.untrained = frozen_tensors(model_.sharded());
     std::erase_if(model.untrained, [&](const UntrainedTensor& tensor) {
       return std::find(kept.begin(), kept.end(), tensor.name) == kept.end();
     });
     if (setup_.lora->ties_embeddings)  // under the head's name, too: any PEFT finds both
-      for (const ShardedParameter& trained : sharded_->named_parameters())
-        if (trained.name == setup_.model->tied_parameter() && !is_of_earlier_stage(*sharded_, trained.name))
-          model.untrained.push_back(copy_of(*sharded_, trained, "lm_head.weight"));
+      for (const ShardedParameter& trained : model_.sharded().named_parameters())
+        if (trained.name == setup_.model->tied_parameter() && !is_of_earlier_stage(model_.sharded(), trained.name))
+          model.untrained.push_back(copy_of(model_.sharded(), trained, "lm_head.weight"));
     for (UntrainedTensor& tensor : model.untrained) tensor.name = concat(checkpoint::kAdapterPrefix, tensor.name);
   } else {
-    model.untrained = frozen_tensors(*sharded_);  // biases by which routers choose
+    model.untrained = frozen_tensors(model_.sharded());  // biases by which routers choose
     put_in_writing_order(model.untrained);
   }
   return {std::move(model)};
@@ -110,12 +117,12 @@ void TrainingLoop::saved(const SaveOutcome& outcome) {
 void TrainingLoop::load_best_model() {
   const std::string folder = checkpoints_.best().checkpoint_to_load(world_.rank());
   if (folder.empty()) return;
-  enter(Phase::other, "load");
+  clock_.enter(Phase::other, "load");
   const comm::LongPhase phase("loading the best model");
-  run_on_all_ranks(world_.group(), [&] { load_trained_weights(*setup_.model, *sharded_, folder); });
+  run_on_all_ranks(world_.group(), [&] { load_trained_weights(*setup_.model, model_.sharded(), folder); });
   journal_.note(concat("the best model (step ", checkpoints_.best().step(), ", ",
                        format_real(*checkpoints_.best().value(), 6), ") was loaded from ", folder));
-  enter(Phase::other);
+  clock_.enter(Phase::other);
 }
 
 void TrainingLoop::save_final_model() {
@@ -138,24 +145,20 @@ void TrainingLoop::save_final_model() {
     const comm::LongPhase phase("merging adapters");
     if (output_) output_->save_merged(setup_);
   }
-  const comm::LongPhase phase("sample of text");
-  if (output_ || divided()) last_sample_ = sample_text(setup_);
+  numbers_.sample(output_.has_value());
 }
 
 checkpoint::RunState TrainingLoop::run_state() const {
   checkpoint::RunState state;
-  plan_.write_to(state, step_);
-  core_.write_to(state, setup_.config);
+  plan().write_to(state, step_);
+  model_.core.write_to(state, setup_.config);
   state.job = this_restart().job;
   state.basis = to_json(setup_.basis);
-  if (setup_.datasets.stream) state.stream = setup_.datasets.stream->state_at(plan_.samples(step_));
-  if (balance_) state.seconds_per_row = balance_->balancer().seconds_per_row();
-  if (setup_.fp8 && setup_.fp8->keeps_history()) state.fp8_history = fp8_history(*setup_.fp8);
-  if (setup_.compression) state.input_ranges = setup_.compression->ranges();
+  setup_.features.each(&RunFeature::save, state);
   state.log_history = journal_.log_history();
   checkpoints_.best().write_to(state);
-  state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
-  state.total_flos = flops_per_token() * static_cast<double>(state.num_input_tokens_seen);
+  state.num_input_tokens_seen = numbers_.tokens_since_step_0();
+  state.total_flos = numbers_.flops_per_token() * static_cast<double>(state.num_input_tokens_seen);
   return state;
 }
 

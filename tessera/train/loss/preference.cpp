@@ -16,6 +16,35 @@ at::Tensor log_odds(const at::Tensor& x) {
   return below - at::log(-at::expm1(below));
 }
 
+/// The loss of each pair [n], by what its answers have gained.
+at::Tensor losses_of(const OptimizationConfig& config, const at::Tensor& chosen, const at::Tensor& rejected,
+                     const at::Tensor& cross_entropy) {
+  using Loss = PreferenceLoss;
+  const double beta = config.preference_beta;
+  const at::Tensor difference = chosen - rejected;
+  switch (config.preference_loss) {
+    case Loss::sigmoid: {
+      const double wrong = config.preference_label_smoothing;
+      return at::log_sigmoid(beta * difference) * -(1 - wrong) - at::log_sigmoid(-beta * difference) * wrong;
+    }
+    case Loss::hinge:
+      return at::relu(1 - beta * difference);
+    case Loss::ipo:
+      return at::square(difference - 1 / (2 * beta));
+    case Loss::simpo:
+      return -at::log_sigmoid(beta * difference - config.preference_gamma);
+    case Loss::orpo:
+      return cross_entropy - beta * at::log_sigmoid(log_odds(chosen) - log_odds(rejected));
+    case Loss::apo_zero:  // 1 - s(x) is s(-x)
+      return at::sigmoid(-beta * chosen) + at::sigmoid(beta * rejected);
+    case Loss::apo_down:
+      return at::sigmoid(beta * chosen) + at::sigmoid(-beta * difference);
+    case Loss::none:
+      break;
+  }
+  throw Error("preference_loss is none: there is no loss of pairs");
+}
+
 }  // namespace
 
 PreferenceTerms preference_terms(const OptimizationConfig& config, const at::Tensor& sums, const at::Tensor& tokens,
@@ -33,35 +62,7 @@ PreferenceTerms preference_terms(const OptimizationConfig& config, const at::Ten
   if (config::needs_reference(kind)) gain = gain - (by_token ? reference / tokens : reference);
   const at::Tensor chosen = pairs(gain).select(1, 0), rejected = pairs(gain).select(1, 1);
   const at::Tensor cross_entropy = -pairs(means).select(1, 0);
-  const at::Tensor difference = chosen - rejected;
-  at::Tensor loss;
-  switch (kind) {
-    case Loss::sigmoid: {
-      const double wrong = config.preference_label_smoothing;
-      loss = at::log_sigmoid(beta * difference) * -(1 - wrong) - at::log_sigmoid(-beta * difference) * wrong;
-      break;
-    }
-    case Loss::hinge:
-      loss = at::relu(1 - beta * difference);
-      break;
-    case Loss::ipo:
-      loss = at::square(difference - 1 / (2 * beta));
-      break;
-    case Loss::simpo:
-      loss = -at::log_sigmoid(beta * difference - config.preference_gamma);
-      break;
-    case Loss::orpo:
-      loss = cross_entropy - beta * at::log_sigmoid(log_odds(chosen) - log_odds(rejected));
-      break;
-    case Loss::apo_zero:  // 1 - s(x) is s(-x)
-      loss = at::sigmoid(-beta * chosen) + at::sigmoid(beta * rejected);
-      break;
-    case Loss::apo_down:
-      loss = at::sigmoid(beta * chosen) + at::sigmoid(-beta * difference);
-      break;
-    case Loss::none:
-      throw Error("preference_loss is none: there is no loss of pairs");
-  }
+  at::Tensor loss = losses_of(config, chosen, rejected, cross_entropy);
   if (kind != Loss::orpo && config.preference_sft_weight > 0)
     loss = loss + cross_entropy * config.preference_sft_weight;
 

@@ -34,7 +34,7 @@ struct RouterMetrics {
   double imbalance() const;
 };
 
-/// The gradient noise scale (core/noise_scale.h).
+/// The gradient noise scale (features/noise_scale.h).
 struct NoiseMetrics {
   bool measured = false;               ///< false: --gradient_noise_scale is off, or there was no step
   double squared_norm = 0, trace = 0;  ///< estimates, means over the steps since the previous log

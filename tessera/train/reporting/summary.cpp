@@ -124,7 +124,7 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
                            parallel.logical_shards));
   if (const std::string rate = describe_learning_rate(setup.config.optimization, plan.rows_per_step()); !rate.empty())
     lines.push_back(rate);
-  if (setup.compression) lines.push_back(setup.compression->describe());
+  lines.insert(lines.end(), setup.parts.facts.begin(), setup.parts.facts.end());
   if (setup.lora) lines.insert(lines.begin() + 1, "LoRA:  " + models::describe_trainable(*setup.model));
   if (const std::string quantized = models::describe_quantized(*setup.model); !quantized.empty())
     lines.insert(lines.begin() + 2, "frozen weights: " + quantized);

@@ -117,18 +117,20 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   name_weights(plan, model, all, first, form.full ? plan.weights.size() : writers.size());
 }
 
-void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all, const Dealing& dealing) {
+/// A state that this rank writes, or its part of it.
+struct PlannedState {
+  std::size_t place;                // in SavedModel::states
+  std::vector<std::int64_t> shape;  // the part's
+  bool divided;
+};
+
+bool is_cut(const HeldState& state) { return state.parameter != nullptr && lies_in_parts(*state.parameter); }
+
+/// What this rank writes of the states, in the order in which the reference writer has them.
+std::vector<PlannedState> states_to_write(const SavedModel& model, const Dealing& dealing) {
   const Sharded& sharded = *model.sharded;
   const comm::Group& group = dealing.group;
-  struct State {
-    std::size_t place;
-    std::vector<std::int64_t> shape;  // the part's
-    bool divided;
-  };
-  const auto is_cut = [&](const HeldState& state) {
-    return state.parameter != nullptr && lies_in_parts(*state.parameter);
-  };
-  std::vector<State> divided, whole;
+  std::vector<PlannedState> divided, whole;
   std::vector<std::int64_t> divided_bytes, whole_bytes;
   for (std::size_t i = 0; i < model.states.size(); ++i) {
     const HeldState& state = model.states[i];
@@ -142,7 +144,7 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
   const int own_copy = group.rank() / sharded.shard_ranks();
   const std::vector<int> copies = layout::assign_owners(divided_bytes, sharded.replicate_ranks());
   const std::vector<int> owners = layout::assign_owners(whole_bytes, group.size());
-  std::vector<State> own;
+  std::vector<PlannedState> own;
   for (std::size_t i = 0; i < divided.size(); ++i)
     if (const HeldState& state = model.states[divided[i].place];
         copies[i] == own_copy && state.held.numel() > 0 && (dealing.whole || is_cut(state)))
@@ -150,19 +152,24 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
   for (std::size_t i = 0; i < whole.size(); ++i)
     if (owners[i] == group.rank() && (dealing.whole || is_cut(model.states[whole[i].place]))) own.push_back(whole[i]);
 
-  // as the reference writer orders them
-  std::sort(own.begin(), own.end(),
-            [&](const State& a, const State& b) { return model.states[a.place].name < model.states[b.place].name; });
-  std::erase_if(own, [&](const State& state) {
+  std::sort(own.begin(), own.end(), [&](const PlannedState& a, const PlannedState& b) {
+    return model.states[a.place].name < model.states[b.place].name;
+  });
+  std::erase_if(own, [&](const PlannedState& state) {
     const ShardedParameter* const parameter = model.states[state.place].parameter;
     const bool nothing = is_cut(model.states[state.place]) && model.states[state.place].held.numel() == 0;
     return parameter != nullptr && (nothing || !writes_part(*parameter));
   });
+  return own;
+}
+
+void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all, const Dealing& dealing) {
+  const std::vector<PlannedState> own = states_to_write(model, dealing);
   if (own.empty() && all.size() > 1) return;  // one rank has no index that could say that there are none
   PartFile& file = plan.states.emplace_back();
   file.name =
       part_name(model.states_stem, static_cast<std::size_t>(all.rank()) + 1, static_cast<std::size_t>(all.size()));
-  for (const State& state : own) {
+  for (const PlannedState& state : own) {
     const auto& [name, held, parameter, encoded] = model.states[state.place];
     const format::DType dtype = checkpoint::dtype_of(held.scalar_type());
     const std::int64_t begin = state.divided ? parameter->begin : 0;

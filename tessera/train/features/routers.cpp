@@ -1,12 +1,14 @@
-#include <tessera/train/loop/routers.h>
+#include <tessera/train/features/routers.h>
 
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/moe_mlp.h>
 #include <tessera/nn/moe/balance.h>
+#include <tessera/train/features/run_feature.h>
 
 #include <algorithm>
 #include <utility>
@@ -39,20 +41,62 @@ bool has_biases(const models::LanguageModel& model) {
                      [](const std::string& name) { return name.ends_with(".e_score_correction_bias"); });
 }
 
+models::BalanceOptions::Form form_of(RouterLossForm form) {
+  using Form = models::BalanceOptions::Form;
+  switch (form) {
+    case RouterLossForm::layers_together:
+      return Form::layers_together;
+    case RouterLossForm::micro_batch:
+      return Form::micro_batch;
+    case RouterLossForm::sequence:
+      return Form::sequence;
+    case RouterLossForm::global_batch:
+      break;
+  }
+  return Form::global_batch;
+}
+
+/// A model without experts is given none of their settings.
+void refuse_settings(const models::LanguageModel& model, const OptimizationConfig& config) {
+  if (config.router_aux_loss_coef > 0 || config.router_z_loss_coef > 0 || config.moe_capacity_factor > 0)
+    throw InputError(concat(config.router_aux_loss_coef > 0 ? "--router_aux_loss_coef"
+                            : config.router_z_loss_coef > 0 ? "--router_z_loss_coef"
+                                                            : "--moe_capacity_factor",
+                            " is for mixtures of experts, and a model of type \"",
+                            model.hf_config().at("model_type").as_string(), "\" has no routers: leave it out"));
+}
+
+/// Tokens of the same rows are on several ranks, which add up what their routers did.
+void share_tokens(models::BalanceOptions& balance, const RunGroups& groups) {
+  const bool tokens_over_tp = groups.sequence_parallel && groups.tensor_ranks() > 1;
+  const bool tokens_over_cp = groups.context_ranks() > 1;
+  if (!tokens_over_tp && !tokens_over_cp) return;
+  balance.sum_tokens = [tensor = groups.tensor, context = groups.context, tokens_over_tp,
+                        tokens_over_cp](const at::Tensor& numbers) {
+    at::Tensor all = numbers;
+    if (tokens_over_tp) all = summed(all, tensor);
+    if (tokens_over_cp) all = summed(all, context.all);
+    return all;
+  };
+  balance.tokens_of_rows = {
+      .gather =
+          [tensor = groups.tensor, context = groups.context, tokens_over_tp,
+           tokens_over_cp](const at::Tensor& numbers) {
+            at::Tensor all = numbers;
+            if (tokens_over_tp) all = gathered(all, tensor);
+            if (tokens_over_cp) all = gathered(all, context.all);
+            return all;
+          },
+      .place = (tokens_over_cp ? groups.context.all.rank() : 0) * (tokens_over_tp ? groups.tensor_ranks() : 1) +
+               (tokens_over_tp ? groups.tensor.rank() : 0)};
+}
+
 }  // namespace
 
 void set_up_routers(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups) {
   using Form = models::BalanceOptions::Form;
   models::BalanceOptions balance = model.balance();
-  if (balance.experts == 0) {
-    if (config.router_aux_loss_coef > 0 || config.router_z_loss_coef > 0 || config.moe_capacity_factor > 0)
-      throw InputError(concat(config.router_aux_loss_coef > 0 ? "--router_aux_loss_coef"
-                              : config.router_z_loss_coef > 0 ? "--router_z_loss_coef"
-                                                              : "--moe_capacity_factor",
-                              " is for mixtures of experts, and a model of type \"",
-                              model.hf_config().at("model_type").as_string(), "\" has no routers: leave it out"));
-    return;
-  }
+  if (balance.experts == 0) return refuse_settings(model, config);
   if (config.router_aux_loss_coef >= 0) balance.auxiliary = config.router_aux_loss_coef;
   balance.z = config.router_z_loss_coef;
   if (config.router_bias_update_rate > 0 && !has_biases(model))
@@ -60,20 +104,7 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
         concat("--router_bias_update_rate is for routers with an e_score_correction_bias (DeepSeek-V3), and "
                "those of type \"",
                model.hf_config().at("model_type").as_string(), "\" have none: use --router_aux_loss_coef"));
-  switch (config.router_aux_loss_form) {
-    case RouterLossForm::layers_together:
-      balance.form = Form::layers_together;
-      break;
-    case RouterLossForm::micro_batch:
-      balance.form = Form::micro_batch;
-      break;
-    case RouterLossForm::sequence:
-      balance.form = Form::sequence;
-      break;
-    case RouterLossForm::global_batch:
-      balance.form = Form::global_batch;
-      break;
-  }
+  balance.form = form_of(config.router_aux_loss_form);
   if (balance.auxiliary > 0 && balance.form == Form::layers_together && groups.pipeline_ranks() > 1)
     throw InputError(
         "the routers' balancing loss of all layers together, as transformers has it (config.json: "
@@ -83,28 +114,7 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
       .factor = config.moe_capacity_factor,
       .drop = config.moe_token_drop_policy == TokenDrop::probs ? nn::DropBy::probability : nn::DropBy::position,
       .pad = config.moe_pad_expert_input_to_capacity};
-  const bool tokens_over_tp = groups.sequence_parallel && groups.tensor_ranks() > 1;
-  const bool tokens_over_cp = groups.context_ranks() > 1;
-  if (tokens_over_tp || tokens_over_cp)
-    balance.sum_tokens = [tensor = groups.tensor, context = groups.context, tokens_over_tp,
-                          tokens_over_cp](const at::Tensor& numbers) {
-      at::Tensor all = numbers;
-      if (tokens_over_tp) all = summed(all, tensor);
-      if (tokens_over_cp) all = summed(all, context.all);
-      return all;
-    };
-  if (tokens_over_tp || tokens_over_cp)
-    balance.tokens_of_rows = {
-        .gather =
-            [tensor = groups.tensor, context = groups.context, tokens_over_tp,
-             tokens_over_cp](const at::Tensor& numbers) {
-              at::Tensor all = numbers;
-              if (tokens_over_tp) all = gathered(all, tensor);
-              if (tokens_over_cp) all = gathered(all, context.all);
-              return all;
-            },
-        .place = (tokens_over_cp ? groups.context.all.rank() : 0) * (tokens_over_tp ? groups.tensor_ranks() : 1) +
-                 (tokens_over_tp ? groups.tensor.rank() : 0)};
+  share_tokens(balance, groups);
   if (groups.data.size() > 1)
     balance.sum = [data = groups.data](const at::Tensor& numbers) { return summed(numbers, data); };
   model.set_balance(std::move(balance));
@@ -176,5 +186,41 @@ RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm
   }
   return metrics;
 }
+
+namespace {
+
+class RoutersFeature : public RunFeature {
+ public:
+  void prepare_model(ModelBuild& build) override {
+    set_up_routers(build.model, build.config.optimization, build.groups);
+  }
+  void divided(const RunContext& run) override { run_ = &run; }
+  void begin_step(const StepStart& start) override {
+    run_->model->take_router_statistics();  // a trial before the first step left some
+    micro_batches_ += run_->plan.micro_batches_with_rows(start.step);
+  }
+  void after_step(const StepEnd& end) override {
+    const models::RouterStatistics statistics = run_->model->take_router_statistics();
+    if (end.taken)
+      update_router_biases(*run_->model, run_->sharded, statistics, run_->config.optimization.router_bias_update_rate,
+                           run_->groups);
+    window_.end_step(statistics);
+  }
+  void log(LogSums& sums) override {
+    sums.add({}, [this](StepMetrics& metrics, const double*) {
+      metrics.routers =
+          window_.close(*run_->model, run_->world.group(), run_->groups, std::exchange(micro_batches_, 0));
+    });
+  }
+
+ private:
+  const RunContext* run_ = nullptr;
+  RouterWindow window_;
+  std::int64_t micro_batches_ = 0;  // all ranks', since the last log, those without rows left out
+};
+
+}  // namespace
+
+std::unique_ptr<RunFeature> make_routers(const RunConfig&) { return std::make_unique<RoutersFeature>(); }
 
 }  // namespace tessera::train

@@ -5,15 +5,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/models/language_model.h>
-#include <tessera/train/loop/run_groups.h>
+#include <tessera/train/core/run_groups.h>
 
+#include <memory>
 #include <vector>
 
 namespace tessera {
 struct OptimizationConfig;
-}
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
+
+class RunFeature;
 
 /// Takes --mtp_loss_scaling_factor into the model, which still has all its stages. With 0 the depths' parameters are
 /// frozen. Throws InputError for a factor that a model without depths is given, and beside what the depths do not go
@@ -32,5 +36,8 @@ class PredictionWindow {
  private:
   std::vector<double> sums_;
 };
+
+/// Multi-token prediction in a run.
+std::unique_ptr<RunFeature> make_predictions(const RunConfig& config);
 
 }  // namespace tessera::train

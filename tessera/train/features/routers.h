@@ -4,16 +4,20 @@
 
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/train/loop/run_groups.h>
+#include <tessera/train/core/run_groups.h>
 #include <tessera/train/reporting/metrics.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace tessera {
 struct OptimizationConfig;
-}
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
+
+class RunFeature;
 
 /// Takes the settings into the model's BalanceOptions, with sums over the groups that share rows or steps. Nothing for
 /// a model without experts. Throws InputError where the settings contradict themselves.
@@ -37,5 +41,8 @@ class RouterWindow {
  private:
   models::RouterStatistics sums_;
 };
+
+/// Mixtures of experts in a run: settings, biases, numbers.
+std::unique_ptr<RunFeature> make_routers(const RunConfig& config);
 
 }  // namespace tessera::train

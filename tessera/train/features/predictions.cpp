@@ -1,10 +1,12 @@
-#include <tessera/train/loop/predictions.h>
+#include <tessera/train/features/predictions.h>
 
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/sections/optimization_config.h>
+#include <tessera/train/features/run_feature.h>
 
 #include <string>
 #include <utility>
@@ -46,5 +48,42 @@ std::vector<double> PredictionWindow::take(const models::LanguageModel& model) {
   sums.resize(static_cast<std::size_t>(model.prediction_depths()));
   return sums;
 }
+
+namespace {
+
+class PredictionsFeature : public RunFeature {
+ public:
+  void prepare_model(ModelBuild& build) override {
+    set_up_predictions(build.model, build.config.optimization, build.groups);
+  }
+  void divided(const RunContext& run) override { run_ = &run; }
+  void begin_step(const StepStart& start) override {
+    run_->model->take_prediction_losses();  // a trial before the first step left some
+    loss_factor_ = start.loss_factor;
+    ++steps_;
+  }
+  /// Ranks of tp have the same losses; in a pipeline the rank of the last stage alone has them.
+  void after_backward() override {
+    window_.add(run_->model->take_prediction_losses(), 1 / (loss_factor_ * run_->groups.tensor_ranks()));
+  }
+  void log(LogSums& sums) override {
+    const std::vector<double> own = window_.take(*run_->model);
+    const auto steps = static_cast<double>(std::exchange(steps_, 0));
+    const bool shown = run_->config.optimization.mtp_loss_scaling_factor > 0;
+    sums.add(own, [=, count = own.size()](StepMetrics& metrics, const double* all) {
+      for (std::size_t i = 0; shown && i < count; ++i) metrics.predictions.push_back(all[i] / steps);
+    });
+  }
+
+ private:
+  const RunContext* run_ = nullptr;
+  PredictionWindow window_;
+  std::int64_t steps_ = 0;  // since the last log
+  double loss_factor_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<RunFeature> make_predictions(const RunConfig&) { return std::make_unique<PredictionsFeature>(); }
 
 }  // namespace tessera::train

@@ -8,7 +8,6 @@
 #include <tessera/config/rules/compression.h>
 #include <tessera/models/language_model.h>
 #include <tessera/models/layers.h>
-#include <tessera/models/load.h>
 
 #include <cstdint>
 #include <memory>
@@ -18,9 +17,12 @@
 
 namespace tessera {
 struct OptimizationConfig;
-}
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
+
+class RunFeature;
 
 class CompressionSchedule {
  public:
@@ -68,7 +70,8 @@ class CompressionSchedule {
 /// As the settings say; nullptr where nothing is rounded.
 std::shared_ptr<CompressionSchedule> apply_compression(const models::LanguageModel& model,
                                                        const OptimizationConfig& config, at::Device device);
-/// Which layers of a folder the model begins with; nothing: all of them.
-std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& config);
+
+/// --compression_training in a run; null: it is off.
+std::unique_ptr<RunFeature> make_compression(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -29,9 +29,12 @@
 
 namespace tessera {
 struct OptimizationConfig;
-}
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
+
+class RunFeature;
 
 class BlockRouting {
  public:
@@ -71,5 +74,8 @@ class BlockRouting {
 /// model's part runner. nullptr, and nothing is replaced: the settings ask for nothing.
 std::shared_ptr<BlockRouting> route_blocks(models::LanguageModel& model, const OptimizationConfig& config,
                                            models::PartRunner inner);
+
+/// --progressive_layer_drop and --data_efficiency in a run; null: both are off.
+std::unique_ptr<RunFeature> make_block_routing(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -1,11 +1,13 @@
-#include <tessera/train/loop/block_routing.h>
+#include <tessera/train/features/block_routing.h>
 
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/sections/optimization_config.h>
-#include <tessera/train/loop/random_key.h>
+#include <tessera/train/core/random_key.h>
+#include <tessera/train/features/run_feature.h>
 
 #include <algorithm>
 #include <utility>
@@ -141,6 +143,37 @@ std::shared_ptr<BlockRouting> route_blocks(models::LanguageModel& model, const O
     return routing->run(part, [&](const at::Tensor& y) { return inner(part, function, y); }, x);
   });
   return routing;
+}
+
+namespace {
+
+class BlockRoutingFeature : public RunFeature {
+ public:
+  void divided(const RunContext& run) override {
+    routing_ = route_blocks(*run.model, run.config.optimization, run.part_runner);
+    if (routing_) routing_->set_step(run.plan.resumed_step);
+  }
+  void start(std::vector<std::string>& notes) override {
+    if (routing_)
+      for (std::string& line : routing_->describe()) notes.push_back(std::move(line));
+  }
+  void begin_micro_batch(const data::Batch& batch) override {
+    if (routing_) routing_->begin_batch(batch);
+  }
+  void after_step(const StepEnd& end) override {
+    if (routing_) routing_->set_step(end.step);
+  }
+
+ private:
+  std::shared_ptr<BlockRouting> routing_;  // null: what the settings name is not enabled
+};
+
+}  // namespace
+
+std::unique_ptr<RunFeature> make_block_routing(const RunConfig& config) {
+  const OptimizationConfig& o = config.optimization;
+  return o.progressive_layer_drop.empty() && o.data_efficiency.empty() ? nullptr
+                                                                       : std::make_unique<BlockRoutingFeature>();
 }
 
 }  // namespace tessera::train

@@ -1,9 +1,12 @@
-#include <tessera/train/loop/row_balance.h>
+#include <tessera/train/features/row_balance.h>
 
 #include <algorithm>
 #include <utility>
 
+#include <tessera/base/error.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/launch/agent/available_memory.h>
+#include <tessera/train/features/run_feature.h>
 #include <tessera/train/reporting/metrics.h>
 
 namespace tessera::train {
@@ -32,15 +35,15 @@ std::vector<std::int64_t> RowBalance::own_numbers() const {
   return numbers;
 }
 
-bool RowBalance::take_numbers(const std::int64_t* sums) {
-  if (!last_) return false;
+void RowBalance::take_numbers(const std::int64_t* sums) {
+  if (!last_) return;
   std::vector<double> seconds;
   std::vector<std::int64_t> most;
   for (std::size_t r = 0; r < shares_.size(); ++r) {
     seconds.push_back(static_cast<double>(sums[2 * r]) * 1e-9);
     most.push_back(sums[2 * r + 1]);
   }
-  return balancer_.measured(last_->shares, seconds, most, last_->micro_batches);
+  balancer_.measured(last_->shares, seconds, most, last_->micro_batches);
 }
 
 void RowBalance::computed(double seconds) {
@@ -59,6 +62,39 @@ std::int64_t RowBalance::rows_that_fit() const {
   const double free = used_share * static_cast<double>(launch::available_bytes()) / local_ranks_;
   const double rows = static_cast<double>(largest_) + std::max(0.0, free / per_row);
   return std::min(unbounded, static_cast<std::int64_t>(rows) * micro_batches_);
+}
+
+namespace {
+
+class RowBalanceFeature : public RunFeature {
+ public:
+  void prepare_model(ModelBuild& build) override {
+    if (build.model.balance().experts > 0)
+      throw InputError(
+          "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so unequal "
+          "ones "
+          "would change them; leave it out");
+    balance_.emplace(build.world, std::vector<double>());
+    build.parts.shares = &*balance_;
+  }
+  void begin_run(RunBegin& begin) override {
+    if (begin.resumed != nullptr) balance_.emplace(begin.world, begin.resumed->seconds_per_row);
+  }
+  void log(LogSums& sums) override {
+    sums.add({}, [this](StepMetrics& metrics, const double*) { metrics.shares = balance_->shares(); });
+  }
+  void save(checkpoint::RunState& state) const override {
+    state.seconds_per_row = balance_->balancer().seconds_per_row();
+  }
+
+ private:
+  std::optional<RowBalance> balance_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunFeature> make_row_balance(const RunConfig& config) {
+  return config.optimization.balance_batches ? std::make_unique<RowBalanceFeature>() : nullptr;
 }
 
 }  // namespace tessera::train

@@ -1,10 +1,13 @@
-#include <tessera/train/loop/compression.h>
+#include <tessera/train/features/compression.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/sections/optimization_config.h>
-#include <tessera/train/loop/random_key.h>
+#include <tessera/train/core/random_key.h>
+#include <tessera/train/features/run_feature.h>
 
 #include <ATen/ATen.h>
 
@@ -249,12 +252,53 @@ std::shared_ptr<CompressionSchedule> apply_compression(const models::LanguageMod
   return std::make_shared<CompressionSchedule>(model, settings, static_cast<std::uint64_t>(config.seed), device);
 }
 
-std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& config) {
-  const config::Compression settings = config::parse_compression(config.compression_training);
-  if (!settings.layers) return std::nullopt;
-  return models::BlockChoice{.prefix = settings.layers->module_name_prefix,
-                             .blocks = settings.layers->teacher_layer,
-                             .others = settings.layers->other_module_name};
+namespace {
+
+class CompressionFeature : public RunFeature {
+ public:
+  void prepare_model(ModelBuild& build) override {
+    const OptimizationConfig& config = build.config.optimization;
+    schedule_ = apply_compression(build.model, config, build.world.device());
+    if ((schedule_ || config::parse_compression(config.compression_training).layers) && build.adapters)
+      throw InputError(
+          "--compression_training: the model is a folder of LoRA adapters, and weights that are not trained are "
+          "neither rounded nor left out; let the run that trains them write the merged model (--lora_merge) and start "
+          "from that");
+    if (schedule_) build.parts.facts.push_back(schedule_->describe());
+  }
+  void begin_run(RunBegin& begin) override {
+    world_ = begin.world.group();
+    if (schedule_ && begin.resumed != nullptr) schedule_->set_ranges(begin.resumed->input_ranges);
+  }
+  void divided(const RunContext& run) override {
+    if (schedule_) schedule_->set_step(run.plan.resumed_step);
+  }
+  void begin_step(const StepStart&) override {
+    if (schedule_) schedule_->begin_step();
+  }
+  /// Ranges of inputs that run on are those of all ranks.
+  void after_step(const StepEnd& end) override {
+    if (!schedule_) return;
+    if (schedule_->keeps_ranges()) {
+      const comm::Tag tag("input ranges");
+      world_.all_reduce(schedule_->noted(), comm::Reduction::max).wait();
+      schedule_->end_step();
+    }
+    schedule_->set_step(end.step);
+  }
+  void save(checkpoint::RunState& state) const override {
+    if (schedule_) state.input_ranges = schedule_->ranges();
+  }
+
+ private:
+  std::shared_ptr<CompressionSchedule> schedule_;  // null: layers are chosen, and nothing is rounded
+  comm::Group world_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunFeature> make_compression(const RunConfig& config) {
+  return config.optimization.compression_training.empty() ? nullptr : std::make_unique<CompressionFeature>();
 }
 
 }  // namespace tessera::train

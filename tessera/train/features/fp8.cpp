@@ -1,11 +1,15 @@
-#include <tessera/train/loop/fp8.h>
+#include <tessera/train/features/fp8.h>
 
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/config/sections/optimization_config.h>
 #include <tessera/models/layers.h>
+#include <tessera/train/features/run_feature.h>
 
 #include <optional>
 #include <string>
@@ -77,6 +81,47 @@ void set_fp8_history(nn::Fp8State& state, const Value& history) {
     for (const Value& number : step.items()) *place++ = static_cast<float>(number.as_real());
   }
   state.set_history(values.to(state.noted().device()));
+}
+
+namespace {
+
+class Fp8Feature : public RunFeature {
+ public:
+  void prepare_model(ModelBuild& build) override {
+    state_ = apply_fp8(build.model, build.config.optimization, build.world.device());
+  }
+  void begin_run(RunBegin& begin) override {
+    world_ = begin.world.group();
+    if (begin.world.device().is_cpu() && begin.world.rank() == 0)
+      log::warning(
+          "--fp8_format: on a CPU eight bits are emulated (operands are rounded to them and multiplied in fp32), which "
+          "costs time and saves none: it is there to try the numerics");
+    if (begin.resumed != nullptr && !begin.resumed->fp8_history.is_null())
+      set_fp8_history(*state_, begin.resumed->fp8_history);
+  }
+  /// A trial before the first step left some largest values.
+  void begin_step(const StepStart&) override { state_->begin_step(); }
+  /// The largest values of the step on all ranks decide the scales of later ones, once per step as Transformer Engine
+  /// has it.
+  void after_step(const StepEnd&) override {
+    if (!state_->keeps_history()) return;
+    const comm::Tag tag("fp8");
+    world_.all_reduce(state_->noted(), comm::Reduction::max).wait();
+    state_->end_step();
+  }
+  void save(checkpoint::RunState& state) const override {
+    if (state_->keeps_history()) state.fp8_history = fp8_history(*state_);
+  }
+
+ private:
+  std::shared_ptr<nn::Fp8State> state_;
+  comm::Group world_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunFeature> make_fp8(const RunConfig& config) {
+  return config.optimization.fp8_format == Fp8Format::none ? nullptr : std::make_unique<Fp8Feature>();
 }
 
 }  // namespace tessera::train

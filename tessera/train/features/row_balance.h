@@ -8,14 +8,22 @@
 #include <tessera/comm/world.h>
 #include <tessera/layout/batch/balancer.h>
 #include <tessera/train/core/run_plan.h>
+#include <tessera/train/features/row_shares.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
+namespace tessera {
+struct RunConfig;
+}
+
 namespace tessera::train {
 
-class RowBalance {
+class RunFeature;
+
+class RowBalance : public RowShares {
  public:
   /// `seconds_per_row`: by rank, of a checkpoint; may be empty.
   RowBalance(const comm::World& world, std::vector<double> seconds_per_row)
@@ -24,14 +32,11 @@ class RowBalance {
         measures_memory_(world.device().is_cpu()),
         balancer_(world.size(), std::move(seconds_per_row)) {}
 
-  /// Before the rows of `step` are read: the shares that it will have.
-  const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step);
-  /// This rank's numbers of the step before, for a sum over the ranks: two for each rank, zeros but for its own.
-  std::vector<std::int64_t> own_numbers() const;
-  /// That sum. Returns whether shares change from the step after the one that was begun.
-  bool take_numbers(const std::int64_t* sums);
-  /// The step that was begun has been computed in so many seconds, without waiting for others.
-  void computed(double seconds);
+  const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step) override;
+  /// Two for each rank, zeros but for its own.
+  std::vector<std::int64_t> own_numbers() const override;
+  void take_numbers(const std::int64_t* sums) override;
+  void computed(double seconds) override;
 
   const std::vector<std::int64_t>& shares() const { return shares_; }
   const layout::BatchBalancer& balancer() const { return balancer_; }
@@ -54,5 +59,8 @@ class RowBalance {
   std::int64_t first_bytes_ = 0;  ///< resident before the first step
   std::int64_t largest_ = 0;      ///< rows of a micro-batch so far
 };
+
+/// --balance_batches in a run; null: it is off.
+std::unique_ptr<RunFeature> make_row_balance(const RunConfig& config);
 
 }  // namespace tessera::train

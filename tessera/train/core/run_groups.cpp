@@ -1,4 +1,4 @@
-#include <tessera/train/loop/run_groups.h>
+#include <tessera/train/core/run_groups.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

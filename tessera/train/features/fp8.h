@@ -12,9 +12,12 @@
 
 namespace tessera {
 struct OptimizationConfig;
-}
+struct RunConfig;
+}  // namespace tessera
 
 namespace tessera::train {
+
+class RunFeature;
 
 /// The settings of fp8. Needs a format.
 nn::Fp8Options fp8_options(const OptimizationConfig& config);
@@ -30,5 +33,8 @@ std::shared_ptr<nn::Fp8State> apply_fp8(models::LanguageModel& model, const Opti
 Value fp8_history(const nn::Fp8State& state);
 /// And back. Throws InputError for one of a model with another number of maps.
 void set_fp8_history(nn::Fp8State& state, const Value& history);
+
+/// --fp8_format in a run; null: it is off.
+std::unique_ptr<RunFeature> make_fp8(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -14,9 +14,16 @@
 /// noise scale is tr(S) / |G|^2, in rows: much smaller batches waste steps, much larger ones waste rows.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
+namespace tessera {
+struct RunConfig;
+}
+
 namespace tessera::train {
+
+class RunFeature;
 
 /// Estimates of one step, or sums of such.
 struct NoiseEstimate {
@@ -64,5 +71,8 @@ class NoiseScale {
   NoiseEstimate average_;
   double weight_ = 0;
 };
+
+/// --gradient_noise_scale in a run; null: it is off.
+std::unique_ptr<RunFeature> make_noise_scale(const RunConfig& config);
 
 }  // namespace tessera::train

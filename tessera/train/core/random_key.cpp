@@ -1,4 +1,4 @@
-#include <tessera/train/loop/random_key.h>
+#include <tessera/train/core/random_key.h>
 
 #include <ATen/Context.h>
 

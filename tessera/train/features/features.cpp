@@ -1,0 +1,43 @@
+#include <tessera/train/features/features.h>
+
+#include <tessera/train/features/block_routing.h>
+#include <tessera/train/features/compression.h>
+#include <tessera/train/features/fp8.h>
+#include <tessera/train/features/noise_scale.h>
+#include <tessera/train/features/predictions.h>
+#include <tessera/train/features/preferences.h>
+#include <tessera/train/features/routers.h>
+#include <tessera/train/features/row_balance.h>
+#include <tessera/train/features/streaming.h>
+
+#include <utility>
+
+namespace tessera::train {
+namespace {
+
+/// null: the settings do not ask for it.
+using MakeFeature = std::unique_ptr<RunFeature> (*)(const RunConfig& config);
+
+/// To remove a feature, remove its files, and its lines here.
+constexpr MakeFeature features[] = {
+    make_fp8,            // --fp8_format: numbers the linear maps, so first, while the model has all of them
+    make_compression,    // --compression_training: takes maps whose products may be in fp8, and adapters are refused
+    make_routers,        // experts: before rows and passes are counted; settings of a model without are refused
+    make_predictions,    // multi-token prediction: freezes depths before the ranks keep their stages
+    make_row_balance,    // --balance_batches: shares of rows
+    make_noise_scale,    // --gradient_noise_scale: sees gradients before they are reduced
+    make_block_routing,  // --progressive_layer_drop, --data_efficiency: around what recomputes blocks
+    make_preferences,    // --preference_loss: measures its reference last, with all that changes the model in place
+    make_streaming,      // --streaming: where the stream goes on
+};
+
+}  // namespace
+
+Features Features::of(const RunConfig& config) {
+  Features all;
+  for (const MakeFeature make : features)
+    if (auto feature = make(config)) all.list_.push_back(std::move(feature));
+  return all;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,111 @@
+#pragma once
+/// \file
+/// train/features/: what a run may do besides the plain loop. A feature has one owner, a header and a source here with
+/// its state, what it does in a step, its texts and errors. features.cpp lists them, in the order in which they act.
+///
+/// This header: the ten hooks, through which alone a run reaches its features.
+
+#include <tessera/checkpoint/run_state.h>
+#include <tessera/comm/world.h>
+#include <tessera/data/dataset.h>
+#include <tessera/models/causal_lm.h>
+#include <tessera/models/lora.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/train/core/run_groups.h>
+#include <tessera/train/core/run_plan.h>
+#include <tessera/train/features/log_sums.h>
+#include <tessera/train/features/objective.h>
+#include <tessera/train/features/row_shares.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera {
+struct RunConfig;
+}
+
+namespace tessera::train {
+
+/// What features put into a run before it is divided over the ranks.
+struct FeatureParts {
+  std::vector<std::string> facts;  ///< lines about the run, for its start and its model card
+  Objective* objective = nullptr;  ///< whose loss is trained; null: the model's own
+  RowShares* shares = nullptr;     ///< which rank takes how many rows; null: all take as many
+  /// ShardingOptions::before_reduction; empty: nobody looks at gradients before they are reduced.
+  std::function<void(const at::Tensor&)> before_reduction;
+};
+
+/// The whole model, before each rank keeps its part of it. Weights may have no memory yet (load_model_deferred).
+struct ModelBuild {
+  const RunConfig& config;
+  const RunGroups& groups;
+  const comm::World& world;
+  models::LanguageModel& model;
+  bool adapters = false;  ///< only LoRA adapters are trained
+  FeatureParts& parts;
+};
+
+/// Where a run begins.
+struct RunBegin {
+  const checkpoint::RunState* resumed = nullptr;  ///< null: at step 0
+  const std::string& folder;                      ///< the checkpoint's
+  const comm::World& world;
+  data::Datasets& datasets;
+  std::shared_ptr<const data::Dataset>& first_rows;  ///< rows that may be read at any time, where `datasets` has none
+};
+
+/// The run as it stands when its model is divided over the ranks. It outlives the features' hooks.
+struct RunContext {
+  const RunConfig& config;
+  const RunGroups& groups;
+  const comm::World& world;
+  const RunPlan& plan;
+  const data::Datasets& datasets;
+  const data::Sampler& sampler;
+  const std::shared_ptr<models::LanguageModel>& model;
+  const std::optional<models::LoraConfig>& lora;
+  bool resumed = false;
+  Sharded& sharded;
+  models::PartRunner part_runner;  ///< what runs the model's parts; a feature that replaces it calls it
+};
+
+/// A step whose rows are read.
+struct StepStart {
+  std::int64_t step = 0;   ///< steps done before it
+  double scale = 0;        ///< factor of the sum over tokens: 1 / scored tokens of the step, times the loss scale
+  double loss_factor = 1;  ///< the loss scale
+};
+
+/// A step whose update is made, or skipped.
+struct StepEnd {
+  std::int64_t step = 0;  ///< steps done, with it
+  double grad_norm = 0;
+  bool taken = false;  ///< false: gradients were not finite, and weights are what they were
+};
+
+/// One optional part of a run. Every rank has the same features and calls their hooks in the order of the list, so that
+/// a hook may be collective. No feature calls another. Errors of settings are InputErrors of the first three hooks.
+class RunFeature {
+ public:
+  virtual ~RunFeature() = default;
+  /// Once, in this order.
+  virtual void prepare_model(ModelBuild& build) { (void)build; }
+  virtual void begin_run(RunBegin& begin) { (void)begin; }
+  virtual void divided(const RunContext& run) { (void)run; }
+  virtual void start(std::vector<std::string>& notes) { (void)notes; }  ///< `notes`: lines for the log
+  /// In every step: before its first forward, around each micro-batch (a pipeline: after all of them), and after the
+  /// update.
+  virtual void begin_step(const StepStart& start) { (void)start; }
+  virtual void begin_micro_batch(const data::Batch& batch) { (void)batch; }
+  virtual void after_backward() {}
+  virtual void after_step(const StepEnd& end) { (void)end; }
+  /// When the steps since the last log are told of, and when a checkpoint is written.
+  virtual void log(LogSums& sums) { (void)sums; }
+  virtual void save(checkpoint::RunState& state) const { (void)state; }
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,24 @@
+#include <tessera/train/loop/model_loss.h>
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+#include <tessera/train/core/precision.h>
+#include <tessera/train/loop/evaluate.h>
+
+namespace tessera::train {
+
+data::Batch ModelLoss::arranged_idle(data::Batch rows) const {
+  rows.labels.fill_(data::not_scored);
+  return rows;
+}
+
+EvalMetrics ModelLoss::evaluate(bool together, const LossesOf& pipeline) {
+  return train::evaluate(*setup_.model, *setup_.datasets.validation,
+                         setup_.config.optimization.per_device_eval_batch_size, setup_.groups.data,
+                         evaluation_precision(setup_.config), together, setup_.config.output.logging_nan_inf_filter,
+                         pipeline, std::int64_t{4} * setup_.groups.pipeline_ranks());
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// The rows of a step: which of them this rank computes, in which micro-batches.
+
+#include <tessera/data/dataset.h>
+#include <tessera/train/features/objective.h>
+#include <tessera/train/features/row_shares.h>
+#include <tessera/train/loop/setup.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::train {
+
+class StepRows {
+ public:
+  /// Both outlive it.
+  StepRows(const Setup& setup, const Objective& objective);
+
+  /// This rank's micro-batches of step `step`, from 0.
+  std::vector<data::Batch> read(std::int64_t step);
+  /// How many rows each rank takes.
+  RowShares& shares() { return setup_.parts.shares != nullptr ? *setup_.parts.shares : equal_; }
+  const data::Sampler& sampler() const { return sampler_; }
+
+ private:
+  data::Batch read_rows(std::int64_t step, std::int64_t micro, const std::vector<std::int64_t>& shares) const;
+  data::Batch idle_batch(std::int64_t step) const;
+  std::vector<data::Batch> read_token_batches(std::int64_t step) const;
+
+  const Setup& setup_;
+  const Objective& objective_;
+  const data::Sampler sampler_;
+  EqualShares equal_;
+};
+
+}  // namespace tessera::train
