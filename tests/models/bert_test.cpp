@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>
@@ -210,12 +211,12 @@ TEST(Bert, NamesAreHuggingFaces) {
   for (const auto& m : model->modules()) classes.insert(m->name());
   EXPECT_TRUE(classes.contains("tessera::models::BertLayer"));
   const Value config = read_json(path_join(masked_folder, "config.json"));
-  EXPECT_EQ(bert_tensor_name("encoder.layer.0.output.LayerNorm.gamma", config),
+  EXPECT_EQ(architectures::architecture_of(config).tensor_name("encoder.layer.0.output.LayerNorm.gamma", config),
             "bert.encoder.layer.0.output.LayerNorm.weight");
-  EXPECT_EQ(bert_tensor_name("bert.embeddings.LayerNorm.beta", config), "bert.embeddings.LayerNorm.bias");
+  EXPECT_EQ(architectures::architecture_of(config).tensor_name("bert.embeddings.LayerNorm.beta", config), "bert.embeddings.LayerNorm.bias");
   for (const char* aside : {"embeddings.position_ids", "cls.seq_relationship.weight", "cls.predictions.decoder.weight",
                             "pooler.dense.bias"})
-    EXPECT_EQ(bert_tensor_name(aside, config), "") << aside;
+    EXPECT_EQ(architectures::architecture_of(config).tensor_name(aside, config), "") << aside;
 }
 
 TEST(Bert, OldNamesAndAMissingPrefixAreAccepted) {

@@ -2,9 +2,9 @@
 // llama_parity_test.cpp: sizes of the published models, initial weights, names, dropout, and what is refused by name.
 #include <gtest/gtest.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/models/decoders/gpt_neox.h>
-#include <tessera/models/decoders/opt.h>
 #include <tessera/models/load.h>
 #include <tests/error_of.h>
 #include <tests/models/decoder_fixture.h>
@@ -79,10 +79,10 @@ TEST(DenseDecoders, layers_take_turns) {
 
 TEST(DenseDecoders, the_head_of_gpt_neox_has_two_names) {
   const Value config = decoder_fixture("gpt_neox"), tied = decoder_fixture("gpt_neox_serial");
-  EXPECT_EQ(models::gpt_neox_tensor_name("lm_head.weight", config), "embed_out.weight");
-  EXPECT_EQ(models::gpt_neox_tensor_name("embed_out.weight", config), "embed_out.weight");
-  EXPECT_EQ(models::gpt_neox_tensor_name("embed_out.weight", tied), "");
-  EXPECT_EQ(models::gpt_neox_tensor_name("gpt_neox.layers.0.attention.masked_bias", config), "");
+  EXPECT_EQ(architectures::architecture_of(config).tensor_name("lm_head.weight", config), "embed_out.weight");
+  EXPECT_EQ(architectures::architecture_of(config).tensor_name("embed_out.weight", config), "embed_out.weight");
+  EXPECT_EQ(architectures::architecture_of(config).tensor_name("embed_out.weight", tied), "");
+  EXPECT_EQ(architectures::architecture_of(config).tensor_name("gpt_neox.layers.0.attention.masked_bias", config), "");
   EXPECT_EQ(models::make_language_model(tied, 1)->tied_parameter(), "gpt_neox.embed_in.weight");
 }
 

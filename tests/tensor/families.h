@@ -84,7 +84,7 @@ inline std::shared_ptr<models::LanguageModel> make(const Family& family, at::Sca
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hidden_dropout_prob",
                           "hidden_dropout", "attention_probs_dropout_prob"})
     config.set(key, Value::of(dropout));
-  auto model = models::architecture_of(config).make(config, 11);
+  auto model = models::build(config, 11);
   model->to(dtype);
   return model;
 }

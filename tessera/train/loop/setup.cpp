@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 
+#include <tessera/architectures/config_value.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
@@ -17,7 +18,6 @@
 #include <tessera/checkpoint/weights_glance.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/long_phase.h>
-#include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/config/model/vocabulary.h>
 #include <tessera/config/rules/output_folder.h>
@@ -373,7 +373,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
     for (const std::string& note : setup.datasets.notes) log::info(note);
   }
 
-  if (config::flag(setup.model->hf_config(), "use_mup", false) && world.rank() == 0)
+  if (architectures::flag(setup.model->hf_config(), "use_mup", false) && world.rank() == 0)
     log::info(
         "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
         "does not know: it computes other logits from this model's folder");

@@ -14,7 +14,6 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/config/rules/checkpointing.h>
 #include <tessera/models/checkpoint_blocks.h>
-#include <tessera/models/decoders/mup.h>
 #include <tessera/models/tensor_plans.h>
 #include <tessera/models/vision/compose.h>
 #include <tessera/parallel/context/attention.h>
@@ -72,7 +71,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
     const auto* const model = setup_.model.get();
     const ParameterKinds kinds = {[model](const std::string& name) { return model->is_embedding(name); },
                                   [model](const std::string& name) { return model->is_embedding(name, true); },
-                                  setup_.lora ? 1 : models::width_over_base(model->hf_config()),
+                                  setup_.lora ? 1 : model->spec().mup.value_or(architectures::Mup{}).width,
                                   models::is_of_projector};
     core_.set_update(configured_update(config, decay, kinds)(*setup_.model, *sharded_));
     core_.set_schedule(make_schedule(config, plan_), make_schedule_of_embeddings(config, plan_));
