@@ -1,17 +1,17 @@
 #pragma once
 /// \file
-/// The activations of MLPs that have no gate, by transformers' names (transformers/activations.py).
+/// The activations of MLPs, by an architecture's words (architectures/spec.h).
 
-#include <tessera/base/value.h>
+#include <tessera/architectures/spec.h>
 #include <tessera/nn/activation.h>
+#include <tessera/nn/swiglu.h>
 
 namespace tessera::models {
 
 using nn::activated;
 using nn::Activation;
 
-/// The one that `key` names: gelu_new, gelu_pytorch_tanh, gelu_fast (by tanh); gelu (exact); relu; relu2; silu, swish.
-/// Another one throws InputError "file:line:column: ...".
-Activation read_activation(const Value& json, const char* key, Activation otherwise);
+Activation activation_of(architectures::Activation activation);
+nn::GateKind gate_of(architectures::Gate gate);
 
 }  // namespace tessera::models

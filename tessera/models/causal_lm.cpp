@@ -85,10 +85,6 @@ at::Tensor CausalLm::loss_at_end(const data::Batch& batch, double scale, const l
 
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) { return loss_at_end(batch, scale); }
 
-double CausalLm::head_flops() const {
-  return 2 * static_cast<double>(vocab_size()) * static_cast<double>(shape().width);
-}
-
 at::Tensor CausalLm::log_probabilities(const data::Batch& batch) {
   return nn::sequence_log_probabilities(checked_hidden(batch), head(), batch.labels, logit_softcap(), head_bias());
 }

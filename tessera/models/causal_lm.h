@@ -24,7 +24,6 @@ class CausalLm : public LanguageModel {
   /// The same for ids, labels int64 [B, T] with one document per row.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale);
 
-  double head_flops() const final;  ///< the logits of a token
   /// The sum of the log-probabilities of each row's scored tokens: double [B] with gradients, on the model's device
   /// (nn/sequence_log_probabilities.h). Rows are whole, one document in each.
   at::Tensor log_probabilities(const data::Batch& batch);
@@ -50,6 +49,7 @@ class CausalLm : public LanguageModel {
   void set_next_logits(NextLogits next) { next_logits_ = std::move(next); }
 
  protected:
+  using LanguageModel::LanguageModel;
   /// Hidden states after the last norm [B, T, C], or of context.stage what it gives. context.cache: ids continue it
   /// (then there are no documents).
   virtual at::Tensor hidden(const at::Tensor& ids, ForwardContext context) = 0;

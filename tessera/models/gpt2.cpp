@@ -26,13 +26,10 @@ ModelPart part(ModelPart::Kind kind, std::int64_t block) {
 
 }  // namespace
 
-Gpt2Attention::Gpt2Attention(const Gpt2Config& config, std::int64_t index)
-    : index(index),
-      head_size(config.n_embd / config.n_head),
-      scale(config.attention_scale(index)),
-      dropout(config.attn_pdrop) {
-  c_attn = register_module("c_attn", std::make_shared<Conv1D>(config.n_embd, 3 * config.n_embd));
-  c_proj = register_module("c_proj", std::make_shared<Conv1D>(config.n_embd, config.n_embd));
+Gpt2Attention::Gpt2Attention(const ModelSpec& c, std::int64_t index)
+    : index(index), head_size(c.head_size), scale(c.scale_of_scores(index)), dropout(c.attention_dropout) {
+  c_attn = register_module("c_attn", std::make_shared<Conv1D>(c.hidden, 3 * c.hidden));
+  c_proj = register_module("c_proj", std::make_shared<Conv1D>(c.hidden, c.hidden));
 }
 
 at::Tensor Gpt2Attention::forward(const at::Tensor& x, const ForwardContext& context) {
@@ -55,9 +52,9 @@ at::Tensor Gpt2Attention::forward(const at::Tensor& x, const ForwardContext& con
   return c_proj->project(mixed, context.random);
 }
 
-Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config) : activation(config.activation) {
-  c_fc = register_module("c_fc", std::make_shared<Conv1D>(config.n_embd, config.n_inner));
-  c_proj = register_module("c_proj", std::make_shared<Conv1D>(config.n_inner, config.n_embd));
+Gpt2Mlp::Gpt2Mlp(const ModelSpec& c) : activation(activation_of(c.activation)) {
+  c_fc = register_module("c_fc", std::make_shared<Conv1D>(c.hidden, c.inner));
+  c_proj = register_module("c_proj", std::make_shared<Conv1D>(c.inner, c.hidden));
 }
 
 at::Tensor Gpt2Mlp::forward(const at::Tensor& x, const ForwardContext& context) {
@@ -65,11 +62,11 @@ at::Tensor Gpt2Mlp::forward(const at::Tensor& x, const ForwardContext& context) 
   return c_proj->project(activated(activation, u, c_fc->bias), context.random);
 }
 
-Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : index(index), dropout(config.resid_pdrop) {
-  ln_1 = register_module("ln_1", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
-  attn = register_module("attn", std::make_shared<Gpt2Attention>(config, index));
-  ln_2 = register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
-  mlp = register_module("mlp", std::make_shared<Gpt2Mlp>(config));
+Gpt2Block::Gpt2Block(const ModelSpec& c, std::int64_t index) : index(index), dropout(c.drops.mlp) {
+  ln_1 = register_module("ln_1", std::make_shared<LayerNorm>(c.hidden, c.norms.eps));
+  attn = register_module("attn", std::make_shared<Gpt2Attention>(c, index));
+  ln_2 = register_module("ln_2", std::make_shared<LayerNorm>(c.hidden, c.norms.eps));
+  mlp = register_module("mlp", std::make_shared<Gpt2Mlp>(c));
 }
 
 at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const ForwardContext>& context) {
@@ -104,13 +101,13 @@ void Gpt2Block::drop_mlp() {
   drop(*this, "mlp", mlp);
 }
 
-Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop), mup(config.mup.value_or(Mup{})) {
-  wte = register_module("wte", std::make_shared<Table>(config.vocab_size, config.n_embd));
-  wpe = register_module("wpe", std::make_shared<Table>(config.n_positions, config.n_embd));
+Gpt2Model::Gpt2Model(const ModelSpec& c) : dropout(c.drops.embedding), multipliers(c.multipliers) {
+  wte = register_module("wte", std::make_shared<Table>(c.vocabulary, c.hidden));
+  wpe = register_module("wpe", std::make_shared<Table>(c.positions, c.hidden));
   const auto blocks = register_module("h", std::make_shared<torch::nn::Module>());
-  for (std::int64_t i = 0; i < config.n_layer; ++i)
-    h.push_back(blocks->register_module(std::to_string(i), std::make_shared<Gpt2Block>(config, i)));
-  ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
+  for (std::int64_t i = 0; i < c.layers; ++i)
+    h.push_back(blocks->register_module(std::to_string(i), std::make_shared<Gpt2Block>(c, i)));
+  ln_f = register_module("ln_f", std::make_shared<LayerNorm>(c.hidden, c.norms.eps));
 }
 
 at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
@@ -131,14 +128,14 @@ at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
   }
   if (!context->ends()) return x;
   x = nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps);
-  return mup.logits == 1 ? x : x * mup.logits;  // the head is linear
+  return multipliers.logits == 1 ? x : x * multipliers.logits;  // the head is linear
 }
 
 at::Tensor Gpt2Model::embedded(const at::Tensor& ids, const ForwardContext& given) {
   const at::Tensor words = wte->rows(), places = wpe->rows();
   at::Tensor sum = given.part ? nn::embed_at(ids, words, places, given.part->positions)
                               : nn::embed(ids, words, places, given.cache ? given.cache->tokens() : 0, given.documents);
-  if (mup.embedding != 1) sum = sum * mup.embedding;
+  if (multipliers.embedding != 1) sum = sum * multipliers.embedding;
   const at::Tensor x = nn::own_tokens(wte->weight, given.embedded(sum));
   if (!is_training()) return x;
   ForwardContext place = given;
@@ -154,18 +151,16 @@ void Gpt2Model::drop_all_but(const std::vector<layout::StagePart>& parts, bool t
   if (!kept.end) drop(*this, "ln_f", ln_f);
 }
 
-Gpt2::Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed)
-    : hf_config_(hf_config), config_(parse_gpt2_config(hf_config)) {
-  transformer = register_module("transformer", std::make_shared<Gpt2Model>(config_));
-  if (!config_.tie_word_embeddings)
-    lm_head = register_module("lm_head", std::make_shared<Table>(config_.vocab_size, config_.n_embd));
+Gpt2::Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed) : CausalLm(hf_config) {
+  transformer = register_module("transformer", std::make_shared<Gpt2Model>(spec()));
+  if (!spec().tied) lm_head = register_module("lm_head", std::make_shared<Table>(spec().vocabulary, spec().hidden));
   if (seed) initialise(*seed);
 }
 
 void Gpt2::initialise(std::uint64_t seed) {
   const at::NoGradGuard no_grad;
-  const double range = config_.initializer_range;
-  const Mup mup = config_.mup.value_or(Mup{});
+  const double range = spec().initializer_range;
+  const architectures::Mup mup = spec().mup.value_or(architectures::Mup{});
   for (auto& item : named_parameters()) {
     if (ends_with(item.key(), ".bias"))
       item.value().zero_();
@@ -173,7 +168,7 @@ void Gpt2::initialise(std::uint64_t seed) {
       item.value().fill_(1);
     else
       normal_by_name(item.value(),
-                     ends_with(item.key(), "c_proj.weight") ? mup.residual_std(range, config_.n_layer)
+                     ends_with(item.key(), "c_proj.weight") ? mup.residual_std(range, spec().layers)
                      : is_embedding(item.key())             ? range
                                                             : mup.hidden_std(range),
                      seed, item.key());
@@ -181,7 +176,7 @@ void Gpt2::initialise(std::uint64_t seed) {
 }
 
 void Gpt2::drop_all_but(const std::vector<layout::StagePart>& parts) {
-  transformer->drop_all_but(parts, config_.tie_word_embeddings);
+  transformer->drop_all_but(parts, spec().tied);
   if (lm_head && !KeptParts(parts).end) drop(*this, "lm_head", lm_head);
 }
 
@@ -191,44 +186,10 @@ at::Tensor Gpt2::hidden(const at::Tensor& ids, ForwardContext context) {
 
 std::vector<ModelPart> Gpt2::parts() const {
   std::vector<ModelPart> all;
-  for (std::int64_t block = 0; block < config_.n_layer; ++block)
+  for (std::int64_t block = 0; block < spec().layers; ++block)
     for (const auto kind : {ModelPart::Kind::block, ModelPart::Kind::attention, ModelPart::Kind::mlp})
       all.push_back(part(kind, block));
   return all;
-}
-
-BlockFlops Gpt2::block_flops(std::int64_t, std::int64_t block_size) const {
-  return plain_block_flops(config_.n_embd, config_.n_inner, block_size);
-}
-
-layout::DecoderShape Gpt2::shape() const {
-  return {
-      .blocks = config_.n_layer, .width = config_.n_embd, .inner = config_.n_inner, .key_value_width = config_.n_embd};
-}
-
-layout::TensorPlan Gpt2::tensor_plan() const {
-  using enum layout::TensorStyle;
-  layout::TensorPlan plan = {
-      {.pattern = "attn.c_attn", .style = colwise, .blocks = 3, .heads = config_.n_head, .transposed = true},
-      {.pattern = "attn.c_proj", .style = rowwise, .transposed = true},
-      {.pattern = "mlp.c_fc", .style = colwise, .transposed = true},
-      {.pattern = "mlp.c_proj", .style = rowwise, .transposed = true},
-      {"transformer.wte", embedding_rowwise},
-      {"ln_1", sequence_parallel},
-      {"ln_2", sequence_parallel},
-      {"ln_f", sequence_parallel},
-  };
-  if (lm_head) plan.push_back({"lm_head", colwise_gather_output});
-  return plan;
-}
-
-std::string gpt2_tensor_name(const std::string& name, const Value& hf_config) {
-  if (ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias")) return {};
-  if (name == "lm_head.weight") {
-    const Value* tied = hf_config.find("tie_word_embeddings");
-    return tied && !tied->is_null() && !tied->as_bool() ? name : std::string();
-  }
-  return name.starts_with("transformer.") ? name : "transformer." + name;
 }
 
 }  // namespace tessera::models

@@ -3,8 +3,9 @@
 /// GPT-2 (Radford et al. 2019) with a language-model head, as transformers/models/gpt2/modeling_gpt2.py computes it.
 /// B batch, T tokens, C = n_embd, H = n_head, V = vocab_size.
 
+#include <tessera/architectures/spec.h>
+#include <tessera/models/activation.h>
 #include <tessera/models/causal_lm.h>
-#include <tessera/models/gpt2_config.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/model_parts.h>
 #include <memory>
@@ -12,8 +13,10 @@
 
 namespace tessera::models {
 
+using architectures::ModelSpec;
+
 struct Gpt2Attention : torch::nn::Module {
-  Gpt2Attention(const Gpt2Config& config, std::int64_t index);
+  Gpt2Attention(const ModelSpec& spec, std::int64_t index);
   /// x [B, T, C] -> [B, T, C] *without* c_proj's bias, which the block adds together with the residual.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context);
 
@@ -23,7 +26,7 @@ struct Gpt2Attention : torch::nn::Module {
 };
 
 struct Gpt2Mlp : torch::nn::Module {
-  explicit Gpt2Mlp(const Gpt2Config& config);
+  explicit Gpt2Mlp(const ModelSpec& spec);
   /// x [B, T, C] -> [B, T, C] without c_proj's bias.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context);
 
@@ -32,7 +35,7 @@ struct Gpt2Mlp : torch::nn::Module {
 };
 
 struct Gpt2Block : torch::nn::Module {
-  Gpt2Block(const Gpt2Config& config, std::int64_t index);
+  Gpt2Block(const ModelSpec& spec, std::int64_t index);
   /// x [B, T, C] -> [B, T, C]; of context.stage perhaps only the attention, or only the MLP, added to x.
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const ForwardContext>& context);
   void drop_attention();
@@ -46,7 +49,7 @@ struct Gpt2Block : torch::nn::Module {
 };
 
 struct Gpt2Model : torch::nn::Module {
-  explicit Gpt2Model(const Gpt2Config& config);
+  explicit Gpt2Model(const ModelSpec& spec);
   /// ids int64 [B, T] -> hidden states after ln_f [B, T, C], or of context.stage what it gives.
   at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
   /// Lets go of what is in none of `parts`. `tied`: wte stays for the end, too.
@@ -56,7 +59,7 @@ struct Gpt2Model : torch::nn::Module {
   std::vector<std::shared_ptr<Gpt2Block>> h;  ///< null, and so is the rest: in another stage
   std::shared_ptr<LayerNorm> ln_f;
   double dropout;
-  Mup mup;  ///< factors of 1 in a model without it
+  architectures::Multipliers multipliers;
 
  private:
   at::Tensor embedded(const at::Tensor& ids, const ForwardContext& context);
@@ -65,20 +68,11 @@ struct Gpt2Model : torch::nn::Module {
 class Gpt2 : public CausalLm {
  public:
   /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), the residual
-  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1), or as decoders/mup.h says; without a seed they
+  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1), or as architectures/mup.h says; without a seed they
   /// stay uninitialised.
   Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed);
 
-  std::int64_t vocab_size() const override { return config_.vocab_size; }
-  std::int64_t max_positions() const override { return config_.n_positions; }
-  const Value& hf_config() const override { return hf_config_; }
-  std::vector<std::string> default_lora_targets() const override { return {"c_attn"}; }
-  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const override;
-  bool blocks_can_be_cut() const override { return true; }
-  layout::DecoderShape shape() const override;
-  layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
-  std::string tied_parameter() const override { return config_.tie_word_embeddings ? "transformer.wte.weight" : ""; }
 
   std::shared_ptr<Gpt2Model> transformer;
   std::shared_ptr<Table> lm_head;  ///< null when tied to wte
@@ -90,14 +84,6 @@ class Gpt2 : public CausalLm {
 
  private:
   void initialise(std::uint64_t seed);
-
-  Value hf_config_;
-  Gpt2Config config_;
 };
-
-/// Hugging Face's name of a tensor found in a GPT-2 folder: folders saved from GPT2Model lack the prefix
-/// "transformer.". Empty for what is not a parameter (the causal masks attn.bias and attn.masked_bias of old versions,
-/// a tied lm_head.weight).
-std::string gpt2_tensor_name(const std::string& name_in_file, const Value& hf_config);
 
 }  // namespace tessera::models

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/models/layers.h>
@@ -58,11 +59,12 @@ nn::RandomPlace ForwardContext::of_weights(std::int64_t block, std::int64_t firs
   return place;
 }
 
-BlockFlops plain_block_flops(std::int64_t width, std::int64_t inner, std::int64_t block_size) {
-  const auto c = static_cast<double>(width);
-  return {.attention = 8 * c * c,
-          .scores = 4 * c * static_cast<double>(block_size),
-          .mlp = 4 * c * static_cast<double>(inner)};
+LanguageModel::LanguageModel(Value hf_config)
+    : hf_config_(std::move(hf_config)), spec_(architectures::read_model(hf_config_)) {}
+
+std::string LanguageModel::tied_parameter() const {
+  const bool both = !spec_.vision && spec_.labels == 0 && (spec_.tied || predicts());
+  return both ? architectures::embedding_parameter(spec_) : std::string();
 }
 
 double LanguageModel::flops_per_token(std::int64_t block_size) const {
@@ -106,8 +108,6 @@ void LanguageModel::keep_experts(std::int64_t first, std::int64_t count) {
                 first + count - 1, " of ", balance_.experts);
   drop_layers([&] { drop_experts_but(first, count); });
 }
-
-std::optional<std::int64_t> LanguageModel::expert_of(const std::string&) const { return std::nullopt; }
 
 void LanguageModel::drop_layers(const std::function<void()>& drop) {
   const auto count = [this](const at::Tensor& parameter, std::int64_t sign) {

@@ -7,6 +7,8 @@
 #include <torch/nn/modules/common.h>
 #include <torch/nn/modules/container/any_value.h>
 
+#include <tessera/architectures/flops.h>
+#include <tessera/architectures/tensors.h>
 #include <tessera/base/value.h>
 #include <tessera/data/image_input.h>
 #include <tessera/data/objective.h>
@@ -30,14 +32,12 @@ namespace tessera::models {
 
 using layout::schedule::BlockFlops;  // what pipelines are cut by, in a run as in a plan
 
-/// That of a block of width C whose attention has four products [C, C] (queries, keys, values, output) and whose MLP
-/// has two of C and `inner` (GPT-2, BERT), over rows of `block_size` tokens.
-BlockFlops plain_block_flops(std::int64_t width, std::int64_t inner, std::int64_t block_size);
-
 /// Parameters and buffers carry Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;
 /// LoRA adapters besides as MODULE.lora_A.weight and MODULE.lora_B.weight).
 class LanguageModel : public torch::nn::Module {
  public:
+  /// The architecture, read from config.json: what the modules are built from, and what the planner computes with.
+  const architectures::ModelSpec& spec() const { return spec_; }
   /// What the class of this name gives as `logits` in transformers, fp32: [B, T, vocab_size()] of a language model,
   /// [B, num_labels()] of a classifier. ids int64 [B, T]. attention_mask [B, T], of any type: not 0 where a row has
   /// tokens, 0 at its padding; undefined: no padding. token_type_ids int64 [B, T]: which of two texts a token belongs
@@ -59,28 +59,30 @@ class LanguageModel : public torch::nn::Module {
   /// (NEFTune, Jain et al. 2023); 0: none. By place, as dropout (nn/dropout.h).
   void set_embedding_noise(double alpha) { embedding_noise_ = alpha; }
 
-  virtual std::int64_t vocab_size() const = 0;     ///< V: ids are below it
-  virtual std::int64_t max_positions() const = 0;  ///< the most tokens of a row
+  std::int64_t vocab_size() const { return spec_.vocabulary; }             ///< V: ids are below it
+  std::int64_t max_positions() const { return spec_.longest_sequence(); }  ///< the most tokens of a row
   /// What a model that sees images wants of rows and batches; nothing: it sees none.
   virtual std::optional<data::ImageInput> image_input() const { return std::nullopt; }
   /// config.json as Hugging Face writes it for this architecture (unknown members of a loaded config.json are kept).
-  virtual const Value& hf_config() const = 0;
+  const Value& hf_config() const { return hf_config_; }
   /// Modules that LoRA adapts when none are named (PEFT's mapping for the family): {"q_proj", "v_proj"}.
-  virtual std::vector<std::string> default_lora_targets() const = 0;
+  std::vector<std::string> default_lora_targets() const { return architectures::default_lora_targets(spec_); }
   /// Whether LoRA may adapt the linear map of this name.
   virtual bool may_be_adapted(const std::string& /*module*/) const { return true; }
   /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
   /// size, T block_size; docs/performance.md). Depths of multi-token prediction count, with a head each.
   double flops_per_token(std::int64_t block_size) const;
   /// FLOP per token of a forward pass: of one block in rows of block_size tokens, and of the head.
-  virtual BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const = 0;
-  virtual double head_flops() const = 0;
+  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const {
+    return architectures::block_flops(spec_, block, static_cast<double>(block_size));
+  }
+  double head_flops() const { return architectures::head_flops(spec_); }
   /// What the memory formulas need of the architecture.
-  virtual layout::DecoderShape shape() const = 0;
-  /// How tensor parallelism cuts the parameters (transformers' base_model_tp_plan, and what it has no plan for).
-  virtual layout::TensorPlan tensor_plan() const = 0;
+  layout::DecoderShape shape() const { return architectures::shape_of(spec_); }
+  /// How tensor parallelism cuts the parameters, as the family says (tensor_plans.h: as config.json changes it).
+  layout::TensorPlan tensor_plan() const { return architectures::tensor_plan(spec_); }
   /// Classes that a classifier of rows tells apart; 0: it is none.
-  virtual std::int64_t num_labels() const { return 0; }
+  std::int64_t num_labels() const { return spec_.labels; }
   /// Whether loss() of a classifier that is not training notes the classes that it finds likeliest, and those since the
   /// last call, each int64 [B], in the order of the batches.
   void keep_predictions(bool keep) { keeps_predictions_ = keep; }
@@ -107,7 +109,9 @@ class LanguageModel : public torch::nn::Module {
   /// and for numbers beyond them.
   void keep_experts(std::int64_t first, std::int64_t count);
   /// The expert of its layer that the parameter of this name belongs to; nothing: it is none's.
-  virtual std::optional<std::int64_t> expert_of(const std::string& parameter) const;
+  std::optional<std::int64_t> expert_of(const std::string& parameter) const {
+    return architectures::expert_of(spec_, parameter);
+  }
   /// How the load of experts is kept even, at first as config.json says; `experts` is 0 where there are none. A pass in
   /// training adds the gradients of coefficient * loss * scale (set_auxiliary_scale) to its backward.
   const BalanceOptions& balance() const { return balance_; }
@@ -120,7 +124,7 @@ class LanguageModel : public torch::nn::Module {
 
   /// Multi-token prediction: blocks behind the last one, each of which predicts a token further ahead
   /// (decoders/prediction.h); 0: there are none.
-  virtual std::int64_t prediction_depths() const { return 0; }
+  std::int64_t prediction_depths() const { return spec_.depths; }
   /// From now on the gradients of loss() in training are those of loss() + weight * (mean of the depths' losses). 0:
   /// the depths are not computed. 0.1 at first, Megatron-LM's --mtp-loss-scaling-factor. Before keep_stages(), which
   /// keeps the embeddings for depths that are computed.
@@ -135,7 +139,7 @@ class LanguageModel : public torch::nn::Module {
 
   /// Whether a stage may begin or end inside a block: attention is added to the residual stream before the MLP reads
   /// it.
-  virtual bool blocks_can_be_cut() const { return false; }
+  bool blocks_can_be_cut() const { return spec_.blocks_can_be_cut(); }
   /// Pipeline parallelism: from now on the model holds what lies in `parts` and nothing else; its other parameters are
   /// gone, those that stay keep their names. Passes go through run_stage() then. Throws InputError for a family that
   /// cannot be cut, or whose blocks cannot, and for parts beyond its blocks.
@@ -152,9 +156,11 @@ class LanguageModel : public torch::nn::Module {
                                double scale);
   /// The parameter that the first part and the last have in common: embeddings that are the head's matrix, or that the
   /// depths of multi-token prediction read; "": none.
-  virtual std::string tied_parameter() const { return ""; }
+  std::string tied_parameter() const;
 
  protected:
+  /// Reads config.json. Throws InputError for what it cannot be (architectures/architecture.h).
+  explicit LanguageModel(Value hf_config);
   /// Lets go of the modules that are in none of `parts`.
   virtual void drop_all_but(const std::vector<layout::StagePart>& parts);
   /// Lets go of the experts that are not among them.
@@ -173,10 +179,13 @@ class LanguageModel : public torch::nn::Module {
   // so that torch::nn::Sequential may call forward with ids alone
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(at::Tensor())}, {2, torch::nn::AnyValue(at::Tensor())})
 
+  Value hf_config_;
+
  private:
   /// Runs `drop` and remembers what is gone.
   void drop_layers(const std::function<void()>& drop);
 
+  architectures::ModelSpec spec_;
   std::shared_ptr<const PartRunner> runner_;
   std::shared_ptr<const nn::AttentionFunction> attention_;
   std::shared_ptr<const nn::ExpertsFunction> experts_;

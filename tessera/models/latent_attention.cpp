@@ -17,7 +17,7 @@ at::Tensor padded(const at::Tensor& x, std::int64_t size) {
 
 }  // namespace
 
-LatentAttention::LatentAttention(const LlamaConfig& c, std::int64_t index)
+LatentAttention::LatentAttention(const ModelSpec& c, std::int64_t index)
     : sizes(*c.latent), index(index), heads(c.heads), dropout(c.attention_dropout) {
   const std::int64_t queries = heads * (sizes.plain + sizes.rotated);
   if (sizes.query_rank == 0) {

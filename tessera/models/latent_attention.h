@@ -12,7 +12,7 @@ namespace tessera::models {
 
 /// H heads; N, R, V: sizes of a head's part that is not rotated, of the rotated part, and of its value.
 struct LatentAttention : Attention {
-  LatentAttention(const LlamaConfig& config, std::int64_t index);
+  LatentAttention(const ModelSpec& spec, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return kv_a_proj_with_mqa->weight; }
 
@@ -22,7 +22,7 @@ struct LatentAttention : Attention {
   std::shared_ptr<Linear> kv_b_proj;                       ///< [H (N + V), rank of k and v]
   std::shared_ptr<Linear> o_proj;                          ///< [C, H V]
   std::shared_ptr<RmsNorm> q_a_layernorm, kv_a_layernorm;  ///< null: latents stay as they are
-  LatentConfig sizes;
+  architectures::Latent sizes;
   std::int64_t index, heads;
   double dropout;
 

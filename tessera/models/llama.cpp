@@ -1,23 +1,18 @@
 #include <tessera/models/llama.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/text.h>
-#include <tessera/config/core/prediction_depths.h>
-#include <tessera/config/model/config_value.h>
 #include <tessera/models/decoders/gpt_neox.h>
 #include <tessera/models/decoders/linear_attention.h>
 #include <tessera/models/decoders/phi3.h>
 #include <tessera/models/kept_parts.h>
 #include <tessera/models/latent_attention.h>
 #include <tessera/models/moe_mlp.h>
-#include <tessera/models/registry.h>
+#include <tessera/models/rope.h>
 #include <tessera/nn/nn.h>
-#include <charconv>
 #include <cmath>
-#include <numeric>
 
 namespace tessera::models {
-using config::flag, config::given;
+using architectures::DecoderNames, architectures::LayerRope, architectures::Residual, architectures::Rope;
 namespace {
 
 ModelPart part(ModelPart::Kind kind, std::int64_t block) {
@@ -38,7 +33,7 @@ ModelPart opt_part(ModelPart::Kind kind, std::int64_t block) {
   return {kind, block, concat("model.decoder.layers.", block, ends[static_cast<std::size_t>(kind)])};
 }
 /// What names the parts of a model with these names of modules.
-ModelPart (*part_of(const layout::DecoderNames& names))(ModelPart::Kind kind, std::int64_t block) {
+ModelPart (*part_of(const DecoderNames& names))(ModelPart::Kind kind, std::int64_t block) {
   if (names.model == std::string_view("gpt_neox")) return neox_part;
   if (names.model == std::string_view("model.decoder")) return opt_part;
   return names.mlp == std::string_view("mlp") ? part : mixtral_part;
@@ -61,14 +56,14 @@ at::Tensor rotated(const at::Tensor& x, const nn::RotaryTable& table, bool inter
 
 }  // namespace
 
-CausalHeads::CausalHeads(const LlamaConfig& c, std::int64_t index)
+CausalHeads::CausalHeads(const ModelSpec& c, std::int64_t index)
     : index(index),
       size(c.head_size),
-      window(c.windows[static_cast<std::size_t>(index)]),
+      window(c.window(index)),
       scale(c.score_scale),
       softcap(c.caps.scores),
       dropout(c.attention_dropout),
-      rotation(c.rotations[static_cast<std::size_t>(index)]),
+      rotation(c.rotation(index)),
       interleaved(c.interleaved) {}
 
 at::Tensor CausalHeads::mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -89,15 +84,15 @@ at::Tensor CausalHeads::mixed(const at::Tensor& q, const at::Tensor& k, const at
   return nn::cached_attention(queries, all_keys, all_values, options);
 }
 
-LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
+LlamaAttention::LlamaAttention(const ModelSpec& c, std::int64_t index)
     : heads(c, index), clip(c.clip_qkv), gated(c.output_gate) {
   const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
   q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, gated ? 2 * queries : queries, c.query_bias));
   k_proj = register_module("k_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   v_proj = register_module("v_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   o_proj = register_module(c.names.output, std::make_shared<Linear>(queries, c.hidden, c.output_bias));
-  if (!c.query_key_norm) return;
-  const bool wide = c.norm_of_all_heads;
+  if (!c.head_norm) return;
+  const bool wide = c.wide_head_norm;
   q_norm = register_module(c.names.query_norm, make_norm(c.norms, wide ? queries : c.head_size));
   k_norm = register_module(c.names.key_norm, make_norm(c.norms, wide ? keys : c.head_size));
 }
@@ -127,7 +122,7 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
   return o_proj->forward(gated ? read * gate.sigmoid() : read, context.random);
 }
 
-LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
+LlamaDecoderLayer::LlamaDecoderLayer(const ModelSpec& c, std::int64_t index)
     : index(index),
       residual_factor(c.multipliers.residual),
       drops(c.drops),
@@ -136,13 +131,13 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
   const auto attention = [&]<class Kind>(std::shared_ptr<Kind> made) {
     self_attn = register_module(c.names.attention, std::move(made));
   };
-  if (c.linear_layer(index))
+  if (c.is_linear(index))
     attention(std::make_shared<LinearAttention>(c, index));
   else if (c.latent)
     attention(std::make_shared<LatentAttention>(c, index));
-  else if (c.packed)
+  else if (c.packing == architectures::Packing::blocks)
     attention(std::make_shared<PackedAttention>(c, index));
-  else if (c.query_key_value)
+  else if (c.packing == architectures::Packing::heads)
     attention(std::make_shared<NeoxAttention>(c, index));
   else
     attention(std::make_shared<LlamaAttention>(c, index));
@@ -150,28 +145,27 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index)
     mlp = register_module(c.names.mlp, std::move(made));
   };
   const auto plain = [&] {
-    const layout::DecoderNames& names = c.names;
+    const DecoderNames& names = c.names;
     const auto made =
-        std::make_shared<PlainMlp>(c.hidden, c.intermediate, c.mlp_bias, c.activation, names.up, names.down);
+        std::make_shared<PlainMlp>(c.hidden, c.inner, c.mlp_bias, activation_of(c.activation), names.up, names.down);
     if (*names.mlp) return transform(made);
     register_module(names.up, made->up);
     register_module(names.down, made->down);
     mlp = made;
   };
-  if (c.sparse(index))
-    transform(std::make_shared<MoeMlp>(*c.moe, c.hidden, index));
-  else if (c.packed)
-    transform(std::make_shared<PackedMlp>(c.hidden, c.intermediate, c.gate));
+  if (c.is_sparse(index))
+    transform(std::make_shared<MoeMlp>(c, index));
+  else if (c.packing == architectures::Packing::blocks)
+    transform(std::make_shared<PackedMlp>(c.hidden, c.inner, gate_of(c.gate)));
   else if (!c.gated)
     plain();
   else
-    transform(std::make_shared<GatedMlp>(c.hidden, c.intermediate, c.mlp_bias, c.gate));
+    transform(std::make_shared<GatedMlp>(c.hidden, c.inner, c.mlp_bias, gate_of(c.gate)));
   const auto norm = [&](const char* name) { return register_module(name, make_norm(c.norms, c.hidden)); };
   const NormForm& form = c.norms;
   if (form.before) before_attention = norm(c.names.before_attention);
   if (form.after) after_attention = norm("post_attention_layernorm");
-  if (form.before && c.residual != Residual::parallel_one)
-    before_mlp = norm(form.after ? "pre_feedforward_layernorm" : c.names.before_mlp);
+  if (form.before && !c.one_norm()) before_mlp = norm(form.after ? "pre_feedforward_layernorm" : c.names.before_mlp);
   if (form.after) after_mlp = norm("post_feedforward_layernorm");
   if (index < c.layers) return;
   ends = std::make_shared<PredictionEnds>(c.norms, c.hidden);
@@ -235,17 +229,16 @@ void LlamaDecoderLayer::drop_mlp() {
   before_mlp = after_mlp = nullptr;
 }
 
-LlamaModel::LlamaModel(const LlamaConfig& c)
+LlamaModel::LlamaModel(const ModelSpec& c)
     : rope(c.rope),
       local_rope(c.local_rope),
       multipliers(c.multipliers),
       dropout(c.drops.embedding),
       position_offset(c.position_offset),
       names(c.names) {
-  embed_tokens = register_module(names.embedding, std::make_shared<Table>(c.vocab_size, c.hidden));
-  if (c.learned_positions)
-    embed_positions =
-        register_module(names.positions, std::make_shared<Table>(c.position_offset + c.max_positions, c.hidden));
+  embed_tokens = register_module(names.embedding, std::make_shared<Table>(c.vocabulary, c.hidden));
+  if (c.position_rows > 0)
+    embed_positions = register_module(names.positions, std::make_shared<Table>(c.position_rows, c.hidden));
   const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
   for (std::int64_t i = 0; i < c.layers; ++i)
     layers.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaDecoderLayer>(c, i)));
@@ -266,7 +259,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   const std::int64_t longest = part_of_rows        ? part_of_rows->longest
                                : documents.empty() ? past + t
                                                    : positions.max().item<std::int64_t>() + 1;
-  const auto table_of = [&](const RopeConfig& r) {
+  const auto table_of = [&](const Rope& r) {
     const nn::RotaryTable table = nn::rotary_table(positions, inverse_frequencies(r, longest), r.attention_factor);
     return nn::RotaryTable{table.cos.to(ids.device()), table.sin.to(ids.device())};
   };
@@ -340,32 +333,31 @@ void LlamaModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool 
   drop(*this, names.norm, norm);
 }
 
-Llama::Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed)
-    : hf_config_(hf_config), config_(with_mup(hf_config, read(hf_config))) {
-  const std::string path = config_.names.model;
+Llama::Llama(const Value& hf_config, std::optional<std::uint64_t> seed) : CausalLm(hf_config) {
+  const ModelSpec& c = spec();
+  const std::string path = c.names.model;
   torch::nn::Module* parent = this;
   const std::size_t dot = path.find('.');
   if (dot != std::string::npos)
     parent = register_module(path.substr(0, dot), std::make_shared<torch::nn::Module>()).get();
-  model = parent->register_module(path.substr(dot + 1), std::make_shared<LlamaModel>(config_));
-  if (!config_.tie_word_embeddings)
-    lm_head = register_module(config_.names.head,
-                              std::make_shared<Table>(config_.vocab_size, config_.hidden, config_.head_bias));
-  if (config_.depths > 0)  // the name that Hugging Face's config.json and those that read it have for them
-    hf_config_.set("num_nextn_predict_layers", Value::of(config_.depths));
-  if (config_.moe) set_balance(config_.moe->balance);
+  model = parent->register_module(path.substr(dot + 1), std::make_shared<LlamaModel>(c));
+  if (!c.tied) lm_head = register_module(c.names.head, std::make_shared<Table>(c.vocabulary, c.hidden, c.head_bias));
+  if (c.depths > 0)  // the name that Hugging Face's config.json and those that read it have for them
+    hf_config_.set("num_nextn_predict_layers", Value::of(c.depths));
+  if (c.experts)
+    set_balance({.experts = c.experts->count, .top_k = c.experts->top_k, .auxiliary = c.experts->auxiliary});
   if (seed) initialise(*seed);
 }
 
 /// The deviation that a matrix begins with.
 double Llama::initial_std(const std::string& name) const {
-  const double range = config_.initializer_range;
-  if (!config_.mup || is_embedding(name)) return range;
-  const layout::DecoderNames& names = config_.names;
+  const double range = spec().initializer_range;
+  if (!spec().mup || is_embedding(name)) return range;
+  const DecoderNames& names = spec().names;
   const auto ends = [&](const char* module) { return name.ends_with(concat(".", module, ".weight")); };
   // "w2" and "down_proj" are those of experts, too
   const bool residual = ends(names.output) || ends(names.down) || ends("down_proj") || ends("w2");
-  return residual ? config_.mup->residual_std(range, config_.layers) : config_.mup->hidden_std(range);
+  return residual ? spec().mup->residual_std(range, spec().layers) : spec().mup->hidden_std(range);
 }
 
 void Llama::initialise(std::uint64_t seed) {
@@ -380,13 +372,13 @@ void Llama::initialise(std::uint64_t seed) {
     else if (item.value().dim() > 1)
       normal_by_name(item.value(), initial_std(item.key()), seed, item.key());
     else
-      item.value().fill_(item.key().ends_with("bias") || config_.norms.begins_at_zero ? 0 : 1);
+      item.value().fill_(item.key().ends_with("bias") || spec().norms.begins_at_zero ? 0 : 1);
   }
 }
 
 void Llama::drop_all_but(const std::vector<layout::StagePart>& parts) {
   model->drop_all_but(parts, !tied_parameter().empty());
-  if (lm_head && !KeptParts(parts).end) drop(*this, config_.names.head, lm_head);
+  if (lm_head && !KeptParts(parts).end) drop(*this, spec().names.head, lm_head);
 }
 
 void Llama::drop_experts_but(std::int64_t first, std::int64_t count) {
@@ -396,96 +388,21 @@ void Llama::drop_experts_but(std::int64_t first, std::int64_t count) {
         moe->keep_experts(first, count);
 }
 
-std::optional<std::int64_t> Llama::expert_of(const std::string& parameter) const {
-  constexpr std::string_view list = ".experts.";  // "shared_experts" are none of them
-  const std::size_t begin = parameter.find(list);
-  if (!config_.moe || begin == std::string::npos) return std::nullopt;
-  const std::size_t digits = begin + list.size();
-  return parse_int(parameter.substr(digits, parameter.find('.', digits) - digits));
-}
-
 at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {
   return model->forward(ids, std::move(context));
 }
 
-std::vector<std::string> Llama::default_lora_targets() const {
-  if (config_.packed) return {"qkv_proj"};
-  if (config_.query_key_value) return {"query_key_value"};
-  if (!config_.latent) return {"q_proj", "v_proj"};
-  return {config_.latent->query_rank == 0 ? "q_proj" : "q_b_proj", "kv_b_proj"};
-}
-
 std::vector<ModelPart> Llama::parts() const {
   std::vector<ModelPart> all;
-  for (std::int64_t block = 0; block < config_.layers + config_.depths; ++block)
+  for (std::int64_t block = 0; block < spec().layers + spec().depths; ++block)
     for (const auto kind : {ModelPart::Kind::block, ModelPart::Kind::attention, ModelPart::Kind::mlp})
-      all.push_back(part_of(config_.names)(kind, block));
+      all.push_back(part_of(spec().names)(kind, block));
   return all;
-}
-
-std::string Llama::tied_parameter() const {
-  const layout::DecoderNames& names = config_.names;
-  const bool both = config_.tie_word_embeddings || predicts();
-  return both ? concat(names.model, ".", names.embedding, ".weight") : std::string();
 }
 
 void Llama::freeze_predictions() {
   for (const auto& depth : model->depths)
     for (at::Tensor& parameter : depth->parameters()) parameter.set_requires_grad(false);
-}
-
-BlockFlops Llama::block_flops(std::int64_t block, std::int64_t block_size) const {
-  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  const double width = real(config_.heads * config_.head_size), keys = real(config_.key_heads * config_.head_size);
-  const double c = real(config_.hidden);
-  const bool linear = config_.linear_layer(block);
-  const double attention = linear           ? real(config_.linear->matrix_elements(config_.hidden))
-                           : config_.latent ? real(config_.latent->attention_elements(config_.hidden, config_.heads))
-                                            : c * ((config_.output_gate ? 3 : 2) * width + 2 * keys);
-  double mlp = (config_.gated ? 3 : 2) * c * real(config_.inner(block));
-  if (config_.sparse(block)) mlp += c * real(config_.moe->router.experts + (config_.moe->shared_gate ? 1 : 0));
-  const auto number = static_cast<std::size_t>(block);
-  const std::int64_t window = number < config_.windows.size() ? config_.windows[number] : 0;
-  // Tokens within reach; memories are counted with the matrices.
-  const double seen = linear ? 0 : real(window > 0 ? std::min(window, block_size) : block_size);
-  // Scores are as wide as queries, what they mix as values; in latent attention the two differ.
-  const double heads_width = config_.latent ? real(config_.heads * config_.latent->mean_head()) : width;
-  return {.attention = 2 * attention, .scores = 4 * heads_width * seen, .mlp = 2 * mlp};
-}
-
-layout::DecoderShape Llama::shape() const {
-  std::int64_t inner = 0;
-  for (std::int64_t i = 0; i < config_.layers; ++i) inner = std::max(inner, config_.inner(i));
-  return {.blocks = config_.layers,
-          .width = config_.hidden,
-          .inner = inner,
-          .key_value_width =
-              config_.latent ? config_.heads * config_.latent->widest_head() : config_.key_heads * config_.head_size,
-          .gated = config_.gated};
-}
-
-std::string llama_tensor_name(const std::string& name, const Value& hf_config) {
-  if (name.ends_with(".rotary_emb.inv_freq")) return {};
-  if (name == "lm_head.weight") return flag(hf_config, "tie_word_embeddings", false) ? std::string() : name;
-  constexpr std::string_view list = "model.layers.";
-  std::int64_t layer = 0;
-  if (!name.starts_with(list) ||
-      std::from_chars(name.data() + list.size(), name.data() + name.size(), layer).ec != std::errc())
-    return name;
-  const Value* const own = given(hf_config, "num_hidden_layers");
-  const std::int64_t depth = layer - (own ? own->as_int() : 0);  // below 0: one of the model's own
-  if (own == nullptr || depth < 0) return name;
-  if (depth >= config::prediction_depths(hf_config))  // transformers leaves them aside, too
-    return std::string_view(architecture_of(hf_config).model_type) == "deepseek_v3" ? std::string() : name;
-  // Copies of the model's own.
-  if (name.ends_with(".shared_head.head.weight") || name.ends_with(".embed_tokens.weight")) return {};
-  return name;
-}
-
-std::string tied_tensor_name(const std::string& name, const Value& hf_config) {
-  if (name.ends_with(".rotary_emb.inv_freq")) return {};
-  if (name == "lm_head.weight") return flag(hf_config, "tie_word_embeddings", true) ? std::string() : name;
-  return name;
 }
 
 }  // namespace tessera::models

@@ -5,10 +5,10 @@
 /// them (models/NAME/modeling_NAME.py); the configuration's values say which.
 /// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
 
+#include <tessera/architectures/spec.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/decoders/prediction.h>
 #include <tessera/models/layers.h>
-#include <tessera/models/llama_config.h>
 #include <tessera/models/mlp.h>
 #include <tessera/models/model_parts.h>
 #include <tessera/nn/rotary.h>
@@ -17,6 +17,8 @@
 
 namespace tessera::models {
 
+using architectures::ModelSpec;
+
 /// What every layer of one forward pass needs besides the hidden states.
 struct LlamaContext : ForwardContext {
   nn::RotaryTable rotary = {}, local_rotary = {};
@@ -24,7 +26,7 @@ struct LlamaContext : ForwardContext {
 
 /// Heads between their projections: rotation, the cache, scores and what they mix.
 struct CausalHeads {
-  CausalHeads(const LlamaConfig& config, std::int64_t index);
+  CausalHeads(const ModelSpec& spec, std::int64_t index);
   /// q [B, T, H, D], k and v [B, T, K, D] (this rank's heads, the first of which is query head `first_head`) ->
   /// [B, T, H D]. `training`: weights are dropped.
   at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LlamaContext& context,
@@ -32,7 +34,7 @@ struct CausalHeads {
 
   std::int64_t index, size, window;
   double scale, softcap, dropout;
-  LayerRope rotation;
+  architectures::LayerRope rotation;
   bool interleaved;
 };
 
@@ -43,7 +45,7 @@ struct Attention : torch::nn::Module {
 };
 
 struct LlamaAttention : Attention {
-  LlamaAttention(const LlamaConfig& config, std::int64_t index);
+  LlamaAttention(const ModelSpec& spec, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return q_proj->weight; }
 
@@ -56,7 +58,7 @@ struct LlamaAttention : Attention {
 };
 
 struct LlamaDecoderLayer : torch::nn::Module {
-  LlamaDecoderLayer(const LlamaConfig& config, std::int64_t index);
+  LlamaDecoderLayer(const ModelSpec& spec, std::int64_t index);
   /// x [B, T, C] -> [B, T, C]; of context.stage perhaps only the attention, or only the MLP, added to x.
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context);
   void drop_attention();
@@ -70,8 +72,8 @@ struct LlamaDecoderLayer : torch::nn::Module {
   std::shared_ptr<PredictionEnds> ends;  ///< null: it is one of the model's own blocks
   std::int64_t index;
   double residual_factor;
-  Drops drops;
-  Residual residual;
+  architectures::Drops drops;
+  architectures::Residual residual;
   ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
 
  private:
@@ -81,7 +83,7 @@ struct LlamaDecoderLayer : torch::nn::Module {
 };
 
 struct LlamaModel : torch::nn::Module {
-  explicit LlamaModel(const LlamaConfig& config);
+  explicit LlamaModel(const ModelSpec& spec);
   /// ids int64 [B, T] -> hidden states after the last norm [B, T, C], or of context.stage what it gives.
   at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
   /// Lets go of what is in none of `parts`. Depths are part of the end. `embeddings_at_end`: the end reads the
@@ -96,12 +98,12 @@ struct LlamaModel : torch::nn::Module {
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, and so is the rest: in another stage
   std::vector<std::shared_ptr<LlamaDecoderLayer>> depths;  ///< those that predict further tokens, in order; or null
   std::shared_ptr<Norm> norm;
-  RopeConfig rope;
-  std::optional<RopeConfig> local_rope;
-  Multipliers multipliers;
+  architectures::Rope rope;
+  std::optional<architectures::Rope> local_rope;
+  architectures::Multipliers multipliers;
   double dropout;  ///< embeddings are dropped so
   std::int64_t position_offset;
-  layout::DecoderNames names;
+  architectures::DecoderNames names;
 
  private:
   /// Rows of the table, multiplied and with their noise, for the tokens that this process goes on with.
@@ -111,23 +113,10 @@ struct LlamaModel : torch::nn::Module {
 class Llama : public CausalLm {
  public:
   /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), biases 0,
-  /// norms' factors 1), or as decoders/mup.h says; without a seed they stay uninitialised.
-  Llama(const Value& hf_config, std::optional<std::uint64_t> seed) : Llama(hf_config, parse_llama_config, seed) {}
-  /// `read`: the family's reader of config.json.
-  Llama(const Value& hf_config, LlamaConfig (*read)(const Value& json), std::optional<std::uint64_t> seed);
+  /// norms' factors 1), or as architectures/mup.h says; without a seed they stay uninitialised.
+  Llama(const Value& hf_config, std::optional<std::uint64_t> seed);
 
-  std::int64_t vocab_size() const override { return config_.vocab_size; }
-  std::int64_t max_positions() const override { return config_.rope.longest_sequence(); }
-  const Value& hf_config() const override { return hf_config_; }
-  std::vector<std::string> default_lora_targets() const override;
-  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const override;
-  bool blocks_can_be_cut() const override { return config_.residual == Residual::serial; }
-  layout::DecoderShape shape() const override;
-  layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
-  std::optional<std::int64_t> expert_of(const std::string& parameter) const override;
-  std::string tied_parameter() const override;
-  std::int64_t prediction_depths() const override { return config_.depths; }
   void freeze_predictions() override;
 
   std::shared_ptr<LlamaModel> model;
@@ -139,20 +128,11 @@ class Llama : public CausalLm {
   at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
   const at::Tensor& head() const override { return lm_head ? lm_head->weight : model->embed_tokens->weight; }
   at::Tensor head_bias() const override { return lm_head ? lm_head->bias : at::Tensor(); }
-  double logit_softcap() const override { return config_.caps.logits; }
+  double logit_softcap() const override { return spec().caps.logits; }
 
  private:
   double initial_std(const std::string& name) const;
   void initialise(std::uint64_t seed);
-
-  Value hf_config_;
-  LlamaConfig config_;
 };
-
-/// Hugging Face's name of a tensor found in a folder. Empty for what is no parameter (rotary_emb.inv_freq of old
-/// versions, a tied lm_head.weight).
-std::string llama_tensor_name(const std::string& name_in_file, const Value& hf_config);
-/// The same for families whose head is tied where config.json does not say.
-std::string tied_tensor_name(const std::string& name_in_file, const Value& hf_config);
 
 }  // namespace tessera::models

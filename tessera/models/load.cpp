@@ -1,5 +1,6 @@
 #include <tessera/models/load.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
@@ -7,8 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/config/core/model_presets.h>
-#include <tessera/config/core/prediction_depths.h>
+#include <tessera/config/core/named_model.h>
 #include <tessera/config/model/vocabulary.h>
 #include <tessera/config/model/whole_weights.h>
 #include <tessera/config/sections/model_config.h>
@@ -59,7 +59,10 @@ class Matching {
  public:
   Matching(const torch::nn::Module& model, const Value& hf_config, const format::SafetensorsFolder& folder,
            const std::function<bool(const std::string&)>& skip = {}, const BlockChoice* choice = nullptr)
-      : architecture_(architecture_of(hf_config)), model_(dynamic_cast<const LanguageModel*>(&model)), choice_(choice) {
+      : architecture_(architectures::architecture_of(hf_config)),
+        embedding_(architectures::embedding_parameter(architectures::read_model(hf_config))),
+        model_(dynamic_cast<const LanguageModel*>(&model)),
+        choice_(choice) {
     const std::string place = std::filesystem::path(folder.paths().front()).parent_path().string();
     rows_now_ = config::vocabulary_of(hf_config);
     rows_before_ = rows_in(place);
@@ -117,7 +120,7 @@ class Matching {
       return architecture_.tensor_name(candidate, hf_config);
     };
     const std::string &in_file = stored.info.name, bare = without_wrappers(in_file);
-    const std::string base(architecture_.embedding, std::string_view(architecture_.embedding).find('.') + 1);
+    const std::string base = embedding_.substr(0, embedding_.find('.') + 1);
     std::string name = known_as(bare);
     if (choice_ != nullptr || name.empty() || is_known(name)) return note_name(in_file, bare, std::move(name));
     for (const std::string& candidate : {base + bare, bare.substr(bare.find('.') + 1)})
@@ -175,7 +178,7 @@ class Matching {
 
   /// A tied tensor stands in the folder under one of its two names.
   void tied_head() {
-    const auto place = wanted_.find(architecture_.embedding);
+    const auto place = wanted_.find(embedding_);
     const auto* head = head_;
     if (place == wanted_.end() || !head || wanted_.contains("lm_head.weight") ||
         !fits(head->info.shape, place->second.sizes()) || (choice_ != nullptr && !choice_->takes(place->first)))
@@ -224,9 +227,10 @@ class Matching {
                             ": the weights do not fit the configuration:\n  ", join(problems_, "\n  ")));
   }
 
-  const Architecture& architecture_;
-  const LanguageModel* model_;  ///< null: another kind of module
-  const BlockChoice* choice_;   ///< null: all is taken
+  const architectures::Architecture& architecture_;
+  const std::string embedding_;  ///< the parameter that a tied head shares
+  const LanguageModel* model_;   ///< null: another kind of module
+  const BlockChoice* choice_;    ///< null: all is taken
   std::map<std::string, at::Tensor> wanted_;
   std::set<std::string> skipped_;
   std::vector<checkpoint::Placement> placements_;
@@ -241,7 +245,7 @@ class Matching {
 /// config.json as the run wants it. Throws InputError where it asks for what the family does not have.
 Value edited(Value config, const ConfigEdit& edit, const BlockChoice* choice = nullptr) {
   config = config::of_whole_weights(config);
-  config::prediction_depths(config);
+  architectures::prediction_depths(config);
   if (choice != nullptr) config = choice->smaller(std::move(config));
   return edit ? edit(std::move(config)) : config;
 }
@@ -312,7 +316,7 @@ bool BlockChoice::takes(const std::string& name) const {
 }
 
 std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::uint64_t seed) {
-  return architecture_of(hf_config).make(hf_config, seed);
+  return build(hf_config, seed);
 }
 
 void load_weights(LanguageModel& model, const std::string& folder, const std::shared_ptr<format::ReadSums>& sums,
@@ -387,9 +391,8 @@ std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, s
   check_folder(folder);
   if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, seed);
   const Value json = edited(read_json(path_join(folder, "config.json")), edit, choice);
-  const Architecture& architecture = architecture_of(json);
-  const bool initialised = architecture.may_be_new || choice != nullptr;
-  auto model = architecture.make(json, initialised ? std::optional(seed) : std::nullopt);
+  const bool initialised = architectures::architecture_of(json).may_be_new || choice != nullptr;
+  auto model = build(json, initialised ? std::optional(seed) : std::nullopt);
   read_preprocessor(*model, folder);
   load_weights(*model, folder, {}, choice);
   return model;
@@ -434,12 +437,12 @@ std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, st
     return load_adapted_model_deferred(folder, seed, weights_folder);
   const Value json =
       edited(folder.empty() ? from_scratch(config) : read_json(path_join(folder, "config.json")), edit, choice);
-  const bool initialised = folder.empty() || architecture_of(json).may_be_new || choice != nullptr;
+  const bool initialised = folder.empty() || architectures::architecture_of(json).may_be_new || choice != nullptr;
   const auto seed_of_values = initialised ? std::optional(seed) : std::nullopt;
   std::shared_ptr<LanguageModel> model;
   {
     const parallel::DeferredScope scope;
-    model = architecture_of(json).make(json, seed_of_values);
+    model = build(json, seed_of_values);
   }
   parallel::materialize(model->buffers());
   if (!folder.empty()) read_preprocessor(*model, folder);

@@ -194,7 +194,7 @@ bool is_conv1d(const std::vector<NamedLinear>& chosen) {
 /// model begin with, others have something before it.
 class OwnNames {
  public:
-  explicit OwnNames(const LanguageModel& model) : base_(architecture_of(model.hf_config()).embedding) {
+  explicit OwnNames(const LanguageModel& model) : base_(architectures::embedding_parameter(model.spec())) {
     base_.resize(base_.find('.') + 1);
     for (const auto& item : model.named_modules("", /*include_self=*/false)) known_.insert(item.key());
     for (const auto& item : model.named_parameters()) known_.insert(item.key());

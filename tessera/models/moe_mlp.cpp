@@ -17,26 +17,49 @@ Router::Router(std::int64_t experts, std::int64_t hidden, bool with_bias) {
         register_parameter("e_score_correction_bias", at::empty({experts}), /*requires_grad=*/false);
 }
 
-Expert::Expert(const MoeConfig& c, std::int64_t hidden) {
-  if (c.gated) gate = register_module(c.gate_name, std::make_shared<Table>(c.intermediate, hidden));
-  up = register_module(c.up_name, std::make_shared<Table>(c.intermediate, hidden));
-  down = register_module(c.down_name, std::make_shared<Table>(hidden, c.intermediate));
+Expert::Expert(const architectures::ModelSpec& spec) {
+  const architectures::Experts& e = *spec.experts;
+  if (spec.gated) gate = register_module(e.gate_name, std::make_shared<Table>(e.inner, spec.hidden));
+  up = register_module(e.up_name, std::make_shared<Table>(e.inner, spec.hidden));
+  down = register_module(e.down_name, std::make_shared<Table>(spec.hidden, e.inner));
 }
 
-MoeMlp::MoeMlp(const MoeConfig& c, std::int64_t hidden, std::int64_t index)
-    : options(c.router), activation(c.activation), index(index), jitter(c.jitter) {
-  gate = register_module("gate", std::make_shared<Router>(options.experts, hidden, c.selection_bias));
+namespace {
+
+nn::RouterOptions router_of(const architectures::Experts& e) {
+  const bool sigmoid = e.scoring == architectures::Experts::Scoring::sigmoid;
+  return {.experts = e.count,
+          .top_k = e.top_k,
+          .scoring = sigmoid ? nn::RouterOptions::Scoring::sigmoid : nn::RouterOptions::Scoring::softmax,
+          .softmax_after_top_k = e.softmax_after_top_k,
+          .normalize = e.normalize,
+          .sinkhorn = e.sinkhorn,
+          .groups = e.groups,
+          .top_groups = e.top_groups,
+          .group_best = e.group_best,
+          .scale = e.scale};
+}
+
+}  // namespace
+
+MoeMlp::MoeMlp(const architectures::ModelSpec& spec, std::int64_t index)
+    : options(router_of(*spec.experts)),
+      activation(activation_of(spec.activation)),
+      index(index),
+      jitter(spec.experts->jitter) {
+  const architectures::Experts& e = *spec.experts;
+  gate = register_module("gate", std::make_shared<Router>(e.count, spec.hidden, e.selection_bias));
   const auto list = register_module("experts", std::make_shared<torch::nn::Module>());
-  for (std::int64_t e = 0; e < options.experts; ++e)
-    experts.push_back(list->register_module(std::to_string(e), std::make_shared<Expert>(c, hidden)));
+  for (std::int64_t i = 0; i < e.count; ++i)
+    experts.push_back(list->register_module(std::to_string(i), std::make_shared<Expert>(spec)));
   const auto share = [&]<class Kind>(std::shared_ptr<Kind> made) {
-    shared_expert = register_module(c.shared_name, std::move(made));
+    shared_expert = register_module(e.shared_name, std::move(made));
   };
-  if (c.shared_intermediate > 0 && c.gated) share(std::make_shared<GatedMlp>(hidden, c.shared_intermediate, false));
-  if (c.shared_intermediate > 0 && !c.gated)
-    share(std::make_shared<PlainMlp>(hidden, c.shared_intermediate, false, c.activation, c.up_name, c.down_name));
-  if (c.shared_gate)
-    shared_expert_gate = register_module("shared_expert_gate", std::make_shared<Linear>(hidden, 1, false));
+  if (e.shared_inner > 0 && spec.gated) share(std::make_shared<GatedMlp>(spec.hidden, e.shared_inner, false));
+  if (e.shared_inner > 0 && !spec.gated)
+    share(std::make_shared<PlainMlp>(spec.hidden, e.shared_inner, false, activation, e.up_name, e.down_name));
+  if (e.shared_gate)
+    shared_expert_gate = register_module("shared_expert_gate", std::make_shared<Linear>(spec.hidden, 1, false));
 }
 
 void MoeMlp::keep_experts(std::int64_t first, std::int64_t count) {

@@ -4,7 +4,6 @@
 /// chooses, and beside them, in some families, one that sees every token. They have gates, or (Megatron's) none.
 
 #include <tessera/models/mlp.h>
-#include <tessera/models/moe_config.h>
 #include <tessera/nn/moe/experts.h>
 
 #include <memory>
@@ -21,12 +20,12 @@ struct Router : torch::nn::Module {
 /// One expert's matrices: [I, C], [I, C], [C, I]; `gate` is null where experts have none. Tables, not linear maps: the
 /// layer computes all experts at once.
 struct Expert : torch::nn::Module {
-  Expert(const MoeConfig& config, std::int64_t hidden);
+  explicit Expert(const architectures::ModelSpec& spec);
   std::shared_ptr<Table> gate, up, down;
 };
 
 struct MoeMlp : Mlp {
-  MoeMlp(const MoeConfig& config, std::int64_t hidden, std::int64_t index);
+  MoeMlp(const architectures::ModelSpec& spec, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
   const at::Tensor& first_weight() const override { return gate->weight; }
   /// Lets go of all experts but those numbered first .. first + count - 1.

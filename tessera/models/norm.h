@@ -4,6 +4,7 @@
 
 #include <torch/nn/module.h>
 
+#include <tessera/architectures/spec.h>
 #include <tessera/nn/layer_norm.h>
 
 #include <cstdint>
@@ -11,21 +12,7 @@
 
 namespace tessera::models {
 
-enum class NormKind : std::uint8_t {
-  rms,   ///< by the root of the mean square (Zhang & Sennrich 2019)
-  layer  ///< by mean and variance (Ba et al. 2016)
-};
-
-/// Which norms a family has, and where they stand in a block.
-struct NormForm {
-  NormKind kind = NormKind::rms;
-  bool weight = true;           ///< false: nothing is multiplied (OLMo)
-  bool bias = false;            ///< layer norms only
-  bool from_one = false;        ///< the factor is 1 + weight (Gemma, Nemotron)
-  bool begins_at_zero = false;  ///< what its weights are before training (Gemma); else 1
-  double eps = 1e-6;
-  bool before = true, after = false;  ///< in front of attention and MLP, or on what they give
-};
+using architectures::NormForm, architectures::NormKind;
 
 struct Norm : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x) = 0;  ///< [..., C] -> [..., C]

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How tensor parallelism cuts a model as it is about to be trained: what its family says (LanguageModel::tensor_plan),
+/// How tensor parallelism cuts a model as it is about to be trained: what its family says (architectures::tensor_plan),
 /// what its config.json says, and its adapters.
 
 #include <tessera/layout/tensor_plan.h>

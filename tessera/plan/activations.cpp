@@ -100,7 +100,7 @@ double widened(const Model& m, const Plan& run, double elements) {
 void keep_mlp(Kept& kept, const Model& m, double inner, const KeepingMaps& maps) {
   kept.inside(inner);
   if (m.gated) kept.inside(inner);
-  if (m.gelu_gate) kept.inside(inner);  // what the GELU gives is a factor of a product
+  if (m.gelu_gate()) kept.inside(inner);  // what the GELU gives is a factor of a product
   kept.product(inner, maps.down, false);
 }
 
@@ -132,7 +132,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   if (rounded) block.input = held(block.input, run.on_cpu);
   between.residual(c);  // the block's input
   block.attention = between.bytes();
-  if (!m.parallel) between.residual(c);                         // the sum after attention
+  if (!m.parallel()) between.residual(c);                       // the sum after attention
   if (m.norms.after) between.residual(c), between.residual(c);  // what the norms behind attention and the MLP see
   const bool itself = !m.norms.before;                          // what products take is what was kept above
   if (run.numerics.copies || !run.sequence_parallel) {
@@ -170,12 +170,12 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
     moment = rows * tokens * ((1 + ways) * inner + c) * b + block.matrices;
     block.kept = routed.bytes();
   } else {
-    all.product(c, maps.mlp, itself || m.norms.shared);
+    all.product(c, maps.mlp, itself || m.one_norm());
     keep_mlp(all, m, w.inner, maps);
     const double wide = m.gated ? 2 : 1;
     moment = tokens * wide * w.inner * b + matrix(w.inner);
     block.matrices = matrix(w.inner);
-    if (m.gelu_gate) moment += tokens * w.inner * b;
+    if (m.gelu_gate()) moment += tokens * w.inner * b;
     // The gradient of what the last product takes lies where that was kept, as far as it was. An adapter gives another
     // one, which is there while the weight is widened, before the gradients of what the activation took are.
     if (!m.maps_trained()) {

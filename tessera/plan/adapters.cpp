@@ -46,12 +46,7 @@ bool is_packed(const Model& m, const Tensor& tensor, std::string_view map) {
 
 std::vector<std::string> adapter_targets(const Model& m) {
   if (!m.adapters->targets.empty()) return m.adapters->targets;
-  if (m.family == Family::gpt2) return {"c_attn"};
-  if (m.family == Family::bert) return {"query", "value"};
-  if (m.packing == Packing::blocks) return {"qkv_proj"};
-  if (m.packing == Packing::heads) return {"query_key_value"};
-  if (!m.latent) return {"q_proj", "v_proj"};
-  return {m.latent->query_rank == 0 ? "q_proj" : "q_b_proj", "kv_b_proj"};
+  return architectures::default_lora_targets(m);
 }
 
 std::string adapters_problem(const Model& m) {
@@ -79,7 +74,7 @@ std::string adapters_problem(const Model& m) {
 bool Model::head_trained() const {
   if (!trained || !adapters) return trained;
   if (tied) return table_trained();
-  return is_in_named_module(concat(family == Family::gpt2 ? "lm_head" : names.head, weight), adapters->whole);
+  return is_in_named_module(concat(names.head, weight), adapters->whole);
 }
 
 bool Model::table_trained() const {

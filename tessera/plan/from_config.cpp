@@ -1,12 +1,14 @@
 #include <tessera/plan/from_config.h>
 
+#include <tessera/architectures/architecture.h>
+#include <tessera/architectures/presets.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/names/module_names.h>
 #include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
-#include <tessera/config/core/model_presets.h>
+#include <tessera/config/core/named_model.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/model/vision_config.h>
@@ -65,29 +67,14 @@ void recompute_as(const OptimizationConfig& config, const Model& model, Plan& pl
   if (!asked.names.empty() && !model.recorded) plan.recomputed_names = blocks_named(model, asked.names, asked.part);
 }
 
-/// What the trainer cuts a pipeline by (train/loop/pipeline.cpp).
-schedule::ChainTimes flops_of(const Model& model, bool halves) {
-  const std::int64_t tokens = std::min<std::int64_t>(schedule::flops_of_tokens, model.positions);
-  std::vector<schedule::BlockFlops> blocks, depths;
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) blocks.push_back(block_flops(model, layer, real(tokens)));
-  for (std::int64_t depth = 0; depth < model.computed_depths(); ++depth)
-    depths.push_back(block_flops(model, model.layers + depth, real(tokens)));
-  const bool bert = model.family == Family::bert;  // whose heads see few tokens
-  return schedule::chain_of_flops(blocks,
-                                  {.head = bert ? 0 : 2 * real(model.vocabulary * model.hidden),
-                                   .depths = depths,
-                                   .depth_map = 4 * real(model.hidden * model.hidden)},
-                                  halves);
-}
-
 /// A language model's folder or configuration beside --vision_tower, as models/vision/compose.h puts them together.
 Model composed_model(const ModelConfig& m) {
   const std::string &folder = m.model_name_or_path, tower = path_join(m.vision_tower, "config.json");
   if (!path_exists(tower))
     throw InputError(concat("--vision_tower ", m.vision_tower, ": no folder with a config.json"));
   const Value language = folder.empty() ? config::model_from_scratch(m) : read_json(path_join(folder, "config.json"));
-  Model model = read_model(config::sees_images(language) ? language
-                                                         : config::compose_llava_config(language, read_json(tower), m));
+  Model model = read_model(
+      architectures::sees_images(language) ? language : config::compose_llava_config(language, read_json(tower), m));
   model.name = folder.empty() ? m.config_name : folder;
   return model;
 }
@@ -104,7 +91,7 @@ Model model_named(const ModelConfig& m) {
   // A recorded step is what it is; a config.json is changed by --config_overrides, as `tessera train` changes it.
   const std::string& name = m.config_name;
   const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
-  std::optional<Value> config = path_exists(path) ? read_json(path) : config::model_preset(name);
+  std::optional<Value> config = path_exists(path) ? read_json(path) : architectures::model_preset(name);
   if (config && is_recorded(*config)) return find_model(name);
   Model model = read_model(config::with_settings(config ? *config : preset_config(name), m));
   model.name = name;
@@ -136,7 +123,7 @@ void choose_trained_parts(Model& model, const RunConfig& run) {
   }
   if (!model.vision) return;
   model.trained = !config.tune_mm_mlp_adapter && !config.freeze_backbone;
-  model.vision->projector_trained = !config.freeze_mm_mlp_adapter;
+  model.projector_trained = !config.freeze_mm_mlp_adapter;
 }
 
 Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& mesh, bool on_cpu) {
@@ -170,8 +157,9 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
   if (p.pp_size <= 1 || p.pipeline_layout.empty() || model.recorded)
     cut_plan(model, plan);
   else if (layout::is_layout_word(p.pipeline_layout))
-    plan.parts = schedule::cut_for_schedule(flops_of(model, p.pipeline_layout == layout::layout_by_half_blocks),
-                                            config::run_schedule(config));
+    plan.parts = schedule::cut_for_schedule(
+        architectures::chain_flops(model, model.computed_depths(), p.pipeline_layout == layout::layout_by_half_blocks),
+        config::run_schedule(config));
   else
     plan.parts = layout::parse_stage_layout(p.pipeline_layout, model.layers,
                                             static_cast<int>(plan.pp() * plan.stages_per_rank), model.depths);

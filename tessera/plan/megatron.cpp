@@ -51,7 +51,7 @@ class Counting {
       keep_experts(b);
     else
       keep_mlp(b, real(m_.inner) / t_, /*beside_experts=*/false);
-    if (m_.dropout > 0) b.kept += 2 * part_ * real(m_.hidden);  // masks
+    if (m_.drops.mlp > 0) b.kept += 2 * part_ * real(m_.hidden);  // masks
     return b;
   }
 

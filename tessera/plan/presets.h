@@ -5,13 +5,10 @@
 #include <tessera/plan/model.h>
 
 #include <string>
-#include <vector>
 
 namespace tessera::plan {
 
-/// Names of well-known models, in the order of families and sizes.
-std::vector<std::string> preset_names();
-/// What its config.json says, as far as sizes go. Throws InputError for another name, with the nearest.
+/// architectures::published_config(); throws InputError for another name, with the nearest.
 Value preset_config(const std::string& name);
 
 /// A file (config.json, whatever its name, or a recorded step: recorded.h), a folder with a config.json, or a preset;

@@ -86,7 +86,7 @@ std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
 double pass_bytes(const Model& m, const Plan& run, bool sparse) {
   const double t = run.tp(), tokens = run.tokens(), part = run.sequence_parallel ? tokens / t : tokens;
   const Numerics& n = run.numerics;
-  const double drops = m.dropout > 0 ? 4 : 0;  // two dropouts, each read and written
+  const double drops = m.drops.mlp > 0 ? 4 : 0;  // two dropouts, each read and written
   // Two norms with the sum before them (x, delta; sum, normed), and a sum at the end.
   double bytes = (2 * 4 + 3 + drops) * part * real(m.hidden) * n.residual;
   const double q = real(m.query_width()) / t, k = real(m.key_width()) / t;
@@ -124,7 +124,7 @@ void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, cons
         times * (speeds[backward].empty() ? 2 * speeds[work].at(bytes) : speeds[backward].at(bytes));
   };
   both(Work::norm, Work::norm_backward, 4 * part * real(m.hidden) * n.residual, 2);
-  if (m.dropout > 0) both(Work::gate, Work::gate_backward, 2 * part * real(m.hidden) * n.residual, 2);
+  if (m.drops.mlp > 0) both(Work::gate, Work::gate_backward, 2 * part * real(m.hidden) * n.residual, 2);
   if (m.family == Family::llama) {
     both(Work::norm, Work::norm_backward, 2 * real(m.query_width()) / t * tokens * n.inside, 1);
     both(Work::norm, Work::norm_backward, 2 * real(m.key_width()) / t * tokens * n.inside, 1);
@@ -262,7 +262,7 @@ StepTime recomputed_time(const Plan& run, const BlockTime& block, double attenti
 
 /// Tokens that a query sees on average, of a layer's window; as computed (causal halves are not).
 double seen_tokens(const Model& m, const Plan& run, std::int64_t layer) {
-  const double window = m.windows.empty() ? 0 : real(m.windows[static_cast<std::size_t>(layer)]);
+  const double window = real(m.window(layer));
   const double s = real(run.sequence), reach = window > 0 ? std::min(window, s) : s;
   return m.causal ? reach - reach * reach / (2 * s) : reach;
 }

@@ -16,7 +16,7 @@ double pixel_bytes(const Vision& v, const Plan& run) {
 
 }  // namespace
 
-double images_of(const Vision& v, const Plan& run) { return run.sequence < v.tokens ? 1 : real(run.rows); }
+double images_of(const Vision& v, const Plan& run) { return run.sequence < v.tokens() ? 1 : real(run.rows); }
 
 double tower_layer_elements(const Vision& v) {
   const double c = real(v.hidden), inner = real(v.inner);
@@ -27,10 +27,11 @@ double vision_kept(const Model& m, const Plan& run) {
   const Vision& v = *m.vision;
   const Numerics& n = run.numerics;
   const double pixels = pixel_bytes(v, run);
-  if (!v.projector_trained) return pixels;
+  if (!m.projector_trained) return pixels;
   // Each map keeps its input, each activation what it sees.
   const double between = real(v.projections - 1) * real(m.hidden);
-  return pixels + images_of(v, run) * real(v.tokens) * (real(v.hidden) * n.product + between * (n.inside + n.product));
+  return pixels +
+         images_of(v, run) * real(v.tokens()) * (real(v.hidden) * n.product + between * (n.inside + n.product));
 }
 
 double tower_moment(const Model& m, const Plan& run) {
@@ -59,17 +60,17 @@ void add_vision_seconds(StepTime& forward, StepTime& backward, const Model& m, c
   const double bytes = rows * (10 * c * n.residual + (v.quick_gelu ? 7 : 2) * inner * n.inside);
   forward[TimeKind::passes] += blocks * pass_seconds(d, bytes) + pass_seconds(d, 5 * rows * c * n.residual);
 
-  const double seen = images_of(v, run) * real(v.tokens), width = real(m.hidden);
+  const double seen = images_of(v, run) * real(v.tokens()), width = real(m.hidden);
   for (std::int64_t i = 0; i < v.projections; ++i) {
     const double in = i == 0 ? c : width;
     const double seconds = product_seconds(d, seen, width, in, element);
     forward[TimeKind::products] += seconds;
     // Nobody asks for the gradient of what the tower gives.
-    if (v.projector_trained)
+    if (m.projector_trained)
       backward[TimeKind::products] += i == 0 ? seconds : product_backward_seconds(d, seen, width, in, element);
     if (i == 0) continue;
     forward[TimeKind::passes] += pass_seconds(d, 2 * seen * width * n.inside);
-    if (v.projector_trained) backward[TimeKind::passes] += pass_seconds(d, 3 * seen * width * n.inside);
+    if (m.projector_trained) backward[TimeKind::passes] += pass_seconds(d, 3 * seen * width * n.inside);
   }
 }
 

@@ -3,7 +3,7 @@
 #include "accelerate_under_test.h"
 
 #include <rapidcheck/gtest.h>
-#include <tessera/config/core/model_presets.h>
+#include <tessera/architectures/presets.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/megatron/megatron_reading.h>
 
@@ -36,7 +36,7 @@ const std::string latent =
 Value model_of(const std::string& line) {
   const Read read = read_line(line);
   EXPECT_EQ(read.problems, Words{}) << line;
-  Value config = model_preset(read.settings.at("config_name")).value_or(Value());
+  Value config = architectures::model_preset(read.settings.at("config_name")).value_or(Value());
   for (const auto& [key, value] : parse_overrides(read.settings.at("config_overrides"))) {
     EXPECT_NE(config.find(key), nullptr) << key << " is no member of " << read.settings.at("config_name");
     config.set(key, value);

@@ -44,7 +44,7 @@ READERS = {
     "object_store_answers": ([256, 128, 512, 1024], ["storage/answers.cpp"]),
     "store_message": ([128, 256, 512], []),
     "schedule_file": ([128, 64, 256, 1024], ["layout/schedule/*_file.cpp", "layout/schedule/schedule.cpp"]),
-    "plan_files": ([2048], ["plan/model_config.cpp", "plan/hardware.cpp"]),
+    "plan_files": ([2048], ["architectures/reading.cpp", "plan/hardware.cpp"]),
     "tokenizer_json": ([128, 256, 512], ["text/tokenizer_*.cpp", "text/pipeline/*_json.cpp"]),
     "tokenizer_files": ([512, 256, 1024], ["text/sentencepiece/*.cpp"]),
 }

@@ -25,7 +25,7 @@ inline std::int64_t parameters_of(const char* config) {
   const parallel::DeferredScope scope;
   std::int64_t count = 0;
   const Value json = parse_json(config, "config.json");
-  for (const at::Tensor& p : models::architecture_of(json).make(json, std::nullopt)->parameters()) count += p.numel();
+  for (const at::Tensor& p : models::build(json, std::nullopt)->parameters()) count += p.numel();
   return count;
 }
 

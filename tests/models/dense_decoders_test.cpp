@@ -2,9 +2,9 @@
 // llama_parity_test.cpp: sizes of the published models, initial weights, names, dropout, and what is refused by name.
 #include <gtest/gtest.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/models/decoders/gpt_neox.h>
-#include <tessera/models/decoders/opt.h>
 #include <tessera/models/load.h>
 #include <tests/error_of.h>
 #include <tests/models/decoder_fixture.h>
@@ -64,10 +64,10 @@ TEST(DenseDecoders, from_scratch_by_the_rule_of_transformers) {
 }
 
 TEST(DenseDecoders, layers_take_turns) {
-  using enum models::LayerRope;
+  using enum architectures::LayerRope;
   const auto config = [](const char* name) {
     const auto model = std::dynamic_pointer_cast<models::Llama>(models::make_language_model(decoder_fixture(name), 1));
-    std::vector<models::LayerRope> rotations;
+    std::vector<architectures::LayerRope> rotations;
     for (const auto& layer : model->model->layers)
       rotations.push_back(std::dynamic_pointer_cast<models::LlamaAttention>(layer->self_attn)->heads.rotation);
     return rotations;
@@ -79,18 +79,20 @@ TEST(DenseDecoders, layers_take_turns) {
 
 TEST(DenseDecoders, the_head_of_gpt_neox_has_two_names) {
   const Value config = decoder_fixture("gpt_neox"), tied = decoder_fixture("gpt_neox_serial");
-  EXPECT_EQ(models::gpt_neox_tensor_name("lm_head.weight", config), "embed_out.weight");
-  EXPECT_EQ(models::gpt_neox_tensor_name("embed_out.weight", config), "embed_out.weight");
-  EXPECT_EQ(models::gpt_neox_tensor_name("embed_out.weight", tied), "");
-  EXPECT_EQ(models::gpt_neox_tensor_name("gpt_neox.layers.0.attention.masked_bias", config), "");
+  const auto tensor_name = architectures::architecture_of(config).tensor_name;
+  EXPECT_EQ(tensor_name("lm_head.weight", config), "embed_out.weight");
+  EXPECT_EQ(tensor_name("embed_out.weight", config), "embed_out.weight");
+  EXPECT_EQ(tensor_name("embed_out.weight", tied), "");
+  EXPECT_EQ(tensor_name("gpt_neox.layers.0.attention.masked_bias", config), "");
   EXPECT_EQ(models::make_language_model(tied, 1)->tied_parameter(), "gpt_neox.embed_in.weight");
 }
 
 TEST(DenseDecoders, published_opt_leaves_out_the_outer_name) {
   const Value config = decoder_fixture("opt");
-  EXPECT_EQ(models::opt_tensor_name("decoder.layers.0.fc1.weight", config), "model.decoder.layers.0.fc1.weight");
-  EXPECT_EQ(models::opt_tensor_name("model.decoder.layers.0.fc1.weight", config), "model.decoder.layers.0.fc1.weight");
-  EXPECT_EQ(models::opt_tensor_name("lm_head.weight", config), "");
+  const auto tensor_name = architectures::architecture_of(config).tensor_name;
+  EXPECT_EQ(tensor_name("decoder.layers.0.fc1.weight", config), "model.decoder.layers.0.fc1.weight");
+  EXPECT_EQ(tensor_name("model.decoder.layers.0.fc1.weight", config), "model.decoder.layers.0.fc1.weight");
+  EXPECT_EQ(tensor_name("lm_head.weight", config), "");
 }
 
 TEST(DenseDecoders, every_dropout_acts) {

@@ -2,8 +2,8 @@
 // adapters, and what is refused by name.
 #include <gtest/gtest.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
-#include <tessera/models/decoders/gemma.h>
 #include <tessera/models/decoders/phi3.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
@@ -55,12 +55,12 @@ TEST(GemmaPhi3, from_scratch_by_the_rule_of_transformers) {
 }
 
 TEST(GemmaPhi3, layers_take_turns) {
-  const models::LlamaConfig two = models::parse_gemma2_config(decoder_fixture("gemma2"));
+  const architectures::ModelSpec two = architectures::read_model(decoder_fixture("gemma2"));
   EXPECT_EQ(two.windows, (std::vector<std::int64_t>{6, 0, 6}));
-  models::LlamaConfig three = models::parse_gemma3_config(decoder_fixture("gemma3_text"));
+  const architectures::ModelSpec three = architectures::read_model(decoder_fixture("gemma3_text"));
   EXPECT_EQ(three.windows, (std::vector<std::int64_t>{6, 6, 0}));
-  EXPECT_EQ(three.rotations,
-            (std::vector{models::LayerRope::local, models::LayerRope::local, models::LayerRope::usual}));
+  EXPECT_EQ(three.rotations, (std::vector{architectures::LayerRope::local, architectures::LayerRope::local,
+                                          architectures::LayerRope::usual}));
   EXPECT_EQ(three.local_rope->theta, 100);
   EXPECT_EQ(three.local_rope->factor, 1);
   EXPECT_EQ(three.rope.theta, 5000);

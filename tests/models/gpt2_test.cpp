@@ -1,5 +1,6 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/load.h>
@@ -164,7 +165,7 @@ TEST(Gpt2, FlopsPerToken) {
 
 TEST(Gpt2Config, ComplaintsNamePlaceAndKey) {
   const auto parse = [](const std::string& text) {
-    return error_of([&] { models::parse_gpt2_config(parse_json(text, "config.json")); });
+    return error_of([&] { architectures::read_model(parse_json(text, "config.json")); });
   };
   const std::string rest = R"("n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 10)";
   EXPECT_EQ(parse("{" + rest + "}"), "");
@@ -197,10 +198,11 @@ TEST(Registry, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
     EXPECT_NE(message.find("c.json:1"), std::string::npos) << message;
     EXPECT_NE(message.find("gpt2"), std::string::npos) << message;
   }
-  EXPECT_STREQ(models::architecture_of(parse_json(R"({"architectures": ["GPT2LMHeadModel"]})", "c.json")).model_type,
-               "gpt2");
+  EXPECT_STREQ(
+      architectures::architecture_of(parse_json(R"({"architectures": ["GPT2LMHeadModel"]})", "c.json")).model_type,
+      "gpt2");
   const auto class_of = [](const char* text) {
-    return models::architecture_of(parse_json(text, "c.json")).architecture;
+    return architectures::architecture_of(parse_json(text, "c.json")).architecture;
   };
   EXPECT_STREQ(class_of(R"({"model_type": "bert", "architectures": ["BertForSequenceClassification"]})"),
                "BertForSequenceClassification");
@@ -209,11 +211,11 @@ TEST(Registry, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
 
 TEST(Presets, AreValidAndHaveTheirPublishedSizes) {
   std::int64_t count = 0;
-  const auto c = models::parse_gpt2_config(models::preset("gpt2"));
-  count = c.vocab_size * c.n_embd + c.n_positions * c.n_embd + c.n_layer * (12 * c.n_embd * c.n_embd + 13 * c.n_embd) +
-          2 * c.n_embd;
+  const auto c = architectures::read_model(models::preset("gpt2"));
+  count = c.vocabulary * c.hidden + c.positions * c.hidden + c.layers * (12 * c.hidden * c.hidden + 13 * c.hidden) +
+          2 * c.hidden;
   EXPECT_EQ(count, 124439808);
-  EXPECT_EQ(models::parse_gpt2_config(models::preset("gpt2-tiny")).resid_pdrop, 0);
+  EXPECT_EQ(architectures::read_model(models::preset("gpt2-tiny")).drops.mlp, 0);
   EXPECT_THROW(models::preset("gpt3"), InputError);
 }
 

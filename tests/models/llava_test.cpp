@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/architectures/architecture.h>
+#include <tessera/architectures/vision.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/tensor_bridge.h>
@@ -141,7 +143,9 @@ TEST(Llava, an_image_token_beyond_the_vocabulary_is_never_looked_up) {
 
 TEST(Llava, all_spellings_of_names_are_read) {
   const Value json = config();
-  const auto name = [&](const char* in_file) { return llava_tensor_name(in_file, json); };
+  const auto name = [&](const char* in_file) {
+    return architectures::architecture_of(json).tensor_name(in_file, json);
+  };
   EXPECT_EQ(name("language_model.model.layers.0.mlp.up_proj.weight"),
             "language_model.model.layers.0.mlp.up_proj.weight");
   EXPECT_EQ(name("model.language_model.layers.0.mlp.up_proj.weight"),
@@ -186,10 +190,10 @@ TEST(Llava, settings_of_the_features_act) {
   EXPECT_EQ(fresh(with("vision_feature_select_strategy", Value::of("full")))->image_input()->tokens, 5);
   const Value layers[] = {with("vision_feature_layer", Value::of(-1)), with("vision_feature_layer", Value::of(3)),
                           with("vision_feature_layer", Value::of(0))};
-  EXPECT_EQ(parse_llava_config(layers[0]).feature_blocks, 3);
-  EXPECT_EQ(parse_llava_config(layers[1]).feature_blocks, 3);
-  EXPECT_EQ(parse_llava_config(layers[2]).feature_blocks, 0);
-  EXPECT_EQ(parse_llava_config(config()).feature_blocks, 2);
+  EXPECT_EQ(architectures::read_model(layers[0]).vision->blocks, 3);
+  EXPECT_EQ(architectures::read_model(layers[1]).vision->blocks, 3);
+  EXPECT_EQ(architectures::read_model(layers[2]).vision->blocks, 0);
+  EXPECT_EQ(architectures::read_model(config()).vision->blocks, 2);
   EXPECT_EQ(fresh(with("multimodal_projector_bias", Value::of(false)))->multi_modal_projector->parameters().size(), 2u);
   data::Batch batch = batch_of(expected());
   std::set<double> losses;
@@ -203,22 +207,25 @@ TEST(Llava, settings_of_the_features_act) {
 }
 
 TEST(Llava, what_is_left_out_is_as_in_transformers) {
-  const LlavaConfig c = parse_llava_config(parse_json(
+  const Value json = parse_json(
       R"({"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064},
           "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
           "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "model_type": "clip_vision_model"}})",
-      "config.json"));
-  EXPECT_EQ(c.text.at("hidden_size").as_int(), 4096);
-  EXPECT_EQ(c.text.at("vocab_size").as_int(), 32064);
-  EXPECT_EQ(c.tokens(), 576);
-  EXPECT_EQ(c.image_token, 32000);
-  EXPECT_TRUE(c.vision.quick_gelu);
-  EXPECT_EQ(parse_llava_config(parse_json(R"({"model_type": "llava"})", "c")).tokens(), 576);
+      "config.json");
+  const architectures::ModelSpec c = architectures::read_model(json);
+  EXPECT_EQ(architectures::decoder_config(json).at("hidden_size").as_int(), 4096);
+  EXPECT_EQ(c.vocabulary, 32064);
+  EXPECT_EQ(c.vision->tokens(), 576);
+  EXPECT_EQ(c.vision->image_token, 32000);
+  EXPECT_TRUE(c.vision->quick_gelu);
+  EXPECT_EQ(architectures::read_model(parse_json(R"({"model_type": "llava"})", "c")).vision->tokens(), 576);
 }
 
 TEST(Llava, what_is_not_supported_is_refused_by_name) {
   const auto refused = [](const std::string& members) {
-    return error_of([&] { (void)parse_llava_config(parse_json("{" + members + "}", "config.json")); });
+    return error_of([&] {
+      (void)architectures::read_model(parse_json(R"({"model_type": "llava", )" + members + "}", "config.json"));
+    });
   };
   for (const auto& [members, said] : std::initializer_list<std::pair<const char*, const char*>>{
            {R"("vision_feature_layer": [-2, -5])", "several layers"},

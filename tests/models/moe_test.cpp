@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/architectures/tensor_names.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/sections/model_config.h>
@@ -315,9 +316,10 @@ TEST(MoeModels, ThePlanForTensorParallelism) {
 
 TEST(MoeModels, LayersThatPredictFurtherTokensAreLeftAside) {
   const Value config = load("deepseek_v3")->hf_config();  // 3 layers
-  EXPECT_EQ(models::llama_tensor_name("model.layers.2.mlp.gate.weight", config), "model.layers.2.mlp.gate.weight");
-  EXPECT_EQ(models::llama_tensor_name("model.layers.3.eh_proj.weight", config), "");
-  EXPECT_EQ(models::llama_tensor_name("model.layers.30.mlp.gate.weight", config), "");
+  EXPECT_EQ(architectures::llama_tensor_name("model.layers.2.mlp.gate.weight", config),
+            "model.layers.2.mlp.gate.weight");
+  EXPECT_EQ(architectures::llama_tensor_name("model.layers.3.eh_proj.weight", config), "");
+  EXPECT_EQ(architectures::llama_tensor_name("model.layers.30.mlp.gate.weight", config), "");
 }
 
 TEST(MoeModels, FromScratchByTheRuleOfTransformers) {

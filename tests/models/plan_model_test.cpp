@@ -1,10 +1,9 @@
 // The planner's list of parameters against the models themselves: names, shapes, which are trained, and which part of
 // each a rank of tensor parallelism holds. A plan cannot drift from a run.
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/run_config.h>
-#include <tessera/config/model/validate_model.h>
-#include <tessera/config/model/vision_config.h>
 #include <tessera/layout/stages.h>
 #include <tessera/layout/tensor_plan.h>
 #include <tessera/models/frozen/quantize.h>
@@ -122,7 +121,7 @@ std::map<std::string, Value> all_configurations() {
 TEST(PlanModel, ListsTheParametersThatTheModelsHave) {
   for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);
-    const auto model = architecture_of(config).make(config, std::nullopt);
+    const auto model = build(config, std::nullopt);
     std::map<std::string, at::Tensor> real;
     for (const auto& item : model->named_parameters()) real.emplace(item.key(), item.value());
     const plan::Model planned = plan::read_model(config);
@@ -149,7 +148,7 @@ TEST(PlanModel, KnowsWhichPartsAModelThatSeesImagesTrains) {
       RunConfig run;
       ModelConfig& settings = run.model;
       settings.*flag = true;
-      const auto model = architecture_of(config).make(config, std::nullopt);
+      const auto model = build(config, std::nullopt);
       choose_trained_parts(*model, settings);
       plan::Model planned = plan::read_model(config);
       plan::choose_trained_parts(planned, run);
@@ -174,7 +173,7 @@ TEST(PlanModel, PutsAdaptersWhereTheModelsHaveThem) {
     for (const auto& [targets, whole, bits] :
          {std::tuple{"", false, 0}, {"all-linear", false, 0}, {"all-linear", true, 4}, {"all-linear", false, 8}}) {
       SCOPED_TRACE(concat(what, " ", targets, " ", whole, " ", bits));
-      if (config::sees_images(config)) continue;  // refused (tests/plan/from_config_test.cpp)
+      if (architectures::sees_images(config)) continue;  // refused (tests/plan/from_config_test.cpp)
       plan::Model planned = plan::read_model(config);
       RunConfig run;
       ModelConfig& settings = run.model;
@@ -187,7 +186,7 @@ TEST(PlanModel, PutsAdaptersWhereTheModelsHaveThem) {
       settings.load_in_4bit = bits == 4;
       settings.load_in_8bit = bits == 8;
       settings.bnb_4bit_use_double_quant = what.size() % 2 == 0;
-      const auto model = architecture_of(config).make(config, 1);
+      const auto model = build(config, 1);
       apply_lora(*model, lora_config(settings), 1);
       if (bits > 0) quantize(*model, *quantized_form(settings), nullptr);
       plan::choose_trained_parts(planned, run);
@@ -223,8 +222,8 @@ TEST(PlanModel, PutsAdaptersWhereTheModelsHaveThem) {
 TEST(PlanModel, CutsParametersAsTensorParallelismDoes) {
   for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);
-    if (config::sees_images(config)) continue;  // such a model is not cut
-    const layout::TensorPlan rules = architecture_of(config).make(config, std::nullopt)->tensor_plan();
+    if (architectures::sees_images(config)) continue;  // such a model is not cut
+    const layout::TensorPlan rules = build(config, std::nullopt)->tensor_plan();
     for (const plan::Tensor& tensor : plan::tensors(plan::read_model(config))) {
       const auto rule = std::find_if(rules.begin(), rules.end(), [&](const layout::TensorRule& candidate) {
         return layout::matches(candidate.pattern, tensor.name);
@@ -261,36 +260,12 @@ TEST(PlanModel, StagesHoldAllParameters) {
   }
 }
 
-// What the check of a configuration says, without making the model.
-TEST(PlanModel, BlocksCanBeCutWhereTheModelsSayIt) {
-  for (const auto& [what, config] : all_configurations())
-    EXPECT_EQ(config::blocks_can_be_cut(config),
-              architecture_of(config).make(config, std::nullopt)->blocks_can_be_cut())
-        << what;
-}
-
 // Arithmetic, too: what a run's MFU divides by.
 TEST(PlanModel, CountsTheFlopThatTheModelsSay) {
   for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);
-    const double said = architecture_of(config).make(config, std::nullopt)->flops_per_token(8);
+    const double said = build(config, std::nullopt)->flops_per_token(8);
     EXPECT_NEAR(plan::model_flops_per_token(plan::read_model(config), 8), said, 1e-9 * said);
-  }
-}
-
-// And block by block: what pipelines are cut by, in a plan as in a run.
-TEST(PlanModel, CountsTheFlopOfEveryBlockAsTheModelsDo) {
-  for (const auto& [what, config] : all_configurations()) {
-    SCOPED_TRACE(what);
-    const auto made = architecture_of(config).make(config, std::nullopt);
-    const plan::Model model = plan::read_model(config);
-    for (std::int64_t block = 0; block < model.layers; ++block) {
-      const BlockFlops said = made->block_flops(block, 8);
-      const BlockFlops planned = plan::block_flops(model, block, 8);
-      EXPECT_DOUBLE_EQ(planned.attention, said.attention);
-      EXPECT_DOUBLE_EQ(planned.scores, said.scores);
-      EXPECT_DOUBLE_EQ(planned.mlp, said.mlp);
-    }
   }
 }
 

@@ -40,7 +40,7 @@ Value config(const std::string& more) {
 
 std::shared_ptr<models::Llama> make(const std::string& more) {
   const Value json = config(more);
-  auto model = std::dynamic_pointer_cast<models::Llama>(models::architecture_of(json).make(json, 5));
+  auto model = std::dynamic_pointer_cast<models::Llama>(models::build(json, 5));
   model->to(at::kDouble);
   model->train();
   return model;
@@ -222,7 +222,7 @@ TEST(Prediction, AFolderKeepsTheDepths) {
       json = read_json(tessera::testing::source_path("tests/fixtures/llama/deepseek_v3/config.json"));
       json.set("mtp_num_layers", Value::of(1));
     }
-    const auto model = models::architecture_of(json).make(json, 4);
+    const auto model = models::build(json, 4);
     const std::int64_t layers = model->shape().blocks;
     checkpoint::NamedTensors weights;
     for (const auto& item : model->named_parameters()) weights.emplace_back(item.key(), item.value().detach());
@@ -259,7 +259,7 @@ TEST(Prediction, AFolderKeepsTheDepths) {
 TEST(Prediction, ExpertsOfDepthsAreSharedOutAndCounted) {
   Value json = read_json(tessera::testing::source_path("tests/fixtures/llama/deepseek_v3/config.json"));
   json.set("mtp_num_layers", Value::of(1));
-  const auto model = std::dynamic_pointer_cast<models::Llama>(models::architecture_of(json).make(json, 4));
+  const auto model = std::dynamic_pointer_cast<models::Llama>(models::build(json, 4));
   const std::int64_t layers = model->shape().blocks;
   model->train();
   const at::Tensor ids = at::randint(0, model->vocab_size(), {2, 9}, at::kLong);

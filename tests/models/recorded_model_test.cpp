@@ -38,7 +38,7 @@ std::vector<Case> cases() {
 }
 
 plan::RecordedStep recorded(const Value& config) {
-  const auto model = architecture_of(config).make(config, 7);
+  const auto model = build(config, 7);
   model->train();
   at::manual_seed(4);
   data::Batch batch;

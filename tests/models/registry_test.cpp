@@ -1,6 +1,7 @@
 // What the registry's rows say of a family: classes of blocks, the architecture of a task, the shape for the memory
 // formulas.
 #include <gtest/gtest.h>
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/base/value.h>
 #include <tessera/layout/units.h>
@@ -32,11 +33,11 @@ TEST(Registry, hugging_faces_classes_find_our_blocks) {
 }
 
 TEST(Registry, a_task_chooses_among_the_architectures_of_a_type) {
-  using Kind = data::Objective::Kind;
-  EXPECT_STREQ(models::architecture_for("bert", Kind::row_class)->architecture, "BertForSequenceClassification");
-  EXPECT_STREQ(models::architecture_for("bert", Kind::masked_token)->architecture, "BertForMaskedLM");
-  EXPECT_STREQ(models::architecture_for("gpt2", Kind::next_token)->architecture, "GPT2LMHeadModel");
-  EXPECT_EQ(models::architecture_for("gpt2", Kind::row_class), nullptr);
+  using architectures::architecture_for, architectures::Task;
+  EXPECT_STREQ(architecture_for("bert", Task::row_class)->architecture, "BertForSequenceClassification");
+  EXPECT_STREQ(architecture_for("bert", Task::masked_token)->architecture, "BertForMaskedLM");
+  EXPECT_STREQ(architecture_for("gpt2", Task::next_token)->architecture, "GPT2LMHeadModel");
+  EXPECT_EQ(architecture_for("gpt2", Task::row_class), nullptr);
 }
 
 TEST(Registry, shapes_are_the_configurations) {

@@ -35,11 +35,13 @@ from transformers.models.arcee.modeling_arcee import ArceeRMSNorm
 from transformers.models.cohere.modeling_cohere import CohereLayerNorm
 from transformers.models.cohere2.modeling_cohere2 import Cohere2LayerNorm
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
+from transformers.models.ernie4_5.modeling_ernie4_5 import Ernie4_5RMSNorm
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.granite.modeling_granite import GraniteRMSNorm
+from transformers.models.helium.modeling_helium import HeliumRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm
@@ -177,6 +179,8 @@ add("phi", "Phi", **no_pad)
 add("phi_norms", "Phi", **dict(no_pad, num_key_value_heads=4), qk_layernorm=True, hidden_act="gelu")
 opt = {k: v for k, v in no_pad.items() if k not in ("num_key_value_heads", "intermediate_size")}
 add("opt", "OPT", **opt, ffn_dim=56, dropout=0.0)
+add("helium", "Helium", **no_pad, head_dim=8, attention_bias=True, mlp_bias=True)
+add("ernie4_5", "Ernie4_5", **no_pad, head_dim=16, use_bias=True)
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")  # model types
 SHARDED = {"llama": "60KB"}
 
@@ -229,7 +233,7 @@ for kind in (GemmaRMSNorm, Gemma2RMSNorm, Gemma3RMSNorm):
     kind.plain_forward, kind.forward = kind.forward, exact_gemma_norm
 for kind in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm, MixtralRMSNorm, OlmoeRMSNorm, Qwen2MoeRMSNorm,
              Qwen3MoeRMSNorm, DeepseekV3RMSNorm, Phi3RMSNorm, ArceeRMSNorm, GraniteRMSNorm, Olmo2RMSNorm,
-             Olmo3RMSNorm, SmolLM3RMSNorm):
+             Olmo3RMSNorm, SmolLM3RMSNorm, HeliumRMSNorm, Ernie4_5RMSNorm):
     kind.plain_forward, kind.forward = kind.forward, exact_norm
 for kind in (OlmoLayerNorm, CohereLayerNorm, Cohere2LayerNorm):
     kind.plain_forward, kind.forward = kind.forward, exact_layer_norm

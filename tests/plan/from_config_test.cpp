@@ -56,11 +56,11 @@ TEST(PlanFromConfig, ATowerMakesAModelThatSeesImages) {
   const Model model = model_of(config);
   ASSERT_TRUE(model.vision);
   EXPECT_EQ(model.layers, 32);
-  EXPECT_EQ(model.vision->tokens, 576);
+  EXPECT_EQ(model.vision->tokens(), 576);
   EXPECT_EQ(model.vision->blocks, 23);
   // llava-hf/llava-1.5-7b-hf has 7,063,427,072 with 64 more rows in table and head.
   EXPECT_EQ(parameter_count(model), 7063427072. - 2 * 64 * 4096);
-  EXPECT_TRUE(model.trained && model.vision->projector_trained);
+  EXPECT_TRUE(model.trained && model.projector_trained);
 
   config.model.tune_mm_mlp_adapter = true;
   EXPECT_FALSE(model_of(config).trained);
@@ -70,7 +70,7 @@ TEST(PlanFromConfig, ATowerMakesAModelThatSeesImages) {
 
   // What the settings put together may lie in one folder already.
   write_file_atomically(folder.path() + "/language/config.json", R"({"model_type": "llava"})");
-  EXPECT_EQ(model_of(config).vision->tokens, 576);
+  EXPECT_EQ(model_of(config).vision->tokens(), 576);
   write_file_atomically(folder.path() + "/language/adapter_config.json", "{}");
   EXPECT_NE(testing::error_of<InputError>([&] { model_of(config); }).find("LoRA adapters"), std::string::npos);
 }

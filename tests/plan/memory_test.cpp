@@ -133,7 +133,7 @@ TEST(PlanMemory, ATowerAndWhatIsFrozenNeedWhatARunCounts) {
                         {wide, "dp_replicate=1", ddp, false, true, 1, 1, 194.9}}) {
     Model model = c.model;
     model.trained = c.decoder;
-    model.vision->projector_trained = c.projector;
+    model.projector_trained = c.projector;
     Plan run = run_on(model, c.mesh, c.strategy);
     run.sequence = model.layers == 2 ? 300 : 512;
     run.rows = 4;
@@ -279,7 +279,7 @@ TEST(PlanMemory, ABlockKeepsWhatItsOperationsSave) {
   // A gate's GELU keeps its input and is a factor of a product, which keeps both; values that are a part of one
   // tensor of queries, keys and values keep the whole of it.
   Model gelu = llama, packed = llama;
-  gelu.gelu_gate = true;
+  gelu.gate = Gate::gelu_tanh;
   packed.packing = Packing::blocks;
   const double kept = block_activations(llama, run, false).kept;
   EXPECT_NEAR(block_activations(gelu, run, false).kept, kept + 4 * tokens * inner, 8192);

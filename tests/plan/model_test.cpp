@@ -1,5 +1,6 @@
 // Models as the planner sees them: counts of parameters that their authors publish, sums, and what is refused.
 
+#include <tessera/architectures/presets.h>
 #include <tessera/plan/presets.h>
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ TEST(Model, PresetsHaveThePublishedNumbersOfParameters) {
 }
 
 TEST(Model, EveryPresetIsRead) {
-  for (const std::string& name : preset_names()) {
+  for (const std::string& name : architectures::published_names()) {
     const Model model = find_model(name);
     EXPECT_EQ(model.name, name);
     EXPECT_LE(active_parameters(model), parameter_count(model)) << name;
@@ -74,7 +75,7 @@ TEST(Model, WhatIsWrongIsNamedWithItsPlace) {
   const auto refused = [](const std::string& json) {
     return error_of([&] { static_cast<void>(read_model(parse_json(json, "c.json"))); });
   };
-  EXPECT_EQ(refused(R"({"model_type": "t5"})").substr(0, 36), "c.json:1:16: model \"t5\" is not known");
+  EXPECT_EQ(refused(R"({"model_type": "t5"})").substr(0, 45), "c.json:1:16: model type \"t5\" is not supported");
   EXPECT_NE(refused(R"({"hidden_size": 4})").find("neither model_type nor architectures"), std::string::npos);
   EXPECT_NE(refused(R"({"model_type": "gpt2", "n_layer": 0})").find("it must lie in [1, "), std::string::npos);
   EXPECT_NE(refused(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 10, "n_head": 3})")

@@ -65,6 +65,10 @@ inline const std::vector<Family>& families() {
            sizes + "}"},
       {"nemotron", "LlamaDecoderLayer",  // an MLP without a gate, biases
        R"({"model_type": "nemotron", "attention_bias": true, "mlp_bias": true, )" + sizes + "}"},
+      {"helium", "LlamaDecoderLayer",  // pairs of neighbours, biases of q, k and v alone
+       R"({"model_type": "helium", "attention_bias": true, )" + llama + "false}"},
+      {"ernie4_5", "LlamaDecoderLayer",  // one switch for all biases
+       R"({"model_type": "ernie4_5", "use_bias": true, )" + llama + "true}"},
       {"gpt_neox", "LlamaDecoderLayer", R"({"model_type": "gpt_neox", )" + sizes + "}"},
       {"phi", "LlamaDecoderLayer", R"({"model_type": "phi", "qk_layernorm": true, )" + sizes + "}"},  // a head's bias
       {"opt", "LlamaDecoderLayer", R"({"model_type": "opt", "ffn_dim": 48, )" + sizes + "}"},  // learned positions
@@ -84,7 +88,7 @@ inline std::shared_ptr<models::LanguageModel> make(const Family& family, at::Sca
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hidden_dropout_prob",
                           "hidden_dropout", "attention_probs_dropout_prob"})
     config.set(key, Value::of(dropout));
-  auto model = models::architecture_of(config).make(config, 11);
+  auto model = models::build(config, 11);
   model->to(dtype);
   return model;
 }

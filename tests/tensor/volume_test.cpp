@@ -24,7 +24,7 @@ std::shared_ptr<models::LanguageModel> make_llama(std::int64_t layers, std::int6
              R"(, "num_hidden_layers": )", layers, R"(, "vocab_size": )", V, R"(, "max_position_embeddings": )", tokens,
              R"(, "rms_norm_eps": 1e-6, "tie_word_embeddings": false})"),
       "llama");
-  return models::architecture_of(config).make(config, 3);
+  return models::build(config, 3);
 }
 
 data::Batch rows_of(std::int64_t tokens) {

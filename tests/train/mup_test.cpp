@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/architectures/mup.h>
 #include <tessera/base/error.h>
 #include <tessera/config/core/run_config.h>
-#include <tessera/models/decoders/mup.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/update.h>
@@ -113,12 +113,13 @@ TEST(Mup, FactorsAreThoseOfWeights) {
 TEST(Mup, FollowsFromConfigJson) {
   ModelConfig config = llama(128);
   const auto model = models::load_language_model(config, 1);
-  EXPECT_EQ(models::width_over_base(model->hf_config()), 4);
+  EXPECT_EQ(model->spec().mup.value_or(architectures::Mup{}).width, 4);
   EXPECT_EQ(model->hf_config().at("mup_base_hidden_size").as_int(), 32);
   config.mup_base_hidden_size = 0;
-  EXPECT_EQ(models::width_over_base(models::load_language_model(config, 1)->hf_config()), 1) << "its own width";
-  EXPECT_EQ(models::width_over_base(models::load_language_model(llama(128, false), 1)->hf_config()), 1);
-  EXPECT_EQ(models::width_over_base(models::load_language_model(gpt2(64), 1)->hf_config()), 2);
+  EXPECT_EQ(models::load_language_model(config, 1)->spec().mup.value_or(architectures::Mup{}).width, 1)
+      << "its own width";
+  EXPECT_EQ(models::load_language_model(llama(128, false), 1)->spec().mup.value_or(architectures::Mup{}).width, 1);
+  EXPECT_EQ(models::load_language_model(gpt2(64), 1)->spec().mup.value_or(architectures::Mup{}).width, 2);
 
   ModelConfig latent = llama(64);
   latent.config_name = "deepseek-v3-tiny";
@@ -143,7 +144,7 @@ struct Run {
     const auto* const of = model.get();
     const ParameterKinds kinds = {[of](const std::string& name) { return of->is_embedding(name); },
                                   [of](const std::string& name) { return of->is_embedding(name, true); },
-                                  models::width_over_base(of->hf_config())};
+                                  of->spec().mup.value_or(architectures::Mup{}).width};
     update = configured_update(optimization, decay_everything(0), kinds)(*model, *sharded);
   }
 };

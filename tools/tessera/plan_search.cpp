@@ -1,6 +1,7 @@
 /// \file
 /// tessera plan --model M --gpus 64xH100 ...: the best plans of a cluster, what limits each, why others lose.
 
+#include <tessera/architectures/presets.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/resolve/command_flags.h>
@@ -81,7 +82,7 @@ class PlanSearch {
 
   int run() {
     if (flags_.has("models")) {
-      for (const std::string& name : plan::preset_names())
+      for (const std::string& name : architectures::published_names())
         std::printf("%-18s %10s parameters\n", name.c_str(),
                     format_count(plan::parameter_count(plan::find_model(name))).c_str());
       return 0;

@@ -1,8 +1,8 @@
 #include <tessera/config/core/overrides.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/prediction_depths.h>
 
 #include <algorithm>
 #include <cmath>
@@ -76,7 +76,7 @@ Value with_overrides(Value config, const std::string& overrides) {
     const Value* old = config.find(key);
     if (!old && key == "mtp_num_layers") {  // no family's config.json has it, and several may
       config.set(key, fresh);
-      prediction_depths(config);
+      architectures::prediction_depths(config);
       continue;
     }
     if (!old) {

@@ -1,9 +1,9 @@
 // What "auto" takes from the model (transformers/integrations/deepspeed.py, trainer_config_finalize).
 
+#include <tessera/architectures/presets.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/model_presets.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
 #include <tessera/config/sections/model_config.h>
@@ -38,7 +38,7 @@ std::optional<Value> model_config(const ModelConfig& model) {
   const std::string& name = from_weights ? model.model_name_or_path : model.config_name;
   if (name.empty()) return std::nullopt;
   if (!from_weights)
-    if (auto preset = model_preset(name)) return preset;
+    if (auto preset = architectures::model_preset(name)) return preset;
   const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
   if (!path_exists(path) || is_directory(path)) return std::nullopt;
   try {

@@ -136,7 +136,7 @@ class Model {
     opt,         ///< GPT-2 without biases
     starcoder2,  ///< GPT-2 with rotary positions, grouped queries too
     llama,
-    megatron  ///< models/decoders/megatron_gpt.h: any other mixture
+    megatron  ///< architectures/families/megatron_gpt.cpp: any other mixture
   };
 
   Kind kind() {

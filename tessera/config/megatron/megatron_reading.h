@@ -96,10 +96,10 @@ void set_member(MegatronMembers& members, const std::string& key, const std::str
 
 /// The family of transformers that has what the arguments ask for.
 struct MegatronFamily {
-  const char* preset = nullptr;    ///< config/core/model_presets.h; nullptr: there is none
+  const char* preset = nullptr;    ///< architectures/presets.h; nullptr: there is none
   const char* argument = nullptr;  ///< then: because of this one,
   std::string why = {};            ///< for this reason (what follows the argument)
-  bool built = true;               ///< the model can be built in Megatron's own manner (models/decoders/megatron_gpt.h)
+  bool built = true;  ///< the model can be built in Megatron's own manner (architectures/families/megatron_gpt.cpp)
 };
 /// Whether experts are chosen by Sinkhorn's method (nn/moe/sinkhorn.h).
 bool megatron_sinkhorn(MegatronArguments& arguments);

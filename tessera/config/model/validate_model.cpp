@@ -1,11 +1,11 @@
 #include <tessera/config/model/validate_model.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
-#include <tessera/config/core/model_presets.h>
-#include <tessera/config/core/prediction_depths.h>
+#include <tessera/config/core/named_model.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/layout/mesh_rules.h>
@@ -91,12 +91,7 @@ class ModelRules : RuleChecks {
     const std::int64_t depths = further_tokens(*json);
     if (p_.tp_size * p_.cp_size > 1) mesh(*json);
     if (p_.pp_size > 1) {
-      if (cuts_blocks(p_.pipeline_layout) && !blocks_can_be_cut(*json))
-        problem(
-            {"pipeline_layout", source_, "config_overrides"}, said("pipeline_layout"),
-            " cuts blocks, and those of a model of type \"", type_of(*json),
-            "\" cannot be cut: its MLP does not follow its attention on the residual stream; use whole blocks (t in "
-            "place of a and f, flops in place of half_blocks)");
+      if (cuts_blocks(p_.pipeline_layout)) halves(*json);
       stages(number(*json, {"num_hidden_layers", "n_layer"}), depths);
     }
   }
@@ -182,11 +177,23 @@ class ModelRules : RuleChecks {
                 ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
   }
 
+  void halves(const Value& json) {
+    try {
+      if (architectures::read_model(json).blocks_can_be_cut()) return;
+    } catch (const InputError& error) {
+      return problem({source_, "config_overrides"}, error.what());
+    }
+    problem({"pipeline_layout", source_, "config_overrides"}, said("pipeline_layout"),
+            " cuts blocks, and those of a model of type \"", type_of(json),
+            "\" cannot be cut: its MLP does not follow its attention on the residual stream; use whole blocks (t in "
+            "place of a and f, flops in place of half_blocks)");
+  }
+
   /// Multi-token prediction; models/decoders/prediction.h says what it reads. Returns how many depths the model has.
   std::int64_t further_tokens(const Value& json) {
     std::int64_t depths = 0;
     try {
-      depths = prediction_depths(json);
+      depths = architectures::prediction_depths(json);
     } catch (const InputError& error) {
       problem({source_, "config_overrides"}, error.what());
     }
@@ -284,17 +291,6 @@ std::int64_t choose_block_size(const DataConfig& data, std::int64_t positions) {
     throw InputError(
         concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));
   return asked;
-}
-
-bool blocks_can_be_cut(const Value& model) {
-  const std::string type = type_of(model);
-  const auto parallel = [&](bool otherwise) {
-    const Value* flag = member(model, {"use_parallel_residual"});
-    return flag != nullptr && flag->kind() == Value::Kind::boolean ? flag->as_bool() : otherwise;
-  };
-  if (type == "gpt_neox") return !parallel(true);
-  if (type == "stablelm") return !parallel(false);
-  return type != "bert" && type != "cohere" && type != "cohere2" && type != "phi" && type != "llava";
 }
 
 void validate_model(const Resolved& resolved, Problems& problems) { ModelRules(resolved, problems).check(); }

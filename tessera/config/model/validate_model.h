@@ -20,10 +20,6 @@ struct Resolved;
 /// Throws InputError when block_size or max_seq_length is longer, or a block has nothing to score.
 std::int64_t choose_block_size(const DataConfig& data, std::int64_t positions);
 
-/// Whether a pipeline may cut this model's blocks (LanguageModel::blocks_can_be_cut): attention is added to the
-/// residual stream before the MLP reads it.
-bool blocks_can_be_cut(const Value& model);
-
 /// Looks at a model that is named and whose config.json can be read. What only making it can tell (another family's
 /// config.json, weights that do not fit it) is left to that.
 void validate_model(const Resolved& resolved, Problems& problems);

@@ -1,10 +1,11 @@
 #include <tessera/config/model/vocabulary.h>
 
-#include <tessera/config/model/config_value.h>
+#include <tessera/architectures/config_value.h>
 
 #include <utility>
 
 namespace tessera::config {
+using architectures::given;
 
 constexpr const char *size_key = "vocab_size", *text_key = "text_config";
 

@@ -1,14 +1,15 @@
 #include <tessera/config/model/whole_weights.h>
 
+#include <tessera/architectures/config_value.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/model/config_value.h>
 
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace tessera::config {
+using architectures::given;
 namespace {
 
 constexpr const char* statement = "quantization_config";

@@ -22,14 +22,12 @@ ModelPart part(ModelPart::Kind kind, std::int64_t block) {
 
 }  // namespace
 
-BertEmbeddings::BertEmbeddings(const BertConfig& config)
-    : pad_token_id(config.pad_token_id), dropout(config.hidden_dropout) {
-  const std::int64_t c = config.hidden_size;
-  word_embeddings = register_module("word_embeddings", std::make_shared<Table>(config.vocab_size, c));
-  position_embeddings =
-      register_module("position_embeddings", std::make_shared<Table>(config.max_position_embeddings, c));
-  token_type_embeddings = register_module("token_type_embeddings", std::make_shared<Table>(config.type_vocab_size, c));
-  norm = register_module("LayerNorm", std::make_shared<LayerNorm>(c, config.layer_norm_eps));
+BertEmbeddings::BertEmbeddings(const ModelSpec& c) : pad_token_id(c.pad_token), dropout(c.drops.embedding) {
+  const std::int64_t width = c.hidden;
+  word_embeddings = register_module("word_embeddings", std::make_shared<Table>(c.vocabulary, width));
+  position_embeddings = register_module("position_embeddings", std::make_shared<Table>(c.positions, width));
+  token_type_embeddings = register_module("token_type_embeddings", std::make_shared<Table>(c.segments, width));
+  norm = register_module("LayerNorm", std::make_shared<LayerNorm>(width, c.norms.eps));
 }
 
 at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& types, ForwardContext& context) {
@@ -51,12 +49,12 @@ void BertEmbeddings::keep_words_only() {
   drop(*this, "LayerNorm", norm);
 }
 
-BertSelfAttention::BertSelfAttention(const BertConfig& config, std::int64_t index)
-    : index(index), heads(config.num_attention_heads), dropout(config.attention_dropout) {
-  const std::int64_t c = config.hidden_size;
-  query = register_module("query", std::make_shared<Linear>(c, c, true));
-  key = register_module("key", std::make_shared<Linear>(c, c, true));
-  value = register_module("value", std::make_shared<Linear>(c, c, true));
+BertSelfAttention::BertSelfAttention(const ModelSpec& c, std::int64_t index)
+    : index(index), heads(c.heads), dropout(c.attention_dropout) {
+  const std::int64_t width = c.hidden;
+  query = register_module("query", std::make_shared<Linear>(width, width, true));
+  key = register_module("key", std::make_shared<Linear>(width, width, true));
+  value = register_module("value", std::make_shared<Linear>(width, width, true));
 }
 
 at::Tensor BertSelfAttention::forward(const at::Tensor& x, const BertContext& context) {
@@ -83,10 +81,10 @@ at::Tensor BertSelfAttention::forward(const at::Tensor& x, const BertContext& co
   return mixed.transpose(1, 2).flatten(2);  // [B, T, H D]
 }
 
-BertOutput::BertOutput(const BertConfig& config, std::int64_t in, std::int64_t index, ForwardContext::Draw draw)
-    : index(index), draw(draw), dropout(config.hidden_dropout) {
-  dense = register_module("dense", std::make_shared<Linear>(in, config.hidden_size, true));
-  norm = register_module("LayerNorm", std::make_shared<LayerNorm>(config.hidden_size, config.layer_norm_eps));
+BertOutput::BertOutput(const ModelSpec& c, std::int64_t in, std::int64_t index, ForwardContext::Draw draw)
+    : index(index), draw(draw), dropout(c.drops.mlp) {
+  dense = register_module("dense", std::make_shared<Linear>(in, c.hidden, true));
+  norm = register_module("LayerNorm", std::make_shared<LayerNorm>(c.hidden, c.norms.eps));
 }
 
 at::Tensor BertOutput::forward(const at::Tensor& h, const at::Tensor& residual, const ForwardContext& context) {
@@ -99,25 +97,23 @@ at::Tensor BertOutput::forward(const at::Tensor& h, const at::Tensor& residual, 
   return nn::add_layer_norm(residual, delta, dense->bias, norm->weight, norm->bias, norm->eps).normed;
 }
 
-BertAttention::BertAttention(const BertConfig& config, std::int64_t index) {
-  self = register_module("self", std::make_shared<BertSelfAttention>(config, index));
-  output = register_module(
-      "output", std::make_shared<BertOutput>(config, config.hidden_size, index, ForwardContext::Draw::attention));
+BertAttention::BertAttention(const ModelSpec& c, std::int64_t index) {
+  self = register_module("self", std::make_shared<BertSelfAttention>(c, index));
+  output = register_module("output", std::make_shared<BertOutput>(c, c.hidden, index, ForwardContext::Draw::attention));
 }
 
-BertIntermediate::BertIntermediate(const BertConfig& config) : activation(config.activation) {
-  dense = register_module("dense", std::make_shared<Linear>(config.hidden_size, config.intermediate_size, true));
+BertIntermediate::BertIntermediate(const ModelSpec& c) : activation(activation_of(c.activation)) {
+  dense = register_module("dense", std::make_shared<Linear>(c.hidden, c.inner, true));
 }
 
 at::Tensor BertIntermediate::forward(const at::Tensor& x, const ForwardContext& context) {
   return activated(activation, dense->project(x, context.between_layers()), dense->bias);
 }
 
-BertLayer::BertLayer(const BertConfig& config, std::int64_t index) : index(index) {
-  attention = register_module("attention", std::make_shared<BertAttention>(config, index));
-  intermediate = register_module("intermediate", std::make_shared<BertIntermediate>(config));
-  output = register_module(
-      "output", std::make_shared<BertOutput>(config, config.intermediate_size, index, ForwardContext::Draw::mlp));
+BertLayer::BertLayer(const ModelSpec& c, std::int64_t index) : index(index) {
+  attention = register_module("attention", std::make_shared<BertAttention>(c, index));
+  intermediate = register_module("intermediate", std::make_shared<BertIntermediate>(c));
+  output = register_module("output", std::make_shared<BertOutput>(c, c.inner, index, ForwardContext::Draw::mlp));
 }
 
 at::Tensor BertLayer::forward(const at::Tensor& x, const std::shared_ptr<const BertContext>& context) {
@@ -129,15 +125,15 @@ at::Tensor BertLayer::forward(const at::Tensor& x, const std::shared_ptr<const B
   return context->run(part, ModelPart::Kind::mlp, index, transform, h);
 }
 
-BertModel::BertModel(const BertConfig& config, bool with_pooler) : positions(config.max_position_embeddings) {
-  embeddings = register_module("embeddings", std::make_shared<BertEmbeddings>(config));
+BertModel::BertModel(const ModelSpec& c, bool with_pooler) : positions(c.positions) {
+  embeddings = register_module("embeddings", std::make_shared<BertEmbeddings>(c));
   const auto encoder = register_module("encoder", std::make_shared<torch::nn::Module>());
   const auto layers = encoder->register_module("layer", std::make_shared<torch::nn::Module>());
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
-    layer.push_back(layers->register_module(std::to_string(i), std::make_shared<BertLayer>(config, i)));
+  for (std::int64_t i = 0; i < c.layers; ++i)
+    layer.push_back(layers->register_module(std::to_string(i), std::make_shared<BertLayer>(c, i)));
   if (!with_pooler) return;
   const auto parent = register_module("pooler", std::make_shared<torch::nn::Module>());
-  pooler = parent->register_module("dense", std::make_shared<Linear>(config.hidden_size, config.hidden_size, true));
+  pooler = parent->register_module("dense", std::make_shared<Linear>(c.hidden, c.hidden, true));
 }
 
 at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen,
@@ -186,13 +182,12 @@ at::Tensor BertModel::pooled(const at::Tensor& hidden, const nn::RandomPlace& pl
   return at::tanh(pooler->forward(hidden.select(1, 0), place));
 }
 
-BertLMPredictionHead::BertLMPredictionHead(const BertConfig& config) : activation(config.activation) {
+BertLMPredictionHead::BertLMPredictionHead(const ModelSpec& c) : activation(activation_of(c.activation)) {
   const auto parent = register_module("transform", std::make_shared<torch::nn::Module>());
-  dense = parent->register_module("dense", std::make_shared<Linear>(config.hidden_size, config.hidden_size, true));
-  norm = parent->register_module("LayerNorm", std::make_shared<LayerNorm>(config.hidden_size, config.layer_norm_eps));
-  if (!config.tie_word_embeddings)
-    decoder = register_module("decoder", std::make_shared<Table>(config.vocab_size, config.hidden_size));
-  bias = register_parameter("bias", at::empty({config.vocab_size}));
+  dense = parent->register_module("dense", std::make_shared<Linear>(c.hidden, c.hidden, true));
+  norm = parent->register_module("LayerNorm", std::make_shared<LayerNorm>(c.hidden, c.norms.eps));
+  if (!c.tied) decoder = register_module("decoder", std::make_shared<Table>(c.vocabulary, c.hidden));
+  bias = register_parameter("bias", at::empty({c.vocabulary}));
 }
 
 at::Tensor BertLMPredictionHead::transform(const at::Tensor& h, const nn::RandomPlace& place) {

@@ -6,7 +6,8 @@
 /// masked language modelling and for classification. (Sentence embeddings: sentence_encoder.h.) B batch, T tokens, C =
 /// hidden_size, H = num_attention_heads, V = vocab_size.
 
-#include <tessera/models/bert/bert_config.h>
+#include <tessera/architectures/spec.h>
+#include <tessera/models/activation.h>
 #include <tessera/models/language_model.h>
 #include <tessera/models/layers.h>
 
@@ -17,6 +18,8 @@
 
 namespace tessera::models {
 
+using architectures::ModelSpec;
+
 /// What every layer of one forward pass needs besides the hidden states.
 struct BertContext : ForwardContext {
   at::Tensor mask = {};  ///< [B, 1, 1, T]: 0 where a key is seen, else -infinity; undefined: all are, or rows are parts
@@ -26,7 +29,7 @@ struct BertContext : ForwardContext {
 };
 
 struct BertEmbeddings : torch::nn::Module {
-  explicit BertEmbeddings(const BertConfig& config);
+  explicit BertEmbeddings(const ModelSpec& spec);
   /// ids, types int64 [B, T] (types undefined: all 0) -> [B, T, C].
   /// Sets what the context must know of the layers after it.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, ForwardContext& context);
@@ -40,7 +43,7 @@ struct BertEmbeddings : torch::nn::Module {
 };
 
 struct BertSelfAttention : torch::nn::Module {
-  BertSelfAttention(const BertConfig& config, std::int64_t index);
+  BertSelfAttention(const ModelSpec& spec, std::int64_t index);
   /// x [B, T, C] -> [B, T, C].
   at::Tensor forward(const at::Tensor& x, const BertContext& context);
 
@@ -52,7 +55,7 @@ struct BertSelfAttention : torch::nn::Module {
 /// dense, dropout and the norm of the sum with what went in: the end of both halves of a layer.
 struct BertOutput : torch::nn::Module {
   /// `draw`: attention or mlp, whose output it is.
-  BertOutput(const BertConfig& config, std::int64_t in, std::int64_t index, ForwardContext::Draw draw);
+  BertOutput(const ModelSpec& spec, std::int64_t in, std::int64_t index, ForwardContext::Draw draw);
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, const ForwardContext& context);
 
   std::shared_ptr<Linear> dense;
@@ -63,7 +66,7 @@ struct BertOutput : torch::nn::Module {
 };
 
 struct BertAttention : torch::nn::Module {
-  BertAttention(const BertConfig& config, std::int64_t index);
+  BertAttention(const ModelSpec& spec, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const BertContext& context) {
     return output->forward(self->forward(x, context), x, context);
   }
@@ -73,7 +76,7 @@ struct BertAttention : torch::nn::Module {
 };
 
 struct BertIntermediate : torch::nn::Module {
-  explicit BertIntermediate(const BertConfig& config);
+  explicit BertIntermediate(const ModelSpec& spec);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context);
 
   std::shared_ptr<Linear> dense;
@@ -81,7 +84,7 @@ struct BertIntermediate : torch::nn::Module {
 };
 
 struct BertLayer : torch::nn::Module {
-  BertLayer(const BertConfig& config, std::int64_t index);
+  BertLayer(const ModelSpec& spec, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const BertContext>& context);
 
   std::shared_ptr<BertAttention> attention;
@@ -92,7 +95,7 @@ struct BertLayer : torch::nn::Module {
 
 struct BertModel : torch::nn::Module {
   /// with_pooler: registers pooler.dense, which only classification uses.
-  explicit BertModel(const BertConfig& config, bool with_pooler = false);
+  explicit BertModel(const ModelSpec& spec, bool with_pooler = false);
   /// ids int64 [B, T]; types int64 [B, T] or undefined (all 0); seen bool [B, T], false at padding, or undefined (no
   /// padding). Returns hidden states [B, T, C]; those at padding mean nothing.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {},
@@ -111,14 +114,6 @@ struct BertModel : torch::nn::Module {
 /// What both heads share.
 class BertWithHead : public LanguageModel {
  public:
-  std::int64_t vocab_size() const override { return config_.vocab_size; }
-  std::int64_t max_positions() const override { return config_.max_position_embeddings; }
-  const Value& hf_config() const override { return hf_config_; }
-  std::vector<std::string> default_lora_targets() const override { return {"query", "value"}; }
-  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const override;
-  double head_flops() const override { return 0; }  ///< heads see few tokens
-  layout::DecoderShape shape() const override;
-  layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
                      const at::Tensor& token_type_ids = {}) override;
@@ -140,9 +135,6 @@ class BertWithHead : public LanguageModel {
   void initialise(std::uint64_t seed);
   /// The hidden states of a batch, whose padding is not seen.
   at::Tensor hidden(const data::Batch& batch, const ForwardContext& context);
-
-  Value hf_config_;  // architectures: this class
-  BertConfig config_;
 };
 
 struct BertLMPredictionHead;
@@ -152,7 +144,6 @@ class BertForMaskedLM : public BertWithHead {
   /// Weights are initialised from `seed`; without a seed they stay uninitialised.
   BertForMaskedLM(const Value& hf_config, std::optional<std::uint64_t> seed);
   data::Objective::Kind objective() const override { return data::Objective::Kind::masked_token; }
-  std::string tied_parameter() const override;
 
   std::shared_ptr<BertLMPredictionHead> predictions;  ///< "cls.predictions"
 
@@ -164,12 +155,11 @@ class BertForMaskedLM : public BertWithHead {
                      double scale) override;
 };
 
+/// The class of row b of a batch is labels[b, 0].
 class BertForSequenceClassification : public BertWithHead {
  public:
   BertForSequenceClassification(const Value& hf_config, std::optional<std::uint64_t> seed);
   data::Objective::Kind objective() const override { return data::Objective::Kind::row_class; }
-  /// The class of row b of a batch is labels[b, 0].
-  std::int64_t num_labels() const override { return config_.num_labels; }
 
   std::shared_ptr<Linear> classifier;
 
@@ -182,7 +172,7 @@ class BertForSequenceClassification : public BertWithHead {
 
 /// BERT's head for masked language modelling: transform, then the word embeddings (or a matrix of its own) with a bias.
 struct BertLMPredictionHead : torch::nn::Module {
-  explicit BertLMPredictionHead(const BertConfig& config);
+  explicit BertLMPredictionHead(const ModelSpec& spec);
   /// h [..., C] -> [..., C], before the product with the embeddings.
   at::Tensor transform(const at::Tensor& h, const nn::RandomPlace& place);
 
@@ -192,13 +182,6 @@ struct BertLMPredictionHead : torch::nn::Module {
   at::Tensor bias;                  ///< [V]
   Activation activation;
 };
-
-/// The parameter that a tensor found in a BERT folder is for: folders saved from BertModel lack the prefix "bert.", old
-/// ones have LayerNorm.gamma and LayerNorm.beta. Empty for what the architecture of `hf_config` has no place for:
-/// position_ids, the tied decoder, next sentence prediction, another task's head, a pooler that nothing uses.
-std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config);
-/// Parameters of heads (and the pooler): a folder of another task lacks them.
-bool is_bert_head(const std::string& parameter);
 
 /// True where a row has tokens: bool [B, T] for rows of so many tokens; undefined when none is padded.
 at::Tensor seen_tokens(const std::vector<std::int64_t>& lengths, std::int64_t length, c10::Device device);

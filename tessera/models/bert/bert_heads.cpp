@@ -1,4 +1,4 @@
-// BERT's heads, their weights' names and initial values.
+// BERT's heads and their initial values.
 
 #include <ATen/ATen.h>
 
@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 namespace tessera::models {
 namespace {
@@ -20,11 +21,6 @@ Value with_architecture(Value config, const char* architecture) {
   return config;
 }
 
-bool has_architecture(const Value& config, std::string_view name) {
-  const Value* classes = config.find("architectures");
-  return classes && classes->is_array() && !classes->items().empty() && classes->items()[0].as_string() == name;
-}
-
 /// scale * the sum of the cross-entropies of rows of logits [N, classes] with labels [N]; -100 is not scored.
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double scale, double smoothing) {
   return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, nn::ignored_label, smoothing) * scale;
@@ -33,8 +29,8 @@ at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, doubl
 }  // namespace
 
 BertWithHead::BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler)
-    : hf_config_(with_architecture(hf_config, architecture)), config_(parse_bert_config(hf_config)) {
-  bert = register_module("bert", std::make_shared<BertModel>(config_, with_pooler));
+    : LanguageModel(with_architecture(hf_config, architecture)) {
+  bert = register_module("bert", std::make_shared<BertModel>(spec(), with_pooler));
 }
 
 void BertWithHead::initialise(std::uint64_t seed) {
@@ -46,9 +42,9 @@ void BertWithHead::initialise(std::uint64_t seed) {
     else if (parameter.dim() == 1)
       parameter.fill_(1);
     else
-      normal_by_name(parameter, config_.initializer_range, seed, item.key());
+      normal_by_name(parameter, spec().initializer_range, seed, item.key());
   }
-  bert->embeddings->word_embeddings->weight.select(0, config_.pad_token_id).zero_();
+  bert->embeddings->word_embeddings->weight.select(0, spec().pad_token).zero_();
 }
 
 at::Tensor BertWithHead::forward(const at::Tensor& ids, const at::Tensor& attention_mask,
@@ -82,45 +78,13 @@ at::Tensor BertWithHead::run_stage(const data::Batch& batch, const layout::Stage
   return part.end ? loss_of(h, batch, context, scale) : h;
 }
 
-BlockFlops BertWithHead::block_flops(std::int64_t, std::int64_t block_size) const {
-  return plain_block_flops(config_.hidden_size, config_.intermediate_size, block_size);
-}
-
-layout::DecoderShape BertWithHead::shape() const {
-  return {.blocks = config_.num_hidden_layers,
-          .width = config_.hidden_size,
-          .inner = config_.intermediate_size,
-          .key_value_width = config_.hidden_size};
-}
-
-layout::TensorPlan BertWithHead::tensor_plan() const {
-  using enum layout::TensorStyle;
-  const std::int64_t heads = config_.num_attention_heads;
-  layout::TensorPlan plan = {
-      {"attention.self.query", colwise, 1, heads},
-      {"attention.self.key", colwise, 1, heads},
-      {"attention.self.value", colwise, 1, heads},
-      {"attention.output.dense", rowwise},
-      {"attention.output.LayerNorm", sequence_parallel},
-      {"intermediate.dense", colwise},
-      {"layer.*.output.dense", rowwise},
-      {"layer.*.output.LayerNorm", sequence_parallel},
-      {.pattern = "embeddings.word_embeddings", .style = embedding_rowwise, .whole_input = true},
-  };
-  const auto named = named_parameters();
-  if (named.contains("cls.predictions.decoder.weight"))
-    plan.push_back({.pattern = "predictions.decoder", .style = colwise_gather_output, .whole_input = true});
-  if (named.contains("cls.predictions.bias")) plan.push_back({"cls.predictions.bias", colwise_gather_output});
-  return plan;
-}
-
 std::vector<ModelPart> BertWithHead::parts() const {
   static constexpr std::array<std::pair<ModelPart::Kind, std::string_view>, 3> parts{
       {{ModelPart::Kind::block, ""},
        {ModelPart::Kind::attention, ".attention"},
        {ModelPart::Kind::mlp, ".intermediate"}}};
   std::vector<ModelPart> all;
-  for (std::int64_t block = 0; block < config_.num_hidden_layers; ++block)
+  for (std::int64_t block = 0; block < spec().layers; ++block)
     for (const auto& [kind, end] : parts) all.push_back({kind, block, concat("bert.encoder.layer.", block, end)});
   return all;
 }
@@ -128,7 +92,7 @@ std::vector<ModelPart> BertWithHead::parts() const {
 BertForMaskedLM::BertForMaskedLM(const Value& hf_config, std::optional<std::uint64_t> seed)
     : BertWithHead(hf_config, "BertForMaskedLM", /*with_pooler=*/false) {
   const auto cls = register_module("cls", std::make_shared<torch::nn::Module>());
-  predictions = cls->register_module("predictions", std::make_shared<BertLMPredictionHead>(config_));
+  predictions = cls->register_module("predictions", std::make_shared<BertLMPredictionHead>(spec()));
   if (seed) initialise(*seed);
 }
 
@@ -139,12 +103,8 @@ at::Tensor BertForMaskedLM::scores(const at::Tensor& hidden, const nn::RandomPla
       .to(at::kFloat);
 }
 
-std::string BertForMaskedLM::tied_parameter() const {
-  return config_.tie_word_embeddings ? "bert.embeddings.word_embeddings.weight" : "";
-}
-
 void BertForMaskedLM::drop_all_but(const std::vector<layout::StagePart>& parts) {
-  bert->drop_all_but(parts, config_.tie_word_embeddings);
+  bert->drop_all_but(parts, spec().tied);
   if (!KeptParts(parts).end) drop(*this, "cls", predictions);
 }
 
@@ -159,13 +119,13 @@ at::Tensor BertForMaskedLM::loss_of(const at::Tensor& h, const data::Batch& batc
 
 BertForSequenceClassification::BertForSequenceClassification(const Value& hf_config, std::optional<std::uint64_t> seed)
     : BertWithHead(hf_config, "BertForSequenceClassification", /*with_pooler=*/true) {
-  classifier = register_module("classifier", std::make_shared<Linear>(config_.hidden_size, config_.num_labels, true));
+  classifier = register_module("classifier", std::make_shared<Linear>(spec().hidden, spec().labels, true));
   if (seed) initialise(*seed);
 }
 
 at::Tensor BertForSequenceClassification::scores(const at::Tensor& hidden, const nn::RandomPlace& place) {
   const at::Tensor pooled = bert->pooled(hidden, place);  // [B, C]
-  const at::Tensor kept = nn::dropout(pooled, is_training() ? config_.classifier_dropout : 0,
+  const at::Tensor kept = nn::dropout(pooled, is_training() ? spec().drops.classifier : 0,
                                       ForwardContext{.random = place}.between_layers(ForwardContext::Draw::classifier));
   return classifier->forward(kept, place).to(at::kFloat);
 }
@@ -180,30 +140,6 @@ at::Tensor BertForSequenceClassification::loss_of(const at::Tensor& hidden, cons
   const at::Tensor found = scores(hidden, context.random);
   note_prediction(found);
   return summed_loss(found, batch.labels.select(1, 0), scale, label_smoothing());
-}
-
-std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config) {
-  std::string name = name_in_file;
-  for (const auto& [old, now] : {std::pair(".gamma", ".weight"), std::pair(".beta", ".bias")})
-    if (name.ends_with(old))
-      name.replace(name.size() - std::string_view(old).size(), std::string_view(old).size(), now);
-  for (const char* part : {"embeddings.", "encoder.", "pooler."})
-    if (name.starts_with(part)) name = "bert." + name;
-  const bool classifies = has_architecture(hf_config, "BertForSequenceClassification");
-  const bool predicts = has_architecture(hf_config, "BertForMaskedLM");
-  const Value* tied = hf_config.find("tie_word_embeddings");
-  const bool own_decoder = tied && !tied->is_null() && !tied->as_bool();
-  if (name == "bert.embeddings.position_ids" || name == "bert.embeddings.token_type_ids") return {};
-  if (name.starts_with("bert.pooler.") && !classifies) return {};
-  if (name.starts_with("classifier.") && !classifies) return {};
-  if (name.starts_with("cls.predictions.") && !predicts) return {};
-  if (name.starts_with("cls.seq_relationship.") || name == "cls.predictions.decoder.bias") return {};
-  if (name == "cls.predictions.decoder.weight" && !own_decoder) return {};
-  return name;
-}
-
-bool is_bert_head(const std::string& parameter) {
-  return parameter.starts_with("cls.") || parameter.starts_with("classifier.") || parameter.starts_with("bert.pooler.");
 }
 
 }  // namespace tessera::models

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -82,8 +83,8 @@ SentenceOptions read_sentence_options(const std::string& folder, std::string& we
 }
 
 SentenceEncoder::SentenceEncoder(const Value& hf_config, SentenceOptions options)
-    : options_(options), config_(parse_bert_config(hf_config)) {
-  bert = register_module("bert", std::make_shared<BertModel>(config_));
+    : options_(options), spec_(architectures::read_model(hf_config)) {
+  bert = register_module("bert", std::make_shared<BertModel>(spec_));
 }
 
 at::Tensor SentenceEncoder::forward(const at::Tensor& ids, const std::vector<std::int64_t>& lengths) {
@@ -125,7 +126,7 @@ std::shared_ptr<SentenceEncoder> load_sentence_encoder(const std::string& folder
                             "\" cannot embed texts here; supported: bert"));
   config.set("model_type", Value::of("bert"));
   config.set("architectures", Value::make_array({Value::of("BertModel")}));
-  const std::int64_t positions = parse_bert_config(config).max_position_embeddings;
+  const std::int64_t positions = architectures::read_model(config).positions;
   if (max_length > positions)
     throw InputError(
         concat("--max_length ", max_length, " is longer than the model's ", positions, " positions: lower it"));

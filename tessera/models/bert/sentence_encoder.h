@@ -36,15 +36,15 @@ class SentenceEncoder : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& ids, const std::vector<std::int64_t>& lengths);
 
   const SentenceOptions& options() const { return options_; }
-  std::int64_t width() const { return config_.hidden_size; }
-  std::int64_t vocab_size() const { return config_.vocab_size; }
-  std::int64_t pad_token_id() const { return config_.pad_token_id; }
+  std::int64_t width() const { return spec_.hidden; }
+  std::int64_t vocab_size() const { return spec_.vocabulary; }
+  std::int64_t pad_token_id() const { return spec_.pad_token; }
 
   std::shared_ptr<BertModel> bert;
 
  private:
   SentenceOptions options_;
-  BertConfig config_;
+  ModelSpec spec_;
 };
 
 /// The encoder of a folder with its weights (fp32), in evaluation mode. What is given replaces what the folder says.

@@ -22,7 +22,7 @@ at::Tensor of_unit_length(const at::Tensor& x) { return x * (x.square().sum(-1, 
 
 }  // namespace
 
-LinearAttention::LinearAttention(const LlamaConfig& c, std::int64_t index) : sizes(*c.linear), index(index) {
+LinearAttention::LinearAttention(const ModelSpec& c, std::int64_t index) : sizes(*c.linear), index(index) {
   in_proj = register_module("in_proj", std::make_shared<Linear>(c.hidden, sizes.in_features(), false));
   conv_weight = register_parameter("conv_weight", at::empty({sizes.convolved(), sizes.kernel}));
   A_log = register_parameter("A_log", at::empty({sizes.value_heads}));

@@ -11,7 +11,7 @@ namespace tessera::models {
 
 /// A layer's. H value heads, G key heads, each for H / G value heads; K and V: numbers of a key and of a value.
 struct LinearAttention : Attention {
-  LinearAttention(const LlamaConfig& config, std::int64_t index);
+  LinearAttention(const ModelSpec& spec, std::int64_t index);
   /// Throws InputError for rows of several documents and for parts of sequences: a memory goes through all tokens.
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return in_proj->weight; }
@@ -21,7 +21,7 @@ struct LinearAttention : Attention {
   at::Tensor conv_weight;            ///< [2 G K + H V, tokens that one sees, itself the last]
   at::Tensor A_log, dt_bias;         ///< [H] each: decays are -exp(A_log) softplus(a + dt_bias)
   std::shared_ptr<Norm> norm;        ///< [V], of each head's reading
-  LinearConfig sizes;
+  architectures::Linear sizes;
   std::int64_t index;
 };
 

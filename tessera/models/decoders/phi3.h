@@ -10,11 +10,8 @@
 
 namespace tessera::models {
 
-/// Throws InputError as parse_llama_config does.
-LlamaConfig parse_phi3_config(const Value& json);
-
 struct PackedAttention : Attention {
-  PackedAttention(const LlamaConfig& config, std::int64_t index);
+  PackedAttention(const ModelSpec& spec, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return qkv_proj->weight; }
 

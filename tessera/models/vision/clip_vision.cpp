@@ -11,7 +11,7 @@
 
 namespace tessera::models {
 
-ClipVisionEmbeddings::ClipVisionEmbeddings(const ClipVisionConfig& c) : patch(c.patch_size) {
+ClipVisionEmbeddings::ClipVisionEmbeddings(const Tower& c) : patch(c.patch) {
   class_embedding = register_parameter("class_embedding", at::empty({c.hidden}));
   const auto holder = register_module("patch_embedding", std::make_shared<torch::nn::Module>());
   patch_weight = holder->register_parameter("weight", at::empty({c.hidden, 3, patch, patch}));
@@ -24,7 +24,7 @@ at::Tensor ClipVisionEmbeddings::forward(const at::Tensor& pixels) {
   return at::cat({first, patches}, 1) + position_embedding->weight;
 }
 
-ClipEncoderLayer::ClipEncoderLayer(const ClipVisionConfig& c) : heads(c.heads), quick_gelu(c.quick_gelu) {
+ClipEncoderLayer::ClipEncoderLayer(const Tower& c) : heads(c.heads), quick_gelu(c.quick_gelu) {
   const auto attention = register_module("self_attn", std::make_shared<torch::nn::Module>());
   const auto map = [](torch::nn::Module& parent, const char* name, std::int64_t in, std::int64_t out) {
     return parent.register_module(name, std::make_shared<Linear>(in, out, /*with_bias=*/true));
@@ -35,8 +35,8 @@ ClipEncoderLayer::ClipEncoderLayer(const ClipVisionConfig& c) : heads(c.heads), 
   out_proj = map(*attention, "out_proj", c.hidden, c.hidden);
   layer_norm1 = register_module("layer_norm1", std::make_shared<LayerNorm>(c.hidden, c.eps));
   const auto mlp = register_module("mlp", std::make_shared<torch::nn::Module>());
-  fc1 = map(*mlp, "fc1", c.hidden, c.intermediate);
-  fc2 = map(*mlp, "fc2", c.intermediate, c.hidden);
+  fc1 = map(*mlp, "fc1", c.hidden, c.inner);
+  fc2 = map(*mlp, "fc2", c.inner, c.hidden);
   layer_norm2 = register_module("layer_norm2", std::make_shared<LayerNorm>(c.hidden, c.eps));
 }
 
@@ -56,7 +56,7 @@ at::Tensor ClipEncoderLayer::forward(const at::Tensor& x) {
   return attended + fc2->forward(quick_gelu ? inner * at::sigmoid(1.702 * inner) : at::gelu(inner), {});
 }
 
-ClipVisionModel::ClipVisionModel(const ClipVisionConfig& c) : config(c) {
+ClipVisionModel::ClipVisionModel(const Tower& c) : sizes(c) {
   const auto tower = register_module("vision_model", std::make_shared<torch::nn::Module>());
   embeddings = tower->register_module("embeddings", std::make_shared<ClipVisionEmbeddings>(c));
   pre_norm = tower->register_module("pre_layrnorm", std::make_shared<LayerNorm>(c.hidden, c.eps));
@@ -68,11 +68,11 @@ ClipVisionModel::ClipVisionModel(const ClipVisionConfig& c) : config(c) {
 }
 
 at::Tensor ClipVisionModel::forward(const at::Tensor& pixels, std::int64_t blocks) {
-  const std::int64_t side = config.image_size;
+  const std::int64_t side = sizes.side;
   if (pixels.dim() != 4 || pixels.size(1) != 3 || pixels.size(2) != side || pixels.size(3) != side)
     throw InputError(concat("a batch's images are ", c10::str(pixels.sizes()), "; the vision tower wants [N, 3, ", side,
                             ", ", side, "]: resize and cut them so"));
-  TESSERA_CHECK(blocks >= 0 && blocks <= config.layers, blocks, " blocks of a vision tower of ", config.layers);
+  TESSERA_CHECK(blocks >= 0 && blocks <= sizes.layers, blocks, " blocks of a vision tower of ", sizes.layers);
   at::Tensor x = nn::layer_norm(embeddings->forward(pixels), pre_norm->weight, pre_norm->bias, pre_norm->eps);
   for (std::int64_t i = 0; i < blocks; ++i) x = layers[static_cast<std::size_t>(i)]->forward(x);
   return x;

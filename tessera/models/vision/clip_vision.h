@@ -5,7 +5,7 @@
 /// The vision tower of CLIP (Radford et al. 2021), as transformers/models/clip/modeling_clip.py (CLIPVisionModel)
 /// computes it. N images, C hidden_size, S image_size, P patch_size, L = (S / P)^2 patches.
 
-#include <tessera/config/model/vision_config.h>
+#include <tessera/architectures/spec.h>
 #include <tessera/models/layers.h>
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace tessera::models {
 
-using config::ClipVisionConfig;
+using architectures::Tower;
 
 struct ClipVisionEmbeddings : torch::nn::Module {
-  explicit ClipVisionEmbeddings(const ClipVisionConfig& config);
+  explicit ClipVisionEmbeddings(const Tower& tower);
   /// pixels [N, 3, S, S] -> [N, 1 + L, C], the class's row first.
   at::Tensor forward(const at::Tensor& pixels);
 
@@ -28,7 +28,7 @@ struct ClipVisionEmbeddings : torch::nn::Module {
 };
 
 struct ClipEncoderLayer : torch::nn::Module {
-  explicit ClipEncoderLayer(const ClipVisionConfig& config);
+  explicit ClipEncoderLayer(const Tower& tower);
   at::Tensor forward(const at::Tensor& x);  ///< [N, T, C] -> [N, T, C]
 
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, out_proj;  ///< in "self_attn"
@@ -40,7 +40,7 @@ struct ClipEncoderLayer : torch::nn::Module {
 
 /// Its parameters are called as CLIPVisionModel's ("vision_model.encoder.layers.0.self_attn.q_proj.weight").
 struct ClipVisionModel : torch::nn::Module {
-  explicit ClipVisionModel(const ClipVisionConfig& config);
+  explicit ClipVisionModel(const Tower& tower);
   /// The hidden states [N, 1 + L, C] after so many blocks (transformers' hidden_states[blocks], without
   /// post_layernorm); later blocks are not computed. pixels fp32 [N, 3, S, S]; other sizes throw InputError.
   at::Tensor forward(const at::Tensor& pixels, std::int64_t blocks);
@@ -48,7 +48,7 @@ struct ClipVisionModel : torch::nn::Module {
   std::shared_ptr<ClipVisionEmbeddings> embeddings;
   std::shared_ptr<LayerNorm> pre_norm, post_norm;  ///< "pre_layrnorm" (so spelled), "post_layernorm" (kept, not used)
   std::vector<std::shared_ptr<ClipEncoderLayer>> layers;
-  ClipVisionConfig config;
+  Tower sizes;
 };
 
 }  // namespace tessera::models

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/architectures/architecture.h>
+#include <tessera/architectures/config_value.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -9,8 +11,7 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/config/core/model_presets.h>
-#include <tessera/config/model/config_value.h>
+#include <tessera/config/core/named_model.h>
 #include <tessera/config/model/vision_config.h>
 #include <tessera/config/model/whole_weights.h>
 #include <tessera/config/sections/model_config.h>
@@ -150,7 +151,7 @@ std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t se
   Value language = config::of_whole_weights(folder.empty() ? config::model_from_scratch(config)
                                                            : read_json(path_join(folder, "config.json")));
   if (edit) language = edit(std::move(language));
-  const bool whole = config::sees_images(language);
+  const bool whole = architectures::sees_images(language);
   const auto model = std::make_shared<Llava>(
       whole ? language : config::compose_llava_config(language, read_json(path_join(tower, "config.json")), config),
       seed);
@@ -176,9 +177,9 @@ Value describe_composition(const Value& hf_config, const ModelConfig& config) {
   Value json = hf_config;
   json.set(tower_key, Value::of(absolute_path(config.vision_tower)));
   // As the model has them: where its folder sees images already, flags do not act. Defaults are transformers'.
-  const Value *const type = config::given(hf_config, type_key),
-                     *const layer = config::given(hf_config, "vision_feature_layer"),
-                     *const strategy = config::given(hf_config, "vision_feature_select_strategy");
+  const Value *const type = architectures::given(hf_config, type_key),
+                     *const layer = architectures::given(hf_config, "vision_feature_layer"),
+                     *const strategy = architectures::given(hf_config, "vision_feature_select_strategy");
   const bool full = strategy != nullptr && strategy->as_string() == "full";
   json.set(type_key, type ? *type : Value::of("mlp2x_gelu"));
   json.set(layer_key, layer ? *layer : Value::of(-2));
@@ -191,9 +192,9 @@ ModelConfig base_of_adapters(const std::string& language_folder, const Value& co
   base.model_name_or_path = language_folder;
   if (composition.is_null()) return base;
   base.vision_tower = composition.at(tower_key).as_string();
-  if (const Value* type = config::given(composition, type_key)) base.mm_projector_type = type->as_string();
-  if (const Value* layer = config::given(composition, layer_key)) base.mm_vision_select_layer = layer->as_int();
-  if (const Value* feature = config::given(composition, feature_key))
+  if (const Value* type = architectures::given(composition, type_key)) base.mm_projector_type = type->as_string();
+  if (const Value* layer = architectures::given(composition, layer_key)) base.mm_vision_select_layer = layer->as_int();
+  if (const Value* feature = architectures::given(composition, feature_key))
     base.mm_vision_select_feature = feature->as_string();
   return base;
 }

@@ -2,16 +2,17 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/architectures/config_value.h>
+#include <tessera/architectures/vision.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/model/config_value.h>
 
 #include <array>
 #include <string_view>
 #include <utility>
 
 namespace tessera::models {
-using config::given, config::positive_real, config::require_object;
+using architectures::given, architectures::require_object;
 namespace {
 
 constexpr std::string_view decoder = "language_model.";
@@ -28,17 +29,11 @@ std::array<float, 3> three(const Value& json, const char* key, const std::array<
 
 }  // namespace
 
-LlavaConfig parse_llava_config(const Value& json) {
-  LlavaConfig c{config::parse_llava_parts(json)};
-  c.activation = read_activation(json, "projector_hidden_act", Activation::gelu_erf);
-  c.initializer_range = positive_real(json, "initializer_range", 0.02);
-  return c;
-}
-
-LlavaProjector::LlavaProjector(const LlavaConfig& c, std::int64_t width) : activation(c.activation) {
-  for (std::int64_t i = 0; i < c.projections; ++i)
-    maps.push_back(register_module(
-        concat("linear_", i + 1), std::make_shared<Linear>(i == 0 ? c.vision.hidden : width, width, c.projector_bias)));
+LlavaProjector::LlavaProjector(const ModelSpec& spec) : activation(activation_of(spec.vision->activation)) {
+  const architectures::Vision& v = *spec.vision;
+  for (std::int64_t i = 0; i < v.projections; ++i)
+    maps.push_back(register_module(concat("linear_", i + 1), std::make_shared<Linear>(i == 0 ? v.hidden : spec.hidden,
+                                                                                      spec.hidden, v.projector_bias)));
 }
 
 at::Tensor LlavaProjector::forward(const at::Tensor& x) {
@@ -47,20 +42,18 @@ at::Tensor LlavaProjector::forward(const at::Tensor& x) {
   return maps.back()->forward(y, {});
 }
 
-Llava::Llava(const Value& hf_config, std::optional<std::uint64_t> seed)
-    : hf_config_(hf_config), config_(parse_llava_config(hf_config)) {
+Llava::Llava(const Value& hf_config, std::optional<std::uint64_t> seed) : CausalLm(hf_config) {
   hf_config_.set("architectures", Value::make_array({Value::of("LlavaForConditionalGeneration")}));
-  vision_tower = register_module("vision_tower", std::make_shared<ClipVisionModel>(config_.vision));
-  language_model = std::make_shared<Llama>(config_.text, seed);
-  multi_modal_projector = register_module("multi_modal_projector",
-                                          std::make_shared<LlavaProjector>(config_, language_model->shape().width));
+  vision_tower = register_module("vision_tower", std::make_shared<ClipVisionModel>(vision()));
+  language_model = std::make_shared<Llama>(architectures::decoder_config(hf_config), seed);
+  multi_modal_projector = register_module("multi_modal_projector", std::make_shared<LlavaProjector>(spec()));
   register_module("language_model", language_model);
   if (seed) initialise(*seed);
   for (at::Tensor& parameter : vision_tower->parameters()) parameter.set_requires_grad(false);
   // OpenAI's, which CLIPImageProcessor has, too
-  input_ = {.token = config_.image_token,
-            .tokens = config_.tokens(),
-            .side = config_.vision.image_size,
+  input_ = {.token = vision().image_token,
+            .tokens = vision().tokens(),
+            .side = vision().side,
             .mean = {0.48145466F, 0.4578275F, 0.40821073F},
             .deviation = {0.26862954F, 0.26130258F, 0.27577711F}};
 }
@@ -72,33 +65,34 @@ void Llava::initialise(std::uint64_t seed) {
     if (name.starts_with(decoder)) continue;
     const bool tower = name.starts_with("vision_tower.");
     if (item.value().dim() > 1 || name.ends_with("class_embedding"))
-      normal_by_name(item.value(), tower ? config_.vision.initializer_range : config_.initializer_range, seed, name);
+      normal_by_name(item.value(), tower ? vision().initializer_range : vision().projector_range, seed, name);
     else
       item.value().fill_(name.ends_with("bias") ? 0 : 1);
   }
 }
 
 at::Tensor Llava::features(const at::Tensor& pixels) {
-  const at::Tensor all = vision_tower->forward(pixels, config_.feature_blocks);
-  return multi_modal_projector->forward(config_.with_class ? all : all.slice(1, 1));
+  const at::Tensor all = vision_tower->forward(pixels, vision().blocks);
+  return multi_modal_projector->forward(vision().with_class ? all : all.slice(1, 1));
 }
 
 at::Tensor Llava::hidden(const at::Tensor& ids, ForwardContext context) {
   if (context.part)
     throw InputError("context parallelism is not supported for models that see images: use --cp_size 1");
-  const at::Tensor is_image = ids.eq(config_.image_token);
+  const at::Tensor is_image = ids.eq(vision().image_token);
   const at::Tensor words = ids.masked_fill(is_image, 0);
   const at::Tensor places = is_image.flatten().nonzero().squeeze(1);
   const std::int64_t images = context.images.defined() ? context.images.size(0) : 0;
   if (context.cache && places.size(0) > 0)
-    throw InputError(concat("the text to be continued has ", places.size(0), " image tokens (id ", config_.image_token,
+    throw InputError(concat("the text to be continued has ", places.size(0), " image tokens (id ", vision().image_token,
                             "): texts with images cannot be continued; leave them out"));
-  if (places.size(0) != images * config_.tokens())
-    throw InputError(concat("a batch has ", places.size(0), " image tokens (id ", config_.image_token, ") and ", images,
-                            " images, which take ", config_.tokens(), " tokens each: ", images * config_.tokens(),
+  if (places.size(0) != images * vision().tokens())
+    throw InputError(concat("a batch has ", places.size(0), " image tokens (id ", vision().image_token, ") and ",
+                            images, " images, which take ", vision().tokens(),
+                            " tokens each: ", images * vision().tokens(),
                             " are needed; rows may have been cut off inside of an image (--max_seq_length)"));
   if (!context.cache) {
-    const std::int64_t side = config_.vision.image_size;
+    const std::int64_t side = vision().side;
     const at::Tensor pixels = images > 0 ? context.images.to(ids.device())
                                          : at::zeros({1, 3, side, side}, at::TensorOptions().device(ids.device()));
     const at::Tensor rows = features(pixels).flatten(0, 1);
@@ -117,16 +111,6 @@ at::Tensor Llava::hidden(const at::Tensor& ids, ForwardContext context) {
 const at::Tensor& Llava::head() const {
   const auto& m = *language_model;
   return m.lm_head ? m.lm_head->weight : m.model->embed_tokens->weight;
-}
-
-BlockFlops Llava::block_flops(std::int64_t block, std::int64_t block_size) const {
-  return language_model->block_flops(block, block_size);
-}
-
-layout::TensorPlan Llava::tensor_plan() const {
-  throw InputError(
-      "tensor parallelism is not supported for models that see images: use --tp_size 1; --strategy zero3 or full_shard "
-      "divides their memory");
 }
 
 std::vector<ModelPart> Llava::parts() const {
@@ -172,24 +156,6 @@ Value Llava::preprocessor() const {
                              {"do_normalize", yes},
                              {"image_mean", numbers(input_.mean)},
                              {"image_std", numbers(input_.deviation)}});
-}
-
-std::string llava_tensor_name(const std::string& name, const Value& hf_config) {
-  std::string mine = name;
-  constexpr std::string_view outer = "model.", inner = "language_model.model.", head = "lm_head.weight";
-  if (mine == head) mine = concat(decoder, head);
-  if (mine.starts_with("model.language_model."))
-    mine = concat(inner, mine.substr(outer.size() + decoder.size()));
-  else if (mine.starts_with("model.vision_tower.") || mine.starts_with("model.multi_modal_projector."))
-    mine = mine.substr(outer.size());
-  if (mine.ends_with(".position_ids")) return {};
-  constexpr std::string_view tower = "vision_tower.", model = "vision_model.";
-  if (mine.starts_with(tower) && !mine.substr(tower.size()).starts_with(model))  // as transformers 5 writes it
-    return concat(tower, model, mine.substr(tower.size()));
-  if (!mine.starts_with(decoder)) return mine;
-  const Value* const text = given(hf_config, "text_config");
-  const std::string in_decoder = llama_tensor_name(mine.substr(decoder.size()), text ? *text : Value::make_object());
-  return in_decoder.empty() ? std::string() : concat(decoder, in_decoder);
 }
 
 }  // namespace tessera::models

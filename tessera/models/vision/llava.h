@@ -16,18 +16,9 @@
 
 namespace tessera::models {
 
-struct LlavaConfig : config::LlavaParts {
-  Activation activation = Activation::gelu_erf;  ///< between the projector's maps
-  double initializer_range = 0.02;               ///< the projector begins with N(0, this)
-};
-
-/// config.json of LlavaForConditionalGeneration (config/model/vision_config.h). Throws InputError
-/// "file:line:column: ..." for what is not supported, and numbers out of range.
-LlavaConfig parse_llava_config(const Value& json);
-
 /// Maps linear_1, linear_2, ... with activations between them; two are transformers' LlavaMultiModalProjector.
 struct LlavaProjector : torch::nn::Module {
-  explicit LlavaProjector(const LlavaConfig& config, std::int64_t width);
+  explicit LlavaProjector(const ModelSpec& spec);
   at::Tensor forward(const at::Tensor& x);  ///< [N, K, vision width] -> [N, K, decoder width]
 
   std::vector<std::shared_ptr<Linear>> maps;
@@ -46,17 +37,9 @@ class Llava : public CausalLm {
   /// uninitialised.
   Llava(const Value& hf_config, std::optional<std::uint64_t> seed);
 
-  std::int64_t vocab_size() const override { return language_model->vocab_size(); }
-  std::int64_t max_positions() const override { return language_model->max_positions(); }
   std::optional<data::ImageInput> image_input() const override { return input_; }
-  const Value& hf_config() const override { return hf_config_; }
-  std::vector<std::string> default_lora_targets() const override { return language_model->default_lora_targets(); }
   /// The decoder's alone, as LLaVA's find_all_linear_names has it.
   bool may_be_adapted(const std::string& module) const override { return module.starts_with("language_model."); }
-  /// That of the decoder; the tower's work is not counted.
-  BlockFlops block_flops(std::int64_t block, std::int64_t block_size) const override;
-  layout::DecoderShape shape() const override { return language_model->shape(); }
-  layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;  ///< the decoder's
 
   /// What preprocessor_config.json (CLIPImageProcessor) says of mean and deviation. Throws InputError for lists of
@@ -78,15 +61,9 @@ class Llava : public CausalLm {
   void initialise(std::uint64_t seed);
   /// What stands for images in the decoder: pixels [N, 3, S, S] -> [N, K, C].
   at::Tensor features(const at::Tensor& pixels);
+  const architectures::Vision& vision() const { return *spec().vision; }
 
-  Value hf_config_;
-  LlavaConfig config_;
   data::ImageInput input_;
 };
-
-/// The parameter that a tensor of a LlavaForConditionalGeneration folder is for, in any of transformers' spellings:
-/// "language_model.model.layers.0..." or "model.language_model.layers.0...", the tower's with or without
-/// "vision_model."; empty: none (buffers).
-std::string llava_tensor_name(const std::string& name_in_file, const Value& hf_config);
 
 }  // namespace tessera::models

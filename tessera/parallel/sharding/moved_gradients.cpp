@@ -37,8 +37,8 @@ MovedGradients::MovedGradients(std::vector<at::Tensor> parameters)
   std::int64_t longest = 0;
   for (const at::Tensor& p : parameters_) longest = std::max(longest, p.numel());
   const at::Tensor& first = parameters_.front();
-  storage_ =
-      std::make_unique<ManagedStorage>(refusal_of_gradients(), 0, longest, first.scalar_type(), first.device(), where_they_are);
+  storage_ = std::make_unique<ManagedStorage>(refusal_of_gradients(), 0, longest, first.scalar_type(), first.device(),
+                                              where_they_are);
   for (const at::Tensor& p : parameters_) {
     signs_.push_back(at::empty({0}, at::TensorOptions(first.scalar_type()).device(first.device())));
     storage_->adopt(signs_.back(), 0, p.sizes(), p.strides());

@@ -61,7 +61,7 @@ struct ParameterKinds {
   using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter is one
   Has embedding = {};           ///< tables of words, positions, kinds of tokens; the head. Empty: nobody knows.
   Has embedding_of_words = {};  ///< tables of words; the head. Empty: nobody knows.
-  double width = 1;    ///< maximal update parameterization: the model's width over the base's (models/decoders/mup.h)
+  double width = 1;    ///< maximal update parameterization: the model's width over the base's (architectures/mup.h)
   Has projector = {};  ///< what mm_projector_lr is for: the projector of a model that sees images. Empty: it has none.
 };
 

@@ -11,10 +11,10 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/peft.h>
-#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/heartbeat.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/rules/validate_preferences.h>
 #include <tessera/data/pairs.h>

@@ -32,7 +32,7 @@ void keep_own_experts(Setup& setup) {
   }
   if (groups.divides_experts() && experts > 0)
     setup.model->set_experts(groups.per_source ? expert_parallel(groups.experts, groups.per_source)
-                                          : expert_parallel(groups.places_of_experts()));
+                                               : expert_parallel(groups.places_of_experts()));
 }
 
 /// How tp cuts the model; experts lie on a grid of their own.
@@ -87,8 +87,8 @@ void add_experts(const Setup& setup, ShardingOptions& options) {
   const RunGroups& groups = setup.groups;
   if (groups.beside && groups.beside.size() > 1)
     options.shared_by_experts = {groups.beside,
-                             [model = setup.model](const std::string& name) { return !model->expert_of(name); },
-                             groups.per_source};
+                                 [model = setup.model](const std::string& name) { return !model->expert_of(name); },
+                                 groups.per_source};
   if (!groups.beside || groups.beside.rank() == 0) return;
   options.held_by_earlier_stage.clear();
   for (const auto& item : setup.model->named_parameters())

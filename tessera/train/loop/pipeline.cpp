@@ -26,24 +26,7 @@
 #include <tessera/train/loop/evaluate.h>
 
 namespace tessera::train {
-namespace {
-
 namespace schedule = layout::schedule;
-
-/// FLOP per token of the passes through each piece. `depths`: those that are computed.
-schedule::ChainTimes flops_of(const models::LanguageModel& model, std::int64_t depths, bool halves) {
-  const std::int64_t tokens = std::min<std::int64_t>(schedule::flops_of_tokens, model.max_positions());
-  const layout::DecoderShape shape = model.shape();
-  std::vector<schedule::BlockFlops> blocks;
-  for (std::int64_t block = 0; block < shape.blocks; ++block) blocks.push_back(model.block_flops(block, tokens));
-  const auto width = static_cast<double>(shape.width);
-  schedule::EndFlops end{.head = model.head_flops(), .depths = {}, .depth_map = 4 * width * width};
-  for (std::int64_t depth = 0; depth < depths; ++depth)
-    end.depths.push_back(model.block_flops(shape.blocks + depth, tokens));
-  return schedule::chain_of_flops(blocks, end, halves);
-}
-
-}  // namespace
 
 std::vector<layout::StagePart> PipelinePlan::parts_of(int rank) const {
   std::vector<layout::StagePart> parts;
@@ -79,8 +62,8 @@ PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel&
   const std::int64_t blocks = model.shape().blocks;
   const std::string& asked = config.parallel.pipeline_layout;
   if (layout::is_layout_word(asked))
-    plan.stages =
-        schedule::cut_for_schedule(flops_of(model, plan.depths, asked == layout::layout_by_half_blocks), plan.schedule);
+    plan.stages = schedule::cut_for_schedule(
+        architectures::chain_flops(model.spec(), plan.depths, asked == layout::layout_by_half_blocks), plan.schedule);
   else if (asked.empty())
     plan.stages = layout::cut_evenly(blocks, stages, 0, static_cast<double>(plan.depths));
   else

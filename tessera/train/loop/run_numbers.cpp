@@ -11,9 +11,9 @@
 
 #include <tessera/base/allocated.h>
 #include <tessera/base/clock.h>
-#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/launch/agent/affinity.h>
 #include <tessera/train/inference/unigram.h>
 #include <tessera/train/loop/passes.h>

@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 
+#include <tessera/architectures/config_value.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
@@ -17,7 +18,6 @@
 #include <tessera/checkpoint/weights_glance.h>
 #include <tessera/comm/heartbeat.h>
 #include <tessera/comm/long_phase.h>
-#include <tessera/config/model/config_value.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/config/model/vocabulary.h>
 #include <tessera/config/rules/compression.h>
@@ -337,7 +337,7 @@ void open_data(Setup& setup, const comm::World& world) {
 
 void note_numerics(const Setup& setup, const comm::World& world) {
   if (world.rank() != 0) return;
-  if (config::flag(setup.model->hf_config(), "use_mup", false))
+  if (architectures::flag(setup.model->hf_config(), "use_mup", false))
     log::info(
         "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
         "does not know: it computes other logits from this model's folder");

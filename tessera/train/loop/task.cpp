@@ -1,12 +1,12 @@
 #include <tessera/train/loop/task.h>
 
+#include <tessera/architectures/architecture.h>
+#include <tessera/architectures/config_value.h>
 #include <tessera/base/error.h>
-#include <tessera/config/model/config_value.h>
 #include <tessera/data/contents.h>
 #include <tessera/data/fill_in_middle.h>
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
-#include <tessera/models/registry.h>
 #include <tessera/text/companion_files.h>
 #include <tessera/train/core/run_plan.h>
 #include <tessera/train/loop/setup.h>
@@ -58,8 +58,8 @@ models::ConfigEdit task_edit(const DataConfig& data) {
   return [data](Value config) {
     const Value* type = config.find("model_type");
     if (!type || !type->is_string() || data.train_file.empty()) return config;
-    const auto* classifier = models::architecture_for(type->as_string(), data::Objective::Kind::row_class);
-    const auto* masked = models::architecture_for(type->as_string(), data::Objective::Kind::masked_token);
+    const auto* classifier = architectures::architecture_for(type->as_string(), architectures::Task::row_class);
+    const auto* masked = architectures::architecture_for(type->as_string(), architectures::Task::masked_token);
     if (!classifier || !masked) return config;
     const auto names = data::label_names(data.train_file, data.text_column_name);
     config.set("architectures", Value::make_array({Value::of((names ? classifier : masked)->architecture)}));
@@ -73,7 +73,7 @@ models::ConfigEdit task_edit(const DataConfig& data) {
 }
 
 Value without_dropout(Value config) {
-  const Value* const type = config::given(config, "model_type");
+  const Value* const type = architectures::given(config, "model_type");
   // Whose dropout is above 0 unless it is said.
   static const std::map<std::string, std::vector<const char*>> unsaid = {
       {"gpt2", {"resid_pdrop", "embd_pdrop", "attn_pdrop"}},
@@ -84,8 +84,9 @@ Value without_dropout(Value config) {
     for (const char* key : own->second) config.set(key, Value::of(0.0));
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "hidden_dropout", "attention_dropout",
                           "residual_dropout", "embedding_dropout", "classifier_dropout"})
-    if (config::given(config, key)) config.set(key, Value::of(0.0));
-  if (const Value* text = config::given(config, "text_config")) config.set("text_config", without_dropout(*text));
+    if (architectures::given(config, key)) config.set(key, Value::of(0.0));
+  if (const Value* text = architectures::given(config, "text_config"))
+    config.set("text_config", without_dropout(*text));
   return config;
 }
 

@@ -7,7 +7,6 @@
 #include <tessera/comm/heartbeat.h>
 #include <tessera/comm/long_phase.h>
 #include <tessera/models/checkpoint_blocks.h>
-#include <tessera/models/decoders/mup.h>
 #include <tessera/models/vision/compose.h>
 #include <tessera/train/loop/restart.h>
 #include <tessera/train/loop/sharding.h>
@@ -58,7 +57,8 @@ void TrainingLoop::make_optimizer() {
   };
   const ParameterKinds kinds = {[model](const std::string& name) { return model->is_embedding(name); },
                                 [model](const std::string& name) { return model->is_embedding(name, true); },
-                                setup_.lora ? 1 : models::width_over_base(model->hf_config()), models::is_of_projector};
+                                setup_.lora ? 1 : model->spec().mup.value_or(architectures::Mup{}).width,
+                                models::is_of_projector};
   StepCore& core = model_.core;
   core.set_update(configured_update(config, decay, kinds)(*setup_.model, model_.sharded()));
   core.set_schedule(make_schedule(config, plan()), make_schedule_of_embeddings(config, plan()));

@@ -114,8 +114,8 @@ std::optional<MemoryVerdict> judge_memory(const RunConfig& config, int world, in
   std::optional<std::pair<Question, plan::Plan>> asked;
   try {
     asked = question_of(config, world, local_ranks);
-  } catch (const InputError&) {  // what is wrong with the settings is said by those who use them
-    return std::nullopt;
+  } catch (const InputError& error) {
+    return MemoryVerdict{.counted = false, .text = error.what()};
   }
   auto& [q, plan] = *asked;
   double counted = 0;
@@ -140,6 +140,10 @@ void check_memory(const RunConfig& config, int world, int local_ranks, bool spea
   if (wanted == MemoryCheck::off) return;
   const auto verdict = judge_memory(config, world, local_ranks, launch::available_bytes());
   if (!verdict) return;
+  if (!verdict->counted) {  // the trainer refuses a model that it cannot read with the same words
+    if (speaks) log::warning("--memory_check: the planner does not count this run: ", verdict->text);
+    return;
+  }
   if (verdict->refused && wanted == MemoryCheck::refuse) {
     if (!speaks) throw Error("", ExitCode::bad_input);
     throw InputError(concat(verdict->text, "; --memory_check warn starts it all the same"));

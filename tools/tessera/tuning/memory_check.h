@@ -21,10 +21,11 @@ std::string does_not_fit(const plan::Question& question, const plan::Candidate& 
 /// What a run on CPUs would need of this host, before anything of it is loaded.
 struct MemoryVerdict {
   bool refused = false;  ///< it cannot fit; else it may not
+  bool counted = true;   ///< false: the planner cannot tell, and `text` says why
   std::string text;
 };
 /// `local_ranks` of `world` processes are on this host, of which `available` bytes may be taken. Nothing where it fits,
-/// and where the planner does not count what is there: other devices, LoRA, offloading, models it does not know.
+/// on other devices, and with offloading.
 ///
 /// The prediction is off by a few per cent, seldom by a third (docs/planning.md). So a run is refused when parameters,
 /// gradients, optimizer states and program, which are counted, exceed the memory by themselves, or when everything does

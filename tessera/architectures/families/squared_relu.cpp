@@ -1,0 +1,41 @@
+// Arcee (2025) and Nemotron (NVIDIA 2024; transformers/models/{arcee,nemotron}): squared ReLU without a gate; Nemotron has
+// layer norms by 1 + weight and rotates a half of each head.
+
+#include <tessera/architectures/reading.h>
+
+namespace tessera::architectures {
+namespace {
+
+void read_any_squared_relu(const Value& json, ModelSpec& s) {
+  read_sizes(json, s);
+  read_biases(json, s);
+  s.gated = false;
+  s.activation = read_activation(json, "hidden_act", Activation::relu_squared);
+}
+
+void read_arcee(const Value& json, ModelSpec& s) {
+  read_any_squared_relu(json, s);
+  s.norms.eps = positive_real(json, "rms_norm_eps", 1e-5);
+  s.rope = parse_rope(json, s.head_size, s.positions);
+}
+
+void read_nemotron(const Value& json, ModelSpec& s) {
+  read_any_squared_relu(json, s);
+  s.norms = {.kind = NormKind::layer, .bias = true, .from_one = true, .eps = positive_real(json, "norm_eps", 1e-5)};
+  s.rope = parse_rope(json, s.head_size, s.positions, {.part = 0.5});
+}
+
+}  // namespace
+
+const Architecture arcee = {.model_type = "arcee",
+                            .architecture = "ArceeForCausalLM",
+                            .hf_block = "ArceeDecoderLayer",
+                            .read = read_arcee,
+                            .tensor_name = llama_tensor_name};
+const Architecture nemotron = {.model_type = "nemotron",
+                               .architecture = "NemotronForCausalLM",
+                               .hf_block = "NemotronDecoderLayer",
+                               .read = read_nemotron,
+                               .tensor_name = llama_tensor_name};
+
+}  // namespace tessera::architectures

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// Models by name: small ones to train from scratch (--config_name), and published ones, of which a plan needs the sizes.
+
+#include <tessera/base/value.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::architectures {
+
+/// The config.json of "gpt2" and of the small models "TYPE-tiny" (Architecture::preset), with all its members; nullopt
+/// for another name.
+std::optional<Value> model_preset(const std::string& name);
+/// "gpt2, gpt2-tiny, llama-tiny, ..."
+std::string model_preset_names();
+/// As model_preset; throws InputError with the names for another one.
+Value known_preset(const std::string& name);
+
+/// The sizes of a model; 0: as the family has it where config.json says nothing, or none.
+struct Sizes {
+  const char *name, *type;
+  std::int64_t layers, hidden, heads, key_heads, head, inner, vocabulary, positions;
+  bool tied = false;
+  std::int64_t experts = 0, top_k = 0, expert_inner = 0, shared = 0, dense_layers = 0;
+};
+/// A config.json of these sizes, without dropout.
+Value config_of(const Sizes& sizes);
+
+/// Names of published models, in the order of families and sizes.
+std::vector<std::string> published_names();
+/// config.json of one of them as far as sizes go; case and '_' for '-' make no difference. nullopt for another name.
+std::optional<Value> published_config(const std::string& name);
+
+}  // namespace tessera::architectures

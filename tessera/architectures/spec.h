@@ -1,0 +1,230 @@
+#pragma once
+/// \file
+/// architectures/: what a transformer is made of, without a tensor. One file per family (families/) reads its config.json
+/// into a ModelSpec; models/ builds modules from it, plan/ computes memory and time from it.
+///
+///   spec.h           the values of an architecture (this header)
+///   architecture.h   the table of families, and the reader of any config.json
+///   reading.h        what the readers of families share
+///   tensor_names.h   the parameter that a tensor of a Hugging Face folder is for
+///   tensors.h        every parameter: name, shape, and the dimension that tensor parallelism cuts
+///   flops.h          arithmetic of a block, of a token, of a pipeline's pieces
+///   presets.h        models by name
+///
+/// Names, defaults and spellings are those of Hugging Face's transformers (models/NAME/configuration_NAME.py, versions 4
+/// and 5).
+
+#include <tessera/architectures/mup.h>
+#include <tessera/architectures/rope.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::architectures {
+
+/// Which modules the blocks are made of.
+enum class Family : std::uint8_t { gpt2, llama, bert };
+
+/// What stands between the two products of an MLP that has no gate (nn/activation.h).
+enum class Activation : std::uint8_t { gelu_tanh, gelu_erf, relu, relu_squared, silu };
+/// The activation of an MLP's gate (nn/swiglu.h).
+enum class Gate : std::uint8_t { silu, gelu_tanh };
+
+/// How a block adds the results of attention and MLP to the residual stream.
+enum class Residual : std::uint8_t {
+  serial,       ///< the MLP reads the sum that attention has been added to
+  parallel,     ///< both read the block's input, through norms of their own (GPT-NeoX)
+  parallel_one  ///< both read it through one norm (Cohere)
+};
+
+enum class NormKind : std::uint8_t {
+  rms,   ///< by the root of the mean square (Zhang & Sennrich 2019)
+  layer  ///< by mean and variance (Ba et al. 2016)
+};
+
+/// The norms of a family, and their places in a block.
+struct NormForm {
+  NormKind kind = NormKind::rms;
+  bool weight = true;           ///< false: nothing is multiplied (OLMo)
+  bool bias = false;            ///< layer norms only
+  bool from_one = false;        ///< the factor is 1 + weight (Gemma, Nemotron)
+  bool begins_at_zero = false;  ///< value of the weights before training (Gemma); else 1
+  double eps = 1e-6;
+  bool before = true, after = false;  ///< in front of attention and MLP, or on their results
+};
+
+/// How the maps before attention, and those of a gated MLP, are stored.
+enum class Packing : std::uint8_t {
+  none,
+  blocks,  ///< one matrix of q, k and v, one of gate and up (Phi-3)
+  heads    ///< one matrix in which each head has its q, k and v beside one another (GPT-NeoX)
+};
+
+/// The rotation of a layer's queries and keys.
+enum class LayerRope : std::uint8_t { usual, local, none };
+
+/// Factors of activations.
+struct Multipliers {
+  double embedding = 1;
+  double residual = 1;  ///< of the results of attention and MLP
+  double logits = 1;
+};
+
+/// Bounds of soft-capped scores and logits (nn/softcap.h); 0: none.
+struct SoftCaps {
+  double scores = 0, logits = 0;
+};
+
+/// Shares that are dropped in training.
+struct Drops {
+  double embedding = 0, attention = 0, mlp = 0;  ///< of the embeddings, of the results of attention and MLP
+  double classifier = 0;                         ///< of a classifier's input (BERT)
+};
+
+/// A mixture of experts in the place of MLPs, with gates where the model's MLPs have them (nn/moe/router.h).
+struct Experts {
+  enum class Scoring : std::uint8_t { softmax, sigmoid };  ///< what makes scores of logits
+  std::int64_t count = 0, top_k = 0;                       ///< experts of a layer; experts that a token sees
+  std::int64_t inner = 0;                                  ///< width between the products of one
+  std::int64_t shared_inner = 0;                           ///< width of the MLP that sees every token; 0: none
+  bool shared_gate = false;                                ///< that MLP is multiplied by sigmoid(shared_expert_gate(x))
+  bool selection_bias = false;                             ///< gate.e_score_correction_bias [count]
+  Scoring scoring = Scoring::softmax;
+  bool softmax_after_top_k = false;  ///< weights are the softmax of the chosen logits
+  bool normalize = false;            ///< weights are divided by their sum
+  bool sinkhorn = false;             ///< in training tokens choose by Sinkhorn's scores (nn/moe/sinkhorn.h)
+  std::int64_t groups = 1, top_groups = 1, group_best = 2;
+  double scale = 1;      ///< factor of the weights
+  double jitter = 0;     ///< router_jitter_noise
+  double auxiliary = 0;  ///< coefficient of the balancing loss; 0: none
+  const char* shared_name = "shared_expert";
+  const char *gate_name = "gate_proj", *up_name = "up_proj", *down_name = "down_proj";  ///< an expert's matrices
+};
+
+/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1).
+struct Latent {
+  std::int64_t query_rank = 0, key_rank = 0;       ///< sizes of the latents; query_rank 0: queries have none
+  std::int64_t plain = 0, rotated = 0, value = 0;  ///< parts of a head: not rotated, rotated, value
+  bool interleaved = true;                         ///< rotated numbers come in pairs, not in halves
+  bool normed = true;                              ///< the latents pass through RMS norms
+  double norm_eps = 1e-6;                          ///< those norms' epsilon; DeepSeek's, whatever rms_norm_eps says
+  double scale = 1;                                ///< factor of scores
+  std::int64_t widest() const { return plain + rotated > value ? plain + rotated : value; }
+};
+
+/// Linear attention by the gated delta rule (nn/recurrent/gated_delta.h).
+struct Linear {
+  std::int64_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
+  std::int64_t kernel = 0;   ///< tokens that a convolution sees
+  std::vector<bool> layers;  ///< layers that have it; the others have ordinary attention
+  std::int64_t keys() const { return key_heads * key_size; }
+  std::int64_t values() const { return value_heads * value_size; }
+  std::int64_t convolved() const { return 2 * keys() + values(); }  ///< channels of q, k and v
+  std::int64_t in_features() const { return convolved() + values() + 2 * value_heads; }
+};
+
+/// CLIP's vision tower (Radford et al. 2021).
+struct Tower {
+  std::int64_t layers = 12, hidden = 768, heads = 12, inner = 3072;
+  std::int64_t side = 224, patch = 32;  ///< pixels of an image's side, and of a patch's
+  bool quick_gelu = true;               ///< x sigmoid(1.702 x); false: gelu, exact
+  double eps = 1e-5, initializer_range = 0.02;
+  std::int64_t patches() const { return (side / patch) * (side / patch); }
+};
+
+/// A frozen tower before a decoder, and a projector to the decoder's width (LLaVA, Liu et al. 2023).
+struct Vision : Tower {
+  std::int64_t image_token = 32000;  ///< may be at least the vocabulary's size: it is never looked up
+  std::int64_t blocks = 0;           ///< layers of the tower that are computed
+  bool with_class = false;           ///< the class's row is a feature, too
+  std::int64_t projections = 2;      ///< maps of the projector
+  bool projector_bias = true;
+  Activation activation = Activation::gelu_erf;                             ///< between the projector's maps
+  double projector_range = 0.02;                                            ///< the projector begins with N(0, this)
+  std::int64_t tokens() const { return patches() + (with_class ? 1 : 0); }  ///< an image's, in a row
+};
+
+/// Names of modules, where they are not Llama's.
+struct DecoderNames {
+  const char *model = "model", *embedding = "embed_tokens", *positions = "embed_positions", *norm = "norm";
+  const char* head = "lm_head";
+  const char *attention = "self_attn", *output = "o_proj";
+  const char *query_norm = "q_norm", *key_norm = "k_norm";  ///< norms of q and k
+  const char* mlp = "mlp";                                  ///< "": its two maps are modules of the block itself (OPT)
+  const char *up = "up_proj", *down = "down_proj";          ///< the maps of an MLP without a gate
+  const char* before_attention = "input_layernorm";         ///< the norms
+  const char* before_mlp = "post_attention_layernorm";      ///< where no norm follows attention
+};
+
+/// An architecture: embeddings, blocks, end (last norm, head). Sizes in elements.
+struct ModelSpec {
+  std::string type;  ///< config.json's model_type; of a model that sees images its decoder's
+  Family family = Family::llama;
+  std::int64_t depths = 0;  ///< blocks of multi-token prediction behind the last one; per-layer values include them
+  std::int64_t layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0;
+  std::int64_t inner = 0;       ///< width between the products of a dense block's MLP
+  std::int64_t vocabulary = 0;  ///< rows of the embedding
+  std::int64_t positions = 0;   ///< max_position_embeddings
+  double initializer_range = 0.02, attention_dropout = 0;
+  Drops drops;
+  double score_scale = 1;       ///< factor of q k^T
+  bool scale_by_layer = false;  ///< divided by the number of the layer, from 1 (GPT-2)
+  bool query_bias = false;      ///< biases of q_proj, k_proj, v_proj
+  bool output_bias = false;     ///< bias of o_proj
+  bool mlp_bias = false, head_bias = false;
+  bool gated = true;  ///< MLPs of three matrices, down(a(gate x) * up x); else of two, down(a(up x))
+  Gate gate = Gate::silu;
+  Activation activation = Activation::gelu_tanh;
+  bool causal = true;
+  Residual residual = Residual::serial;
+  NormForm norms;
+  Multipliers multipliers;
+  SoftCaps caps;
+  bool head_norm = false;       ///< norms of each head of q and k (Qwen3)
+  bool wide_head_norm = false;  ///< one norm over all heads instead (OLMoE)
+  bool output_gate = false;     ///< q_proj gives a gate of each head's result, too
+  double clip_qkv = 0;          ///< bound of the absolute values of q, k and v; 0: none (OLMoE)
+  bool tied = false;            ///< the head is the embedding
+  Packing packing = Packing::none;
+  bool interleaved = false;           ///< the numbers of a rotated pair are neighbours (Cohere)
+  std::int64_t position_rows = 0;     ///< rows of a learned table of positions; 0: positions are rotated
+  std::int64_t position_offset = 0;   ///< rows of that table before the first position (OPT)
+  std::vector<std::int64_t> windows;  ///< per layer: tokens that attention sees; 0: all. Empty: all
+  std::vector<LayerRope> rotations;   ///< per layer. Empty: usual
+  Rope rope;
+  std::optional<Rope> local_rope;  ///< of the layers that are `local`
+  std::vector<bool> sparse;        ///< per layer: experts. Empty: none
+  std::optional<Experts> experts;
+  std::optional<Latent> latent;
+  std::optional<Linear> linear;
+  std::optional<Mup> mup;
+  std::optional<Vision> vision;
+  std::int64_t labels = 0;                   ///< BERT: classes of a classifier; 0: masked tokens are predicted
+  std::int64_t segments = 2, pad_token = 0;  ///< BERT: rows of token_type_embeddings; the padding's id
+  DecoderNames names;
+
+  std::int64_t query_width() const { return heads * head_size; }
+  std::int64_t key_width() const { return key_heads * head_size; }
+  bool parallel() const { return residual != Residual::serial; }  ///< attention and MLP read the same input
+  bool one_norm() const { return residual == Residual::parallel_one; }
+  bool gelu_gate() const { return gated && gate == Gate::gelu_tanh; }
+  bool is_linear(std::int64_t layer) const { return linear && linear->layers[static_cast<std::size_t>(layer)]; }
+  bool is_sparse(std::int64_t layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
+  std::int64_t window(std::int64_t layer) const {
+    return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)];
+  }
+  LayerRope rotation(std::int64_t layer) const {
+    return rotations.empty() ? LayerRope::usual : rotations[static_cast<std::size_t>(layer)];
+  }
+  double scale_of_scores(std::int64_t layer) const {
+    return scale_by_layer ? score_scale / static_cast<double>(layer + 1) : score_scale;
+  }
+  /// Tokens that a sequence may have.
+  std::int64_t longest_sequence() const { return family == Family::llama ? rope.longest_sequence() : positions; }
+  /// Whether a pipeline's stage may begin or end inside a block: attention is added before the MLP reads the sum.
+  bool blocks_can_be_cut() const { return family != Family::bert && !vision && !parallel(); }
+};
+
+}  // namespace tessera::architectures
