@@ -70,8 +70,11 @@ layout::DecoderShape shape_of(const ModelSpec& m) {
   std::int64_t inner = 0;
   for (std::int64_t i = 0; i < m.layers; ++i)
     inner = std::max(inner, m.is_sparse(i) ? m.experts->top_k * m.experts->inner + m.experts->shared_inner : m.inner);
-  return {.blocks = m.layers, .width = m.hidden, .inner = inner,
-          .key_value_width = m.latent ? m.heads * m.latent->widest() : m.key_width(), .gated = m.gated};
+  return {.blocks = m.layers,
+          .width = m.hidden,
+          .inner = inner,
+          .key_value_width = m.latent ? m.heads * m.latent->widest() : m.key_width(),
+          .gated = m.gated};
 }
 
 }  // namespace tessera::architectures

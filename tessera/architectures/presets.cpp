@@ -32,10 +32,11 @@ std::string name_of_small(const Architecture& a) {
 
 /// Later texts have the last word.
 Value merged(const Architecture& a, std::initializer_list<const char*> texts) {
-  std::map<std::string, Value> members = {
-      {"architectures", Value::make_array({Value::of(a.architecture)})}, {"model_type", Value::of(a.model_type)}};
+  std::map<std::string, Value> members = {{"architectures", Value::make_array({Value::of(a.architecture)})},
+                                          {"model_type", Value::of(a.model_type)}};
   for (const char* text : texts)
-    for (auto& [key, value] : parse_json(text, name_of_small(a)).members()) members.insert_or_assign(key, std::move(value));
+    for (auto& [key, value] : parse_json(text, name_of_small(a)).members())
+      members.insert_or_assign(key, std::move(value));
   return Value::make_object({members.begin(), members.end()});
 }
 

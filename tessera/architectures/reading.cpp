@@ -133,8 +133,8 @@ Experts read_experts(const Value& json, const ModelSpec& s, const ExpertDefaults
   const Value* coefficient = given(json, "router_aux_loss_coef");
   e.auxiliary = coefficient ? coefficient->as_real() : defaults.auxiliary;
   if (!(e.auxiliary >= 0))
-    throw InputError(concat(coefficient->where().str(), ": \"router_aux_loss_coef\" is ", e.auxiliary,
-                            "; it must not be negative"));
+    throw InputError(
+        concat(coefficient->where().str(), ": \"router_aux_loss_coef\" is ", e.auxiliary, "; it must not be negative"));
   return e;
 }
 

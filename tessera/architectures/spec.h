@@ -141,8 +141,8 @@ struct Vision : Tower {
   bool with_class = false;           ///< the class's row is a feature, too
   std::int64_t projections = 2;      ///< maps of the projector
   bool projector_bias = true;
-  Activation activation = Activation::gelu_erf;  ///< between the projector's maps
-  double projector_range = 0.02;                 ///< the projector begins with N(0, this)
+  Activation activation = Activation::gelu_erf;                             ///< between the projector's maps
+  double projector_range = 0.02;                                            ///< the projector begins with N(0, this)
   std::int64_t tokens() const { return patches() + (with_class ? 1 : 0); }  ///< an image's, in a row
 };
 
@@ -169,10 +169,10 @@ struct ModelSpec {
   std::int64_t positions = 0;   ///< max_position_embeddings
   double initializer_range = 0.02, attention_dropout = 0;
   Drops drops;
-  double score_scale = 1;        ///< factor of q k^T
-  bool scale_by_layer = false;   ///< divided by the number of the layer, from 1 (GPT-2)
-  bool query_bias = false;       ///< biases of q_proj, k_proj, v_proj
-  bool output_bias = false;      ///< bias of o_proj
+  double score_scale = 1;       ///< factor of q k^T
+  bool scale_by_layer = false;  ///< divided by the number of the layer, from 1 (GPT-2)
+  bool query_bias = false;      ///< biases of q_proj, k_proj, v_proj
+  bool output_bias = false;     ///< bias of o_proj
   bool mlp_bias = false, head_bias = false;
   bool gated = true;  ///< MLPs of three matrices, down(a(gate x) * up x); else of two, down(a(up x))
   Gate gate = Gate::silu;
@@ -188,11 +188,11 @@ struct ModelSpec {
   double clip_qkv = 0;          ///< bound of the absolute values of q, k and v; 0: none (OLMoE)
   bool tied = false;            ///< the head is the embedding
   Packing packing = Packing::none;
-  bool interleaved = false;                        ///< the numbers of a rotated pair are neighbours (Cohere)
-  std::int64_t position_rows = 0;                  ///< rows of a learned table of positions; 0: positions are rotated
-  std::int64_t position_offset = 0;                ///< rows of that table before the first position (OPT)
-  std::vector<std::int64_t> windows;               ///< per layer: tokens that attention sees; 0: all. Empty: all
-  std::vector<LayerRope> rotations;                ///< per layer. Empty: usual
+  bool interleaved = false;           ///< the numbers of a rotated pair are neighbours (Cohere)
+  std::int64_t position_rows = 0;     ///< rows of a learned table of positions; 0: positions are rotated
+  std::int64_t position_offset = 0;   ///< rows of that table before the first position (OPT)
+  std::vector<std::int64_t> windows;  ///< per layer: tokens that attention sees; 0: all. Empty: all
+  std::vector<LayerRope> rotations;   ///< per layer. Empty: usual
   Rope rope;
   std::optional<Rope> local_rope;  ///< of the layers that are `local`
   std::vector<bool> sparse;        ///< per layer: experts. Empty: none
@@ -201,8 +201,8 @@ struct ModelSpec {
   std::optional<Linear> linear;
   std::optional<Mup> mup;
   std::optional<Vision> vision;
-  std::int64_t labels = 0;                    ///< BERT: classes of a classifier; 0: masked tokens are predicted
-  std::int64_t segments = 2, pad_token = 0;   ///< BERT: rows of token_type_embeddings; the padding's id
+  std::int64_t labels = 0;                   ///< BERT: classes of a classifier; 0: masked tokens are predicted
+  std::int64_t segments = 2, pad_token = 0;  ///< BERT: rows of token_type_embeddings; the padding's id
   DecoderNames names;
 
   std::int64_t query_width() const { return heads * head_size; }
@@ -212,7 +212,9 @@ struct ModelSpec {
   bool gelu_gate() const { return gated && gate == Gate::gelu_tanh; }
   bool is_linear(std::int64_t layer) const { return linear && linear->layers[static_cast<std::size_t>(layer)]; }
   bool is_sparse(std::int64_t layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
-  std::int64_t window(std::int64_t layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
+  std::int64_t window(std::int64_t layer) const {
+    return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)];
+  }
   LayerRope rotation(std::int64_t layer) const {
     return rotations.empty() ? LayerRope::usual : rotations[static_cast<std::size_t>(layer)];
   }

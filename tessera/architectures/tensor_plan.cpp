@@ -162,8 +162,7 @@ TensorPlan bert_plan(const ModelSpec& c) {
       {.pattern = "embeddings.word_embeddings", .style = embedding_rowwise, .whole_input = true},
   };
   if (c.labels > 0) return plan;
-  if (!c.tied)
-    plan.push_back({.pattern = "predictions.decoder", .style = colwise_gather_output, .whole_input = true});
+  if (!c.tied) plan.push_back({.pattern = "predictions.decoder", .style = colwise_gather_output, .whole_input = true});
   plan.push_back({"cls.predictions.bias", colwise_gather_output});
   return plan;
 }

@@ -118,8 +118,7 @@ void add_attention(List& list, const ModelSpec& m, const std::string& attn) {
 void add_experts(List& list, const ModelSpec& m, const std::string& mlp) {
   const Experts& e = *m.experts;
   list.add(mlp + ".gate.weight", {e.count, m.hidden}, Part::router);
-  if (e.selection_bias)
-    list.add(mlp + ".gate.e_score_correction_bias", {e.count}, Part::router, /*trained=*/false);
+  if (e.selection_bias) list.add(mlp + ".gate.e_score_correction_bias", {e.count}, Part::router, /*trained=*/false);
   const auto add = [&](const std::string& one, std::int64_t inner, Part part) {
     const auto map = [&](const char* name, std::int64_t out, std::int64_t in) {
       list.linear(concat(one, ".", name), out, in, false, part);
@@ -131,8 +130,7 @@ void add_experts(List& list, const ModelSpec& m, const std::string& mlp) {
   for (list.expert = 0; list.expert < e.count; ++list.expert)
     add(concat(mlp, ".experts.", list.expert), e.inner, Part::expert);
   list.expert = -1;
-  if (e.shared_inner > 0)
-    add(concat(mlp, ".", e.shared_name), e.shared_inner, Part::mlp);
+  if (e.shared_inner > 0) add(concat(mlp, ".", e.shared_name), e.shared_inner, Part::mlp);
   if (e.shared_gate) list.add(mlp + ".shared_expert_gate.weight", {1, m.hidden}, Part::router);
 }
 

@@ -27,10 +27,7 @@ ModelPart part(ModelPart::Kind kind, std::int64_t block) {
 }  // namespace
 
 Gpt2Attention::Gpt2Attention(const ModelSpec& c, std::int64_t index)
-    : index(index),
-      head_size(c.head_size),
-      scale(c.scale_of_scores(index)),
-      dropout(c.attention_dropout) {
+    : index(index), head_size(c.head_size), scale(c.scale_of_scores(index)), dropout(c.attention_dropout) {
   c_attn = register_module("c_attn", std::make_shared<Conv1D>(c.hidden, 3 * c.hidden));
   c_proj = register_module("c_proj", std::make_shared<Conv1D>(c.hidden, c.hidden));
 }

@@ -165,8 +165,7 @@ LlamaDecoderLayer::LlamaDecoderLayer(const ModelSpec& c, std::int64_t index)
   const NormForm& form = c.norms;
   if (form.before) before_attention = norm(c.names.before_attention);
   if (form.after) after_attention = norm("post_attention_layernorm");
-  if (form.before && !c.one_norm())
-    before_mlp = norm(form.after ? "pre_feedforward_layernorm" : c.names.before_mlp);
+  if (form.before && !c.one_norm()) before_mlp = norm(form.after ? "pre_feedforward_layernorm" : c.names.before_mlp);
   if (form.after) after_mlp = norm("post_feedforward_layernorm");
   if (index < c.layers) return;
   ends = std::make_shared<PredictionEnds>(c.norms, c.hidden);
@@ -342,8 +341,7 @@ Llama::Llama(const Value& hf_config, std::optional<std::uint64_t> seed) : Causal
   if (dot != std::string::npos)
     parent = register_module(path.substr(0, dot), std::make_shared<torch::nn::Module>()).get();
   model = parent->register_module(path.substr(dot + 1), std::make_shared<LlamaModel>(c));
-  if (!c.tied)
-    lm_head = register_module(c.names.head, std::make_shared<Table>(c.vocabulary, c.hidden, c.head_bias));
+  if (!c.tied) lm_head = register_module(c.names.head, std::make_shared<Table>(c.vocabulary, c.hidden, c.head_bias));
   if (c.depths > 0)  // the name that Hugging Face's config.json and those that read it have for them
     hf_config_.set("num_nextn_predict_layers", Value::of(c.depths));
   if (c.experts)

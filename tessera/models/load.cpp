@@ -229,8 +229,8 @@ class Matching {
 
   const architectures::Architecture& architecture_;
   const std::string embedding_;  ///< the parameter that a tied head shares
-  const LanguageModel* model_;  ///< null: another kind of module
-  const BlockChoice* choice_;   ///< null: all is taken
+  const LanguageModel* model_;   ///< null: another kind of module
+  const BlockChoice* choice_;    ///< null: all is taken
   std::map<std::string, at::Tensor> wanted_;
   std::set<std::string> skipped_;
   std::vector<checkpoint::Placement> placements_;

@@ -132,7 +132,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   if (rounded) block.input = held(block.input, run.on_cpu);
   between.residual(c);  // the block's input
   block.attention = between.bytes();
-  if (!m.parallel()) between.residual(c);                         // the sum after attention
+  if (!m.parallel()) between.residual(c);                       // the sum after attention
   if (m.norms.after) between.residual(c), between.residual(c);  // what the norms behind attention and the MLP see
   const bool itself = !m.norms.before;                          // what products take is what was kept above
   if (run.numerics.copies || !run.sequence_parallel) {

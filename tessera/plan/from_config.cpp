@@ -73,8 +73,8 @@ Model composed_model(const ModelConfig& m) {
   if (!path_exists(tower))
     throw InputError(concat("--vision_tower ", m.vision_tower, ": no folder with a config.json"));
   const Value language = folder.empty() ? config::model_from_scratch(m) : read_json(path_join(folder, "config.json"));
-  Model model = read_model(architectures::sees_images(language) ? language
-                                                         : config::compose_llava_config(language, read_json(tower), m));
+  Model model = read_model(
+      architectures::sees_images(language) ? language : config::compose_llava_config(language, read_json(tower), m));
   model.name = folder.empty() ? m.config_name : folder;
   return model;
 }
@@ -157,8 +157,9 @@ Plan plan_on(const RunConfig& config, const Model& model, const layout::Mesh& me
   if (p.pp_size <= 1 || p.pipeline_layout.empty() || model.recorded)
     cut_plan(model, plan);
   else if (layout::is_layout_word(p.pipeline_layout))
-    plan.parts = schedule::cut_for_schedule(architectures::chain_flops(model, model.computed_depths(), p.pipeline_layout == layout::layout_by_half_blocks),
-                                            config::run_schedule(config));
+    plan.parts = schedule::cut_for_schedule(
+        architectures::chain_flops(model, model.computed_depths(), p.pipeline_layout == layout::layout_by_half_blocks),
+        config::run_schedule(config));
   else
     plan.parts = layout::parse_stage_layout(p.pipeline_layout, model.layers,
                                             static_cast<int>(plan.pp() * plan.stages_per_rank), model.depths);

@@ -35,8 +35,7 @@ std::vector<Tensor> tensors(const Model& model) {
   std::vector<Tensor> all = architectures::tensors(model);
   if (model.vision)
     for (Tensor& tensor : all)
-      tensor.trained =
-          tensor.trained && (tensor.part == Part::projector ? model.projector_trained : model.trained);
+      tensor.trained = tensor.trained && (tensor.part == Part::projector ? model.projector_trained : model.trained);
   add_adapters(model, all);
   return all;
 }

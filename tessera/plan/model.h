@@ -58,8 +58,8 @@ struct Model : architectures::ModelSpec {
   std::string name;      ///< for people: "llama-3-8b", or the file
   bool predicts = true;  ///< depths are computed and trained (--mtp_loss_scaling_factor above 0)
   std::optional<Adapters> adapters;
-  bool trained = true;            ///< false: the decoder is frozen, and trains the projector before it
-  bool projector_trained = true;  ///< that of a model that sees images
+  bool trained = true;                           ///< false: the decoder is frozen, and trains the projector before it
+  bool projector_trained = true;                 ///< that of a model that sees images
   std::shared_ptr<const RecordedStep> recorded;  ///< a user's module (recorded.h): its measurements instead of formulas
 
   /// Neither tensor nor context parallelism cut it: nobody has said what they would cut, or it sees images.

@@ -30,7 +30,8 @@ double vision_kept(const Model& m, const Plan& run) {
   if (!m.projector_trained) return pixels;
   // Each map keeps its input, each activation what it sees.
   const double between = real(v.projections - 1) * real(m.hidden);
-  return pixels + images_of(v, run) * real(v.tokens()) * (real(v.hidden) * n.product + between * (n.inside + n.product));
+  return pixels +
+         images_of(v, run) * real(v.tokens()) * (real(v.hidden) * n.product + between * (n.inside + n.product));
 }
 
 double tower_moment(const Model& m, const Plan& run) {

@@ -2,8 +2,8 @@
 // adapters, and what is refused by name.
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
 #include <tessera/architectures/architecture.h>
+#include <tessera/base/error.h>
 #include <tessera/models/decoders/phi3.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
@@ -59,8 +59,7 @@ TEST(GemmaPhi3, layers_take_turns) {
   EXPECT_EQ(two.windows, (std::vector<std::int64_t>{6, 0, 6}));
   const architectures::ModelSpec three = architectures::read_model(decoder_fixture("gemma3_text"));
   EXPECT_EQ(three.windows, (std::vector<std::int64_t>{6, 6, 0}));
-  EXPECT_EQ(three.rotations,
-            (std::vector{architectures::LayerRope::local, architectures::LayerRope::local,
+  EXPECT_EQ(three.rotations, (std::vector{architectures::LayerRope::local, architectures::LayerRope::local,
                                           architectures::LayerRope::usual}));
   EXPECT_EQ(three.local_rope->theta, 100);
   EXPECT_EQ(three.local_rope->factor, 1);

@@ -165,7 +165,9 @@ TEST(Gpt2, FlopsPerToken) {
 
 TEST(Gpt2Config, ComplaintsNamePlaceAndKey) {
   const auto parse = [](const std::string& text) {
-    return error_of([&] { architectures::read_model(parse_json(text, "config.json")); });
+    Value json = parse_json(text, "config.json");
+    json.set("model_type", Value::of("gpt2"));
+    return error_of([&] { architectures::read_model(json); });
   };
   const std::string rest = R"("n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 10)";
   EXPECT_EQ(parse("{" + rest + "}"), "");
@@ -198,8 +200,9 @@ TEST(Registry, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
     EXPECT_NE(message.find("c.json:1"), std::string::npos) << message;
     EXPECT_NE(message.find("gpt2"), std::string::npos) << message;
   }
-  EXPECT_STREQ(architectures::architecture_of(parse_json(R"({"architectures": ["GPT2LMHeadModel"]})", "c.json")).model_type,
-               "gpt2");
+  EXPECT_STREQ(
+      architectures::architecture_of(parse_json(R"({"architectures": ["GPT2LMHeadModel"]})", "c.json")).model_type,
+      "gpt2");
   const auto class_of = [](const char* text) {
     return architectures::architecture_of(parse_json(text, "c.json")).architecture;
   };

@@ -276,8 +276,8 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, LlamaParity,
                                            "deepseek_v3_yarn", "gemma", "gemma2", "gemma3_text", "phi3",
                                            "phi3_longrope", "granite", "smollm3", "arcee", "nemotron", "stablelm",
                                            "stablelm_parallel", "starcoder2", "olmo", "olmo2", "olmo3", "cohere",
-                                           "cohere2", "gpt_neox", "gpt_neox_serial", "phi", "phi_norms", "opt", "helium",
-                                           "ernie4_5"),
+                                           "cohere2", "gpt_neox", "gpt_neox_serial", "phi", "phi_norms", "opt",
+                                           "helium", "ernie4_5"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -143,7 +143,9 @@ TEST(Llava, an_image_token_beyond_the_vocabulary_is_never_looked_up) {
 
 TEST(Llava, all_spellings_of_names_are_read) {
   const Value json = config();
-  const auto name = [&](const char* in_file) { return architectures::architecture_of(json).tensor_name(in_file, json); };
+  const auto name = [&](const char* in_file) {
+    return architectures::architecture_of(json).tensor_name(in_file, json);
+  };
   EXPECT_EQ(name("language_model.model.layers.0.mlp.up_proj.weight"),
             "language_model.model.layers.0.mlp.up_proj.weight");
   EXPECT_EQ(name("model.language_model.layers.0.mlp.up_proj.weight"),
@@ -221,7 +223,9 @@ TEST(Llava, what_is_left_out_is_as_in_transformers) {
 
 TEST(Llava, what_is_not_supported_is_refused_by_name) {
   const auto refused = [](const std::string& members) {
-    return error_of([&] { (void)architectures::read_model(parse_json(R"({"model_type": "llava", )" + members + "}", "config.json")); });
+    return error_of([&] {
+      (void)architectures::read_model(parse_json(R"({"model_type": "llava", )" + members + "}", "config.json"));
+    });
   };
   for (const auto& [members, said] : std::initializer_list<std::pair<const char*, const char*>>{
            {R"("vision_feature_layer": [-2, -5])", "several layers"},

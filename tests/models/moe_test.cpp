@@ -316,7 +316,8 @@ TEST(MoeModels, ThePlanForTensorParallelism) {
 
 TEST(MoeModels, LayersThatPredictFurtherTokensAreLeftAside) {
   const Value config = load("deepseek_v3")->hf_config();  // 3 layers
-  EXPECT_EQ(architectures::llama_tensor_name("model.layers.2.mlp.gate.weight", config), "model.layers.2.mlp.gate.weight");
+  EXPECT_EQ(architectures::llama_tensor_name("model.layers.2.mlp.gate.weight", config),
+            "model.layers.2.mlp.gate.weight");
   EXPECT_EQ(architectures::llama_tensor_name("model.layers.3.eh_proj.weight", config), "");
   EXPECT_EQ(architectures::llama_tensor_name("model.layers.30.mlp.gate.weight", config), "");
 }

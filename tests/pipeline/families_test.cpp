@@ -25,8 +25,8 @@ std::vector<layout::StagePart> between_halves(std::int64_t blocks, int stages) {
 class PipelineFamilies : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Family, PipelineFamilies,
                          ::testing::Values("gpt2", "llama_tied", "llama_untied", "llama_mtp", "llama_mtp_tied", "qwen3",
-                                           "gemma2", "gemma3", "phi3", "olmo", "cohere2", "helium", "ernie4_5", "gpt_neox",
-                                           "phi", "opt", "bert"));
+                                           "gemma2", "gemma3", "phi3", "olmo", "cohere2", "helium", "ernie4_5",
+                                           "gpt_neox", "phi", "opt", "bert"));
 
 TEST_P(PipelineFamilies, gradients_in_double_precision) {
   const Family& mine = family(GetParam());

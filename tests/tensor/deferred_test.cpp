@@ -24,8 +24,7 @@ TEST(TensorDeferred, parts_have_the_bits_of_whole_models_that_are_cut) {
         const Allocated allocated;
         {
           const parallel::DeferredScope scope;
-          later =
-              models::build(parse_json(each.config, each.name), 11);
+          later = models::build(parse_json(each.config, each.name), 11);
         }
         for (const auto& item : later->named_parameters()) EXPECT_TRUE(parallel::is_deferred(item.value()));
         for (const at::Tensor& p : later->parameters()) largest = std::max(largest, static_cast<double>(p.numel() * 4));

@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/architectures/mup.h>
 #include <tessera/base/error.h>
 #include <tessera/config/core/run_config.h>
-#include <tessera/architectures/mup.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/update.h>
@@ -116,7 +116,8 @@ TEST(Mup, FollowsFromConfigJson) {
   EXPECT_EQ(model->spec().mup.value_or(architectures::Mup{}).width, 4);
   EXPECT_EQ(model->hf_config().at("mup_base_hidden_size").as_int(), 32);
   config.mup_base_hidden_size = 0;
-  EXPECT_EQ(models::load_language_model(config, 1)->spec().mup.value_or(architectures::Mup{}).width, 1) << "its own width";
+  EXPECT_EQ(models::load_language_model(config, 1)->spec().mup.value_or(architectures::Mup{}).width, 1)
+      << "its own width";
   EXPECT_EQ(models::load_language_model(llama(128, false), 1)->spec().mup.value_or(architectures::Mup{}).width, 1);
   EXPECT_EQ(models::load_language_model(gpt2(64), 1)->spec().mup.value_or(architectures::Mup{}).width, 2);
 

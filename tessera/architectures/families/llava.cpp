@@ -62,8 +62,7 @@ std::int64_t feature_blocks_of(const Value& json, std::int64_t layers) {
 }
 
 /// CLIP ViT-L/14 for 336 pixels, which LlavaConfig means where no tower is described.
-constexpr Tower usual_tower = {
-    .layers = 24, .hidden = 1024, .heads = 16, .inner = 4096, .side = 336, .patch = 14};
+constexpr Tower usual_tower = {.layers = 24, .hidden = 1024, .heads = 16, .inner = 4096, .side = 336, .patch = 14};
 
 Tower read_tower(const Value& json) {
   require_object(json);
@@ -129,7 +128,8 @@ void read_llava(const Value& json, ModelSpec& s) {
 /// with or without "vision_model."; empty: none (buffers).
 std::string llava_tensor_name(const std::string& name, const Value& config) {
   std::string mine = name;
-  constexpr std::string_view outer = "model.", inner = "language_model.model.", decoder = "language_model.", head = "lm_head.weight";
+  constexpr std::string_view outer = "model.", inner = "language_model.model.", decoder = "language_model.",
+                             head = "lm_head.weight";
   if (mine == head) mine = concat(decoder, head);
   if (mine.starts_with("model.language_model."))
     mine = concat(inner, mine.substr(outer.size() + decoder.size()));
@@ -156,10 +156,7 @@ std::int64_t projections_of(std::string_view type) {
   throw InputError(concat("mm_projector_type ", type, ": linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
 }
 
-const Architecture llava = {.model_type = "llava",
-                            .architecture = "LlavaForConditionalGeneration",
-                            .hf_block = "LlamaDecoderLayer",
-                            .read = read_llava,
-                            .tensor_name = llava_tensor_name};
+const Architecture llava = {"llava", "LlavaForConditionalGeneration", "LlamaDecoderLayer", read_llava,
+                            llava_tensor_name};
 
 }  // namespace tessera::architectures

@@ -25,14 +25,13 @@ void read_mixtral(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture mixtral = {
-    .model_type = "mixtral",
-    .architecture = "MixtralForCausalLM",
-    .hf_block = "MixtralDecoderLayer",
-    .read = read_mixtral,
-    .tensor_name = llama_tensor_name,
-    .predicts = true,
-    .preset = R"({"intermediate_size": 172, "num_experts_per_tok": 2, "num_local_experts": 4,
+const Architecture mixtral = {.model_type = "mixtral",
+                              .architecture = "MixtralForCausalLM",
+                              .hf_block = "MixtralDecoderLayer",
+                              .read = read_mixtral,
+                              .tensor_name = llama_tensor_name,
+                              .predicts = true,
+                              .preset = R"({"intermediate_size": 172, "num_experts_per_tok": 2, "num_local_experts": 4,
                   "router_jitter_noise": 0.0, "sliding_window": null})"};
 
 }  // namespace tessera::architectures

@@ -99,7 +99,7 @@ struct MegatronFamily {
   const char* preset = nullptr;    ///< architectures/presets.h; nullptr: there is none
   const char* argument = nullptr;  ///< then: because of this one,
   std::string why = {};            ///< for this reason (what follows the argument)
-  bool built = true;               ///< the model can be built in Megatron's own manner (architectures/families/megatron_gpt.cpp)
+  bool built = true;  ///< the model can be built in Megatron's own manner (architectures/families/megatron_gpt.cpp)
 };
 /// Whether experts are chosen by Sinkhorn's method (nn/moe/sinkhorn.h).
 bool megatron_sinkhorn(MegatronArguments& arguments);

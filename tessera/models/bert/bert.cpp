@@ -22,12 +22,10 @@ ModelPart part(ModelPart::Kind kind, std::int64_t block) {
 
 }  // namespace
 
-BertEmbeddings::BertEmbeddings(const ModelSpec& c)
-    : pad_token_id(c.pad_token), dropout(c.drops.embedding) {
+BertEmbeddings::BertEmbeddings(const ModelSpec& c) : pad_token_id(c.pad_token), dropout(c.drops.embedding) {
   const std::int64_t width = c.hidden;
   word_embeddings = register_module("word_embeddings", std::make_shared<Table>(c.vocabulary, width));
-  position_embeddings =
-      register_module("position_embeddings", std::make_shared<Table>(c.positions, width));
+  position_embeddings = register_module("position_embeddings", std::make_shared<Table>(c.positions, width));
   token_type_embeddings = register_module("token_type_embeddings", std::make_shared<Table>(c.segments, width));
   norm = register_module("LayerNorm", std::make_shared<LayerNorm>(width, c.norms.eps));
 }
@@ -101,8 +99,7 @@ at::Tensor BertOutput::forward(const at::Tensor& h, const at::Tensor& residual, 
 
 BertAttention::BertAttention(const ModelSpec& c, std::int64_t index) {
   self = register_module("self", std::make_shared<BertSelfAttention>(c, index));
-  output = register_module(
-      "output", std::make_shared<BertOutput>(c, c.hidden, index, ForwardContext::Draw::attention));
+  output = register_module("output", std::make_shared<BertOutput>(c, c.hidden, index, ForwardContext::Draw::attention));
 }
 
 BertIntermediate::BertIntermediate(const ModelSpec& c) : activation(activation_of(c.activation)) {
@@ -116,8 +113,7 @@ at::Tensor BertIntermediate::forward(const at::Tensor& x, const ForwardContext& 
 BertLayer::BertLayer(const ModelSpec& c, std::int64_t index) : index(index) {
   attention = register_module("attention", std::make_shared<BertAttention>(c, index));
   intermediate = register_module("intermediate", std::make_shared<BertIntermediate>(c));
-  output = register_module(
-      "output", std::make_shared<BertOutput>(c, c.inner, index, ForwardContext::Draw::mlp));
+  output = register_module("output", std::make_shared<BertOutput>(c, c.inner, index, ForwardContext::Draw::mlp));
 }
 
 at::Tensor BertLayer::forward(const at::Tensor& x, const std::shared_ptr<const BertContext>& context) {
@@ -190,8 +186,7 @@ BertLMPredictionHead::BertLMPredictionHead(const ModelSpec& c) : activation(acti
   const auto parent = register_module("transform", std::make_shared<torch::nn::Module>());
   dense = parent->register_module("dense", std::make_shared<Linear>(c.hidden, c.hidden, true));
   norm = parent->register_module("LayerNorm", std::make_shared<LayerNorm>(c.hidden, c.norms.eps));
-  if (!c.tied)
-    decoder = register_module("decoder", std::make_shared<Table>(c.vocabulary, c.hidden));
+  if (!c.tied) decoder = register_module("decoder", std::make_shared<Table>(c.vocabulary, c.hidden));
   bias = register_parameter("bias", at::empty({c.vocabulary}));
 }
 

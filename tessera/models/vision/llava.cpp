@@ -32,9 +32,8 @@ std::array<float, 3> three(const Value& json, const char* key, const std::array<
 LlavaProjector::LlavaProjector(const ModelSpec& spec) : activation(activation_of(spec.vision->activation)) {
   const architectures::Vision& v = *spec.vision;
   for (std::int64_t i = 0; i < v.projections; ++i)
-    maps.push_back(register_module(
-        concat("linear_", i + 1),
-        std::make_shared<Linear>(i == 0 ? v.hidden : spec.hidden, spec.hidden, v.projector_bias)));
+    maps.push_back(register_module(concat("linear_", i + 1), std::make_shared<Linear>(i == 0 ? v.hidden : spec.hidden,
+                                                                                      spec.hidden, v.projector_bias)));
 }
 
 at::Tensor LlavaProjector::forward(const at::Tensor& x) {
@@ -88,8 +87,9 @@ at::Tensor Llava::hidden(const at::Tensor& ids, ForwardContext context) {
     throw InputError(concat("the text to be continued has ", places.size(0), " image tokens (id ", vision().image_token,
                             "): texts with images cannot be continued; leave them out"));
   if (places.size(0) != images * vision().tokens())
-    throw InputError(concat("a batch has ", places.size(0), " image tokens (id ", vision().image_token, ") and ", images,
-                            " images, which take ", vision().tokens(), " tokens each: ", images * vision().tokens(),
+    throw InputError(concat("a batch has ", places.size(0), " image tokens (id ", vision().image_token, ") and ",
+                            images, " images, which take ", vision().tokens(),
+                            " tokens each: ", images * vision().tokens(),
                             " are needed; rows may have been cut off inside of an image (--max_seq_length)"));
   if (!context.cache) {
     const std::int64_t side = vision().side;

@@ -62,8 +62,8 @@ PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel&
   const std::int64_t blocks = model.shape().blocks;
   const std::string& asked = config.parallel.pipeline_layout;
   if (layout::is_layout_word(asked))
-    plan.stages =
-        schedule::cut_for_schedule(architectures::chain_flops(model.spec(), plan.depths, asked == layout::layout_by_half_blocks), plan.schedule);
+    plan.stages = schedule::cut_for_schedule(
+        architectures::chain_flops(model.spec(), plan.depths, asked == layout::layout_by_half_blocks), plan.schedule);
   else if (asked.empty())
     plan.stages = layout::cut_evenly(blocks, stages, 0, static_cast<double>(plan.depths));
   else

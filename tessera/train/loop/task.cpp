@@ -85,7 +85,8 @@ Value without_dropout(Value config) {
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "hidden_dropout", "attention_dropout",
                           "residual_dropout", "embedding_dropout", "classifier_dropout"})
     if (architectures::given(config, key)) config.set(key, Value::of(0.0));
-  if (const Value* text = architectures::given(config, "text_config")) config.set("text_config", without_dropout(*text));
+  if (const Value* text = architectures::given(config, "text_config"))
+    config.set("text_config", without_dropout(*text));
   return config;
 }
 
