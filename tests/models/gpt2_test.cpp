@@ -165,7 +165,9 @@ TEST(Gpt2, FlopsPerToken) {
 
 TEST(Gpt2Config, ComplaintsNamePlaceAndKey) {
   const auto parse = [](const std::string& text) {
-    return error_of([&] { architectures::read_model(parse_json(text, "config.json")); });
+    Value json = parse_json(text, "config.json");
+    json.set("model_type", Value::of("gpt2"));
+    return error_of([&] { architectures::read_model(json); });
   };
   const std::string rest = R"("n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 10)";
   EXPECT_EQ(parse("{" + rest + "}"), "");

@@ -26,15 +26,7 @@ void read_cohere(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture cohere = {.model_type = "cohere",
-                             .architecture = "CohereForCausalLM",
-                             .hf_block = "CohereDecoderLayer",
-                             .read = read_cohere,
-                             .tensor_name = tied_tensor_name};
-const Architecture cohere2 = {.model_type = "cohere2",
-                              .architecture = "Cohere2ForCausalLM",
-                              .hf_block = "Cohere2DecoderLayer",
-                              .read = read_cohere,
-                              .tensor_name = tied_tensor_name};
+const Architecture cohere = {"cohere", "CohereForCausalLM", "CohereDecoderLayer", read_cohere, tied_tensor_name};
+const Architecture cohere2 = {"cohere2", "Cohere2ForCausalLM", "Cohere2DecoderLayer", read_cohere, tied_tensor_name};
 
 }  // namespace tessera::architectures

@@ -17,10 +17,6 @@ void read_ernie(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture ernie4_5 = {.model_type = "ernie4_5",
-                               .architecture = "Ernie4_5ForCausalLM",
-                               .hf_block = "Ernie4_5DecoderLayer",
-                               .read = read_ernie,
-                               .tensor_name = tied_tensor_name};
+const Architecture ernie4_5 = {"ernie4_5", "Ernie4_5ForCausalLM", "Ernie4_5DecoderLayer", read_ernie, tied_tensor_name};
 
 }  // namespace tessera::architectures

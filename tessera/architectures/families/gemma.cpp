@@ -65,20 +65,9 @@ void read_gemma3(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture gemma = {.model_type = "gemma",
-                            .architecture = "GemmaForCausalLM",
-                            .hf_block = "GemmaDecoderLayer",
-                            .read = read_gemma,
-                            .tensor_name = tied_tensor_name};
-const Architecture gemma2 = {.model_type = "gemma2",
-                             .architecture = "Gemma2ForCausalLM",
-                             .hf_block = "Gemma2DecoderLayer",
-                             .read = read_gemma2,
-                             .tensor_name = tied_tensor_name};
-const Architecture gemma3_text = {.model_type = "gemma3_text",
-                                  .architecture = "Gemma3ForCausalLM",
-                                  .hf_block = "Gemma3DecoderLayer",
-                                  .read = read_gemma3,
-                                  .tensor_name = tied_tensor_name};
+const Architecture gemma = {"gemma", "GemmaForCausalLM", "GemmaDecoderLayer", read_gemma, tied_tensor_name};
+const Architecture gemma2 = {"gemma2", "Gemma2ForCausalLM", "Gemma2DecoderLayer", read_gemma2, tied_tensor_name};
+const Architecture gemma3_text = {"gemma3_text", "Gemma3ForCausalLM", "Gemma3DecoderLayer", read_gemma3,
+                                  tied_tensor_name};
 
 }  // namespace tessera::architectures

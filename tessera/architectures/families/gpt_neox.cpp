@@ -42,10 +42,6 @@ std::string gpt_neox_tensor_name(const std::string& name, const Value& config) {
 
 }  // namespace
 
-const Architecture gpt_neox = {.model_type = "gpt_neox",
-                               .architecture = "GPTNeoXForCausalLM",
-                               .hf_block = "GPTNeoXLayer",
-                               .read = read_gpt_neox,
-                               .tensor_name = gpt_neox_tensor_name};
+const Architecture gpt_neox = {"gpt_neox", "GPTNeoXForCausalLM", "GPTNeoXLayer", read_gpt_neox, gpt_neox_tensor_name};
 
 }  // namespace tessera::architectures

@@ -18,10 +18,6 @@ void read_granite(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture granite = {.model_type = "granite",
-                              .architecture = "GraniteForCausalLM",
-                              .hf_block = "GraniteDecoderLayer",
-                              .read = read_granite,
-                              .tensor_name = llama_tensor_name};
+const Architecture granite = {"granite", "GraniteForCausalLM", "GraniteDecoderLayer", read_granite, llama_tensor_name};
 
 }  // namespace tessera::architectures

@@ -21,10 +21,6 @@ void read_helium(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture helium = {.model_type = "helium",
-                             .architecture = "HeliumForCausalLM",
-                             .hf_block = "HeliumDecoderLayer",
-                             .read = read_helium,
-                             .tensor_name = llama_tensor_name};
+const Architecture helium = {"helium", "HeliumForCausalLM", "HeliumDecoderLayer", read_helium, llama_tensor_name};
 
 }  // namespace tessera::architectures

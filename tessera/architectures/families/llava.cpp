@@ -156,10 +156,7 @@ std::int64_t projections_of(std::string_view type) {
   throw InputError(concat("mm_projector_type ", type, ": linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
 }
 
-const Architecture llava = {.model_type = "llava",
-                            .architecture = "LlavaForConditionalGeneration",
-                            .hf_block = "LlamaDecoderLayer",
-                            .read = read_llava,
-                            .tensor_name = llava_tensor_name};
+const Architecture llava = {"llava", "LlavaForConditionalGeneration", "LlamaDecoderLayer", read_llava,
+                            llava_tensor_name};
 
 }  // namespace tessera::architectures

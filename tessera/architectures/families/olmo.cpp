@@ -62,21 +62,9 @@ void read_olmoe(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture olmo = {.model_type = "olmo",
-                           .architecture = "OlmoForCausalLM",
-                           .hf_block = "OlmoDecoderLayer",
-                           .read = read_olmo,
-                           .tensor_name = llama_tensor_name};
-const Architecture olmo2 = {.model_type = "olmo2",
-                            .architecture = "Olmo2ForCausalLM",
-                            .hf_block = "Olmo2DecoderLayer",
-                            .read = read_olmo2,
-                            .tensor_name = llama_tensor_name};
-const Architecture olmo3 = {.model_type = "olmo3",
-                            .architecture = "Olmo3ForCausalLM",
-                            .hf_block = "Olmo3DecoderLayer",
-                            .read = read_olmo3,
-                            .tensor_name = llama_tensor_name};
+const Architecture olmo = {"olmo", "OlmoForCausalLM", "OlmoDecoderLayer", read_olmo, llama_tensor_name};
+const Architecture olmo2 = {"olmo2", "Olmo2ForCausalLM", "Olmo2DecoderLayer", read_olmo2, llama_tensor_name};
+const Architecture olmo3 = {"olmo3", "Olmo3ForCausalLM", "Olmo3DecoderLayer", read_olmo3, llama_tensor_name};
 const Architecture olmoe = {.model_type = "olmoe",
                             .architecture = "OlmoeForCausalLM",
                             .hf_block = "OlmoeDecoderLayer",

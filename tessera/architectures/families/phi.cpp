@@ -29,10 +29,6 @@ void read_phi(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture phi = {.model_type = "phi",
-                          .architecture = "PhiForCausalLM",
-                          .hf_block = "PhiDecoderLayer",
-                          .read = read_phi,
-                          .tensor_name = llama_tensor_name};
+const Architecture phi = {"phi", "PhiForCausalLM", "PhiDecoderLayer", read_phi, llama_tensor_name};
 
 }  // namespace tessera::architectures

@@ -36,10 +36,6 @@ void read_phi3(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture phi3 = {.model_type = "phi3",
-                           .architecture = "Phi3ForCausalLM",
-                           .hf_block = "Phi3DecoderLayer",
-                           .read = read_phi3,
-                           .tensor_name = llama_tensor_name};
+const Architecture phi3 = {"phi3", "Phi3ForCausalLM", "Phi3DecoderLayer", read_phi3, llama_tensor_name};
 
 }  // namespace tessera::architectures

@@ -28,10 +28,6 @@ void read_smollm3(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture smollm3 = {.model_type = "smollm3",
-                              .architecture = "SmolLM3ForCausalLM",
-                              .hf_block = "SmolLM3DecoderLayer",
-                              .read = read_smollm3,
-                              .tensor_name = tied_tensor_name};
+const Architecture smollm3 = {"smollm3", "SmolLM3ForCausalLM", "SmolLM3DecoderLayer", read_smollm3, tied_tensor_name};
 
 }  // namespace tessera::architectures

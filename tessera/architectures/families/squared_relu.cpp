@@ -27,15 +27,8 @@ void read_nemotron(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture arcee = {.model_type = "arcee",
-                            .architecture = "ArceeForCausalLM",
-                            .hf_block = "ArceeDecoderLayer",
-                            .read = read_arcee,
-                            .tensor_name = llama_tensor_name};
-const Architecture nemotron = {.model_type = "nemotron",
-                               .architecture = "NemotronForCausalLM",
-                               .hf_block = "NemotronDecoderLayer",
-                               .read = read_nemotron,
-                               .tensor_name = llama_tensor_name};
+const Architecture arcee = {"arcee", "ArceeForCausalLM", "ArceeDecoderLayer", read_arcee, llama_tensor_name};
+const Architecture nemotron = {"nemotron", "NemotronForCausalLM", "NemotronDecoderLayer", read_nemotron,
+                               llama_tensor_name};
 
 }  // namespace tessera::architectures

@@ -18,10 +18,7 @@ void read_stablelm(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-const Architecture stablelm = {.model_type = "stablelm",
-                               .architecture = "StableLmForCausalLM",
-                               .hf_block = "StableLmDecoderLayer",
-                               .read = read_stablelm,
-                               .tensor_name = llama_tensor_name};
+const Architecture stablelm = {"stablelm", "StableLmForCausalLM", "StableLmDecoderLayer", read_stablelm,
+                               llama_tensor_name};
 
 }  // namespace tessera::architectures

@@ -80,6 +80,7 @@ class ModelRules : RuleChecks {
     if (!c_.data.eos_token.empty()) end_of_text();
     const std::optional<Value> json = read();
     if (!json || !json->is_object()) return;
+    if (member(*json, {"model_type", "architectures"}) != nullptr && !known(*json)) return;
     lengths(positions_of(*json));
     wrapped_classes(type_of(*json));
     if (const Value* types = member(*json, {"layer_types"}); types != nullptr && types->is_array())
@@ -175,6 +176,17 @@ class ModelRules : RuleChecks {
       if (name == std::string_view("packing") ? c_.data.packing : c_.data.reset_position_ids)
         problem({name, source_, "config_overrides"}, said(name),
                 ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
+  }
+
+  /// An unknown family is refused here, before anything starts.
+  bool known(const Value& json) {
+    try {
+      (void)architectures::architecture_of(json);
+      return true;
+    } catch (const InputError& error) {
+      problem({source_, "config_overrides"}, error.what());
+      return false;
+    }
   }
 
   void halves(const Value& json) {
