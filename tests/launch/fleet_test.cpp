@@ -105,7 +105,7 @@ TEST_F(FleetTest, AllMachinesGetTheSamePlanAndEndTogether) {
     Fleet fleet(options(k, 3));
     plans[static_cast<std::size_t>(k)] = fleet.plan();
     EXPECT_FALSE(watch_in_vain(fleet, k, 0.2 * k));  // they end one after another
-    verdicts[static_cast<std::size_t>(k)] = fleet.run_on_all_ranks({0, false});
+    verdicts[static_cast<std::size_t>(k)] = fleet.agree({0, false});
   });
   EXPECT_EQ(errors, Strings(3));
   const int first[] = {0, 1, 3};
@@ -141,7 +141,7 @@ TEST_F(FleetTest, AFailureIsHeardAtOnceAndAllRestartOnceAndThenEnd) {
       EXPECT_EQ(event->machine, culprit);
       EXPECT_EQ(event->code, 137);
       EXPECT_EQ(event->text, concat("rank ", culprit, " died in ", generation));
-      const FleetVerdict verdict = fleet.run_on_all_ranks({143, generation == 0});
+      const FleetVerdict verdict = fleet.agree({143, generation == 0});
       if (!verdict.restart) {
         EXPECT_EQ(generation, 1);
         ends[static_cast<std::size_t>(k)] = verdict;
@@ -163,7 +163,7 @@ TEST_F(FleetTest, OneWithoutRestartsLeftEndsTheJob) {
     Fleet fleet(options(k, 2));
     if (k == 1) fleet.report(FleetEvent::failure, 9, "x");
     ASSERT_TRUE(watch(fleet, k, 60));
-    const FleetVerdict verdict = fleet.run_on_all_ranks({1, k == 0});
+    const FleetVerdict verdict = fleet.agree({1, k == 0});
     EXPECT_FALSE(verdict.restart);
     EXPECT_EQ(verdict.code, 9);
   });
@@ -177,7 +177,7 @@ TEST_F(FleetTest, ARequestToStopReachesAll) {
     const auto event = watch(fleet, k, 60);
     ASSERT_TRUE(event);
     EXPECT_EQ(event->kind, FleetEvent::stop);
-    const FleetVerdict verdict = fleet.run_on_all_ranks({3, true});
+    const FleetVerdict verdict = fleet.agree({3, true});
     EXPECT_FALSE(verdict.restart);
     EXPECT_EQ(verdict.code, 3);
   });
@@ -210,7 +210,7 @@ TEST_F(FleetTest, AMachineWithoutASignIsLost) {
     EXPECT_NE(event->text.find("machine 2 (host2) gave no sign"), std::string::npos) << event->text;
     EXPECT_GT(stopwatch.seconds(), 0.9);
     EXPECT_LT(stopwatch.seconds(), lost_seconds + stopwatch.limit(2));
-    const FleetVerdict verdict = fleet.run_on_all_ranks({143, false});
+    const FleetVerdict verdict = fleet.agree({143, false});
     EXPECT_FALSE(verdict.restart);
     EXPECT_EQ(verdict.code, 1);
   });
@@ -228,7 +228,7 @@ TEST_F(FleetTest, AnAgentThatEndsIsNamedAtOnce) {
     EXPECT_EQ(event->kind, FleetEvent::lost);
     EXPECT_EQ(event->machine, 2);
     EXPECT_NE(event->text.find("machine 2 (host2) has left: its agent was killed"), std::string::npos) << event->text;
-    const FleetVerdict verdict = fleet.run_on_all_ranks({143, false});
+    const FleetVerdict verdict = fleet.agree({143, false});
     EXPECT_FALSE(verdict.restart);
     EXPECT_EQ(verdict.code, 1);
   });
@@ -259,7 +259,7 @@ TEST_F(FleetTest, TheEndOfMachineZeroIsKnownAtOnce) {
     EXPECT_EQ(event->machine, 0);
     EXPECT_NE(event->text.find("Connection refused"), std::string::npos) << event->text;
     EXPECT_NE(event->text.find("machine 0 (host0), whose agent has ended"), std::string::npos) << event->text;
-    EXPECT_FALSE(fleet->run_on_all_ranks({143, true, event->text}).restart);
+    EXPECT_FALSE(fleet->agree({143, true, event->text}).restart);
   });
   EXPECT_EQ(errors, Strings(2));
   ASSERT_EQ(said.size(), 1u) << join(said, "\n");
@@ -292,7 +292,7 @@ TEST_F(FleetTest, ALinkThatComesBackInTimeIsSurvived) {
       while (watch_in_vain(fleet, k, 0.1) == std::nullopt) {
       }
     }
-    EXPECT_EQ(fleet.run_on_all_ranks({1, false}).code, 9);
+    EXPECT_EQ(fleet.agree({1, false}).code, 9);
   });
   EXPECT_EQ(errors, Strings(2));
 }
@@ -313,7 +313,7 @@ TEST_F(FleetTest, ANewAgentInTheLostOnesPlaceLetsAllRestart) {
       const auto event = watch(*fleet, k, 60);
       ASSERT_TRUE(event);
       EXPECT_EQ(event->kind, FleetEvent::lost);
-      const FleetVerdict verdict = fleet->run_on_all_ranks({143, true});
+      const FleetVerdict verdict = fleet->agree({143, true});
       ASSERT_TRUE(verdict.restart) << verdict.text;
     }
     EXPECT_EQ(fleet->plan().generation, 1);
@@ -321,7 +321,7 @@ TEST_F(FleetTest, ANewAgentInTheLostOnesPlaceLetsAllRestart) {
     EXPECT_EQ(fleet->plan().job_port, first.job_port);
     EXPECT_EQ(fleet->plan().machines[2].hostname, "host2b");
     EXPECT_FALSE(watch_in_vain(*fleet, k, 2)) << "the former agent's end is no news of this generation";
-    EXPECT_FALSE(fleet->run_on_all_ranks({0, true}).restart);
+    EXPECT_FALSE(fleet->agree({0, true}).restart);
   });
   EXPECT_EQ(errors, Strings(3));
   EXPECT_EQ(again.generation, 1);
@@ -343,12 +343,12 @@ TEST_F(FleetTest, AMachineWhoseLinkWasAwayTooLongComesBackByItself) {
     EXPECT_EQ(event->kind, FleetEvent::lost);
     EXPECT_EQ(event->machine, 1 - k);
     if (k == 0) network.mend();
-    const FleetVerdict verdict = fleet.run_on_all_ranks({143, true});
+    const FleetVerdict verdict = fleet.agree({143, true});
     ASSERT_TRUE(verdict.restart) << verdict.text;
     EXPECT_EQ(fleet.plan().generation, 1);
     fleet.report(FleetEvent::stop, 143, "enough");
     ASSERT_TRUE(watch(fleet, k, 60));
-    EXPECT_FALSE(fleet.run_on_all_ranks({3, true}).restart);
+    EXPECT_FALSE(fleet.agree({3, true}).restart);
   });
   EXPECT_EQ(errors, Strings(2));
 }
@@ -377,11 +377,11 @@ TEST_F(FleetTest, MachineZeroThatWasCutOffTooLongGoesOnWithTheOthers) {
       }
       network.mend();
     }
-    const FleetVerdict verdict = fleet.run_on_all_ranks({143, true});
+    const FleetVerdict verdict = fleet.agree({143, true});
     ASSERT_TRUE(verdict.restart) << verdict.text;
     EXPECT_EQ(fleet.plan().generation, 1);
     EXPECT_EQ(fleet.plan().world_size, 6);
-    EXPECT_FALSE(fleet.run_on_all_ranks({0, true}).restart);
+    EXPECT_FALSE(fleet.agree({0, true}).restart);
   });
   EXPECT_EQ(errors, Strings(3));
 }
@@ -404,8 +404,8 @@ TEST_F(FleetTest, AnEventIsToldOnce) {
       ASSERT_TRUE(event) << k;
       events[static_cast<std::size_t>(k)] = event->text;
       if (k == 0) network.mend();
-      ASSERT_TRUE(fleet.run_on_all_ranks({143, true, told ? event->text : ""}).restart);
-      fleet.run_on_all_ranks({0, true});
+      ASSERT_TRUE(fleet.agree({143, true, told ? event->text : ""}).restart);
+      fleet.agree({0, true});
     });
     in_ = 0;
     EXPECT_EQ(errors, Strings(2));
@@ -430,7 +430,7 @@ TEST_F(FleetTest, AMachineThatDoesNotComeBackEndsTheJob) {
     std::optional<Fleet> fleet(std::in_place, mine);
     if (k == 1) return;
     ASSERT_TRUE(watch(*fleet, k, 60));
-    const FleetVerdict verdict = fleet->run_on_all_ranks({143, true});
+    const FleetVerdict verdict = fleet->agree({143, true});
     EXPECT_FALSE(verdict.restart);
     EXPECT_EQ(verdict.code, 1);
   });
@@ -468,7 +468,7 @@ TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {
     ASSERT_TRUE(event);
     EXPECT_EQ(event->kind, FleetEvent::lost);
     EXPECT_EQ(event->machine, 0);
-    const FleetVerdict verdict = fleet.run_on_all_ranks({143, false});
+    const FleetVerdict verdict = fleet.agree({143, false});
     EXPECT_FALSE(verdict.restart);
     EXPECT_EQ(verdict.code, 1);
     EXPECT_NE(verdict.text.find("lost the job's store"), std::string::npos) << verdict.text;
@@ -500,7 +500,7 @@ TEST_F(FleetTest, WrongRanksAndNumbersAreRefused) {
     try {
       Fleet fleet(mine);
       while (taken == 0) watch(fleet, k, 0.05);  // a job that runs
-      fleet.run_on_all_ranks({0, false});
+      fleet.agree({0, false});
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find("machine rank 1 is taken by host"), std::string::npos) << error.what();
       ++taken;
