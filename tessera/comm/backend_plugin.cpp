@@ -1,5 +1,5 @@
 #include <tessera/base/error.h>
-#include <tessera/base/plugin.h>
+#include <tessera/base/system/plugin.h>
 #include <tessera/comm/backend_plugin.h>
 
 namespace tessera::comm {

@@ -1,4 +1,4 @@
-#include <tessera/base/plugin.h>
+#include <tessera/base/system/plugin.h>
 #include <tessera/storage/http.h>
 
 namespace tessera::storage {

@@ -3,7 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/plugin.h>
+#include <tessera/base/system/plugin.h>
 #include <tools/tessera/commands.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include <tessera/base/plugin.h>
+#include <tessera/base/system/plugin.h>
 
 #include <dlfcn.h>
 

@@ -18,8 +18,8 @@ struct Plugin {
 
 std::string plugin_path(const Plugin& plugin);
 bool has_plugin(const Plugin& plugin);
-/// The entry of the plug-in. Throws Error where it was not built, cannot be loaded or is of another build; the next call
-/// tries again.
+/// The entry of the plug-in. Throws Error where it was not built, cannot be loaded or is of another build; the next
+/// call tries again.
 void* load_plugin(const Plugin& plugin);
 
 enum class Symbols { own, shared };  ///< whether libraries that are loaded later see those of this one
