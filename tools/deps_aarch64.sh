@@ -21,8 +21,9 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 libraries=(libyaml-cpp0.7 libyaml-cpp-dev libpcre2-8-0 libpcre2-posix3 libpcre2-dev zlib1g zlib1g-dev libzstd1
-           libzstd-dev liblzma5 liblzma-dev libisal2 libisal-dev libpugixml-dev libssl-dev libjpeg62-turbo libjpeg62-turbo-dev libpng16-16 libpng-dev libgtest-dev
-           libgmock-dev librapidcheck-dev)
+           libzstd-dev liblzma5 liblzma-dev
+           libisal2 libisal-dev libpugixml-dev libssl-dev libjpeg62-turbo libjpeg62-turbo-dev
+           libpng16-16 libpng-dev libgtest-dev libgmock-dev librapidcheck-dev)
 stamp=$prefix/sysroot/.installed
 if [ "$(cat "$stamp" 2>/dev/null)" != "${libraries[*]}" ]; then
   echo "downloading the arm64 libraries (8 MB) into $prefix/sysroot"

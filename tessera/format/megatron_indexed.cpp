@@ -1,3 +1,4 @@
+#include <tessera/base/byte_cursor.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/format/megatron_indexed.h>
@@ -33,42 +34,33 @@ std::string prefix_of(const std::string& path) {
   return path.ends_with(".bin") || path.ends_with(".idx") ? path.substr(0, path.size() - 4) : path;
 }
 
-/// A cursor over the index that never leaves it.
-class Cursor {
+/// The fields of an index, in their order.
+class Fields {
  public:
-  Cursor(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+  Fields(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
 
   template <class T>
   T take(const char* what) {
-    T value;
-    std::memcpy(&value, take_bytes(sizeof(T), what).data(), sizeof(T));
-    return value;
+    return bytes_.number<T>([&] { truncated(1, sizeof(T), what); });
   }
   /// `count` elements of T, checked against what is left without overflow. Possibly unaligned: copied.
   template <class T>
   std::vector<T> take_many(std::uint64_t count, const char* what) {
-    const std::uint64_t left = bytes_.size() - at_;
-    if (count > left / sizeof(T))
-      throw InputError(concat(path_, ": truncated: ", count, " ", what, " of ", sizeof(T),
-                              " bytes do not fit into the ", left, " bytes left"));
+    if (count > bytes_.left() / sizeof(T)) truncated(count, sizeof(T), what);
     std::vector<T> values(count);
-    if (count > 0) std::memcpy(values.data(), take_bytes(count * sizeof(T), what).data(), count * sizeof(T));
+    const auto part = bytes_.take(count * sizeof(T), [&] { truncated(count, sizeof(T), what); });
+    if (count > 0) std::memcpy(values.data(), part.data(), part.size());
     return values;
   }
 
  private:
-  std::span<const std::byte> take_bytes(std::uint64_t size, const char* what) {
-    if (size > bytes_.size() - at_)
-      throw InputError(concat(path_, ": truncated: ", what, " needs ", size, " bytes at offset ", at_,
-                              ", the file has ", bytes_.size()));
-    const auto part = bytes_.subspan(at_, size);
-    at_ += size;
-    return part;
+  [[noreturn]] void truncated(std::uint64_t count, std::size_t width, const char* what) const {
+    throw InputError(concat(path_, ": truncated: ", what, " (", count, " of ", width, " bytes) at offset ",
+                            bytes_.position(), " do not fit into the ", bytes_.left(), " bytes left"));
   }
 
-  std::span<const std::byte> bytes_;
+  ByteCursor bytes_;
   const std::string& path_;
-  std::size_t at_ = 0;
 };
 
 template <class T>
@@ -99,23 +91,23 @@ IndexedDataset::IndexedDataset(const std::string& prefix_or_path) {
   auto state = std::make_unique<State>();
   state->bin = MappedFile(bin_path);
   const MappedFile idx(idx_path);
-  Cursor cursor(idx.bytes(), idx_path);
+  Fields fields(idx.bytes(), idx_path);
 
-  const auto found = cursor.take<std::array<char, 9>>("the magic");
+  const auto found = fields.take<std::array<char, 9>>("the magic");
   if (std::memcmp(found.data(), magic, sizeof magic) != 0)
     throw InputError(concat(idx_path, ": not a Megatron index (it does not begin with MMIDIDX)"));
-  if (const auto version = cursor.take<std::uint64_t>("the version"); version != 1)
+  if (const auto version = fields.take<std::uint64_t>("the version"); version != 1)
     throw InputError(concat(idx_path, ": version ", version, "; only version 1 is known"));
-  state->code = cursor.take<std::uint8_t>("the dtype code");
+  state->code = fields.take<std::uint8_t>("the dtype code");
   state->width = integer_bytes(state->code);
   if (state->width == 0)
     throw InputError(
         concat(idx_path, ": dtype code ", state->code, " is not an integer type (1-5, 8): these are no tokens"));
-  const auto sequences = cursor.take<std::uint64_t>("the number of sequences"),
-             documents = cursor.take<std::uint64_t>("the number of documents");
-  const auto lengths = cursor.take_many<std::int32_t>(sequences, "sequence lengths");
-  state->offsets = cursor.take_many<std::int64_t>(sequences, "sequence offsets");
-  state->documents = cursor.take_many<std::int64_t>(documents, "document indices");
+  const auto sequences = fields.take<std::uint64_t>("the number of sequences"),
+             documents = fields.take<std::uint64_t>("the number of documents");
+  const auto lengths = fields.take_many<std::int32_t>(sequences, "sequence lengths");
+  state->offsets = fields.take_many<std::int64_t>(sequences, "sequence offsets");
+  state->documents = fields.take_many<std::int64_t>(documents, "document indices");
 
   const auto bin_size = static_cast<std::int64_t>(state->bin.bytes().size());
   state->begins.resize(sequences + 1, 0);

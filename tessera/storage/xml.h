@@ -17,8 +17,9 @@ struct XmlElement {
   std::string_view text_of(std::string_view child) const;  ///< "" when there is none
 };
 
-/// Parses a document. Throws Error for what is no XML, and for what S3 never sends: a document type, elements deeper than
-/// 16, more than 200,000 of them. An unknown entity stays as it is written. Time and memory are linear in the text.
+/// Parses a document. Throws Error for what is no XML, and for what S3 never sends: a document type, elements deeper
+/// than 16, more than 200,000 of them. An unknown entity stays as it is written. Time and memory are linear in the
+/// text.
 XmlElement parse_xml(std::string_view text);
 
 /// Text as it may stand in an element.

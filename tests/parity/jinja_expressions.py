@@ -60,7 +60,8 @@ METHODS = """upper() lower() title() capitalize() strip() lstrip() rstrip() spli
 rsplit({1},1) splitlines() replace({1},{1}) replace({1},{1},1) startswith({1}) endswith({1}) find({1}) rfind({1})
 count({1})
 index({1}) join(m) join({3}) isdigit() isalpha() isspace() isalnum() strip({1}) lstrip({1})
-rstrip({1}) removeprefix({1}) removesuffix({1}) format({0},{0}) keys() values()|list items()|list get({1}) get('one',{0}) copy()
+rstrip({1}) removeprefix({1}) removesuffix({1})
+format({0},{0}) keys() values()|list items()|list get({1}) get('one',{0}) copy()
 index({2}) count({2}) append(1) pop() update(d)""".split()
 
 

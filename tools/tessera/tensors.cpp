@@ -3,9 +3,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/system/plugin.h>
 #include <tools/tessera/commands.h>
-
-#include <dlfcn.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -39,14 +38,10 @@ int run_with_tensors(const std::string& name, const Arguments& arguments) {
   // libgomp reads this when it is loaded. Its default, spinning for seconds at the end of a parallel region, wastes the
   // cores that other ranks and the communication threads need; a short spin keeps the latency of back-to-back regions.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "2000", /*overwrite=*/0);
-  // RTLD_GLOBAL: the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed: its threads
+  // Shared symbols: the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed: its threads
   // outlive us.
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) throw Error(concat("cannot load ", path, ": ", ::dlerror()));
   using Entry = int (*)(const char*, int, const char**);
-  const auto entry = reinterpret_cast<Entry>(::dlsym(library, "tessera_tool_main"));
-  if (entry == nullptr)
-    throw Error(concat(path, " has no tessera_tool_main: program and library are of different builds"));
+  const auto entry = reinterpret_cast<Entry>(load_entry(path, "tessera_tool_main", Symbols::shared));
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   return entry(name.c_str(), static_cast<int>(argv.size()), argv.data());

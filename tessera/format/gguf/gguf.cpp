@@ -1,4 +1,4 @@
-// Parsing of GGUF headers: a cursor that cannot leave the bytes, then the rules.
+// Parsing of GGUF headers: what is read, with complaints, then the rules.
 
 #include <tessera/format/gguf/gguf.h>
 
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include <tessera/base/byte_cursor.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -51,34 +52,27 @@ struct What {
 /// Reads forward through the file; what would pass the end throws, naming what was being read.
 class Cursor {
  public:
-  Cursor(std::span<const std::byte> file, const std::string& path) : file_(file), path_(path) {}
+  Cursor(std::span<const std::byte> file, const std::string& path) : bytes_(file), path_(path) {}
 
-  std::uint64_t position() const { return at_; }
-  std::uint64_t left() const { return file_.size() - at_; }
+  std::uint64_t position() const { return bytes_.position(); }
+  std::uint64_t left() const { return bytes_.left(); }
   std::span<const std::byte> between(std::uint64_t begin, std::uint64_t end) const {
-    return file_.subspan(begin, end - begin);
+    return bytes_.between(begin, end);
   }
 
   std::span<const std::byte> take(std::uint64_t bytes, const What& what) {
-    if (bytes > left())
-      fail(what, " needs ", bytes, " bytes at offset ", at_, ", but ", left(),
-           " are left: the file is truncated or damaged");
-    const auto out = file_.subspan(at_, bytes);
-    at_ += bytes;
-    return out;
+    return bytes_.take(bytes, [&] { cut_off(bytes, what); });
   }
 
   template <class Number>
   Number number(const What& what) {
-    Number out;
-    std::memcpy(&out, take(sizeof(Number), what).data(), sizeof(Number));
-    return out;
+    return bytes_.number<Number>([&] { cut_off(sizeof(Number), what); });
   }
 
   std::string_view string(const What& what, std::uint64_t most = ~std::uint64_t{0}) {
     const auto length = number<std::uint64_t>(what);
     if (length > most) fail(what, " has ", length, " bytes; at most ", most, " are allowed");
-    const std::uint64_t begin = at_;
+    const std::uint64_t begin = position();
     const auto bytes = take(length, what);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (!is_utf8(text)) fail(what, " at offset ", begin, " is not valid UTF-8");
@@ -106,9 +100,13 @@ class Cursor {
   }
 
  private:
-  std::span<const std::byte> file_;
+  [[noreturn]] void cut_off(std::uint64_t bytes, const What& what) const {
+    fail(what, " needs ", bytes, " bytes at offset ", position(), ", but ", left(),
+         " are left: the file is truncated or damaged");
+  }
+
+  ByteCursor bytes_;
   const std::string& path_;
-  std::uint64_t at_ = 0;
 };
 
 void check_booleans(const Cursor& cursor, std::span<const std::byte> bytes, const What& what) {

@@ -1,5 +1,6 @@
 #include <tessera/format/torch/pickle.h>
 
+#include <tessera/base/byte_cursor.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -84,10 +85,10 @@ class PickleReader {
 
   Pickle read(std::size_t* used) {
     while (!done_) {
-      at_ = next_;
+      at_ = bytes_.position();
       step(static_cast<unsigned char>(take(1)[0]));
     }
-    if (used != nullptr) *used = next_;
+    if (used != nullptr) *used = bytes_.position();
     return std::move(out_);
   }
 
@@ -100,29 +101,26 @@ class PickleReader {
   }
 
   // ---- operands ----
+  [[noreturn]] void cut_off(std::uint64_t count) const {
+    fail(count, " bytes are wanted and ", bytes_.left(), " are left: the data is cut off");
+  }
   std::span<const std::byte> take(std::uint64_t count) {
-    if (count > bytes_.size() - next_)
-      fail(count, " bytes are wanted and ", bytes_.size() - next_, " are left: the data is cut off");
-    const auto part = bytes_.subspan(next_, count);
-    next_ += count;
-    return part;
+    return bytes_.take(count, [&] { cut_off(count); });
   }
   template <class T>
   T number() {
-    T value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
+    return bytes_.number<T>([&] { cut_off(sizeof(T)); });
   }
   std::string string(std::uint64_t count) {
     const auto part = take(count);
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
   std::string line() {
-    const auto rest = bytes_.subspan(next_);
+    const auto rest = bytes_.rest();
     const auto end = std::find(rest.begin(), rest.end(), std::byte{'\n'});
     if (end == rest.end()) fail("a line does not end");
     std::string text = string(static_cast<std::uint64_t>(end - rest.begin()));
-    ++next_;
+    take(1);
     return text;
   }
   std::string utf8(std::uint64_t count) {
@@ -405,14 +403,14 @@ class PickleReader {
     }
   }
 
-  std::span<const std::byte> bytes_;
+  ByteCursor bytes_;
   const std::string& name_;
   std::span<const std::string_view> allowed_;
   Pickle out_;
   std::vector<std::uint32_t> stack_;
   std::vector<std::size_t> marks_;  ///< sizes of the stack
   std::unordered_map<std::uint64_t, std::uint32_t> memo_;
-  std::size_t at_ = 0, next_ = 0;  ///< begin of the opcode, next byte
+  std::size_t at_ = 0;  ///< begin of the opcode
   bool done_ = false;
 };
 

@@ -1,0 +1,39 @@
+#include <tessera/base/system/plugin.h>
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+
+namespace tessera {
+
+std::string plugin_path(const Plugin& plugin) {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&plugin_path), &info) == 0 || info.dli_fname == nullptr)
+    throw Error(concat("cannot find ", plugin.file, ": the loader does not know which file this code is from"));
+  return path_join(std::filesystem::absolute(info.dli_fname).parent_path().string(), plugin.file);
+}
+
+bool has_plugin(const Plugin& plugin) { return path_exists(plugin_path(plugin)); }
+
+void* load_plugin(const Plugin& plugin) {
+  const std::string path = plugin_path(plugin);
+  if (!path_exists(path)) throw Error(concat(plugin.what, " ", path, ", which was not built: ", plugin.remedy));
+  return load_entry(path, plugin.entry, Symbols::own, plugin.hint);
+}
+
+void* load_entry(const std::string& library, const char* entry, Symbols symbols, std::string_view hint) {
+  // Returns the library already loaded on later calls.
+  void* const handle = ::dlopen(library.c_str(), RTLD_NOW | (symbols == Symbols::shared ? RTLD_GLOBAL : RTLD_LOCAL));
+  if (handle == nullptr) {
+    const char* const cause = ::dlerror();
+    throw Error(concat("cannot load ", library, ": ", cause == nullptr ? "" : cause, hint));
+  }
+  void* const found = ::dlsym(handle, entry);
+  if (found == nullptr) throw Error(concat(library, " has no ", entry, ": it is of another build of Tessera"));
+  return found;
+}
+
+}  // namespace tessera
