@@ -33,8 +33,8 @@ struct Architecture {
   /// Parameters that a folder may lack, a head that the model was saved without: they keep their initial values.
   /// nullptr: none.
   bool (*may_be_new)(const std::string& parameter) = nullptr;
-  /// The small preset "TYPE-tiny" (presets.h) as JSON: the members that the common small decoder lacks or has otherwise,
-  /// or, with a vocab_size, all of them. nullptr: there is no such preset.
+  /// The small preset "TYPE-tiny" (presets.h) as JSON: the members that the common small decoder lacks or has
+  /// otherwise, or, with a vocab_size, all of them. nullptr: there is no such preset.
   const char* preset = nullptr;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Models by name: small ones to train from scratch (--config_name), and published ones, of which a plan needs the sizes.
+/// Models by name: small ones to train from scratch (--config_name), and published ones, of which a plan needs the
+/// sizes.
 
 #include <tessera/base/value.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// architectures/: what a transformer is made of, without a tensor. One file per family (families/) reads its config.json
-/// into a ModelSpec; models/ builds modules from it, plan/ computes memory and time from it.
+/// architectures/: what a transformer is made of, without a tensor. One file per family (families/) reads its
+/// config.json into a ModelSpec; models/ builds modules from it, plan/ computes memory and time from it.
 ///
 ///   spec.h           the values of an architecture (this header)
 ///   architecture.h   the table of families, and the reader of any config.json
@@ -11,8 +11,8 @@
 ///   flops.h          arithmetic of a block, of a token, of a pipeline's pieces
 ///   presets.h        models by name
 ///
-/// Names, defaults and spellings are those of Hugging Face's transformers (models/NAME/configuration_NAME.py, versions 4
-/// and 5).
+/// Names, defaults and spellings are those of Hugging Face's transformers (models/NAME/configuration_NAME.py, versions
+/// 4 and 5).
 
 #include <tessera/architectures/mup.h>
 #include <tessera/architectures/rope.h>

@@ -9,9 +9,9 @@
 
 namespace tessera::architectures {
 
-/// text_config, with the defaults of its type in transformers where the file says nothing: files that transformers saved
-/// hold differences only. Throws InputError "file:line:column: ..." for decoders other than llama, mistral, qwen2 and
-/// qwen3.
+/// text_config, with the defaults of its type in transformers where the file says nothing: files that transformers
+/// saved hold differences only. Throws InputError "file:line:column: ..." for decoders other than llama, mistral, qwen2
+/// and qwen3.
 Value decoder_config(const Value& json);
 
 /// How many linear maps a projector of LLaVA's word "linear" or "mlpNx_gelu" has. Throws InputError for other words.

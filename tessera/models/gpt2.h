@@ -68,8 +68,8 @@ struct Gpt2Model : torch::nn::Module {
 class Gpt2 : public CausalLm {
  public:
   /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), the residual
-  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1), or as architectures/mup.h says; without a seed they
-  /// stay uninitialised.
+  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1), or as architectures/mup.h says; without a seed
+  /// they stay uninitialised.
   Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed);
 
   std::vector<ModelPart> parts() const override;

@@ -1,6 +1,6 @@
-// Cohere's Command R (2024) and Command A, R7B (2025; transformers/models/{cohere,cohere2}): attention and MLP beside one
-// another behind one layer norm, neighbours rotated as pairs, logits scaled; in 2 windows in three of four layers, of
-// which the fourth is not rotated.
+// Cohere's Command R (2024) and Command A, R7B (2025; transformers/models/{cohere,cohere2}): attention and MLP beside
+// one another behind one layer norm, neighbours rotated as pairs, logits scaled; in 2 windows in three of four layers,
+// of which the fourth is not rotated.
 
 #include <tessera/architectures/reading.h>
 

@@ -1,5 +1,5 @@
-// Helium (Kyutai 2025; transformers/models/helium): a Llama whose neighbours are rotated as pairs, without a bias of what
-// attention gives.
+// Helium (Kyutai 2025; transformers/models/helium): a Llama whose neighbours are rotated as pairs, without a bias of
+// what attention gives.
 
 #include <tessera/architectures/reading.h>
 

@@ -1,4 +1,5 @@
-// Llama 1-3 (Touvron et al. 2023; transformers/models/llama) and Mistral (Jiang et al. 2023; transformers/models/mistral).
+// Llama 1-3 (Touvron et al. 2023; transformers/models/llama) and Mistral (Jiang et al. 2023;
+// transformers/models/mistral).
 
 #include <tessera/architectures/reading.h>
 

@@ -124,8 +124,8 @@ void read_llava(const Value& json, ModelSpec& s) {
   s.vision = v;
 }
 
-/// Any of transformers' spellings: "language_model.model.layers.0..." or "model.language_model.layers.0...", the tower's
-/// with or without "vision_model."; empty: none (buffers).
+/// Any of transformers' spellings: "language_model.model.layers.0..." or "model.language_model.layers.0...", the
+/// tower's with or without "vision_model."; empty: none (buffers).
 std::string llava_tensor_name(const std::string& name, const Value& config) {
   std::string mine = name;
   constexpr std::string_view outer = "model.", inner = "language_model.model.", decoder = "language_model.",

@@ -1,6 +1,6 @@
 // The GPT that Megatron-LM puts together from switches (megatron/training/arguments.py), for mixtures that no family of
-// transformers has: experts without gates, RMS norms beside learned positions, gated MLPs with dropout of hidden states. A
-// config.json of model_type "megatron_gpt" is Tessera's own: transformers cannot read it.
+// transformers has: experts without gates, RMS norms beside learned positions, gated MLPs with dropout of hidden
+// states. A config.json of model_type "megatron_gpt" is Tessera's own: transformers cannot read it.
 
 #include <tessera/architectures/reading.h>
 
@@ -103,7 +103,7 @@ Linear read_linear(const Value& json, const Value& types, std::int64_t layers) {
 ///   kv_lora_rank (null: none) multi-head latent attention, without biases but for that of what it gives; q_lora_rank
 ///                             (null: queries have no latent), qk_nope_head_dim, qk_rope_head_dim, v_head_dim: a part
 ///                             of each head is rotated, by rope_theta and rope_scaling, beside learned positions, too
-///   layer_types (null: all    "linear_attention": the gated delta rule (models/decoders/linear_attention.h) with linear_num_key_heads,
+///   layer_types (null: all    "linear_attention": the gated delta rule (models/decoders) with linear_num_key_heads,
 ///   "full_attention")         linear_num_value_heads, linear_key_head_dim, linear_value_head_dim,
 ///                             linear_conv_kernel_dim; no biases
 ///   attn_output_gate          what a head of full attention reads is multiplied by the sigmoid of a gate
@@ -116,7 +116,7 @@ Linear read_linear(const Value& json, const Value& types, std::int64_t layers) {
 ///                             sum of its num_experts_per_tok / topk_group best; router_selection_bias: a bias of the
 ///                             choice, as DeepSeek-V3 has
 ///   router_balancing          "sinkhorn", or null: chosen by the scores
-///   mtp_num_layers (0)        blocks that predict further tokens (models/decoders/prediction.h), where positions are rotated
+///   mtp_num_layers (0)        blocks that predict further tokens (models/decoders), where positions are rotated
 void read_megatron_gpt(const Value& json, ModelSpec& s) {
   read_sizes(json, s, {.tied = true});
   const bool layer_norm = word(json, "normalization", {"LayerNorm", "RMSNorm"}) == "LayerNorm";

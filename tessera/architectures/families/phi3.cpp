@@ -1,5 +1,5 @@
-// Phi-3 and Phi-4-mini (Abdin et al. 2024; transformers/models/phi3): one matrix for queries, keys and values, one for gate
-// and up; a part of each head may be rotated; dropout of the results of attention and MLP.
+// Phi-3 and Phi-4-mini (Abdin et al. 2024; transformers/models/phi3): one matrix for queries, keys and values, one for
+// gate and up; a part of each head may be rotated; dropout of the results of attention and MLP.
 
 #include <tessera/architectures/reading.h>
 

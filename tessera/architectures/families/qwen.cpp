@@ -1,4 +1,5 @@
-// Qwen2 and Qwen3, dense and with experts (Qwen Team 2024, 2025; transformers/models/{qwen2,qwen3,qwen2_moe,qwen3_moe}).
+// Qwen2 and Qwen3, dense and with experts (Qwen Team 2024, 2025;
+// transformers/models/{qwen2,qwen3,qwen2_moe,qwen3_moe}).
 
 #include <tessera/architectures/reading.h>
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The config.json that the settings of a model name: a file, or a preset (architectures/presets.h), changed by options.
+/// The config.json that the settings of a model name: a file, or a preset (architectures/presets.h), changed by
+/// options.
 
 #include <tessera/base/value.h>
 
