@@ -60,10 +60,11 @@ void add_mup(const Value& config, ModelSpec& spec) {
   const Multipliers& own = spec.multipliers;
   const bool plain = own.embedding == 1 && own.residual == 1 && own.logits == 1 &&
                      std::abs(spec.score_scale * std::sqrt(static_cast<double>(spec.head_size)) - 1) < 1e-9;
-  const char* const why = spec.family == Family::bert                    ? "it is for decoders"
-                          : spec.family == Family::gpt2                  ? nullptr
-                          : spec.latent                                  ? "latent attention has a scale of its own"
-                          : spec.linear                                  ? "linear attention has no scores to scale"
+  const char* const why = spec.family == Family::bert   ? "it is for decoders"
+                          : spec.family == Family::gpt2 ? nullptr
+                          : spec.latent                 ? "latent attention has a scale of its own"
+                          : spec.linear                 ? "linear attention has no scores to scale"
+                          : spec.head_bias ? "the head has a bias, whose share of the logits it does not say"
                           : spec.caps.scores > 0 || spec.caps.logits > 0 ? "scores or logits are capped"
                           : !plain ? "the family has factors of its own for scores, embeddings or logits"
                                    : nullptr;

@@ -4,8 +4,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/architectures/architecture.h>
 #include <tessera/architectures/mup.h>
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/value.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/models/load.h>
 #include <tessera/parallel/fully_shard.h>
@@ -13,6 +16,7 @@
 #include <tessera/train/loop/sharding.h>
 
 #include <tests/error_of.h>
+#include <tests/paths.h>
 
 #include <cmath>
 #include <map>
@@ -127,6 +131,10 @@ TEST(Mup, FollowsFromConfigJson) {
   EXPECT_NE(error_of([&] { models::load_language_model(latent, 1); }).find("latent attention has a scale of its own"),
             std::string::npos)
       << error_of([&] { models::load_language_model(latent, 1); });
+
+  Value phi = parse_json(read_file(tessera::testing::source_path("tests/fixtures/llama/phi/config.json")), "phi");
+  phi.set("use_mup", Value::of(true));
+  EXPECT_NE(error_of([&] { architectures::read_model(phi); }).find("the head has a bias"), std::string::npos);
 }
 
 /// What a model has, on this one rank.

@@ -84,10 +84,10 @@ std::string remedy(const Question& q, const Candidate& c) {
 }
 
 /// The planner's question for this run, and its plan.
-std::pair<Question, plan::Plan> question_of(const RunConfig& config, int world, int local_ranks) {
+std::pair<Question, plan::Plan> question_of(const RunConfig& config, plan::Model model, int world, int local_ranks) {
   Question q;
   q.cluster = plan::parse_cluster(concat(world, "xCPU/", local_ranks));
-  q.model = plan::model_of(config);
+  q.model = std::move(model);
   plan::Plan plan = plan_of(config, q.model, q.cluster);
   if (config.optimization.auto_find_batch_size) plan.rows = 1;
   q.sequence = plan.sequence;
@@ -111,9 +111,15 @@ std::string does_not_fit(const Question& q, const Candidate& c) {
 std::optional<MemoryVerdict> judge_memory(const RunConfig& config, int world, int local_ranks, std::int64_t available) {
   if (config.device != tessera::Device::cpu || config.sharding.cpu_offload != Offload::none || world % local_ranks != 0)
     return std::nullopt;
+  plan::Model model;
+  try {
+    model = plan::model_of(config);
+  } catch (const InputError&) {
+    return std::nullopt;  // the trainer reads the model alike, and refuses it in the same words
+  }
   std::optional<std::pair<Question, plan::Plan>> asked;
   try {
-    asked = question_of(config, world, local_ranks);
+    asked = question_of(config, std::move(model), world, local_ranks);
   } catch (const InputError& error) {
     return MemoryVerdict{.counted = false, .text = error.what()};
   }
@@ -140,7 +146,7 @@ void check_memory(const RunConfig& config, int world, int local_ranks, bool spea
   if (wanted == MemoryCheck::off) return;
   const auto verdict = judge_memory(config, world, local_ranks, launch::available_bytes());
   if (!verdict) return;
-  if (!verdict->counted) {  // the trainer refuses a model that it cannot read with the same words
+  if (!verdict->counted) {
     if (speaks) log::warning("--memory_check: the planner does not count this run: ", verdict->text);
     return;
   }
