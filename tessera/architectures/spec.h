@@ -68,7 +68,7 @@ enum class LayerRope : std::uint8_t { usual, local, none };
 /// Factors of activations.
 struct Multipliers {
   double embedding = 1;
-  double residual = 1;  ///< of the results of attention and MLP
+  double residual = 1;  ///< factor of the results of attention and MLP
   double logits = 1;
 };
 
@@ -79,8 +79,8 @@ struct SoftCaps {
 
 /// Shares that are dropped in training.
 struct Drops {
-  double embedding = 0, attention = 0, mlp = 0;  ///< of the embeddings, of the results of attention and MLP
-  double classifier = 0;                         ///< of a classifier's input (BERT)
+  double embedding = 0, attention = 0, mlp = 0;  ///< share of the embeddings, of the results of attention and MLP
+  double classifier = 0;                         ///< share of a classifier's input (BERT)
 };
 
 /// A mixture of experts in the place of MLPs, with gates where the model's MLPs have them (nn/moe/router.h).
@@ -194,7 +194,7 @@ struct ModelSpec {
   std::vector<std::int64_t> windows;  ///< per layer: tokens that attention sees; 0: all. Empty: all
   std::vector<LayerRope> rotations;   ///< per layer. Empty: usual
   Rope rope;
-  std::optional<Rope> local_rope;  ///< of the layers that are `local`
+  std::optional<Rope> local_rope;  ///< rotation of the layers that are `local`
   std::vector<bool> sparse;        ///< per layer: experts. Empty: none
   std::optional<Experts> experts;
   std::optional<Latent> latent;

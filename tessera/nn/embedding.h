@@ -8,8 +8,8 @@
 
 namespace tessera::nn {
 
-/// Rows of a table: at::embedding. The next two are for a table that is cut over ranks (nn/parameter_semantics.h), and give x as
-/// it is for others: where the blocks work on a part of the tokens, the ends of a model work on all of them.
+/// Rows of a table: at::embedding. The next two are for a table cut over ranks (parameter_semantics.h), and give
+/// x as it is for others: where the blocks work on a part of the tokens, the ends of a model work on all of them.
 at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx = -1);
 at::Tensor own_tokens(const at::Tensor& table, const at::Tensor& x);
 at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x);

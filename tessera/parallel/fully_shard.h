@@ -100,8 +100,8 @@ struct ShardingOptions {
   /// a sum (of losses that are divided by the number of all ranks), and is not compressed.
   ///
   /// In fixed order, micro-batch (i P + p) S + s is backward i of rank s of `group` (S ranks) and rank p of `ranks`
-  /// (P): those of `ranks` are outermost. The gradient of an expert is of micro-batches of all P ranks at once: `per_source`
-  /// has it rank by rank (expert_parallel()).
+  /// (P): those of `ranks` are outermost. The gradient of an expert is of micro-batches of all P ranks at once:
+  /// `per_source` has it rank by rank (expert_parallel()).
   struct SharedByExperts {
     comm::Group ranks = {};                                   ///< may be empty: nothing is shared beyond
     std::function<bool(const std::string& name)> has = {};    ///< is asked for every parameter of the module

@@ -77,7 +77,7 @@ TEST(HierChoice, follows_the_places_of_the_ranks) {
   run_ranks(3, [](comm::World& world) { EXPECT_EQ(world.group().backend(), "shm"); }, on_hosts("AAA"));
 }
 
-// Bytes that leave the hosts, from the record, are the least possible: see hier/backend.cpp.
+// Bytes that leave the hosts, from the record, are the least possible: see hierarchical/backend.cpp.
 void check_volumes(const std::string& hosts, const std::function<void(const Group&)>& call,
                    std::int64_t expected_total) {
   const auto outcomes = run_ranks(

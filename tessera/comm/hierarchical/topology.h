@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// hier/: collectives of ranks on several hosts, first inside each host, then across. This header: who is where.
+/// hierarchical/: collectives of ranks on several hosts, first inside a host, then across. This header: who is where.
 /// Torch-free.
 
 #include <string>

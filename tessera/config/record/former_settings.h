@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The configuration as a checkpoint remembers it, and what has changed since.
+/// config/record/: a configuration as text: as a checkpoint keeps it, and as ranks are given it. This header: what has
+/// changed since a checkpoint was written.
 
 #include <tessera/base/value.h>
 

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// models/decoders/: blocks that are no Llama's.
+///
 /// GPT-NeoX (Black et al. 2022) and Pythia, as transformers/models/gpt_neox/modeling_gpt_neox.py computes them: layer
 /// norms, attention and MLP beside one another, a part of each head rotated, one matrix for queries, keys and values.
 

@@ -16,7 +16,7 @@
 namespace tessera::nn {
 
 /// y = x W_e^T on the rows of group e. x [R, in]; counts int64 [E] on the CPU, adding up to R; weights: E of [out, in].
-/// Returns [R, out]. With `per_source`, counts are [S, E]: rows lie source by source, and of each source group by group.
+/// Returns [R, out]. With `per_source`, counts are [S, E]: rows come source by source, those of each group by group.
 /// Every source has products of its own, those that it would have alone, and the weights' gradients of all sources but
 /// the first go to `per_source`.
 at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const std::vector<at::Tensor>& weights,

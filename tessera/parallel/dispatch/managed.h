@@ -1,9 +1,10 @@
 #pragma once
 /// \file
+/// parallel/dispatch/: parameters whose memory comes and goes, and what operators do with them.
+///
 /// Managed parameters: tensors of somebody's unedited module whose memory comes and goes. Each carries one extra
 /// dispatch key that LibTorch leaves unused, so that exactly the operators that receive one of them pass through us, in
-/// forward and in backward (saved tensors and views keep the key), and no others. What was tried and measured: the
-/// design's section 6.
+/// forward and in backward (saved tensors and views keep the key), and no others.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DispatchKey.h>

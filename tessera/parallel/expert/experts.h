@@ -66,9 +66,9 @@ bool is_expert_parameter(const std::string& name);
 /// of what it got back; the same again in backward; and 8 E bytes of counts. Any rank may get all tokens of all ranks:
 /// its memory is that of their rows. Throws Error when the given experts are not this rank's.
 ///
-/// `per_source` (of as many sources as ranks): fixed order. An expert computes for each rank's tokens what it would compute
-/// for them alone, and its gradients for the tokens of ranks 1, 2, ... lie there; ShardingOptions::SharedByExperts takes
-/// them.
+/// `per_source` (of as many sources as ranks): fixed order. An expert computes for each rank's tokens what it would
+/// compute for them alone, and its gradients for the tokens of ranks 1, 2, ... are kept there, for
+/// ShardingOptions::SharedByExperts.
 nn::ExpertsFunction expert_parallel(const comm::Group& group,
                                     const c10::intrusive_ptr<nn::SourceGradients>& per_source = {});
 

@@ -42,7 +42,7 @@ struct PipelineOptions {
   bool variable_sizes = false;
   /// I is the whole backward, and W has nothing left to do: a micro-batch's gradients are complete at one moment.
   bool undivided = false;
-  /// Before every computation (F, I, W, B): phases, accumulation. Afterwards the rank's phase says "2F3" (comm/heartbeat.h).
+  /// Before every computation (F, I, W, B): phases, accumulation. Afterwards the rank's phase is "2F3" (heartbeat.h).
   std::function<void(const layout::schedule::Action&)> enter = {};
   /// After every computation.
   std::function<void(const layout::schedule::Action&)> leave = {};

@@ -119,8 +119,8 @@ class FlatGradient {
   std::unique_ptr<MovedGradients> signs_ = {};  ///< in the module's own parameters between backwards
 };
 
-/// DDP's flat gradients, one per list of indices into `members`; what lies in `old` moves there. Of `groups`, `expert_replicas`
-/// is for lists of parameters that `shared` (by index; empty: none) names, `per_source` for the others.
+/// DDP's flat gradients, one per list of indices into `members`; what `old` holds moves there. `groups.expert_replicas`
+/// is for lists of parameters that `shared` (by index; empty: none) names, `groups.per_source` for the others.
 std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const GradientGroups& groups,
                                                            const std::vector<bool>& shared,
                                                            std::vector<FlatGradient::Member> members,

@@ -2,7 +2,7 @@
 /// \file
 /// The gradient reducer of every strategy: flat gradients fill while backward runs and are reduced as soon as they are
 /// full, in one order on every rank. Where their memory lies is their own business (flat_gradient.h); over which ranks
-/// they go, and how, is a row of stages (gradient_passage.h).
+/// they go, and how, is a row of stages (gradient_reduction.h).
 
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/dispatch/module_units.h>

@@ -23,8 +23,8 @@
 namespace tessera::parallel {
 
 /// The groups of one flat gradient. `shards`: the ranks that hold its parts (one rank: it stays whole); `copies`: those
-/// that hold the same part; `all`: both. `expert_replicas`: ranks of other groups that hold the same part; empty: none. `per_source`:
-/// in fixed order, what such ranks' micro-batches gave to a part that they do not hold lies there, and not with them.
+/// that hold the same part; `all`: both. `expert_replicas`: ranks of other groups that hold the same part; empty: none.
+/// `per_source`: in fixed order, gradients of parts that such ranks do not hold, kept by the rank they come from.
 struct GradientGroups {
   comm::Group all, shards, copies, expert_replicas = {};
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};
@@ -46,7 +46,7 @@ struct GradientMessage {
   std::string tag;  ///< tag of the collectives
   at::Tensor flat, message, result;
   at::Tensor sum;  ///< fixed order: laid out like result (or message); what there is so far, and the result
-  /// Fixed order: laid out like flat (or message), gradients of the micro-batches that follow (GradientGroups::per_source).
+  /// Fixed order: laid out like flat (or message), gradients of the sources that follow (GradientGroups).
   std::vector<at::Tensor> later_source = {};
   const std::vector<CompressedSegment>* segments = nullptr;
   bool scattered() const { return !message.defined(); }

@@ -60,8 +60,8 @@ class RunPipeline {
   /// InputError for a number that the schedule cannot be made of.
   void prepare_for(std::int64_t micro_batches) { (void)schedule_of(static_cast<std::size_t>(micro_batches)); }
   /// Forward and backward of a step's micro-batches, whose losses are multiplied by `scale`; gradients are accumulated
-  /// and not reduced (Sharded::AccumulateLocally); in fixed order each backward reduces its own. Returns the losses, on every
-  /// rank. Collective over the pipeline.
+  /// and not reduced (Sharded::AccumulateLocally); in fixed order each backward reduces its own. Returns the losses, on
+  /// every rank. Collective over the pipeline.
   std::vector<double> train(const std::vector<data::Batch>& batches, double scale);
   /// A step's computations of this rank, with nothing from or for the others (PipelineExecutor::rehearse): throws where
   /// they do not fit into memory. Gradients are left behind.

@@ -111,7 +111,7 @@ struct SavePlan {
     std::optional<layout::Region> box = {};  ///< the elements of it that are one tensor of the file; empty: all
   };
   std::vector<OwnState> own_states;  ///< what is written as it is held here
-  /// FULL: places in SavedModel::states by parameter, each a list for Sharded::gather_like_to_owners(); no_state: it has none in
+  /// FULL: places in SavedModel::states by parameter, each a list for gather_like_to_owners(); no_state: it has none in
   /// this list. They precede own_states in `states`.
   std::vector<std::vector<std::size_t>> delivered_states;
   std::vector<format::StoredTensor> state_pieces;  ///< what of each state is in `states`

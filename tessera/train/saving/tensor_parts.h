@@ -29,9 +29,9 @@ bool writes_part(const ShardedParameter& parameter);
 /// The shape of a parameter, before any cut.
 std::vector<std::int64_t> saved_shape(const ShardedParameter& parameter);
 
-/// A visitor for Sharded::gather_to_owners() and gather_like_to_owners() that waits for all pieces of a part, brings the parts
-/// of all ranks of tp together (collective over them: all deliver the same), and on the rank that writes hands on the
-/// whole tensor. Without tp: `keep` itself.
+/// A visitor for Sharded::gather_to_owners() and gather_like_to_owners() that waits for all pieces of a part, puts the
+/// parts of all ranks of tp together (collective over them: all deliver the same), and on the rank that writes hands on
+/// the whole tensor. Without tp: `keep` itself.
 Sharded::PieceVisitor of_whole_tensors(const Sharded& sharded, const comm::Group& tensor, Sharded::PieceVisitor keep);
 
 /// What of a whole tensor a rank holds that has elements [begin, begin + count) of its part.
