@@ -121,7 +121,7 @@ bool reads(const std::string& text, std::string_view name) {
 TEST(TrainerSettings, what_is_followed_is_read) {
   const std::string trainer =
       sources({"tessera/faces", "tessera/train/core", "tessera/train/loop/sharding.cpp",
-               "tessera/config/core/sharding.cpp", "tessera/config/core/validate_evaluations.cpp"});
+               "tessera/config/hf/sharding.cpp", "tessera/config/resolve/validate_evaluations.cpp"});
   // These end in others when the configuration is resolved.
   const std::set<std::string_view> resolved = {"config",        "config_file",     "args_file",
                                                "compat",        "unknown",         "fsdp_config",
