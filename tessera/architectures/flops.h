@@ -13,8 +13,8 @@ namespace tessera::architectures {
 
 /// Matrix elements of a layer that a token meets: attention's, and those of the MLP or of the experts that it goes to.
 struct LayerMatrices {
-  double attention = 0, mlp = 0;
-  double all() const { return attention + mlp; }
+  double attention = 0, mlp = 0;                  ///< elements each
+  double all() const { return attention + mlp; }  ///< both
 };
 LayerMatrices matrices_of_layer(const ModelSpec& spec, std::int64_t layer);
 /// Numbers that scores and their mixtures are made of, per token and token seen, on one of `tp` ranks: the mean of the

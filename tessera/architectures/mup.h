@@ -22,7 +22,7 @@ struct Mup {
   double base_head = 1;   ///< factor of the scores: this
   double head_power = 1;  ///< over the size of a head to this power
 
-  double score_scale(std::int64_t head_size) const;
+  double score_scale(std::int64_t head_size) const;  ///< factor of the scores of such heads
   /// The deviation that a matrix begins with, which is neither embedding nor head: std / sqrt(m); where it gives what
   /// is added to the residual stream, twice a block: std / sqrt(2 blocks m).
   double hidden_std(double std) const;

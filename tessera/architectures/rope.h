@@ -10,14 +10,16 @@
 
 namespace tessera::architectures {
 
+/// Rotary position embeddings (Su et al. 2021), and how they are stretched over longer sequences (transformers,
+/// modeling_rope_utils.py).
 struct Rope {
-  enum class Type { standard, linear, dynamic, yarn, llama3, longrope };
-  Type type = Type::standard;
-  double theta = 10000;
-  std::int64_t dim = 0;            ///< numbers of each head that are rotated, its first: all D, or fewer
-  std::int64_t max_positions = 0;  ///< max_position_embeddings
-  double factor = 1;
-  std::int64_t original_max_positions = 0;           ///< yarn, llama3, longrope
+  enum class Type { standard, linear, dynamic, yarn, llama3, longrope };  ///< rope_type
+  Type type = Type::standard;                                             ///< how frequencies are stretched
+  double theta = 10000;                                                   ///< base of the frequencies
+  std::int64_t dim = 0;                     ///< numbers of each head that are rotated, its first: all D, or fewer
+  std::int64_t max_positions = 0;           ///< max_position_embeddings
+  double factor = 1;                        ///< by which sequences grow
+  std::int64_t original_max_positions = 0;  ///< yarn, llama3, longrope
   double low_freq_factor = 1, high_freq_factor = 4;  ///< llama3
   double beta_fast = 32, beta_slow = 1;              ///< yarn
   double attention_factor = 1;                       ///< yarn, longrope: of cosines and sines

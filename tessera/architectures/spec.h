@@ -39,6 +39,7 @@ enum class Residual : std::uint8_t {
   parallel_one  ///< both read it through one norm (Cohere)
 };
 
+/// What a norm divides by.
 enum class NormKind : std::uint8_t {
   rms,   ///< by the root of the mean square (Zhang & Sennrich 2019)
   layer  ///< by mean and variance (Ba et al. 2016)
@@ -46,12 +47,12 @@ enum class NormKind : std::uint8_t {
 
 /// The norms of a family, and their places in a block.
 struct NormForm {
-  NormKind kind = NormKind::rms;
-  bool weight = true;           ///< false: nothing is multiplied (OLMo)
-  bool bias = false;            ///< layer norms only
-  bool from_one = false;        ///< the factor is 1 + weight (Gemma, Nemotron)
-  bool begins_at_zero = false;  ///< value of the weights before training (Gemma); else 1
-  double eps = 1e-6;
+  NormKind kind = NormKind::rms;      ///< which of the two
+  bool weight = true;                 ///< false: nothing is multiplied (OLMo)
+  bool bias = false;                  ///< layer norms only
+  bool from_one = false;              ///< the factor is 1 + weight (Gemma, Nemotron)
+  bool begins_at_zero = false;        ///< value of the weights before training (Gemma); else 1
+  double eps = 1e-6;                  ///< what is added to the mean square, or to the variance
   bool before = true, after = false;  ///< in front of attention and MLP, or on their results
 };
 
@@ -67,14 +68,14 @@ enum class LayerRope : std::uint8_t { usual, local, none };
 
 /// Factors of activations.
 struct Multipliers {
-  double embedding = 1;
-  double residual = 1;  ///< factor of the results of attention and MLP
-  double logits = 1;
+  double embedding = 1;  ///< factor of the embeddings
+  double residual = 1;   ///< factor of the results of attention and MLP
+  double logits = 1;     ///< factor of the logits
 };
 
 /// Bounds of soft-capped scores and logits (nn/softcap.h); 0: none.
 struct SoftCaps {
-  double scores = 0, logits = 0;
+  double scores = 0, logits = 0;  ///< bounds of attention scores and of logits
 };
 
 /// Shares that are dropped in training.
@@ -91,15 +92,16 @@ struct Experts {
   std::int64_t shared_inner = 0;                           ///< width of the MLP that sees every token; 0: none
   bool shared_gate = false;                                ///< that MLP is multiplied by sigmoid(shared_expert_gate(x))
   bool selection_bias = false;                             ///< gate.e_score_correction_bias [count]
-  Scoring scoring = Scoring::softmax;
-  bool softmax_after_top_k = false;  ///< weights are the softmax of the chosen logits
-  bool normalize = false;            ///< weights are divided by their sum
-  bool sinkhorn = false;             ///< in training tokens choose by Sinkhorn's scores (nn/moe/sinkhorn.h)
+  Scoring scoring = Scoring::softmax;                      ///< how a token's logits become scores
+  bool softmax_after_top_k = false;                        ///< weights are the softmax of the chosen logits
+  bool normalize = false;                                  ///< weights are divided by their sum
+  bool sinkhorn = false;  ///< in training tokens choose by Sinkhorn's scores (nn/moe/sinkhorn.h)
+  /// Groups of experts; groups a token may use; experts that score a group.
   std::int64_t groups = 1, top_groups = 1, group_best = 2;
-  double scale = 1;      ///< factor of the weights
-  double jitter = 0;     ///< router_jitter_noise
-  double auxiliary = 0;  ///< coefficient of the balancing loss; 0: none
-  const char* shared_name = "shared_expert";
+  double scale = 1;                           ///< factor of the weights
+  double jitter = 0;                          ///< router_jitter_noise
+  double auxiliary = 0;                       ///< coefficient of the balancing loss; 0: none
+  const char* shared_name = "shared_expert";  ///< module of the MLP that sees every token
   const char *gate_name = "gate_proj", *up_name = "up_proj", *down_name = "down_proj";  ///< an expert's matrices
 };
 
@@ -111,46 +113,50 @@ struct Latent {
   bool normed = true;                              ///< the latents pass through RMS norms
   double norm_eps = 1e-6;                          ///< those norms' epsilon; DeepSeek's, whatever rms_norm_eps says
   double scale = 1;                                ///< factor of scores
+  /// The larger of a head's key and value sizes.
   std::int64_t widest() const { return plain + rotated > value ? plain + rotated : value; }
 };
 
 /// Linear attention by the gated delta rule (nn/recurrent/gated_delta.h).
 struct Linear {
+  /// Heads of q and k, heads of v, and sizes of one.
   std::int64_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
   std::int64_t kernel = 0;   ///< tokens that a convolution sees
   std::vector<bool> layers;  ///< layers that have it; the others have ordinary attention
-  std::int64_t keys() const { return key_heads * key_size; }
-  std::int64_t values() const { return value_heads * value_size; }
+  std::int64_t keys() const { return key_heads * key_size; }        ///< width of q, and of k
+  std::int64_t values() const { return value_heads * value_size; }  ///< width of v
   std::int64_t convolved() const { return 2 * keys() + values(); }  ///< channels of q, k and v
+  /// Columns of the packed input map.
   std::int64_t in_features() const { return convolved() + values() + 2 * value_heads; }
 };
 
 /// CLIP's vision tower (Radford et al. 2021).
 struct Tower {
-  std::int64_t layers = 12, hidden = 768, heads = 12, inner = 3072;
-  std::int64_t side = 224, patch = 32;  ///< pixels of an image's side, and of a patch's
-  bool quick_gelu = true;               ///< x sigmoid(1.702 x); false: gelu, exact
-  double eps = 1e-5, initializer_range = 0.02;
-  std::int64_t patches() const { return (side / patch) * (side / patch); }
+  std::int64_t layers = 12, hidden = 768, heads = 12, inner = 3072;  ///< layers, width, heads, width of an MLP
+  std::int64_t side = 224, patch = 32;                               ///< pixels of an image's side, and of a patch's
+  bool quick_gelu = true;                                            ///< x sigmoid(1.702 x); false: gelu, exact
+  double eps = 1e-5, initializer_range = 0.02;                       ///< epsilon of its norms; deviation of new weights
+  std::int64_t patches() const { return (side / patch) * (side / patch); }  ///< patches of an image
 };
 
 /// A frozen tower before a decoder, and a projector to the decoder's width (LLaVA, Liu et al. 2023).
 struct Vision : Tower {
-  std::int64_t image_token = 32000;  ///< may be at least the vocabulary's size: it is never looked up
-  std::int64_t blocks = 0;           ///< layers of the tower that are computed
-  bool with_class = false;           ///< the class's row is a feature, too
-  std::int64_t projections = 2;      ///< maps of the projector
-  bool projector_bias = true;
-  Activation activation = Activation::gelu_erf;                             ///< between the projector's maps
-  double projector_range = 0.02;                                            ///< the projector begins with N(0, this)
+  std::int64_t image_token = 32000;              ///< may be at least the vocabulary's size: it is never looked up
+  std::int64_t blocks = 0;                       ///< layers of the tower that are computed
+  bool with_class = false;                       ///< the class's row is a feature, too
+  std::int64_t projections = 2;                  ///< maps of the projector
+  bool projector_bias = true;                    ///< biases of the projector's maps
+  Activation activation = Activation::gelu_erf;  ///< between the projector's maps
+  double projector_range = 0.02;                 ///< the projector begins with N(0, this)
   std::int64_t tokens() const { return patches() + (with_class ? 1 : 0); }  ///< an image's, in a row
 };
 
 /// Names of modules, where they are not Llama's.
 struct DecoderNames {
+  /// The decoder, its embedding, its table of positions, its last norm.
   const char *model = "model", *embedding = "embed_tokens", *positions = "embed_positions", *norm = "norm";
-  const char* head = "lm_head";
-  const char *attention = "self_attn", *output = "o_proj";
+  const char* head = "lm_head";                             ///< the head
+  const char *attention = "self_attn", *output = "o_proj";  ///< attention, and the map of its result
   const char *query_norm = "q_norm", *key_norm = "k_norm";  ///< norms of q and k
   const char* mlp = "mlp";                                  ///< "": its two maps are modules of the block itself (OPT)
   const char *up = "up_proj", *down = "down_proj";          ///< the maps of an MLP without a gate
@@ -160,65 +166,68 @@ struct DecoderNames {
 
 /// An architecture: embeddings, blocks, end (last norm, head). Sizes in elements.
 struct ModelSpec {
-  std::string type;  ///< config.json's model_type; of a model that sees images its decoder's
-  Family family = Family::llama;
+  std::string type;               ///< config.json's model_type; of a model that sees images its decoder's
+  Family family = Family::llama;  ///< which modules it is built of
   std::int64_t depths = 0;  ///< blocks of multi-token prediction behind the last one; per-layer values include them
+  /// Blocks, width, heads of q, heads of k and v, size of a head.
   std::int64_t layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0;
-  std::int64_t inner = 0;       ///< width between the products of a dense block's MLP
-  std::int64_t vocabulary = 0;  ///< rows of the embedding
-  std::int64_t positions = 0;   ///< max_position_embeddings
-  double initializer_range = 0.02, attention_dropout = 0;
-  Drops drops;
-  double score_scale = 1;       ///< factor of q k^T
-  bool scale_by_layer = false;  ///< divided by the number of the layer, from 1 (GPT-2)
-  bool query_bias = false;      ///< biases of q_proj, k_proj, v_proj
-  bool output_bias = false;     ///< bias of o_proj
-  bool mlp_bias = false, head_bias = false;
-  bool gated = true;  ///< MLPs of three matrices, down(a(gate x) * up x); else of two, down(a(up x))
-  Gate gate = Gate::silu;
-  Activation activation = Activation::gelu_tanh;
-  bool causal = true;
-  Residual residual = Residual::serial;
-  NormForm norms;
-  Multipliers multipliers;
-  SoftCaps caps;
-  bool head_norm = false;       ///< norms of each head of q and k (Qwen3)
-  bool wide_head_norm = false;  ///< one norm over all heads instead (OLMoE)
-  bool output_gate = false;     ///< q_proj gives a gate of each head's result, too
-  double clip_qkv = 0;          ///< bound of the absolute values of q, k and v; 0: none (OLMoE)
-  bool tied = false;            ///< the head is the embedding
-  Packing packing = Packing::none;
-  bool interleaved = false;           ///< the numbers of a rotated pair are neighbours (Cohere)
-  std::int64_t position_rows = 0;     ///< rows of a learned table of positions; 0: positions are rotated
-  std::int64_t position_offset = 0;   ///< rows of that table before the first position (OPT)
-  std::vector<std::int64_t> windows;  ///< per layer: tokens that attention sees; 0: all. Empty: all
-  std::vector<LayerRope> rotations;   ///< per layer. Empty: usual
-  Rope rope;
-  std::optional<Rope> local_rope;  ///< rotation of the layers that are `local`
-  std::vector<bool> sparse;        ///< per layer: experts. Empty: none
-  std::optional<Experts> experts;
-  std::optional<Latent> latent;
-  std::optional<Linear> linear;
-  std::optional<Mup> mup;
-  std::optional<Vision> vision;
-  std::int64_t labels = 0;                   ///< BERT: classes of a classifier; 0: masked tokens are predicted
-  std::int64_t segments = 2, pad_token = 0;  ///< BERT: rows of token_type_embeddings; the padding's id
-  DecoderNames names;
+  std::int64_t inner = 0;                                  ///< width between the products of a dense block's MLP
+  std::int64_t vocabulary = 0;                             ///< rows of the embedding
+  std::int64_t positions = 0;                              ///< max_position_embeddings
+  double initializer_range = 0.02, attention_dropout = 0;  ///< deviation of new weights; share of dropped scores
+  Drops drops;                                             ///< other shares that are dropped
+  double score_scale = 1;                                  ///< factor of q k^T
+  bool scale_by_layer = false;                             ///< divided by the number of the layer, from 1 (GPT-2)
+  bool query_bias = false;                                 ///< biases of q_proj, k_proj, v_proj
+  bool output_bias = false;                                ///< bias of o_proj
+  bool mlp_bias = false, head_bias = false;                ///< biases of the MLP's maps, and of the head
+  bool gated = true;       ///< MLPs of three matrices, down(a(gate x) * up x); else of two, down(a(up x))
+  Gate gate = Gate::silu;  ///< activation of a gated MLP
+  Activation activation = Activation::gelu_tanh;  ///< activation of an MLP without a gate
+  bool causal = true;                             ///< tokens see only those before them
+  Residual residual = Residual::serial;           ///< how a block adds up
+  NormForm norms;                                 ///< norms of blocks, and the last one
+  Multipliers multipliers;                        ///< factors of activations
+  SoftCaps caps;                                  ///< bounds of scores and logits
+  bool head_norm = false;                         ///< norms of each head of q and k (Qwen3)
+  bool wide_head_norm = false;                    ///< one norm over all heads instead (OLMoE)
+  bool output_gate = false;                       ///< q_proj gives a gate of each head's result, too
+  double clip_qkv = 0;                            ///< bound of the absolute values of q, k and v; 0: none (OLMoE)
+  bool tied = false;                              ///< the head is the embedding
+  Packing packing = Packing::none;                ///< how maps are stored
+  bool interleaved = false;                       ///< the numbers of a rotated pair are neighbours (Cohere)
+  std::int64_t position_rows = 0;                 ///< rows of a learned table of positions; 0: positions are rotated
+  std::int64_t position_offset = 0;               ///< rows of that table before the first position (OPT)
+  std::vector<std::int64_t> windows;              ///< per layer: tokens that attention sees; 0: all. Empty: all
+  std::vector<LayerRope> rotations;               ///< per layer. Empty: usual
+  Rope rope;                                      ///< rotation of queries and keys
+  std::optional<Rope> local_rope;                 ///< rotation of the layers that are `local`
+  std::vector<bool> sparse;                       ///< per layer: experts. Empty: none
+  std::optional<Experts> experts;                 ///< nullopt: every MLP is dense
+  std::optional<Latent> latent;                   ///< nullopt: ordinary attention
+  std::optional<Linear> linear;                   ///< nullopt: no layer has linear attention
+  std::optional<Mup> mup;                         ///< maximal update parameterization; nullopt: usual scaling
+  std::optional<Vision> vision;                   ///< nullopt: the model sees no images
+  std::int64_t labels = 0;                        ///< BERT: classes of a classifier; 0: masked tokens are predicted
+  std::int64_t segments = 2, pad_token = 0;       ///< BERT: rows of token_type_embeddings; the padding's id
+  DecoderNames names;                             ///< names of its modules
 
-  std::int64_t query_width() const { return heads * head_size; }
-  std::int64_t key_width() const { return key_heads * head_size; }
-  bool parallel() const { return residual != Residual::serial; }  ///< attention and MLP read the same input
-  bool one_norm() const { return residual == Residual::parallel_one; }
-  bool gelu_gate() const { return gated && gate == Gate::gelu_tanh; }
+  std::int64_t query_width() const { return heads * head_size; }        ///< columns of q
+  std::int64_t key_width() const { return key_heads * head_size; }      ///< columns of k, and of v
+  bool parallel() const { return residual != Residual::serial; }        ///< attention and MLP read the same input
+  bool one_norm() const { return residual == Residual::parallel_one; }  ///< attention and MLP share a norm
+  bool gelu_gate() const { return gated && gate == Gate::gelu_tanh; }   ///< MLPs are gated by gelu
+  /// Whether a layer has linear attention.
   bool is_linear(std::int64_t layer) const { return linear && linear->layers[static_cast<std::size_t>(layer)]; }
+  /// Whether a layer has experts.
   bool is_sparse(std::int64_t layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
-  std::int64_t window(std::int64_t layer) const {
+  std::int64_t window(std::int64_t layer) const {  ///< tokens that a layer's attention sees; 0: all
     return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)];
   }
-  LayerRope rotation(std::int64_t layer) const {
+  LayerRope rotation(std::int64_t layer) const {  ///< a layer's rotation
     return rotations.empty() ? LayerRope::usual : rotations[static_cast<std::size_t>(layer)];
   }
-  double scale_of_scores(std::int64_t layer) const {
+  double scale_of_scores(std::int64_t layer) const {  ///< factor of a layer's q k^T
     return scale_by_layer ? score_scale / static_cast<double>(layer + 1) : score_scale;
   }
   /// Tokens that a sequence may have.

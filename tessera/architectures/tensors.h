@@ -21,18 +21,18 @@ std::string_view part_name(Part part);
 
 /// A parameter.
 struct Tensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  Part part = Part::mlp;
-  std::int64_t block = -1;   ///< -1: embeddings; `layers`: the end
-  std::int64_t expert = -1;  ///< -1: of no expert
-  int cut = -1;              ///< the dimension that tensor parallelism divides; -1: every rank has all of it
-  std::int64_t heads = 0;    ///< > 0: divided between this many heads, which ranks share when there are fewer
-  bool trained = true;
-  double packed_bytes = 0;  ///< > 0: frozen and kept in this many bytes, whole on every rank; not a parameter
+  std::string name;                 ///< name in a Hugging Face folder
+  std::vector<std::int64_t> shape;  ///< whole, of all ranks
+  Part part = Part::mlp;            ///< what it belongs to
+  std::int64_t block = -1;          ///< -1: embeddings; `layers`: the end
+  std::int64_t expert = -1;         ///< -1: of no expert
+  int cut = -1;                     ///< the dimension that tensor parallelism divides; -1: every rank has all of it
+  std::int64_t heads = 0;           ///< > 0: divided between this many heads, which ranks share when there are fewer
+  bool trained = true;              ///< false: a buffer, or frozen by the family
+  double packed_bytes = 0;          ///< > 0: frozen and kept in this many bytes, whole on every rank; not a parameter
   std::vector<std::int64_t> block_heads = {};  ///< several such matrices on one another, heads of the same size
 
-  double numel() const;
+  double numel() const;  ///< elements of the whole tensor
 };
 /// All of them, a tied head once, in the order of the modules.
 std::vector<Tensor> tensors(const ModelSpec& spec);
