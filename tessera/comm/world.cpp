@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -125,7 +127,16 @@ c10::Device choose_device(Device device, int local_rank) {
   if (device == Device::cpu) return c10::Device(c10::kCPU);
   const int count = backend_plugin("cuda").device_count();
   if (count == 0) throw InputError("the device is cuda, but this process sees no CUDA device (CUDA_VISIBLE_DEVICES?).");
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
+  // LibTorch asks once whether there is CUDA (a backward pass does), and keeps the answer.
+  if (!at::detail::getCUDAHooks().hasCUDA()) {
+    throw InputError(
+        "the device is cuda, but LibTorch has decided that this process has no CUDA: tensors were used with autograd "
+        "before the CUDA plug-in was loaded. Call tessera::init() before any of that.");
+  }
+  const c10::Device chosen(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
+  // Memory and kernels without a device of their own go to the current one.
+  c10::impl::getDeviceGuardImpl(c10::kCUDA)->setDevice(chosen);
+  return chosen;
 }
 
 // Intra-op threads from OMP_NUM_THREADS, which launchers set; LibTorch alone would take every core in every rank.

@@ -2,6 +2,7 @@
 // else by ATen's operators.
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/kernels/cpu/adamw.h>
@@ -44,12 +45,14 @@ class AdamW final : public ElementwiseOptimizer {
                    const StepFactors& factors) override {
     const at::Tensor p = slot(i).parameter;
     const kernels::AdamwArgs a = arguments(i, factors);
-    if (p.is_cuda() && p.scalar_type() == at::kFloat && !decay_in_gradient_)
-      comm::plugin_table<DeviceKernels>("cuda").adamw(p.data_ptr<float>(), gradient.const_data_ptr<float>(),
-                                                      states[0].data_ptr<float>(), states[1].data_ptr<float>(),
-                                                      p.numel(), a);
-    else
+    if (!p.is_cuda() || p.scalar_type() != at::kFloat || decay_in_gradient_) {
       generic_update(p, gradient, states[0], states[1], a);
+      return;
+    }
+    static const DeviceKernels& kernels = comm::plugin_table<DeviceKernels>("cuda");
+    const c10::DeviceGuard guard(p.device());  // the kernel takes the current device's stream
+    kernels.adamw(p.data_ptr<float>(), gradient.const_data_ptr<float>(), states[0].data_ptr<float>(),
+                  states[1].data_ptr<float>(), p.numel(), a);
   }
 
   kernels::AdamwArgs arguments(std::size_t i, const StepFactors& factors) const {

@@ -1,6 +1,7 @@
 #include <tessera/optim/by_name.h>
 
 #include <tessera/base/error.h>
+#include <tessera/optim/offloaded.h>
 
 #include <algorithm>
 
@@ -196,7 +197,12 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::ve
   for (const auto& [key, value] : choice.parameters)
     if (!contains(kind->parameters, key))
       throw unknown(concat("--optim_args: parameter of ", choice.kind), key, kind->parameters);
-  return kind->make(choice, Arguments(choice), std::move(slots), common);
+  const MakeOptimizer make = [&](std::vector<Slot> own) {
+    return kind->make(choice, Arguments(choice), std::move(own), common);
+  };
+  const bool offloads = common.allocate && !slots.empty() && slots.front().parameter.defined();
+  if (offloads && !slots.front().parameter.is_cpu()) return make_offloaded(std::move(slots), make);
+  return make(std::move(slots));
 }
 
 void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common) {

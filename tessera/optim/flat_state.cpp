@@ -51,9 +51,10 @@ FlatBuffer make_buffer(const std::vector<layout::Parameter>& tensors, at::Tensor
   FlatBuffer buffer;
   buffer.flat = allocate && flat.padded > 0 ? allocate({flat.padded}, options) : at::zeros({flat.padded}, options);
   TESSERA_CHECK(buffer.flat.defined() && buffer.flat.numel() == flat.padded && buffer.flat.dtype() == options.dtype() &&
-                    buffer.flat.is_contiguous(),
+                    buffer.flat.is_contiguous() && buffer.flat.device().type() == options.device().type(),
                 "optimizer: the state allocator returned another tensor than ", flat.padded, " contiguous elements of ",
-                options.dtype());
+                options.dtype(), " on ", options.device().str(),
+                "; states of the host for parameters on a device need make_offloaded()");
   buffer.views.resize(tensors.size());
   for (const layout::Segment& segment : flat.segments)
     buffer.views[segment.parameter] =

@@ -42,7 +42,8 @@ struct Slot {
 /// Parameters of fewer elements have states of 32 bits in any case (the name and number of bitsandbytes).
 inline constexpr std::int64_t min_8bit_size = 4096;
 
-/// Makes memory for optimizer state (zero-filled), somewhere else than in ordinary memory. Empty: ordinary memory.
+/// Makes memory for optimizer state (zero-filled), somewhere else than in ordinary memory. Empty: ordinary memory. Host
+/// memory for parameters on a device: make_optimizer() (by_name.h) or make_offloaded() (offloaded.h).
 using StateAllocator = std::function<at::Tensor(at::IntArrayRef sizes, at::TensorOptions options)>;
 /// Adds `values` up over the ranks that hold the other parts of the same parameters, in place; every rank calls it at
 /// the same points with as many values. Empty: this rank holds whole parameters.

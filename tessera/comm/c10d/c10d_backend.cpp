@@ -259,6 +259,8 @@ class C10dBackend final : public Backend {
   void close() override {
     queue_.reset();
     last_.reset();
+    // ProcessGroupNCCL warns, and aborts what is under way, when it is destroyed without this.
+    if (backend_ && !device().is_cpu() && !aborted_) backend_->shutdown();
     backend_.reset();
     owner_.reset();
   }

@@ -278,7 +278,7 @@ void FlatGradient::reduced() {
   }
   if (!result_.is_same(sum_)) {
     zero_what_does_not_count();
-    sum_.add_(result_);
+    sum_.add_(result_.to(sum_.device()));  // offloaded parameters have their sum on the host
     context_->pool.give(std::move(result_), BufferUse::shards);
   }
   result_.reset();
