@@ -8,6 +8,7 @@
 #include <tessera/models/latent_attention.h>
 #include <tessera/models/moe_mlp.h>
 #include <tessera/models/rope.h>
+#include <tessera/nn/device/send.h>
 #include <tessera/nn/nn.h>
 #include <cmath>
 
@@ -261,7 +262,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
                                                    : positions.max().item<std::int64_t>() + 1;
   const auto table_of = [&](const Rope& r) {
     const nn::RotaryTable table = nn::rotary_table(positions, inverse_frequencies(r, longest), r.attention_factor);
-    return nn::RotaryTable{table.cos.to(ids.device()), table.sin.to(ids.device())};
+    return nn::RotaryTable{nn::send(table.cos, ids.device()), nn::send(table.sin, ids.device())};
   };
   made->rotary = table_of(rope);
   if (local_rope) made->local_rotary = table_of(*local_rope);

@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <mutex>
+#include <string>
 
 namespace tessera::optim {
 namespace {
@@ -37,14 +39,14 @@ ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
     std::int64_t begin, numel;
   };
   std::vector<at::Tensor> gradients;
-  std::vector<at::Tensor> elsewhere;  // block sums of gradients not on the CPU: all are on their way before one is read
+  std::map<std::string, std::vector<at::Tensor>> elsewhere;  // by device: block sums of gradients not on the CPU
   for (const GradientPiece& piece : pieces) {
     if (!piece.gradient.defined()) continue;
     check(piece);
     const at::Tensor g = piece.gradient.contiguous();
     if (g.numel() == 0) continue;
     if (!g.is_cpu())
-      elsewhere.push_back(block_squares_of(g));
+      elsewhere[g.device().str()].push_back(block_squares_of(g));
     else
       gradients.push_back(g.scalar_type() == at::kFloat || g.scalar_type() == at::kDouble ? g : g.to(at::kFloat));
   }
@@ -69,8 +71,8 @@ ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
     const std::lock_guard lock(mutex);
     total.merge(part);
   });
-  for (const at::Tensor& sums : elsewhere) {
-    const at::Tensor here = sums.cpu();
+  for (const auto& [device, sums] : elsewhere) {
+    const at::Tensor here = at::cat(sums).cpu();  // the host waits once for all of a device
     total.add(std::span<const double>(here.const_data_ptr<double>(), static_cast<std::size_t>(here.numel())));
   }
   return total;

@@ -30,7 +30,10 @@ at::Tensor expert_counts(const at::Tensor& ids, std::int64_t experts, const at::
   TESSERA_CHECK(ids.scalar_type() == at::kLong && ids.dim() >= 1, "experts of tokens must be int64 [..., k]");
   at::Tensor counted = ids;
   if (mask.defined()) counted = counted.masked_fill(mask.logical_not().unsqueeze(-1), -1);
-  return at::bincount((counted + 1).reshape({-1}), {}, experts + 1).slice(0, 1);
+  const at::Tensor flat = (counted + 1).reshape({-1});
+  if (flat.is_cpu()) return at::bincount(flat, {}, experts + 1).slice(0, 1);
+  // A device's bincount waits for the largest number, which would be the size of its result.
+  return at::zeros({experts + 1}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).slice(0, 1);
 }
 
 at::Tensor load_balancing_loss(const std::vector<at::Tensor>& probabilities, const std::vector<at::Tensor>& ids,

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/slots.h>
+#include <tessera/nn/device/send.h>
 #include <tessera/nn/fused.h>
 
 #include <algorithm>
@@ -115,8 +116,8 @@ Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int
     order[row] = s;
     inverse[s] = row;
   }
-  p.order = p.order.to(ids.device());
-  p.inverse = p.inverse.to(ids.device());
+  p.order = send(p.order, ids.device());
+  p.inverse = send(p.inverse, ids.device());
   return p;
 }
 

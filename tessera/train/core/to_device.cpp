@@ -1,14 +1,14 @@
 #include <tessera/train/core/to_device.h>
 
-#include <ATen/ATen.h>
+#include <tessera/nn/device/send.h>
 
 namespace tessera::train {
 
 data::Batch to_device(data::Batch batch, c10::Device device) {
-  batch.ids = batch.ids.to(device);
-  batch.labels = batch.labels.to(device);
-  if (batch.types.defined()) batch.types = batch.types.to(device);
-  if (batch.images.defined()) batch.images = batch.images.to(device);
+  batch.ids = nn::send(batch.ids, device);
+  batch.labels = nn::send(batch.labels, device);
+  batch.types = nn::send(batch.types, device);
+  batch.images = nn::send(batch.images, device);
   return batch;
 }
 

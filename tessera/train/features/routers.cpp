@@ -165,7 +165,13 @@ RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm
   all[0] = own.auxiliary_loss;
   all[1] = own.z_loss;
   all[2] = static_cast<double>(own.dropped);
-  for (const auto& [block, load] : own.load) all.slice(0, 3 + block * experts, 3 + (block + 1) * experts).copy_(load);
+  std::vector<at::Tensor> loads;
+  for (const auto& [block, load] : own.load) loads.push_back(load);
+  const at::Tensor here = loads.empty() ? at::Tensor() : at::stack(loads).cpu();  // one wait for all blocks
+  std::int64_t row = 0;
+  for (const auto& [block, load] : own.load) {
+    all.slice(0, 3 + block * experts, 3 + (block + 1) * experts).copy_(here[row++]);
+  }
   all = summed(all, world).cpu();
   // Ranks of tp without sequence parallelism have formed the same losses.
   const bool parts = groups.sequence_parallel && groups.tensor_ranks() > 1;

@@ -7,6 +7,7 @@
 
 #include <tessera/comm/heartbeat.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/device/send.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/core/random_key.h>
 #include <tessera/train/core/to_device.h>
@@ -37,7 +38,9 @@ class WholeModel : public StepPasses {
       features.each(&RunFeature::after_backward);
       // Ranks of tp have the same loss; what they log is added up.
       const double tensor_ranks = parts_.setup.groups.tensor_ranks();
-      parts_.window.add_loss(scales.scale == 0 ? 0 : loss.item<double>() / scales.scale * scales.logged / tensor_ranks);
+      parts_.window.add_loss(nn::LateNumber(loss), [=](double scaled) {
+        return scales.scale == 0 ? 0 : scaled / scales.scale * scales.logged / tensor_ranks;
+      });
     }
   }
 

@@ -34,7 +34,13 @@ void Window::add_loss(double cross_entropy) {
   losses_.push_back(loss);
 }
 
+void Window::add_loss(nn::LateNumber loss, std::function<double(double)> cross_entropy_of) {
+  late_losses_.push_back({std::move(loss), std::move(cross_entropy_of)});
+}
+
 void Window::end_step(double seconds, double cpu_seconds) {
+  for (const LateLoss& late : late_losses_) add_loss(late.cross_entropy_of(late.loss.value()));
+  late_losses_.clear();
   ++steps_;
   scored_ += counts_.scored_tokens;
   tokens_ += counts_.tokens;

@@ -4,9 +4,11 @@
 
 #include <tessera/comm/group.h>
 #include <tessera/data/dataset.h>
+#include <tessera/nn/device/send.h>
 #include <tessera/train/reporting/metrics.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace tessera::train {
@@ -31,6 +33,8 @@ class Window {
   void begin_step(const StepCounts& all_ranks);
   /// This rank's sum of cross-entropies of a micro-batch of that step.
   void add_loss(double cross_entropy);
+  /// The same of a loss that is read when the step ends: `cross_entropy_of` it.
+  void add_loss(nn::LateNumber loss, std::function<double(double)> cross_entropy_of);
   /// The step took `seconds`, and this rank's threads `cpu_seconds` of processor time.
   void end_step(double seconds, double cpu_seconds);
 
@@ -51,11 +55,17 @@ class Window {
                     std::int64_t threads, int place = 0, const std::vector<double>& sums = {});
 
  private:
+  struct LateLoss {
+    nn::LateNumber loss;
+    std::function<double(double)> cross_entropy_of;
+  };
+
   bool hf_loss_scale_, nan_filter_;
   StepCounts counts_;
-  std::vector<double> losses_;  // this rank's micro-batches
-  std::int64_t scored_ = 0;     // all ranks'
-  std::int64_t tokens_ = 0;     // all ranks'
+  std::vector<LateLoss> late_losses_;  // the losses of the step under way
+  std::vector<double> losses_;         // this rank's micro-batches
+  std::int64_t scored_ = 0;            // all ranks'
+  std::int64_t tokens_ = 0;            // all ranks'
   std::int64_t steps_ = 0;
   double seconds_ = 0, cpu_seconds_ = 0;
 };
