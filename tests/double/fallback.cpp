@@ -1,0 +1,209 @@
+// Every operator without a kernel of its own on the double: the CPU's kernel on the mirrors of its arguments.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <tests/double/mirrors.h>
+#include <tests/double/operators.h>
+#include <tests/double/random.h>
+
+#include <set>
+#include <string>
+
+namespace cuda_double {
+namespace {
+
+/// Operators whose result has a shape that depends on values: CUDA's kernels wait for it.
+bool waits_for_shape(const std::string& name) {
+  static const std::set<std::string> names = {
+      "aten::nonzero",    "aten::masked_select", "aten::_unique2", "aten::unique_consecutive",
+      "aten::unique_dim", "aten::bincount",      "aten::equal",    "aten::repeat_interleave"};
+  return names.contains(name);
+}
+
+/// Operators that take index tensors of the host, which CUDA's kernels copy.
+bool takes_host_tensors(const std::string& name) {
+  static const std::set<std::string> names = {"aten::index",         "aten::index_put",
+                                              "aten::index_put_",    "aten::_index_put_impl_",
+                                              "aten::_unsafe_index", "aten::_unsafe_index_put"};
+  return names.contains(name);
+}
+
+/// In-place operators that do not read what they overwrite.
+bool only_writes(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {"aten::fill_", "aten::zero_", "aten::_foreach_zero_"};
+  const std::string& name = op.schema().name();
+  return names.contains(name) || (op.hasTag(at::Tag::nondeterministic_seeded) && name.back() == '_');
+}
+
+/// A kernel asks for the data of what it reads or writes; a released storage says so by throwing.
+void check_present(const at::Tensor& tensor, const char* operation) {
+  try {
+    static_cast<void>(tensor.storage().data());
+  } catch (const std::exception& error) {
+    add_finding(Kind::not_here, std::string(operation) + ": " + error.what());
+    throw;
+  }
+}
+
+template <class Function>
+void for_each_tensor(const c10::IValue& value, Function function) {
+  if (value.isTensor()) {
+    function(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& t : value.toTensorVector()) function(t);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) {
+      if (t) function(*t);
+    }
+  }
+}
+
+/// `value` with `function` applied to each of its tensors.
+template <class Function>
+c10::IValue with_tensors(const c10::IValue& value, Function function) {
+  if (value.isTensor()) return function(value.toTensor());
+  if (value.isTensorList()) {
+    std::vector<at::Tensor> list = value.toTensorVector();
+    for (at::Tensor& t : list) t = function(t);
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) {
+      list.push_back(t ? std::optional<at::Tensor>(function(*t)) : std::nullopt);
+    }
+    return list;
+  }
+  return value;
+}
+
+/// One call of an operator.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+      : op_(op),
+        stack_(stack),
+        arguments_(stack.size() - op.schema().arguments().size()),
+        name_(kept(c10::toString(op.operator_name()))),
+        device_(find_device()) {}
+
+  void run() {
+    count_operation(name_);
+    const c10::DeviceGuard guard(device_);
+    const BelowAutograd below;
+    mirror_arguments();
+    call_cpu();
+    mirrors_.follow_resizes();
+    for (std::size_t i = arguments_; i < stack_.size(); ++i) {
+      stack_[i] = with_tensors(stack_[i], [&](const at::Tensor& t) { return mirrors_.back(t); });
+    }
+    for (const at::Tensor& t : written_) add_accesses(t, true, accesses_);  // after the call: out= may have grown
+    for (const at::Tensor& t : mirrors_.made()) add_accesses(t, true, accesses_);
+    if (!accesses_.empty()) start(name_, device_, accesses_);
+    const std::string& name = op_.schema().name();
+    const auto stream = current_stream(device_.index());
+    if (name == "aten::_local_scalar_dense") host_waits(Wait::item, name_, device_.index(), stream);
+    if (waits_for_shape(name)) host_waits(Wait::shape, name_, device_.index(), stream);
+  }
+
+ private:
+  /// The one device of all tensors; without tensors the device argument or the current device.
+  c10::Device find_device() const {
+    std::optional<c10::Device> device;
+    std::optional<c10::Device> other;
+    const bool host_allowed = takes_host_tensors(op_.schema().name());
+    for (std::size_t i = arguments_; i < stack_.size(); ++i) {
+      for_each_tensor(stack_[i], [&](const at::Tensor& t) {
+        if (!t.defined()) return;
+        if (t.is_cuda() && !device) device = t.device();
+        if (t.is_cuda() ? t.device() != *device : t.dim() > 0 && !host_allowed) other = t.device();
+      });
+    }
+    if (device && other) {
+      add_finding(Kind::mixed_devices,
+                  std::string(name_) + " gets tensors on " + device->str() + " and on " + other->str());
+      TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", *device,
+                  " and ", *other, "! (", name_, ")");
+    }
+    for (std::size_t i = arguments_; i < stack_.size() && !device; ++i) {
+      if (stack_[i].isDevice() && stack_[i].toDevice().is_cuda()) device = stack_[i].toDevice();
+    }
+    if (device && device->has_index()) return *device;
+    return {c10::kCUDA, static_cast<c10::DeviceIndex>(current_device())};
+  }
+
+  void mirror_arguments() {
+    const auto& arguments = op_.schema().arguments();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      c10::IValue& value = stack_[arguments_ + i];
+      const c10::Argument& argument = arguments[i];
+      const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+      const bool overwrites = writes && (argument.is_out() || (i == 0 && only_writes(op_)));
+      // A view's argument is an alias that nothing reads.
+      const bool reads = argument.alias_info() == nullptr || (writes && !overwrites);
+      value = with_tensors(value, [&](const at::Tensor& t) {
+        if (!t.defined() || !t.is_cuda()) return t;
+        if (reads || writes) check_present(t, name_);
+        if (reads) add_accesses(t, false, accesses_);
+        if (writes) written_.push_back(t);
+        return mirrors_.of(t);
+      });
+      if (value.isDevice() && value.toDevice().is_cuda()) value = c10::Device(c10::kCPU);
+      if (argument.name() == "pin_memory" && value.isBool()) value = false;
+      if (value.isGenerator() || (argument.name() == "generator" && value.isNone())) {
+        const at::Generator source = value.isNone() ? default_generator(device_.index()) : value.toGenerator();
+        value = at::make_generator<at::CPUGeneratorImpl>(take_seed(source));
+        seeded_ = true;
+      }
+    }
+  }
+
+  void call_cpu() {
+    // A kernel that takes no generator uses LibTorch's default one of the CPU: for this call it gets the device's
+    // numbers.
+    const bool lend = op_.hasTag(at::Tag::nondeterministic_seeded) && !seeded_;
+    at::Generator host = at::detail::getDefaultCPUGenerator();
+    const at::Tensor former = lend ? host.get_state() : at::Tensor();
+    if (lend) host.set_current_seed(take_seed(default_generator(device_.index())));
+    try {
+      op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+    } catch (const c10::NotImplementedError&) {
+      add_finding(Kind::no_kernel, std::string(name_) + " has no kernel of the CPU: the double needs one of its own");
+      throw;
+    }
+    if (lend) host.set_state(former);
+  }
+
+  const c10::OperatorHandle& op_;
+  torch::jit::Stack& stack_;
+  std::size_t arguments_;  // index of the first argument on the stack, then of the first result
+  const char* name_;
+  c10::Device device_;
+  Mirrors mirrors_;
+  std::vector<Access> accesses_;
+  std::vector<at::Tensor> written_;
+  bool seeded_ = false;  // a generator was among the arguments
+};
+
+void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(op, *stack).run(); }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>()); }
+
+// An operator with a kernel of the CPU's own has nearly always one of CUDA's own. Without this one that also has a
+// composite kernel would take that (native_layer_norm: seven operators for one, other last bits).
+TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const std::string text = c10::toString(name);
+    if (!text.starts_with("aten::") || has_own_kernel(text)) continue;
+    const auto op = c10::Dispatcher::singleton().findOp(name);
+    if (op && op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
+      m.impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&fall_back>());
+    }
+  }
+}
+
+}  // namespace cuda_double

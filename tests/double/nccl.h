@@ -1,0 +1,20 @@
+#pragma once
+/// \file
+/// NCCL on the double: a c10d::Backend named "nccl" whose collectives run on a stream of their own and move the bytes
+/// of the mirrors through shared memory of the host. As ProcessGroupNCCL's, wait() orders the current stream behind the
+/// collective and does not make the host wait.
+///
+/// Environment: DOUBLE_SKIP_WAIT=n: the n-th wait() of the process orders nothing, as if the product had left it out.
+/// The data is right all the same, so only the clocks can tell.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <tessera/comm/backend_plugin.h>
+
+#include <memory>
+
+namespace cuda_double {
+
+c10::intrusive_ptr<c10d::Backend> make_nccl(const tessera::comm::BackendRequest& request);
+
+}  // namespace cuda_double
