@@ -197,10 +197,10 @@ at::Tensor Sharded::gather_like(const ShardedParameter& parameter, const at::Ten
 void Sharded::check_replicas() const {
   if (impl_->plain())
     return parallel::require_same_bits(impl_->context_.data_parallel, impl_->parameters_.parameters, "parameter");
-  if (impl_->context_.copies.size() == 1) return;
+  if (impl_->context_.replicas.size() == 1) return;
   std::vector<NamedTensor> shards;
   for (const auto& group : impl_->groups_) shards.push_back({group->name(), group->shard()});
-  parallel::require_same_bits(impl_->context_.copies, shards, "shard of unit");
+  parallel::require_same_bits(impl_->context_.replicas, shards, "shard of unit");
 }
 
 std::vector<ShardingUnit> Sharded::units() const { return impl_->table(); }
@@ -216,6 +216,6 @@ void Sharded::end_pass() { impl_->end_pass(); }
 void Sharded::restore() { impl_->restore(); }
 const ShardingOptions& Sharded::options() const { return impl_->options_; }
 int Sharded::shard_ranks() const { return impl_->context_.shards.size(); }
-int Sharded::replicate_ranks() const { return impl_->context_.copies.size(); }
+int Sharded::replicate_ranks() const { return impl_->context_.replicas.size(); }
 
 }  // namespace tessera

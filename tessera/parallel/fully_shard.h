@@ -37,8 +37,8 @@ namespace tessera {
 struct ShardingOptions {
   StrategyName strategy = Strategy::full_shard;  ///< a row of the table in layout/strategy.h, or its name as text
   comm::Group group = {};                        ///< the data-parallel ranks; empty: all of world()
-  /// Ranks per shard group, consecutive; the others hold copies (HSDP). 0: what the strategy says (all, or those of
-  /// this host). Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
+  /// Ranks per shard group, consecutive; the other groups are replicas (HSDP). 0: what the strategy says (all, or those
+  /// of this host). Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
   int shard_group_size = 0;
   /// Which modules become units. DDP, ZeRO-1 and ZeRO-2, where whole parameters stay and nothing is gathered, are cut
   /// in buckets; there units say where buckets end, and ignored_modules are refused.
@@ -94,17 +94,17 @@ struct ShardingOptions {
   comm::Group stages = {};
   /// Parameters that an earlier stage holds, too (tied embeddings): counted and saved there.
   std::vector<std::string> held_by_earlier_stage = {};
-  /// Where experts are divided among ranks: parameters that ranks outside of `group` hold alike, too (what is no
-  /// expert). Their gradients are summed over `ranks` as well, when those of `group` have been. `ranks` is used while
-  /// backward runs, by its own messages only: take a World::split() that nobody else sends over. The reduction must be
-  /// a sum (of losses that are divided by the number of all ranks), and is not compressed.
+  /// With experts divided among ranks (expert parallelism): the parameters that are not an expert's have replicas
+  /// outside of `group`, on `ranks`. Their gradients are summed over `ranks` after the sum over `group`. While backward
+  /// runs, `ranks` carries its own messages only: take a World::split() that nobody else sends over. The reduction must
+  /// be a sum (of losses that are divided by the number of all ranks), and is not compressed.
   ///
   /// In fixed order, micro-batch (i P + p) S + s is backward i of rank s of `group` (S ranks) and rank p of `ranks`
-  /// (P): those of `ranks` are outermost. The gradient of an expert is of micro-batches of all P ranks at once:
-  /// `per_source` has it rank by rank (expert_parallel()).
+  /// (P): those of `ranks` are outermost. One backward gives an expert the gradients of micro-batches of all P ranks;
+  /// `per_source` keeps them separately per rank (expert_parallel()).
   struct SharedByExperts {
-    comm::Group ranks = {};                                   ///< may be empty: nothing is shared beyond
-    std::function<bool(const std::string& name)> has = {};    ///< is asked for every parameter of the module
+    comm::Group ranks = {};                                   ///< expert replicas, this rank included; empty: none
+    std::function<bool(const std::string& name)> has = {};    ///< whether the parameter is not an expert's
     c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< with logical_shards only
   };
   SharedByExperts shared_by_experts = {};
@@ -269,7 +269,7 @@ class Sharded {
   /// Gives the module ordinary whole parameters back, with their values, and ends the engine's work on it. Collective.
   void restore();
 
-  /// Throws Error naming the first parameter and rank whose bits differ between copies. Collective.
+  /// Throws Error naming the first parameter and rank whose bits differ between replicas. Collective.
   void check_replicas() const;
 
   std::vector<ShardingUnit> units() const;  ///< the root's first; empty where nothing is divided (DDP, one rank)

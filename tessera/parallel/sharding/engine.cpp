@@ -62,7 +62,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
       parameters_(parallel::parameters_of(module, options_.param_dtype.has_value())),
       context_{.data_parallel = options_.group ? options_.group : world().group(),
                .shards = {},
-               .copies = {},
+               .replicas = {},
                .expert_replicas = {},
                .pool = parallel::BufferPool(options_.group ? options_.group : world().group())} {
   parallel::check_options(options_, context_.data_parallel);
@@ -170,10 +170,10 @@ void Sharded::Impl::make_reducer() {
 
 parallel::GradientReducerOptions Sharded::Impl::reducer_options(
     std::shared_ptr<parallel::Compression> compression) const {
-  return {.passage = {.reduction = options_.reduction,
-                      .predivide_factor = options_.gradient_predivide_factor,
-                      .logical_shards = options_.logical_shards,
-                      .compression = std::move(compression)},
+  return {.reduction = {.op = options_.reduction,
+                        .predivide_factor = options_.gradient_predivide_factor,
+                        .logical_shards = options_.logical_shards,
+                        .compression = std::move(compression)},
           .find_unused_parameters = options_.find_unused_parameters || options_.data_dependent,
           .wait_at_once = !options_.overlap_comm,
           .reduce_at_end = options_.data_dependent,
@@ -537,10 +537,10 @@ void Sharded::Impl::throw_not_finite(double norm) {
       place.empty() ? concat(context_.data_parallel.rank()) : concat(world().rank(), " (", place, ")");
   std::string found = mine.empty() ? "" : concat("on rank ", rank, " in '", mine, "'");
   const auto tell_all = [](const comm::Group& group, std::string& text) {
-    std::vector<std::string> told = comm::all_gather_text(group, text);
-    std::erase(told, "");
-    told.erase(std::unique(told.begin(), told.end()), told.end());
-    text = join(told);
+    std::vector<std::string> texts = comm::all_gather_text(group, text);
+    std::erase(texts, "");
+    texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+    text = join(texts);
   };
   tell_all(context_.data_parallel, found);
   if (tensor_group_) tell_all(tensor_group_, found);

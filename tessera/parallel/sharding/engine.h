@@ -42,9 +42,9 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void reduce();
   double grad_norm();
   void scale_gradients(double factor);
-  /// `lies_with_peers`: `held` are parts of the shards, which peers can read; else copies are sent, a few at a time.
+  /// `peers_can_read`: `held` are parts of the shards, read in place by peers; else copies are sent, a few at a time.
   void deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep,
-               bool lies_with_peers) const;
+               bool peers_can_read) const;
   /// Gathers and pins units until leave(); `writable`: operators may change the parameters meanwhile.
   void hold(std::span<const std::size_t> units, bool writable);
   void release_held(std::span<const std::size_t> units, bool write_back);

@@ -75,7 +75,7 @@ FlatGradient::FlatGradient(ShardingContext& context, FlatGroup& group, std::opti
     : name_(concat("unit '", group.name(), "'")),
       groups_{.all = context.data_parallel,
               .shards = context.shards,
-              .copies = context.copies,
+              .replicas = context.replicas,
               .expert_replicas = group.shared_by_experts() ? context.expert_replicas : comm::Group(),
               .per_source = group.shared_by_experts() ? nullptr : context.per_source},
       fixed_order_(fixed_order),
@@ -244,7 +244,7 @@ GradientMessage FlatGradient::close() {
             .message = buffer_,
             .result = {},
             .sum = sum_,
-            .later_source = later_sources_,
+            .later_sources = later_sources_,
             .segments = &segments_};
   }
   if (buffer_.numel() > end) {
@@ -264,7 +264,7 @@ GradientMessage FlatGradient::close() {
           .message = {},
           .result = result_,
           .sum = sum_,
-          .later_source = later_sources_,
+          .later_sources = later_sources_,
           .segments = &segments_};
 }
 
@@ -372,7 +372,7 @@ std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const GradientGroups&
         concat("bucket ", made.size()),
         GradientGroups{.all = groups.all,
                        .shards = {},
-                       .copies = groups.all,
+                       .replicas = groups.all,
                        .expert_replicas = is_shared ? groups.expert_replicas : comm::Group(),
                        .per_source = is_shared ? nullptr : groups.per_source},
         std::move(chosen), reduction, fixed_order));

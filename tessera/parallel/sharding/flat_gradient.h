@@ -71,7 +71,7 @@ class FlatGradient {
   bool take(std::size_t m, bool check_finite);
   /// No gradient comes any more: members that have nothing to give are zero. What is to be reduced.
   GradientMessage close();
-  /// The passage has ended.
+  /// The reduction has ended.
   void reduced();
   /// Whole only, after reduced(): whether any rank gave something for member m, and whether any rank did not.
   std::pair<bool, bool> used_and_missed(std::size_t m) const;

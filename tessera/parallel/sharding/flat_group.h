@@ -33,10 +33,10 @@ namespace tessera::parallel {
 /// What all flat groups of an engine share.
 struct ShardingContext {
   comm::Group data_parallel;    ///< all ranks: S x R
-  comm::Group shards;           ///< the S ranks that hold the parts of one copy
-  comm::Group copies;           ///< the R ranks that hold the same part
-  comm::Group expert_replicas;  ///< ranks outside that hold some parameters alike, too (GroupPlan::shared_by_experts)
-  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< GradientGroups::per_source, of the other parameters
+  comm::Group shards;           ///< the S ranks that hold the parts of one replica
+  comm::Group replicas;         ///< the R ranks that hold the same part
+  comm::Group expert_replicas;  ///< ranks outside that replicate the non-expert parameters (GradientGroups)
+  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< of the experts' gradients (GradientGroups)
   BufferPool pool;
   Materializer* materializer = nullptr;
   Materializer* writes = nullptr;  ///< is told of every operator that changes a local part

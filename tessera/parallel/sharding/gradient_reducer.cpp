@@ -25,7 +25,7 @@ void GradientReducer::check_types() const {
   for (const Flat& flat : flats_)
     for (const FlatGradient::Member& member : flat.gradient->members()) {
       const at::ScalarType dtype = member.parameter.scalar_type();
-      if (options_.passage.fixed_order() && dtype != at::kFloat && dtype != at::kDouble)
+      if (options_.reduction.fixed_order() && dtype != at::kFloat && dtype != at::kDouble)
         throw InputError(
             concat("data parallelism: parameter '", member.name, "' is ", c10::toString(dtype),
                    ", and sums of such gradients would be rounded between micro-batches, differently for "
@@ -77,11 +77,11 @@ void GradientReducer::rebuild() {
   flats_.clear();
   const GradientGroups groups{.all = all_,
                               .shards = {},
-                              .copies = all_,
+                              .replicas = all_,
                               .expert_replicas = options_.expert_replicas,
                               .per_source = options_.per_source};
-  place(whole_gradients(groups, sizes_.shared_by_experts, std::move(members), assignment_, options_.passage.reduction,
-                        options_.passage.fixed_order()));
+  place(whole_gradients(groups, sizes_.shared_by_experts, std::move(members), assignment_, options_.reduction.op,
+                        options_.reduction.fixed_order()));
 }
 
 void GradientReducer::begin(bool paused) {
@@ -166,16 +166,16 @@ void GradientReducer::start(std::size_t f) {
   flat.started = true;
   if (flat.gradient->needs_memory()) bound_memory();
   reducing_.push_back(f);
-  GradientMessage passing = flat.gradient->close();
-  if (options_.before) options_.before(passing.flat);
-  flat.passage.start(options_.passage, flat.gradient->groups(), std::move(passing));
-  // In fixed order shards have waited already, since a sum travels from copy to copy.
-  if (options_.wait_at_once || (options_.passage.fixed_order() && !flat.gradient->whole())) finish(f);
+  GradientMessage message = flat.gradient->close();
+  if (options_.before) options_.before(message.flat);
+  flat.reduction.start(options_.reduction, flat.gradient->groups(), std::move(message));
+  // In fixed order shards have waited already, since a sum travels from replica to replica.
+  if (options_.wait_at_once || (options_.reduction.fixed_order() && !flat.gradient->whole())) finish(f);
 }
 
 void GradientReducer::finish(std::size_t f) {
   const at::NoGradGuard no_grad;
-  flats_[f].passage.finish();
+  flats_[f].reduction.finish();
   flats_[f].gradient->reduced();
   reducing_.erase(std::find(reducing_.begin(), reducing_.end(), f));
 }
@@ -190,7 +190,7 @@ bool GradientReducer::end() {
     return false;
   }
   start_in_order(true);
-  for (const std::size_t f : reducing_) flats_[f].passage.advance();
+  for (const std::size_t f : reducing_) flats_[f].reduction.advance();
   while (!reducing_.empty()) finish(reducing_.front());
   count_users();
   for (Flat& flat : flats_) flat.gradient->end(true);
@@ -309,7 +309,7 @@ void GradientReducer::fail() noexcept {
   touched_ = false;
   for (Flat& flat : flats_) {
     flat.gradient->fail();
-    flat.passage = {};
+    flat.reduction = {};
     // The next backward must not write where a reduction is still under way. (A view that a failed backward half filled
     // needs no cleaning: undefined gradients are copied over it.)
     rebuild_ = rebuild_ || (flat.gradient->whole() && flat.started);

@@ -19,13 +19,13 @@
 namespace tessera::parallel {
 
 struct GradientReducerOptions {
-  ReductionOptions passage;
+  ReductionOptions reduction;
   bool find_unused_parameters = false;
   bool wait_at_once = false;         ///< no overlap
   bool reduce_at_end = false;        ///< all reductions when backward ends, in one order, whatever was used
   bool check_finite = true;          ///< remember the first gradient that is not finite
-  comm::Group expert_replicas = {};  ///< where some flat gradients are reduced, too (GradientGroups); empty: none is
-  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< for the others (GradientGroups)
+  comm::Group expert_replicas = {};  ///< GradientGroups::expert_replicas of the non-expert gradients; empty: none
+  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< GradientGroups::per_source of the experts' gradients
   std::function<void(const at::Tensor& flat)> before = {};  ///< is given each flat gradient before its reduction
 };
 
@@ -41,7 +41,7 @@ struct GradientReducerOptions {
 /// - Paused backwards accumulate locally and reduce nothing.
 /// - Fixed order (docs/strategies.md): every backward is a micro-batch, V = logical_shards of them make a step over all
 ///   ranks, and micro-batch i = k * ranks + rank is the k-th backward of a rank: whatever the number of ranks, the sum
-///   is (((g_0 + g_1) + g_2) + ...), bit for bit. With ranks beyond: ShardingOptions::SharedByExperts.
+///   is (((g_0 + g_1) + g_2) + ...), bit for bit. With expert replicas: ShardingOptions::SharedByExperts.
 ///
 /// A backward that gives no parameter a gradient is not the reducer's business (unless reduce_at_end). A failed one
 /// drops all gradients. One backward at a time; another model's may run in another thread when the parameters are on
@@ -93,7 +93,7 @@ class GradientReducer {
     std::vector<bool> ready = {};  ///< in this backward
     std::size_t pending = 0;       ///< members that are not
     bool started = false;          ///< in this backward
-    GradientReduction passage = {};
+    GradientReduction reduction = {};
   };
   struct Place {
     std::size_t flat = 0, member = 0;
