@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/engine.h>
 #include <tessera/parallel/sharding/file_memory.h>
@@ -75,10 +76,7 @@ optim::SumOverShards Sharded::sum_over_shards() const {
   if (impl_->plain() || impl_->context_.shards.size() == 1) return {};
   return [group = impl_->context_.shards](std::vector<double>& values) {
     const comm::Tag tag("sums over shards");
-    at::Tensor shared = at::tensor(values, at::kDouble).to(group.device());
-    group.all_reduce(shared).wait();
-    shared = shared.cpu();
-    std::copy_n(shared.const_data_ptr<double>(), values.size(), values.begin());
+    comm::all_reduce_numbers(group, values);
   };
 }
 

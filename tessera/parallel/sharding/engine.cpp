@@ -366,16 +366,13 @@ void Sharded::Impl::expire_if_changed() {
 /// belongs to one of every other, whatever they are doing: a rank that is ahead, in backward say, serves one that is
 /// behind. Returns how many ranks have nothing left to ask for.
 int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool done) {
-  at::Tensor shared = at::zeros({static_cast<std::int64_t>(plan_.units.size()) + 1}, at::kInt);
-  for (const std::size_t unit : wanted) shared[static_cast<std::int64_t>(unit)] = 1;
-  shared[-1] = done ? 1 : 0;
-  shared = shared.to(context_.shards.device());
+  std::vector<std::int32_t> asked(plan_.units.size() + 1);  // ranks that want each unit; ranks that are done
+  for (const std::size_t unit : wanted) asked[unit] = 1;
+  asked.back() = done;
   {
     const comm::Tag tag("requests of units");
-    context_.shards.all_reduce(shared).wait();
+    comm::all_reduce_numbers(context_.shards, asked);
   }
-  shared = shared.cpu();
-  const std::int32_t* asked = shared.const_data_ptr<std::int32_t>();
   for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
     if (asked[unit] == 0) continue;
     if (residency_->state(unit) == layout::Residency::State::absent)
@@ -383,7 +380,7 @@ int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool d
     else
       for (const std::size_t g : plan_.units[unit].groups) groups_[g]->contribute();
   }
-  return asked[plan_.units.size()];
+  return asked.back();
 }
 
 /// Serves the others until nobody needs anything more in this step.
@@ -510,15 +507,9 @@ double Sharded::Impl::grad_norm() {
   const bool divided = !plain() && context_.shards.size() > 1;
   return optim::gradient_norm(pieces, [&](std::vector<std::int64_t>& words) {
     const comm::Tag tag("gradient norm");
-    const auto add_up = [&words](const comm::Group& group) {
-      at::Tensor shared = at::tensor(words, at::kLong).to(group.device());
-      group.all_reduce(shared).wait();
-      shared = shared.cpu();
-      std::copy_n(shared.const_data_ptr<std::int64_t>(), words.size(), words.begin());
-    };
-    if (divided) add_up(context_.shards);
-    if (tensor_group_) add_up(tensor_group_);
-    if (options_.stages) add_up(options_.stages);
+    if (divided) comm::all_reduce_numbers(context_.shards, words);
+    if (tensor_group_) comm::all_reduce_numbers(tensor_group_, words);
+    if (options_.stages) comm::all_reduce_numbers(options_.stages, words);
   });
 }
 

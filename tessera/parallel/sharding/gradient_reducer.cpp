@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/parallel/sharding/gradient_checks.h>
 #include <tessera/parallel/sharding/unused.h>
 
@@ -208,17 +209,10 @@ void GradientReducer::reduce() {
 /// By parameter, in the order of the flat gradients: how many of the ranks that reduce it used it.
 std::vector<std::int32_t> GradientReducer::sum_of_users() const {
   const comm::Tag tag("used parameters");
-  const auto sum = [](const comm::Group& group, std::vector<std::int32_t>& numbers) {
-    if (numbers.empty()) return;
-    at::Tensor there = at::tensor(numbers, at::kInt).to(group.device());
-    group.all_reduce(there).wait();
-    there = there.cpu();
-    std::copy_n(there.const_data_ptr<std::int32_t>(), numbers.size(), numbers.begin());
-  };
   std::vector<std::int32_t> ranks, expert_replicas;
   for (const Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m) ranks.push_back(flat.gradient->members()[m].given);
-  sum(all_, ranks);
+  comm::all_reduce_numbers(all_, ranks);
   if (!options_.expert_replicas) return ranks;
   std::vector<std::size_t> shared;
   std::size_t i = 0;
@@ -226,7 +220,7 @@ std::vector<std::int32_t> GradientReducer::sum_of_users() const {
     for (std::size_t m = 0; m < flat.ready.size(); ++m, ++i)
       if (flat.gradient->groups().expert_replicas) shared.push_back(i);
   for (const std::size_t s : shared) expert_replicas.push_back(ranks[s]);
-  sum(options_.expert_replicas, expert_replicas);
+  comm::all_reduce_numbers(options_.expert_replicas, expert_replicas);
   for (std::size_t s = 0; s < shared.size(); ++s) ranks[shared[s]] = expert_replicas[s];
   return ranks;
 }
