@@ -15,6 +15,7 @@
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/check_options.h>
 #include <tessera/parallel/sharding/file_memory.h>
+#include <tessera/parallel/sharding/sharded_gradient.h>
 #include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <algorithm>
@@ -258,8 +259,8 @@ void Sharded::Impl::make_groups() {
   std::vector<std::unique_ptr<parallel::FlatGradient>> flats;
   std::size_t parameters = 0;
   for (FlatGroup* group : trained) {
-    flats.push_back(std::make_unique<parallel::FlatGradient>(context_, *group, options_.reduce_dtype,
-                                                             options_.logical_shards > 0, parameters));
+    flats.push_back(std::make_unique<parallel::ShardedGradient>(context_, *group, options_.reduce_dtype,
+                                                                options_.logical_shards > 0, parameters));
     parameters += group->members().size();
   }
   gradients_ = std::make_unique<parallel::GradientReducer>(

@@ -73,16 +73,22 @@ void GradientReducer::rebuild() {
   std::vector<FlatGradient::Member> members;
   for (const NamedTensor& p : in_buckets_)
     members.push_back({.name = p.name, .parameter = p.tensor, .index = members.size(), .shown = p.tensor});
-  for (Flat& flat : flats_)
-    for (FlatGradient::Member& member : flat.gradient->release_members()) members[member.index] = std::move(member);
+  for (WholeGradient* bucket : buckets_)
+    for (FlatGradient::Member& member : bucket->release_members()) members[member.index] = std::move(member);
+  buckets_.clear();
   flats_.clear();
   const GradientGroups groups{.all = all_,
                               .shards = {},
                               .replicas = all_,
                               .expert_replicas = options_.expert_replicas,
                               .per_source = options_.per_source};
-  place(whole_gradients(groups, sizes_.shared_by_experts, std::move(members), assignment_, options_.reduction.op,
-                        options_.reduction.fixed_order()));
+  std::vector<std::unique_ptr<FlatGradient>> flats;
+  for (auto& bucket : whole_gradients(groups, sizes_.shared_by_experts, std::move(members), assignment_,
+                                      options_.reduction.op, options_.reduction.fixed_order())) {
+    buckets_.push_back(bucket.get());
+    flats.push_back(std::move(bucket));
+  }
+  place(std::move(flats));
 }
 
 void GradientReducer::begin(bool paused) {
@@ -90,13 +96,13 @@ void GradientReducer::begin(bool paused) {
   const at::NoGradGuard no_grad;
   begun_by_ = std::this_thread::get_id();
   paused_ = paused;
-  for (Flat& flat : flats_) flat.gradient->end(false);
+  for (Flat& flat : flats_) flat.gradient->end_backward(false);
   if (std::exchange(rebuild_, false)) rebuild();
   next_ = 0;
   ready_order_.clear();
   std::fill(pending_of_unit_.begin(), pending_of_unit_.end(), 0);
   for (Flat& flat : flats_) {
-    flat.gradient->begin();
+    flat.gradient->begin_backward();
     flat.pending = flat.gradient->members().size();
     flat.ready.assign(flat.pending, false);
     flat.started = false;
@@ -138,7 +144,8 @@ void GradientReducer::on_gradient(std::size_t index) {
                        "' received a second gradient in one backward after the reduction of ", flat.gradient->name(),
                        " had begun (re-entrant checkpointing of a layer that is used elsewhere, too)"));
   if (flat.gradient->needs_memory()) bound_memory();
-  if (!flat.gradient->take(m, options_.check_finite) && first_not_finite_.empty()) first_not_finite_ = member.name;
+  if (!flat.gradient->take_gradient(m, options_.check_finite) && first_not_finite_.empty())
+    first_not_finite_ = member.name;
   if (flat.ready[m]) return;
   flat.ready[m] = true;
   ready_order_.push_back(index);
@@ -157,7 +164,7 @@ void GradientReducer::start_in_order(bool all) {
     const std::size_t f = order_[next_];
     if (!all && flats_[f].pending > 0) return;
     start(f);
-    if (all && !flats_[f].gradient->whole()) bound_memory();
+    if (all && buckets_.empty()) bound_memory();
   }
 }
 
@@ -167,17 +174,17 @@ void GradientReducer::start(std::size_t f) {
   flat.started = true;
   if (flat.gradient->needs_memory()) bound_memory();
   reducing_.push_back(f);
-  GradientMessage message = flat.gradient->close();
+  GradientMessage message = flat.gradient->prepare_reduction();
   if (options_.before) options_.before(message.flat);
   flat.reduction.start(options_.reduction, flat.gradient->groups(), std::move(message));
   // In fixed order shards have waited already, since a sum travels from replica to replica.
-  if (options_.wait_at_once || (options_.reduction.fixed_order() && !flat.gradient->whole())) finish(f);
+  if (options_.wait_at_once || (options_.reduction.fixed_order() && buckets_.empty())) finish(f);
 }
 
 void GradientReducer::finish(std::size_t f) {
   const at::NoGradGuard no_grad;
   flats_[f].reduction.finish();
-  flats_[f].gradient->reduced();
+  flats_[f].gradient->finish_reduction();
   reducing_.erase(std::find(reducing_.begin(), reducing_.end(), f));
 }
 
@@ -187,14 +194,14 @@ bool GradientReducer::end() {
   touched_ = ours && !paused_;  // until the reduction has succeeded
   owner_ = std::this_thread::get_id();
   if (!touched_) {
-    for (Flat& flat : flats_) flat.gradient->end(false);
+    for (Flat& flat : flats_) flat.gradient->end_backward(false);
     return false;
   }
   start_in_order(true);
   for (const std::size_t f : reducing_) flats_[f].reduction.advance();
   while (!reducing_.empty()) finish(reducing_.front());
-  count_users();
-  for (Flat& flat : flats_) flat.gradient->end(true);
+  show_results();
+  for (Flat& flat : flats_) flat.gradient->end_backward(true);
   if (!order_known_) learn_order();
   touched_ = false;
   return true;
@@ -225,27 +232,33 @@ std::vector<std::int32_t> GradientReducer::sum_of_users() const {
   return ranks;
 }
 
-/// Which parameters any rank used, and any rank missed. Where that does not travel with the gradients: one small sum
-/// for all of them.
-void GradientReducer::count_users() {
-  if (flats_.empty()) return;
-  const std::vector<std::int32_t> ranks =
-      flats_.front().gradient->whole() ? std::vector<std::int32_t>() : sum_of_users();
-  const auto count_of = [&](std::size_t i, const Flat& flat, std::size_t m) {
-    if (ranks.empty()) return flat.gradient->used_and_missed(m);
+/// By parameter, in the order of the flat gradients: whether any rank used it, and whether any did not. Shards do not
+/// carry counters: one small sum for all of them.
+std::vector<std::pair<bool, bool>> GradientReducer::used_and_missed() const {
+  std::vector<std::pair<bool, bool>> result;
+  for (const WholeGradient* bucket : buckets_)
+    for (std::size_t m = 0; m < bucket->members().size(); ++m) result.push_back(bucket->used_and_missed(m));
+  if (!buckets_.empty()) return result;
+  const std::vector<std::int32_t> users = sum_of_users();
+  for (const Flat& flat : flats_) {
     const comm::Group& expert_replicas = flat.gradient->groups().expert_replicas;
-    return std::pair(ranks[i] > 0, ranks[i] < all_.size() * (expert_replicas ? expert_replicas.size() : 1));
-  };
-  bool missed = false;
-  std::size_t i = 0;
-  for (const Flat& flat : flats_)
-    for (std::size_t m = 0; m < flat.ready.size(); ++m) missed = missed || count_of(i++, flat, m).second;
-  if (!options_.find_unused_parameters) {
-    if (missed) throw_missing();  // on every rank of the group: the numbers are the same
+    const int ranks = all_.size() * (expert_replicas ? expert_replicas.size() : 1);
+    for (std::size_t m = 0; m < flat.ready.size(); ++m) {
+      const std::int32_t used = users[result.size()];
+      result.emplace_back(used > 0, used < ranks);
+    }
   }
-  i = 0;
+  return result;
+}
+
+void GradientReducer::show_results() {
+  if (flats_.empty()) return;
+  const std::vector<std::pair<bool, bool>> users = used_and_missed();
+  const bool missed = std::any_of(users.begin(), users.end(), [](const auto& user) { return user.second; });
+  if (missed && !options_.find_unused_parameters) throw_missing();  // on every rank: the numbers are the same
+  auto user = users.begin();
   for (Flat& flat : flats_)
-    for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, count_of(i++, flat, m).first);
+    for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, (user++)->first);
 }
 
 void GradientReducer::learn_order() {
@@ -297,16 +310,16 @@ void GradientReducer::throw_missing() const {
 
 void GradientReducer::fail() noexcept {
   if (!touched_) {
-    for (Flat& flat : flats_) flat.gradient->end(false);
+    for (Flat& flat : flats_) flat.gradient->end_backward(false);
     return;
   }
   touched_ = false;
   for (Flat& flat : flats_) {
-    flat.gradient->fail();
+    flat.gradient->abort_backward();
     flat.reduction = {};
     // The next backward must not write where a reduction is still under way. (A view that a failed backward half filled
     // needs no cleaning: undefined gradients are copied over it.)
-    rebuild_ = rebuild_ || (flat.gradient->whole() && flat.started);
+    rebuild_ = rebuild_ || (!buckets_.empty() && flat.started);
   }
   reducing_.clear();
 }

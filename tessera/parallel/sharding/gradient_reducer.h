@@ -7,6 +7,7 @@
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/dispatch/module_units.h>
 #include <tessera/parallel/sharding/flat_gradient.h>
+#include <tessera/parallel/sharding/whole_gradient.h>
 
 #include <deque>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tessera::parallel {
@@ -107,7 +109,8 @@ class GradientReducer {
   void start(std::size_t f);
   void finish(std::size_t f);
   void bound_memory();
-  void count_users();
+  void show_results();
+  std::vector<std::pair<bool, bool>> used_and_missed() const;
   std::vector<std::int32_t> sum_of_users() const;
   void learn_order();
   void use_order(std::vector<std::size_t> observed);
@@ -120,6 +123,7 @@ class GradientReducer {
   std::vector<std::vector<std::size_t>> assignment_;  ///< parameters per bucket
   std::function<void(std::size_t)> complete_;
   std::vector<Flat> flats_;
+  std::vector<WholeGradient*> buckets_;       ///< flats_, where nothing is sharded; else empty
   std::vector<Place> places_;                 ///< by parameter
   std::vector<std::size_t> order_;            ///< order of reductions
   std::vector<std::size_t> ready_order_;      ///< parameters, in this backward
