@@ -184,7 +184,7 @@ parallel::GradientReducerOptions Sharded::Impl::reducer_options(
           .before = options_.before_reduction};
 }
 
-/// To the gradients of all trained parameters, and to the begin and end of every backward.
+/// Hooks the gradients of all trained parameters, and the begin and end of every backward.
 void Sharded::Impl::listen() {
   const std::vector<at::Tensor> parameters = gradients_->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -435,7 +435,7 @@ void Sharded::Impl::backward_begin() {
   if (gradients_->touched()) return;
   check_unknown();
   if (residency_) execute(residency_->backward_begin());
-  gradients_->begin(pauses_ > 0 && (plain() || !strategy_.shard_gradients || whole_batches_ > 0));
+  gradients_->begin(pauses_ > 0 && (plain() || !strategy_.shard_gradients || pauses_under_all_strategies_ > 0));
 }
 
 void Sharded::Impl::backward_end() {
@@ -470,17 +470,17 @@ void Sharded::Impl::backward_failed() noexcept {
   }
 }
 
-void Sharded::Impl::pause(bool all) {
+void Sharded::Impl::pause(bool under_all_strategies) {
   if (options_.logical_shards > 0)
     throw InputError(concat("data parallelism: no_sync() with logical_shards = ", options_.logical_shards,
                             ": in fixed order every micro-batch is reduced by itself; leave no_sync() out"));
   ++pauses_;
-  whole_batches_ += all;
+  pauses_under_all_strategies_ += under_all_strategies;
 }
 
-void Sharded::Impl::resume(bool all) {
+void Sharded::Impl::resume(bool under_all_strategies) {
   --pauses_;
-  whole_batches_ -= all;
+  pauses_under_all_strategies_ -= under_all_strategies;
 }
 
 void Sharded::Impl::reduce() {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The flat gradient of ZeRO and FSDP. The buffer [padded] comes from the context's pool with the first gradient and
-/// goes back to it after the reduction, whose result [padded / S] is added to the sum: this rank's shard, which it owns.
+/// goes back to it after the reduction, whose result [padded / S] is added to the sum: this rank's shard, owned here.
 /// Parts of the sum are grad() of the local parameters; grad() of the module's own parameters says that it has moved.
 
 #include <tessera/parallel/sharding/flat_gradient.h>
