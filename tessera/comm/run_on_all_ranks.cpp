@@ -24,6 +24,18 @@ std::vector<std::vector<std::int64_t>> all_gather_numbers(const Group& group, co
   return result;
 }
 
+template <typename Number>
+void all_reduce_numbers(const Group& group, std::vector<Number>& numbers) {
+  if (numbers.empty()) return;
+  at::Tensor sums = at::tensor(numbers, c10::CppTypeToScalarType<Number>::value).to(group.device());
+  group.all_reduce(sums).wait();
+  sums = sums.cpu();
+  std::copy_n(sums.const_data_ptr<Number>(), numbers.size(), numbers.begin());
+}
+template void all_reduce_numbers(const Group&, std::vector<double>&);
+template void all_reduce_numbers(const Group&, std::vector<std::int64_t>&);
+template void all_reduce_numbers(const Group&, std::vector<std::int32_t>&);
+
 std::vector<std::string> all_gather_text(const Group& group, const std::string& mine) {
   const auto lengths = all_gather_numbers(group, {static_cast<std::int64_t>(mine.size())});
   std::int64_t longest = 1;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Do the ranks agree? Every function is collective over the group: all ranks call it, in the same order. What travels
-/// is small; all ranks see the same answers.
+/// Small values that ranks exchange, and whether they agree. Every function is collective over the group: all ranks
+/// call it, in the same order, and all see the same answers.
 
 #include <tessera/base/error.h>
 #include <tessera/comm/group.h>
@@ -15,6 +15,9 @@ namespace tessera::comm {
 
 /// Every rank's numbers, by rank; as many on each.
 std::vector<std::vector<std::int64_t>> all_gather_numbers(const Group& group, const std::vector<std::int64_t>& mine);
+/// Replaces `numbers`, as many on every rank, by their sums over the ranks. Number: double, int64_t or int32_t.
+template <typename Number>
+void all_reduce_numbers(const Group& group, std::vector<Number>& numbers);
 /// Every rank's text, by rank. Texts may differ in length.
 std::vector<std::string> all_gather_text(const Group& group, const std::string& mine);
 

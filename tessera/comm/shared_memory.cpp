@@ -15,8 +15,8 @@ namespace {
 
 /// `options` without a gradient: factories below autograd do not know it.
 at::Tensor ordinary(at::IntArrayRef sizes, const at::TensorOptions& options, const std::string& why) {
-  static std::atomic<bool> told = false;
-  if (!told.exchange(true)) log::debug("tensors of empty_shared lie in ordinary memory: ", why);
+  static std::atomic<bool> reported = false;
+  if (!reported.exchange(true)) log::debug("tensors of empty_shared lie in ordinary memory: ", why);
   return at::empty(sizes, options);
 }
 

@@ -299,15 +299,15 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
   std::vector<Micro> counted;
   double weight = static_cast<double>(plan.accumulation * group.size());
   if (counts_items()) {
-    at::Tensor items = at::zeros({1}, doubles);
+    std::vector<double> items = {0};
     for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
       counted.push_back(read_next(micro));
-      if (counted.back().counts) items += items_of(counted.back().batch);
+      if (counted.back().counts) items.front() += static_cast<double>(items_of(counted.back().batch));
     }
     const bool across = training_->config().optimization.average_tokens_across_devices;
-    if (across) group.all_reduce(items).wait();
+    if (across) comm::all_reduce_numbers(group, items);
     const std::int64_t means = across ? 1 : plan.ranks_with_rows(step);  // where ranks have means, whose mean is meant
-    weight /= static_cast<double>(means) * std::max(items.item<double>(), 1.0);
+    weight /= static_cast<double>(means) * std::max(items.front(), 1.0);
   } else {
     weight /= static_cast<double>(plan.micro_batches_with_rows(step));
   }
@@ -343,7 +343,7 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
   const faces::BatchPlan plan{.rows = source.rows,
                               .batch_size = options_.arguments.values.optimization.per_device_eval_batch_size,
                               .ranks = group.size()};
-  double sum = 0;
+  std::vector<double> sum = {0};
   std::vector<at::Tensor> outputs;
   for (std::int64_t i = 0; i < plan.batches(group.rank()); ++i) {
     // Its true rows come first. The loss is of them alone, outputs are of all and cut in the end.
@@ -352,7 +352,7 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
     const std::int64_t own = std::clamp<std::int64_t>(source.rows - first, 0, plan.batch_size);
     const TensorBatch batch = read(source, {positions.begin(), positions.begin() + (own > 0 ? own : 1)});
     const nn::Autocast precision = training_->evaluation_autocast();
-    sum += mean_loss(*options_.model, batch).item<double>() * static_cast<double>(own);
+    sum.front() += mean_loss(*options_.model, batch).item<double>() * static_cast<double>(own);
     if (with_outputs) {
       const at::Tensor rows =
           faces::gather_rows(group, faces::Training::widen(options_.outputs(*options_.model, batch)).narrow(0, 0, own));
@@ -360,9 +360,8 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
     }
   }
   options_.model->train(was_training);
-  const at::Tensor total = at::full({1}, sum, at::TensorOptions().dtype(at::kDouble).device(group.device()));
-  group.all_reduce(total).wait();
-  return {total.item<double>() / static_cast<double>(source.rows), with_outputs ? at::cat(outputs) : at::Tensor()};
+  comm::all_reduce_numbers(group, sum);
+  return {sum.front() / static_cast<double>(source.rows), with_outputs ? at::cat(outputs) : at::Tensor()};
 }
 
 Metrics Trainer::evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs) {

@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/engine.h>
 #include <tessera/parallel/sharding/file_memory.h>
@@ -75,10 +76,7 @@ optim::SumOverShards Sharded::sum_over_shards() const {
   if (impl_->plain() || impl_->context_.shards.size() == 1) return {};
   return [group = impl_->context_.shards](std::vector<double>& values) {
     const comm::Tag tag("sums over shards");
-    at::Tensor shared = at::tensor(values, at::kDouble).to(group.device());
-    group.all_reduce(shared).wait();
-    shared = shared.cpu();
-    std::copy_n(shared.const_data_ptr<double>(), values.size(), values.begin());
+    comm::all_reduce_numbers(group, values);
   };
 }
 
@@ -197,10 +195,10 @@ at::Tensor Sharded::gather_like(const ShardedParameter& parameter, const at::Ten
 void Sharded::check_replicas() const {
   if (impl_->plain())
     return parallel::require_same_bits(impl_->context_.data_parallel, impl_->parameters_.parameters, "parameter");
-  if (impl_->context_.copies.size() == 1) return;
+  if (impl_->context_.replicas.size() == 1) return;
   std::vector<NamedTensor> shards;
   for (const auto& group : impl_->groups_) shards.push_back({group->name(), group->shard()});
-  parallel::require_same_bits(impl_->context_.copies, shards, "shard of unit");
+  parallel::require_same_bits(impl_->context_.replicas, shards, "shard of unit");
 }
 
 std::vector<ShardingUnit> Sharded::units() const { return impl_->table(); }
@@ -216,6 +214,6 @@ void Sharded::end_pass() { impl_->end_pass(); }
 void Sharded::restore() { impl_->restore(); }
 const ShardingOptions& Sharded::options() const { return impl_->options_; }
 int Sharded::shard_ranks() const { return impl_->context_.shards.size(); }
-int Sharded::replicate_ranks() const { return impl_->context_.copies.size(); }
+int Sharded::replicate_ranks() const { return impl_->context_.replicas.size(); }
 
 }  // namespace tessera

@@ -37,16 +37,16 @@ namespace tessera {
 struct ShardingOptions {
   StrategyName strategy = Strategy::full_shard;  ///< a row of the table in layout/strategy.h, or its name as text
   comm::Group group = {};                        ///< the data-parallel ranks; empty: all of world()
-  /// Ranks per shard group, consecutive; the others hold copies (HSDP). 0: what the strategy says (all, or those of
-  /// this host). Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
+  /// Ranks per shard group, consecutive; the other groups are replicas (HSDP). 0: what the strategy says (all, or those
+  /// of this host). Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
   int shard_group_size = 0;
   /// Which modules become units. DDP, ZeRO-1 and ZeRO-2, where whole parameters stay and nothing is gathered, are cut
   /// in buckets; there units say where buckets end, and ignored_modules are refused.
   layout::WrapPolicy wrap = {};
 
-  /// Whole parameters' (computing, gathering); empty: the shards'. BatchNorms keep theirs, that of their statistics.
+  /// Type of gathered parameters; empty: that of the shards. BatchNorms keep the type of their statistics.
   std::optional<at::ScalarType> param_dtype = {};
-  std::optional<at::ScalarType> reduce_dtype = {};  ///< gradients' on the wire; empty: fp32 (fp64 for fp64 shards)
+  std::optional<at::ScalarType> reduce_dtype = {};  ///< type of gradients on the wire; empty: fp32 (fp64 stays)
   std::optional<at::ScalarType> buffer_dtype = {};  ///< floating-point buffers are converted once
 
   comm::Reduction reduction = comm::Reduction::mean;  ///< over ranks: mean or sum
@@ -73,13 +73,13 @@ struct ShardingOptions {
 
   bool sync_module_states = true;   ///< rank 0's parameters and buffers for everyone, at construction
   bool broadcast_buffers = true;    ///< rank 0's buffers for everyone after each reduction (as Ddp)
-  Offload offload = Offload::none;  ///< what lies in files (on the CPU) instead of memory
+  Offload offload = Offload::none;  ///< what is kept in files (on the CPU) instead of memory
   std::string offload_folder = {};  ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
   std::shared_ptr<parallel::Compression> compression = {};  ///< for gradients on the wire; nullptr: none
   bool check_finite =
       true;  ///< remember which rank's gradient was the first that is not finite: clip_grad_norm() names it
 
-  /// Is given every flat gradient of this rank, whole and not yet reduced, just before it is (padding is 0): in DDP and
+  /// Called with every flat gradient of this rank, whole, just before it is reduced (padding is 0): in DDP and
   /// ZeRO-1 the sum of the step's backwards, in the others that of one. In the thread of the backward; it must neither
   /// change nor keep the tensor. Not called where nothing is reduced (one rank).
   std::function<void(const at::Tensor& flat)> before_reduction = {};
@@ -92,19 +92,19 @@ struct ShardingOptions {
   /// The ranks that hold the other stages of a pipelined model, this one's place among them its rank (pp); empty: the
   /// module is the whole model. Norms add theirs, checkpoints hold all of it.
   comm::Group stages = {};
-  /// Parameters that an earlier stage holds, too (tied embeddings): counted and saved there.
+  /// Parameters that an earlier stage replicates (tied embeddings): norms and checkpoints count them there only.
   std::vector<std::string> held_by_earlier_stage = {};
-  /// Where experts are divided among ranks: parameters that ranks outside of `group` hold alike, too (what is no
-  /// expert). Their gradients are summed over `ranks` as well, when those of `group` have been. `ranks` is used while
-  /// backward runs, by its own messages only: take a World::split() that nobody else sends over. The reduction must be
-  /// a sum (of losses that are divided by the number of all ranks), and is not compressed.
+  /// With experts divided among ranks (expert parallelism): the parameters that are not an expert's have replicas
+  /// outside of `group`, on `ranks`. Their gradients are summed over `ranks` after the sum over `group`. While backward
+  /// runs, `ranks` carries its own messages only: take a World::split() that nobody else sends over. The reduction must
+  /// be a sum (of losses that are divided by the number of all ranks), and is not compressed.
   ///
   /// In fixed order, micro-batch (i P + p) S + s is backward i of rank s of `group` (S ranks) and rank p of `ranks`
-  /// (P): those of `ranks` are outermost. The gradient of an expert is of micro-batches of all P ranks at once:
-  /// `per_source` has it rank by rank (expert_parallel()).
+  /// (P): those of `ranks` are outermost. One backward gives an expert the gradients of micro-batches of all P ranks;
+  /// `per_source` keeps them separately per rank (expert_parallel()).
   struct SharedByExperts {
-    comm::Group ranks = {};                                   ///< may be empty: nothing is shared beyond
-    std::function<bool(const std::string& name)> has = {};    ///< is asked for every parameter of the module
+    comm::Group ranks = {};                                   ///< expert replicas, this rank included; empty: none
+    std::function<bool(const std::string& name)> has = {};    ///< whether the parameter is not an expert's
     c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< with logical_shards only
   };
   SharedByExperts shared_by_experts = {};
@@ -133,23 +133,23 @@ struct ShardedParameter {
 /// Bytes on this rank, by what they are for.
 struct ShardingMemory {
   std::int64_t shards = 0;               ///< parameters that stay
-  std::int64_t gradients = 0;            ///< gradient shards (or whole gradients that stay)
+  std::int64_t gradients = 0;            ///< gradient shards (whole gradients where nothing is sharded)
   std::int64_t whole = 0;                ///< gathered parameters now
   std::int64_t whole_peak = 0;           ///< the most that was gathered at one time, so far
-  std::int64_t flat_gradients = 0;       ///< gradients on their way now
-  std::int64_t flat_gradients_peak = 0;  ///< the most that was on its way at one time, so far
+  std::int64_t flat_gradients = 0;       ///< buffers of gradients that fill or are reduced now
+  std::int64_t flat_gradients_peak = 0;  ///< the most of these at one time, so far
   std::int64_t pool = 0;                 ///< buffers kept for reuse
-  std::int64_t offloaded = 0;            ///< put into files so far: shards, optimizer states (Offload)
+  std::int64_t offloaded = 0;            ///< allocated in files so far: shards, optimizer states (Offload)
 };
 
 /// One row of the table at start.
 struct ShardingUnit {
   std::string name;  ///< path of the module, "root" or "small parameters"; of ZeRO-1 and ZeRO-2 "bucket N"
-  std::vector<std::string> parameters = {};  ///< names, in the order in which they lie in the unit
+  std::vector<std::string> parameters = {};  ///< names, in the order of the flat buffer
   std::int64_t numel = 0;                    ///< without padding
-  std::int64_t padded = 0;                   ///< with
-  std::int64_t shard_bytes = 0;              ///< that stay on this rank
-  std::int64_t present_bytes = 0;            ///< whole
+  std::int64_t padded = 0;                   ///< with padding
+  std::int64_t shard_bytes = 0;              ///< this rank's shard, always in memory
+  std::int64_t present_bytes = 0;            ///< the gathered parameters, while they are in memory
   std::string prefetch = {};                 ///< the unit gathered while this one computes; "" when not known yet
 };
 
@@ -269,7 +269,7 @@ class Sharded {
   /// Gives the module ordinary whole parameters back, with their values, and ends the engine's work on it. Collective.
   void restore();
 
-  /// Throws Error naming the first parameter and rank whose bits differ between copies. Collective.
+  /// Throws Error naming the first parameter and rank whose bits differ between replicas. Collective.
   void check_replicas() const;
 
   std::vector<ShardingUnit> units() const;  ///< the root's first; empty where nothing is divided (DDP, one rank)

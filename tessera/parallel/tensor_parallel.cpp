@@ -125,14 +125,14 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
       throw InputError(concat("tensor parallelism: '", name,
                               "' has a gradient, of the whole parameter: cut the module before its first backward, or "
                               "call zero_grad()"));
-    layout::TensorRule said = *rule;
+    layout::TensorRule effective = *rule;
     // Row-parallel layers end with this rank's tokens: their biases are added to those only.
     if (options.sequence_parallel && item.value().dim() == 1 &&
-        (said.style == TensorStyle::rowwise || said.style == TensorStyle::rowwise_split_input))
-      said.style = TensorStyle::sequence_parallel;
-    if (said.style == TensorStyle::sequence_parallel && !options.sequence_parallel) continue;
-    auto cut = c10::make_intrusive<parallel::TensorShard>(name, std::move(said), item.value().sizes(), options.group,
-                                                          activations);
+        (effective.style == TensorStyle::rowwise || effective.style == TensorStyle::rowwise_split_input))
+      effective.style = TensorStyle::sequence_parallel;
+    if (effective.style == TensorStyle::sequence_parallel && !options.sequence_parallel) continue;
+    auto cut = c10::make_intrusive<parallel::TensorShard>(name, std::move(effective), item.value().sizes(),
+                                                          options.group, activations);
     if (cut->divided() || cut->sums_gradient()) planned.push_back({item.value(), std::move(cut)});
   }
   for (std::size_t i = 0; i < used.size(); ++i)

@@ -18,6 +18,28 @@ TEST(Agree, AllIsWell) {
   });
 }
 
+TEST(Agree, SumsOfNumbersAreTheSameOnEveryRank) {
+  run_ranks(3, [](comm::World& world) {
+    const int rank = world.rank();
+    std::vector<double> reals = {0.5 + rank, 0x1p900, rank == 1 ? -2.25 : 0};
+    comm::all_reduce_numbers(world.group(), reals);
+    EXPECT_EQ(reals, (std::vector<double>{4.5, 0x3p900, -2.25}));
+    std::vector<std::int64_t> wide = {(std::int64_t{1} << 60) + rank, -rank};  // a double would lose the ranks
+    comm::all_reduce_numbers(world.group(), wide);
+    EXPECT_EQ(wide, (std::vector<std::int64_t>{3 * (std::int64_t{1} << 60) + 3, -3}));
+    std::vector<std::int32_t> narrow = {rank + 1};
+    comm::all_reduce_numbers(world.group(), narrow);
+    EXPECT_EQ(narrow, (std::vector<std::int32_t>{6}));
+    std::vector<double> none;
+    comm::all_reduce_numbers(world.group(), none);
+    EXPECT_TRUE(none.empty());
+    const comm::Group pair = world.new_group({0, 2}, "pair");  // the other rank keeps its own
+    std::vector<double> half = {0.25 * rank};
+    if (rank != 1) comm::all_reduce_numbers(pair, half);
+    EXPECT_EQ(half.front(), rank == 1 ? 0.25 : 0.5);
+  });
+}
+
 TEST(Agree, TheLowestFailingRankSpeaksForAll) {
   run_ranks(4, [](comm::World& world) {
     try {

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Four ranks on a board, a clock and a /proc of our own, under a LifeWatch. Hearts beat every look unless told
+/// Four ranks on a board, a clock and a /proc of our own, under a LivenessWatch. Hearts beat every look unless told
 /// otherwise.
 
-#include <tessera/launch/watch/life.h>
+#include <tessera/launch/watch/liveness.h>
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ inline bool says(const std::string& text, const std::string& part) { return text
 
 class JobUnderWatch {
  public:
-  explicit JobUnderWatch(const LifeLimits& limits = {})
+  explicit JobUnderWatch(const LivenessLimits& limits = {})
       : board(Board::create(4, 0, 4, "test")),
         watch(
             limits, [this](pid_t pid) { return read(pid); },
@@ -39,8 +39,8 @@ class JobUnderWatch {
   }
 
   /// Lets time pass in steps of 0.1 s; returns what was found.
-  std::vector<LifeFinding> pass(double seconds, const std::vector<int>& silent = {}, bool progress = true) {
-    std::vector<LifeFinding> all;
+  std::vector<LivenessFinding> pass(double seconds, const std::vector<int>& silent = {}, bool progress = true) {
+    std::vector<LivenessFinding> all;
     for (const auto end = now + static_cast<std::int64_t>(seconds * 1e9); now < end;) {
       now += second / 10;
       for (int i = 0; i < 4; ++i) {
@@ -50,7 +50,7 @@ class JobUnderWatch {
       }
       for (ProcStatus* busy : busy_) busy->cpu_ticks += 10;
       for (ProcStatus* starved : starved_) starved->cpu_wait_ns += second / 10;
-      for (LifeFinding& finding : watch.look(board, 3, watched, now)) all.push_back(std::move(finding));
+      for (LivenessFinding& finding : watch.look(board, 3, watched, now)) all.push_back(std::move(finding));
     }
     return all;
   }
@@ -90,7 +90,7 @@ class JobUnderWatch {
   std::vector<WatchedRank> watched;
   std::map<pid_t, ProcStatus> processes;
   std::string waits_for;  ///< what /proc says of those that sleep
-  LifeWatch watch;
+  LivenessWatch watch;
 
  private:
   std::optional<ProcStatus> read(pid_t pid) { return processes.at(pid); }

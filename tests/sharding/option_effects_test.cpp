@@ -199,7 +199,7 @@ const std::vector<Row>& rows() {
        &Trace::values, every, Scene::plain, [](O& o) { o.stages = world().new_group({0, 1}, "stages"); }},
       {"shared_by_experts",
        [](O& o) {
-         o.shared_by_experts = {world().new_group({0, 1}, "beyond"),
+         o.shared_by_experts = {world().new_group({0, 1}, "expert replicas"),
                                 [](const std::string& name) { return name.ends_with("weight"); }};
        },
        &Trace::values, every, Scene::plain, [](O& o) { o.reduction = comm::Reduction::sum; }},

@@ -21,8 +21,8 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds lived_long{60};
 constexpr int stopped_code = static_cast<int>(ExitCode::stopped);
 
-LifeLimits limits_of(const LaunchOptions& options) {
-  LifeLimits limits;
+LivenessLimits limits_of(const LaunchOptions& options) {
+  LivenessLimits limits;
   limits.heartbeat_timeout = options.heartbeat_timeout;
   limits.hang_timeout = options.hang_timeout;
   return limits;
@@ -31,7 +31,7 @@ LifeLimits limits_of(const LaunchOptions& options) {
 }  // namespace
 
 Generation::Generation(Host& host, const FleetPlan& plan, bool may_restart)
-    : host_(host), plan_(plan), may_restart_(may_restart), orphans_(host.job), life_(limits_of(host.options)) {
+    : host_(host), plan_(plan), may_restart_(may_restart), orphans_(host.job), liveness_(limits_of(host.options)) {
   BoardHeader& header = host.board.header();
   for (int i = 0; i < host.board.slots(); ++i) clear(host.board.slot(i));
   header.world_size = plan.world_size;
@@ -98,7 +98,7 @@ Outcome Generation::run() {
     while (const int signal = host_.signals.next()) on_signal(signal);
     find_ended();
     judge_failures();
-    look_at_life();
+    look_at_liveness();
     look_at_fleet();
     if (host_.must_leave()) leave();
     if (host_.store) host_.store->turn();

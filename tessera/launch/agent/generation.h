@@ -8,7 +8,7 @@
 #include <tessera/launch/agent/local_rank.h>
 #include <tessera/launch/agent/orphans.h>
 #include <tessera/launch/fleet/fleet.h>
-#include <tessera/launch/watch/life.h>
+#include <tessera/launch/watch/liveness.h>
 #include <tessera/launch/watch/stacks.h>
 #include <tessera/launch/watch/verdict.h>
 
@@ -62,9 +62,9 @@ class Generation {
   void judge_failures();
   std::optional<Candidate> candidate(const LocalRank& rank) const;
 
-  void look_at_life();
+  void look_at_liveness();
   void look_at_arrivals(Time now);
-  void on_hang(const LifeFinding& finding);
+  void on_hang(const LivenessFinding& finding);
   void tell_stacks();
 
   /// The generation fails: tells why, unless people have been `told` elsewhere, and ends all ranks. `culprit` may be
@@ -77,7 +77,7 @@ class Generation {
   const bool may_restart_;
   Orphans orphans_;  ///< before the ranks: they are none
   std::list<LocalRank> ranks_;
-  LifeWatch life_;
+  LivenessWatch liveness_;
   Arrivals arrivals_;
   const Time began_ = AgentClock::now();
   Time next_look_{}, next_oom_look_{};

@@ -114,7 +114,7 @@ void Generation::judge_failures() {
   fail(&rank, text);
 }
 
-void Generation::look_at_life() {
+void Generation::look_at_liveness() {
   const Time now = AgentClock::now();
   if (now < next_look_) return;
   next_look_ = now + clock_seconds(std::max(0.01, host_.options.monitor_interval));
@@ -129,22 +129,23 @@ void Generation::look_at_life() {
       if (!rank.status && !rank.gone) host_.oom.look(rank.process.pid());
     }
   }
-  const auto findings = life_.look(host_.board, static_cast<std::uint32_t>(plan_.generation), watched, monotonic_ns());
+  const auto findings =
+      liveness_.look(host_.board, static_cast<std::uint32_t>(plan_.generation), watched, monotonic_ns());
   if (failed_ || first_failure_ || stacks_) return;
   const bool stopping = stop_signal_ != 0;  // ranks save and end: only one that is stopped keeps the others from it
   if (!stopping) look_at_arrivals(now);
-  for (const LifeFinding& finding : findings) {
-    if (stopping && finding.kind != LifeFinding::stopped && finding.kind != LifeFinding::frozen) continue;
-    if (finding.kind == LifeFinding::hang) return on_hang(finding);
-    if (finding.kind == LifeFinding::report) {
+  for (const LivenessFinding& finding : findings) {
+    if (stopping && finding.kind != LivenessFinding::stopped && finding.kind != LivenessFinding::frozen) continue;
+    if (finding.kind == LivenessFinding::hang) return on_hang(finding);
+    if (finding.kind == LivenessFinding::report) {
       host_.say(finding.text);
       continue;
     }
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
                                    [&](const LocalRank& each) { return each.rank == finding.ranks.at(0); });
-    if (finding.kind != LifeFinding::frozen || host_.options.only_report) {
+    if (finding.kind != LivenessFinding::frozen || host_.options.only_report) {
       host_.say(finding.text);
-      if (finding.kind != LifeFinding::paused) tell_circumstances(*rank, false);
+      if (finding.kind != LivenessFinding::paused) tell_circumstances(*rank, false);
       continue;
     }
     fail(&*rank, finding.text);
@@ -171,7 +172,7 @@ void Generation::look_at_arrivals(Time now) {
   if (const auto text = arrivals_.look(ranks, now)) host_.say(*text);
 }
 
-void Generation::on_hang(const LifeFinding& finding) {
+void Generation::on_hang(const LivenessFinding& finding) {
   std::vector<RankView> views;
   for (const LocalRank& rank : ranks_) {
     if (rank.on_board()) views.push_back(view_of(rank));

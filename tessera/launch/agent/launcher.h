@@ -38,7 +38,7 @@ struct LaunchOptions {
   /// terminal of all agents, and SIGHUP says that its launcher is gone.
   bool by_launcher = false;
 
-  // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.
+  // Liveness watching (liveness.h). A program that never comes to tessera::init() is watched by its pidfd only.
   int max_restarts = 0;      ///< times that all ranks are started again after a failure
   double restart_pause = 1;  ///< seconds before a restart after no progress; doubled each time (restart_pause.h)
   double restart_pause_most = 30;
@@ -63,7 +63,7 @@ struct LaunchOptions {
 /// MASTER_ADDR MASTER_PORT OMP_NUM_THREADS) and ours (rank_variables.h): TESSERA_LAUNCHER=1, the board, the store with
 /// its secret, generation and job. MASTER_PORT is free for the program. Their standard input is empty.
 ///
-/// The first failing rank is named with what it did last (verdict.h); frozen ranks and hangs are found (life.h,
+/// The first failing rank is named with what it did last (verdict.h); frozen ranks and hangs are found (liveness.h,
 /// wait_graph.h). A failure is followed by up to max_restarts new generations, unless the exit code is 2, 3 or 130;
 /// nothing of the old one is left when the next one starts. With several hosts all of this holds for the whole job.
 ///

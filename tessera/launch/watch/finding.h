@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What is watched of the ranks of one host, by which limits, and what can be found (life.h, progress.h).
+/// What is watched of the ranks of one host, by which limits, and what can be found (liveness.h, progress.h).
 
 #include <tessera/launch/agent/board.h>
 #include <tessera/launch/watch/proc_status.h>
@@ -16,7 +16,7 @@ namespace tessera::launch {
 constexpr std::int64_t second_ns = 1'000'000'000;
 inline double in_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-struct LifeLimits {
+struct LivenessLimits {
   double heartbeat_timeout = 2.5;  ///< seconds that a stopped rank is waited for; 0: for ever
   double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing gets on; 0: 300; < 0: for ever
   double told_pause = 1;           ///< pauses from this on are told
@@ -32,7 +32,7 @@ struct WatchedRank {
   bool ended = false;  ///< the process has ended: nothing more will come of it
 };
 
-struct LifeFinding {
+struct LivenessFinding {
   enum Kind {
     stopped,  ///< by a signal: will be ended
     paused,   ///< it was away for a while, and goes on

@@ -16,7 +16,7 @@ bool is_judged(RankState state) { return state == RankState::running || is_long_
 
 }  // namespace
 
-ProgressWatch::ProgressWatch(const LifeLimits& limits, ReadStatus read_status, WhatItWaitsFor what_it_waits_for)
+ProgressWatch::ProgressWatch(const LivenessLimits& limits, ReadStatus read_status, WhatItWaitsFor what_it_waits_for)
     : limits_(limits), read_status_(std::move(read_status)), what_it_waits_for_(std::move(what_it_waits_for)) {}
 
 double ProgressWatch::soon(const Stall& stall) const {
@@ -42,7 +42,7 @@ double ProgressWatch::report_after(const Stall& stall) const {
 }
 
 bool ProgressWatch::look(const std::vector<Rank>& ranks, std::int64_t excused_ns, std::int64_t now_ns,
-                         std::vector<LifeFinding>& findings) {
+                         std::vector<LivenessFinding>& findings) {
   if (limits_.hang_timeout < 0) return true;
   Stall stall;
   stall.newest_ns = excused_ns;
@@ -93,7 +93,7 @@ bool ProgressWatch::look(const std::vector<Rank>& ranks, std::int64_t excused_ns
   const auto tell_hang = [&](std::vector<int> who, const std::string& limit) {
     told_hang_ = true;
     findings.push_back(
-        {LifeFinding::hang, std::move(who),
+        {LivenessFinding::hang, std::move(who),
          concat("no progress for ", format_real(stall.seconds, 3), " s (", limit, ") although all hearts beat"),
          stall.seconds});
   };
@@ -110,7 +110,7 @@ bool ProgressWatch::look(const std::vector<Rank>& ranks, std::int64_t excused_ns
   }
   if (all_known && stall.seconds >= (report_at_ > 0 ? report_at_ : report_after(stall))) {
     report_at_ = 2 * stall.seconds;
-    findings.push_back({LifeFinding::report, {}, report(ranks, stall, now_ns), stall.seconds});
+    findings.push_back({LivenessFinding::report, {}, report(ranks, stall, now_ns), stall.seconds});
   }
   return true;
 }

@@ -37,11 +37,11 @@ class ProgressWatch {
     std::int64_t state_ns = 0;  ///< since when
   };
 
-  ProgressWatch(const LifeLimits& limits, ReadStatus read_status, WhatItWaitsFor what_it_waits_for);
+  ProgressWatch(const LivenessLimits& limits, ReadStatus read_status, WhatItWaitsFor what_it_waits_for);
 
   /// Adds what is found. Nothing before `excused_ns` counts. False: a debugger is attached, so nothing before now does.
   bool look(const std::vector<Rank>& ranks, std::int64_t excused_ns, std::int64_t now_ns,
-            std::vector<LifeFinding>& findings);
+            std::vector<LivenessFinding>& findings);
 
  private:
   struct Memory {
@@ -64,7 +64,7 @@ class ProgressWatch {
   std::vector<int> sleepers(const std::vector<Rank>& ranks, std::int64_t now_ns);
   std::string report(const std::vector<Rank>& ranks, const Stall& stall, std::int64_t now_ns);
 
-  LifeLimits limits_;
+  LivenessLimits limits_;
   ReadStatus read_status_;
   WhatItWaitsFor what_it_waits_for_;
   std::map<int, Memory> memory_;  ///< by rank

@@ -53,7 +53,7 @@ void CompressionMethod::begin(const ReductionRequest& request) {
                     request.output.numel() * (request.scatter ? size : 1) == n,
                 "compression '", name(), "': flat gradient '", request.key, "' has ", n, " elements, its output ",
                 request.output.numel(), request.scatter ? " per rank of " : ", ranks: ", size);
-  if (!told_) {
+  if (!counts_step_done_) {
     const std::int64_t count = ++reductions_.try_emplace(std::string(request.key), 0).first->second;
     most_reductions_ = std::max(most_reductions_, count);
   }
@@ -63,23 +63,23 @@ void CompressionMethod::begin(const ReductionRequest& request) {
 
 void CompressionMethod::step_done() {
   ++steps_;
-  told_ = true;
+  counts_step_done_ = true;
   reductions_.clear();
 }
 
 std::int64_t CompressionMethod::steps() const {
-  return told_ ? steps_ : steps_ + std::max<std::int64_t>(most_reductions_ - 1, 0);
+  return counts_step_done_ ? steps_ : steps_ + std::max<std::int64_t>(most_reductions_ - 1, 0);
 }
 
 void CompressionMethod::add_steps(std::vector<std::pair<std::string, at::Tensor>>& state) const {
-  state.emplace_back("steps", at::scalar_tensor(told_ ? steps_ : steps_ + most_reductions_, at::kLong));
-  if (told_) state.emplace_back("told", at::scalar_tensor(1, at::kLong));
+  state.emplace_back("steps", at::scalar_tensor(counts_step_done_ ? steps_ : steps_ + most_reductions_, at::kLong));
+  if (counts_step_done_) state.emplace_back("told", at::scalar_tensor(1, at::kLong));
 }
 
 void CompressionMethod::restore_steps(const std::vector<std::pair<std::string, at::Tensor>>& state) {
   for (const auto& [name, tensor] : state) {
     if (name == "steps") steps_ = tensor.item<std::int64_t>();
-    if (name == "told") told_ = true;
+    if (name == "told") counts_step_done_ = true;
   }
 }
 

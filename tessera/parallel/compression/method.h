@@ -44,16 +44,16 @@ class CompressionMethod : public Compression {
   comm::Work all_to_all(const comm::Group& group, const at::Tensor& output, const at::Tensor& input);
   comm::Work accumulate_scatter(const comm::Group& group, const at::Tensor& accumulator, const at::Tensor& input);
 
-  /// Steps that have ended: those that step_done() told of; if it never did, the reductions of one key before this one.
+  /// Steps that have ended: the calls of step_done(); without any, the reductions of one key before this one.
   std::int64_t steps() const;
-  /// The same after the last reduction, and whether step_done() tells of steps, for state(); and back from it.
+  /// The same after the last reduction, and whether step_done() is called, for state(); and back from it.
   void add_steps(std::vector<std::pair<std::string, at::Tensor>>& state) const;
   void restore_steps(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:
   std::int64_t plain_bytes_ = 0, sent_bytes_ = 0;
   std::int64_t steps_ = 0, most_reductions_ = 0;
-  bool told_ = false;
+  bool counts_step_done_ = false;
   std::map<std::string, std::int64_t, std::less<>> reductions_;  ///< per key, until step_done() is called
 };
 

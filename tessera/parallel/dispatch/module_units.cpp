@@ -18,7 +18,8 @@ bool only_holds_others(const std::string& type) {
 
 class TreeMaker {
  public:
-  TreeMaker(ModuleParameters& result, bool batch_norm_apart) : result_(result), batch_norm_apart_(batch_norm_apart) {}
+  TreeMaker(ModuleParameters& result, bool separate_batch_norm)
+      : result_(result), separate_batch_norm_(separate_batch_norm) {}
 
   void add(const torch::nn::Module& module, const std::string& name, std::size_t parent) {
     const std::size_t self = result_.tree.modules.size();
@@ -27,7 +28,7 @@ class TreeMaker {
     for (const auto& item : module.named_parameters(/*recurse=*/false))
       if (item.value().defined()) {
         entry.parameters.push_back(index_of(item.value(), join(name, item.key())));
-        result_.of_batch_norm.resize(result_.parameters.size(), batch_norm_apart_ && is_batch_norm(module));
+        result_.of_batch_norm.resize(result_.parameters.size(), separate_batch_norm_ && is_batch_norm(module));
       }
     result_.tree.modules.push_back(std::move(entry));
     for (const auto& child : module.named_children())
@@ -50,7 +51,7 @@ class TreeMaker {
   }
 
   ModuleParameters& result_;
-  bool batch_norm_apart_;
+  bool separate_batch_norm_;
   std::map<const void*, std::size_t> seen_;
 };
 
@@ -61,9 +62,9 @@ bool is_batch_norm(const torch::nn::Module& module) {
          module.as<torch::nn::BatchNorm3d>() != nullptr;
 }
 
-ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart) {
+ModuleParameters parameters_of(const torch::nn::Module& module, bool separate_batch_norm) {
   ModuleParameters result;
-  TreeMaker(result, batch_norm_apart).add(module, "", 0);
+  TreeMaker(result, separate_batch_norm).add(module, "", 0);
   result.shared_by_experts.resize(result.parameters.size());
   return result;
 }
@@ -74,7 +75,7 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
   std::vector<std::size_t> small;
   const auto add_unit = [&](const std::string& name, bool root, const std::vector<std::size_t>& parameters,
                             bool whole) {
-    using Kind = std::tuple<at::ScalarType, bool, bool, bool>;  // dtype, frozen, of a BatchNorm, shared beyond
+    using Kind = std::tuple<at::ScalarType, bool, bool, bool>;  // dtype, frozen, of a BatchNorm, has expert replicas
     std::map<Kind, std::vector<std::size_t>> kinds;
     for (const std::size_t p : parameters) {
       const at::Tensor& tensor = module.parameters[p].tensor;
@@ -113,7 +114,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<NamedTens
   std::vector<layout::Parameter> described;
   for (const NamedTensor& p : parameters)
     described.push_back({p.name, p.tensor.sizes().vec(), static_cast<std::int64_t>(p.tensor.element_size())});
-  using Kind = std::pair<std::size_t, bool>;  // unit, shared beyond
+  using Kind = std::pair<std::size_t, bool>;  // unit, has expert replicas
   const auto kind_of = [&](std::size_t p) {
     return Kind(sizes.unit_of.empty() ? 0 : sizes.unit_of[p],
                 !sizes.shared_by_experts.empty() && sizes.shared_by_experts[p]);

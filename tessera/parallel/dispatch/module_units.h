@@ -18,16 +18,16 @@ namespace tessera::parallel {
 struct ModuleParameters {
   std::vector<NamedTensor> parameters;
   layout::ModuleTree tree;
-  std::vector<bool> of_batch_norm;      ///< by parameter; all false unless they are to lie apart
+  std::vector<bool> of_batch_norm;      ///< by parameter; all false unless they form groups of their own
   std::vector<bool> shared_by_experts;  ///< by parameter: ShardingOptions::shared_by_experts
 };
-ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart = false);
+ModuleParameters parameters_of(const torch::nn::Module& module, bool separate_batch_norm = false);
 
 /// Whether it is one of torch's.
 bool is_batch_norm(const torch::nn::Module& module);
 
 /// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or none, all
-/// shared beyond the ranks or none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as
+/// with expert replicas or none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as
 /// PyTorch's FSDP does, torch/distributed/fsdp/_wrap_utils.py.)
 struct GroupPlan {
   std::string name;  ///< "h.0", "h.0 (frozen)", "bucket 2"

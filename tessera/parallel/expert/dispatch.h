@@ -15,8 +15,8 @@ namespace tessera::parallel {
 /// How rows travel.
 struct DispatchOptions {
   std::int64_t padded_to = 0;  ///< Routing::padded_to
-  /// Fixed order: of each rank's rows products of their own, and gradients of the weights apart (as many sources as
-  /// ranks). Empty: rows of all ranks together.
+  /// Fixed order: each rank's rows have products of their own, and weights have gradients per source (as many sources
+  /// as ranks). Empty: rows of all ranks together.
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};
 };
 

@@ -4,14 +4,14 @@
 /// 2020; Megatron-LM's all-to-all dispatcher). Of n ranks, rank r holds experts [r E / n, (r + 1) E / n) of every
 /// layer; every rank has tokens of its own and all other parameters.
 ///
-///   const comm::Group ep = groups.of(Axis::ep), copies = groups.of(Axis::edp);
+///   const comm::Group ep = groups.of(Axis::ep), replicas = groups.of(Axis::edp);
 ///   const layout::Range own = own_experts(E, ep);
 ///   model->keep_experts(own.begin, own.end - own.begin);
 ///   model->set_experts(tessera::expert_parallel(ep));
-///   tessera::Sharded engine(*model, {.group = copies,        // the ranks that hold the same experts
+///   tessera::Sharded engine(*model, {.group = replicas,      // the ranks that hold the same experts
 ///                                    .reduction = comm::Reduction::sum,
 ///                                    .shared_by_experts = {world.split(lists of ep, "ep gradients"), is_no_expert}});
-///   loss.backward();            // gradients are summed: over `copies`, and what all ranks of ep hold over these, too
+///   loss.backward();            // gradients are summed over `replicas`, non-expert ones over ep, too
 ///
 /// A layer, in the order of events: rows are copied in the order of their experts; the ranks tell each other how many
 /// come (n x E / n numbers); rows travel (all-to-all); what came is put in the order of the experts here; the products;

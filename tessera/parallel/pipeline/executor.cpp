@@ -77,7 +77,7 @@ struct PipelineExecutor::Batch {
     c10::intrusive_ptr<nn::WeightGradients> late;  // where backward is I and W
   };
   /// A tensor on its way from one computation to another.
-  struct Handed {
+  struct Transfer {
     at::Tensor tensor;
     bool requires_grad = false;
   };
@@ -87,8 +87,8 @@ struct PipelineExecutor::Batch {
   const bool rehearsal;                   // no messages
   std::map<Key, at::TensorOptions> sent;  // in a rehearsal, the outputs whose gradients are to come back
   std::map<Key, Cell> cells;
-  std::map<Key, Handed> inputs, output_gradients;  // what F, and I or B, of the key take
-  std::map<Key, Handed> outputs, input_gradients;  // what SEND_F and SEND_B of the key take
+  std::map<Key, Transfer> inputs, output_gradients;  // what F, and I or B, of the key take
+  std::map<Key, Transfer> outputs, input_gradients;  // what SEND_F and SEND_B of the key take
   std::vector<at::Tensor> losses;
 };
 
@@ -225,16 +225,16 @@ void PipelineExecutor::forward(Batch& batch, const Action& action) {
       throw InputError(concat("the last stage returned a tensor of sizes ", output.sizes(), "; the rule is one loss"));
     batch.losses[static_cast<std::size_t>(action.micro_batch)] = output.detach();
   } else {
-    Batch::Handed handed{output.detach(), requires_grad};
+    Batch::Transfer transfer{output.detach(), requires_grad};
     if (send_after(schedule, action)) {
       if (batch.rehearsal)
         batch.sent[key] = output.options();
       else if (batch.plan.with_backward)
         messages_->expect_gradient(action.stage, action.micro_batch,
                                    {output.scalar_type(), requires_grad, output.sizes().vec()});
-      batch.outputs[key] = std::move(handed);
+      batch.outputs[key] = std::move(transfer);
     } else {
-      batch.inputs[{action.stage + 1, action.micro_batch}] = std::move(handed);
+      batch.inputs[{action.stage + 1, action.micro_batch}] = std::move(transfer);
     }
   }
   if (!batch.plan.with_backward) return;
@@ -268,20 +268,20 @@ void PipelineExecutor::backward(Batch& batch, const Action& action) {
   }
   if (action.kind == Kind::input_gradient) batch.cells[key].late = std::move(cell.late);  // for W
   if (action.stage == 0) return;
-  Batch::Handed handed{{}, cell.input.requires_grad()};
-  if (handed.requires_grad) {
-    handed.tensor = std::exchange(cell.input.mutable_grad(), {});
-    if (!handed.tensor.defined()) handed.tensor = at::zeros_like(cell.input);
-    note(action, handed.tensor);
+  Batch::Transfer transfer{{}, cell.input.requires_grad()};
+  if (transfer.requires_grad) {
+    transfer.tensor = std::exchange(cell.input.mutable_grad(), {});
+    if (!transfer.tensor.defined()) transfer.tensor = at::zeros_like(cell.input);
+    note(action, transfer.tensor);
   }
   if (send_after(batch.plan.schedule, action))
-    batch.input_gradients[key] = std::move(handed);
+    batch.input_gradients[key] = std::move(transfer);
   else
-    batch.output_gradients[{action.stage - 1, action.micro_batch}] = std::move(handed);
+    batch.output_gradients[{action.stage - 1, action.micro_batch}] = std::move(transfer);
 }
 
-/// One pass over what goes from stage to stage: nothing beside the stage itself. An overflow of the sum is told as one
-/// of the result, which is near it.
+/// One pass over what goes from stage to stage, little beside the stage itself. An overflow of the sum is reported as
+/// one of the result, which is near it.
 void PipelineExecutor::note(const Action& action, const at::Tensor& result) {
   if (!result.is_floating_point()) return;
   const at::NoGradGuard none;
@@ -318,10 +318,10 @@ void PipelineExecutor::receive(Batch& batch, const Action& action) {
 void PipelineExecutor::send(Batch& batch, const Action& action) {
   auto taken = (action.kind == Kind::send_forward ? batch.outputs : batch.input_gradients).extract(key_of(action));
   TESSERA_CHECK(!taken.empty(), text_of(action), ": there is nothing to send");
-  const Batch::Handed& handed = taken.mapped();
+  const Batch::Transfer& transfer = taken.mapped();
   if (batch.rehearsal) return;
-  if (action.kind == Kind::send_backward && !handed.requires_grad) return;  // and nobody waits for it
-  messages_->send(action, handed.tensor, handed.requires_grad);
+  if (action.kind == Kind::send_backward && !transfer.requires_grad) return;  // and nobody waits for it
+  messages_->send(action, transfer.tensor, transfer.requires_grad);
 }
 
 }  // namespace tessera::parallel

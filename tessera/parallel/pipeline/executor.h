@@ -37,7 +37,7 @@ struct PipelineOptions {
   std::map<int, PipelineStage> stages = {};  ///< this rank's, by number
   /// Sizes of what passes between stages in a micro-batch, where they are known: the same on every rank and between all
   /// stages. Empty: the first micro-batch of a batch tells the sizes of all, or with `variable_sizes` each its own.
-  /// Type, and whether a gradient is wanted, are those of a batch's first micro-batch, and are told with it.
+  /// Type, and whether a gradient is wanted, are those of a batch's first micro-batch, and travel with it.
   std::function<std::vector<std::int64_t>(int micro_batch)> sizes = {};
   bool variable_sizes = false;
   /// I is the whole backward, and W has nothing left to do: a micro-batch's gradients are complete at one moment.

@@ -8,6 +8,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -108,20 +109,16 @@ std::vector<double> measure_layers(LayerChain& chain, const LayerTensors& tensor
   const comm::Tag tag("measured layers");
   const std::size_t layers = chain.layers().size();
   const auto ranks = static_cast<std::size_t>(group.size());
-  at::Tensor seconds = at::zeros({static_cast<std::int64_t>(layers)}, at::kDouble), value = sample;
+  std::vector<double> seconds(layers);  // by layer, of one rank each
+  at::Tensor value = sample;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (static_cast<int>(rank) == group.rank())
       for (std::size_t i = rank * layers / ranks; i < (rank + 1) * layers / ranks; ++i)
-        seconds[static_cast<std::int64_t>(i)] = time_layer(chain, i, tensors.of_layer[i], sample, value);
+        seconds[i] = time_layer(chain, i, tensors.of_layer[i], sample, value);
     if (rank + 1 < ranks) value = share_tensor(group, static_cast<int>(rank), value);
   }
-  if (ranks > 1) {
-    seconds = seconds.to(group.device());
-    group.all_reduce(seconds).wait();
-    seconds = seconds.cpu();
-  }
-  const auto* const data = seconds.const_data_ptr<double>();
-  return {data, data + layers};
+  if (ranks > 1) comm::all_reduce_numbers(group, seconds);
+  return seconds;
 }
 
 }  // namespace tessera::parallel

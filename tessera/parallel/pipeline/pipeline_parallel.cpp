@@ -337,12 +337,8 @@ double PipelineParallel::Impl::clip(double max_norm) {
       if (shared == tied.end() || shared->holders.front() == rank) counted.push_back({gradients.back(), 0});
     }
   const comm::Tag tag("gradient norm");
-  const double norm = optim::gradient_norm(counted, [&](std::vector<std::int64_t>& words) {
-    at::Tensor shared = at::tensor(words, at::kLong).to(options.group.device());
-    options.group.all_reduce(shared).wait();
-    shared = shared.cpu();
-    std::copy_n(shared.const_data_ptr<std::int64_t>(), words.size(), words.begin());
-  });
+  const double norm = optim::gradient_norm(
+      counted, [&](std::vector<std::int64_t>& words) { comm::all_reduce_numbers(options.group, words); });
   if (!std::isfinite(norm)) {
     const std::vector<std::string> by_rank = comm::all_gather_text(options.group, damaged);
     std::string where;

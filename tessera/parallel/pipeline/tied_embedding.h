@@ -20,7 +20,7 @@ namespace tessera::parallel {
 /// The gradient of such a parameter while a batch runs, where autograd's own sum would be another one. The last stage's
 /// part H of a micro-batch is the head's, the first stage's part E the embedding's.
 ///
-/// - One rank has both stages (a V): H is kept apart and joins after the reduction, so that the sum is
+/// - One rank has both stages (a V): H is kept separately and joins after the reduction, so that the sum is
 ///   (H_0 + H_1 + ...) + (E_0 + E_1 + ...), that of two ranks. It costs the memory of one more gradient of the
 ///   parameter.
 /// - In fixed order: E_i + H_i are added before they join the sum, as in the backward of the whole model. The last
@@ -49,9 +49,9 @@ class TiedGradient {
   void leave() { edit_ = Subscription(); }
   /// After a batch; waits for what was sent.
   void end_batch();
-  /// What was kept apart is not to be added to anything.
+  /// Drops the separately kept H.
   void forget() { head_.reset(); }
-  /// What was kept apart joins the reduced gradient of `name`. After Sharded::reduce(); collective over the
+  /// Adds the separately kept H to the reduced gradient of `name`. After Sharded::reduce(); collective over the
   /// data-parallel ranks of the stage.
   void add_to(Sharded& sharded, const std::string& name);
 
@@ -62,7 +62,7 @@ class TiedGradient {
   at::Tensor parameter_;
   Options options_;
   Subscription edit_;
-  at::Tensor head_;                  // the sum of H, kept apart
+  at::Tensor head_;                  // the sum of H, kept separately
   std::map<int, at::Tensor> heads_;  // in fixed order, on one rank: H by micro-batch
   std::vector<comm::Work> sent_;
 };

@@ -21,18 +21,18 @@ std::atomic<OperatorListener*> listener{nullptr};
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recorded_key);
-  OperatorListener* const told = listener.load(std::memory_order_acquire);
+  OperatorListener* const current = listener.load(std::memory_order_acquire);
   // Views do nothing; what is composed of others, which reaches this key under no_grad guards, is seen by its parts.
-  if (told == nullptr || detail::known_facts(op).passes ||
+  if (current == nullptr || detail::known_facts(op).passes ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
     return op.redispatchBoxed(below, stack);
   const std::size_t count = op.schema().arguments().size();
   const std::vector<c10::IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   const c10::impl::ExcludeDispatchKeyGuard nested(recorded_key);
-  told->before(op, arguments);
+  current->before(op, arguments);
   op.redispatchBoxed(below, stack);
   const std::size_t results = op.schema().returns().size();
-  told->after({op, arguments, std::span(*stack).last(results)});
+  current->after({op, arguments, std::span(*stack).last(results)});
 }
 
 void register_fallback() {
@@ -48,10 +48,10 @@ struct ListenToOperators::Impl {
   c10::impl::IncludeDispatchKeyGuard include{recorded_key};
 };
 
-ListenToOperators::ListenToOperators(OperatorListener& told) {
+ListenToOperators::ListenToOperators(OperatorListener& new_listener) {
   OperatorListener* nobody = nullptr;
   register_fallback();
-  if (!listener.compare_exchange_strong(nobody, &told))
+  if (!listener.compare_exchange_strong(nobody, &new_listener))
     throw Error("a step is being recorded already: one at a time in a process");
   impl_ = std::make_unique<Impl>();
 }

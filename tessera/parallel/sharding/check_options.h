@@ -8,8 +8,8 @@
 namespace tessera::parallel {
 
 /// Throws InputError that names the option, the strategy, the reason and the remedy. What is refused depends on the
-/// strategy, never on the number of ranks, apart from `group`'s size (times that of shared_by_experts), which must
-/// divide logical_shards.
+/// strategy, never on the number of ranks, except that `group`'s size (times that of shared_by_experts) must divide
+/// logical_shards.
 void check_options(const ShardingOptions& options, const comm::Group& group);
 
 }  // namespace tessera::parallel

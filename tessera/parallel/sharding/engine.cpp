@@ -15,6 +15,7 @@
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/check_options.h>
 #include <tessera/parallel/sharding/file_memory.h>
+#include <tessera/parallel/sharding/sharded_gradient.h>
 #include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <algorithm>
@@ -62,7 +63,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
       parameters_(parallel::parameters_of(module, options_.param_dtype.has_value())),
       context_{.data_parallel = options_.group ? options_.group : world().group(),
                .shards = {},
-               .copies = {},
+               .replicas = {},
                .expert_replicas = {},
                .pool = parallel::BufferPool(options_.group ? options_.group : world().group())} {
   parallel::check_options(options_, context_.data_parallel);
@@ -170,10 +171,10 @@ void Sharded::Impl::make_reducer() {
 
 parallel::GradientReducerOptions Sharded::Impl::reducer_options(
     std::shared_ptr<parallel::Compression> compression) const {
-  return {.passage = {.reduction = options_.reduction,
-                      .predivide_factor = options_.gradient_predivide_factor,
-                      .logical_shards = options_.logical_shards,
-                      .compression = std::move(compression)},
+  return {.reduction = {.op = options_.reduction,
+                        .predivide_factor = options_.gradient_predivide_factor,
+                        .logical_shards = options_.logical_shards,
+                        .compression = std::move(compression)},
           .find_unused_parameters = options_.find_unused_parameters || options_.data_dependent,
           .wait_at_once = !options_.overlap_comm,
           .reduce_at_end = options_.data_dependent,
@@ -183,7 +184,7 @@ parallel::GradientReducerOptions Sharded::Impl::reducer_options(
           .before = options_.before_reduction};
 }
 
-/// To the gradients of all trained parameters, and to the begin and end of every backward.
+/// Hooks the gradients of all trained parameters, and the begin and end of every backward.
 void Sharded::Impl::listen() {
   const std::vector<at::Tensor> parameters = gradients_->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -258,8 +259,8 @@ void Sharded::Impl::make_groups() {
   std::vector<std::unique_ptr<parallel::FlatGradient>> flats;
   std::size_t parameters = 0;
   for (FlatGroup* group : trained) {
-    flats.push_back(std::make_unique<parallel::FlatGradient>(context_, *group, options_.reduce_dtype,
-                                                             options_.logical_shards > 0, parameters));
+    flats.push_back(std::make_unique<parallel::ShardedGradient>(context_, *group, options_.reduce_dtype,
+                                                                options_.logical_shards > 0, parameters));
     parameters += group->members().size();
   }
   gradients_ = std::make_unique<parallel::GradientReducer>(
@@ -366,16 +367,13 @@ void Sharded::Impl::expire_if_changed() {
 /// belongs to one of every other, whatever they are doing: a rank that is ahead, in backward say, serves one that is
 /// behind. Returns how many ranks have nothing left to ask for.
 int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool done) {
-  at::Tensor shared = at::zeros({static_cast<std::int64_t>(plan_.units.size()) + 1}, at::kInt);
-  for (const std::size_t unit : wanted) shared[static_cast<std::int64_t>(unit)] = 1;
-  shared[-1] = done ? 1 : 0;
-  shared = shared.to(context_.shards.device());
+  std::vector<std::int32_t> asked(plan_.units.size() + 1);  // ranks that want each unit; ranks that are done
+  for (const std::size_t unit : wanted) asked[unit] = 1;
+  asked.back() = done;
   {
     const comm::Tag tag("requests of units");
-    context_.shards.all_reduce(shared).wait();
+    comm::all_reduce_numbers(context_.shards, asked);
   }
-  shared = shared.cpu();
-  const std::int32_t* asked = shared.const_data_ptr<std::int32_t>();
   for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
     if (asked[unit] == 0) continue;
     if (residency_->state(unit) == layout::Residency::State::absent)
@@ -383,7 +381,7 @@ int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool d
     else
       for (const std::size_t g : plan_.units[unit].groups) groups_[g]->contribute();
   }
-  return asked[plan_.units.size()];
+  return asked.back();
 }
 
 /// Serves the others until nobody needs anything more in this step.
@@ -437,7 +435,7 @@ void Sharded::Impl::backward_begin() {
   if (gradients_->touched()) return;
   check_unknown();
   if (residency_) execute(residency_->backward_begin());
-  gradients_->begin(pauses_ > 0 && (plain() || !strategy_.shard_gradients || whole_batches_ > 0));
+  gradients_->begin(pauses_ > 0 && (plain() || !strategy_.shard_gradients || pauses_under_all_strategies_ > 0));
 }
 
 void Sharded::Impl::backward_end() {
@@ -472,17 +470,17 @@ void Sharded::Impl::backward_failed() noexcept {
   }
 }
 
-void Sharded::Impl::pause(bool all) {
+void Sharded::Impl::pause(bool under_all_strategies) {
   if (options_.logical_shards > 0)
     throw InputError(concat("data parallelism: no_sync() with logical_shards = ", options_.logical_shards,
                             ": in fixed order every micro-batch is reduced by itself; leave no_sync() out"));
   ++pauses_;
-  whole_batches_ += all;
+  pauses_under_all_strategies_ += under_all_strategies;
 }
 
-void Sharded::Impl::resume(bool all) {
+void Sharded::Impl::resume(bool under_all_strategies) {
   --pauses_;
-  whole_batches_ -= all;
+  pauses_under_all_strategies_ -= under_all_strategies;
 }
 
 void Sharded::Impl::reduce() {
@@ -510,15 +508,9 @@ double Sharded::Impl::grad_norm() {
   const bool divided = !plain() && context_.shards.size() > 1;
   return optim::gradient_norm(pieces, [&](std::vector<std::int64_t>& words) {
     const comm::Tag tag("gradient norm");
-    const auto add_up = [&words](const comm::Group& group) {
-      at::Tensor shared = at::tensor(words, at::kLong).to(group.device());
-      group.all_reduce(shared).wait();
-      shared = shared.cpu();
-      std::copy_n(shared.const_data_ptr<std::int64_t>(), words.size(), words.begin());
-    };
-    if (divided) add_up(context_.shards);
-    if (tensor_group_) add_up(tensor_group_);
-    if (options_.stages) add_up(options_.stages);
+    if (divided) comm::all_reduce_numbers(context_.shards, words);
+    if (tensor_group_) comm::all_reduce_numbers(tensor_group_, words);
+    if (options_.stages) comm::all_reduce_numbers(options_.stages, words);
   });
 }
 
@@ -537,10 +529,10 @@ void Sharded::Impl::throw_not_finite(double norm) {
       place.empty() ? concat(context_.data_parallel.rank()) : concat(world().rank(), " (", place, ")");
   std::string found = mine.empty() ? "" : concat("on rank ", rank, " in '", mine, "'");
   const auto tell_all = [](const comm::Group& group, std::string& text) {
-    std::vector<std::string> told = comm::all_gather_text(group, text);
-    std::erase(told, "");
-    told.erase(std::unique(told.begin(), told.end()), told.end());
-    text = join(told);
+    std::vector<std::string> texts = comm::all_gather_text(group, text);
+    std::erase(texts, "");
+    texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+    text = join(texts);
   };
   tell_all(context_.data_parallel, found);
   if (tensor_group_) tell_all(tensor_group_, found);

@@ -4,9 +4,9 @@
 /// managed parameters and when backward begins and ends. One mutex serialises everything; collectives start in the
 /// order of the events and run on the backend's own thread.
 ///
-///   forward    an operator meets parameters of unit k -> enter(): gather k, gather k+1 ahead, wait for k, drop k-1
-///   backward   the same; a gradient is there -> GradientReducer; all gradients of k are there -> drop k, reduce them
-///   end        what is left is reduced, waited for and dropped; local parts' grad() hold the sums
+///   forward    an operator reads parameters of unit k -> enter(): gather k, gather k+1 ahead, wait for k, drop k-1
+///   backward   the same; a gradient arrives -> GradientReducer; the last one of unit k -> drop k, reduce gradients
+///   end        remaining gradients are reduced, remaining units dropped; local parts' grad() hold the sums
 
 #include <tessera/layout/residency.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
@@ -37,14 +37,15 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void backward_failed() noexcept override;
 
   void zero_grad();
-  void pause(bool all = false);
-  void resume(bool all = false);
+  /// Until resume(), backwards accumulate locally: under strategies that keep whole gradients (no_sync), or under all.
+  void pause(bool under_all_strategies = false);
+  void resume(bool under_all_strategies = false);
   void reduce();
   double grad_norm();
   void scale_gradients(double factor);
-  /// `lies_with_peers`: `held` are parts of the shards, which peers can read; else copies are sent, a few at a time.
+  /// `peers_can_read`: `held` are parts of the shards, read in place by peers; else copies are sent, a few at a time.
   void deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep,
-               bool lies_with_peers) const;
+               bool peers_can_read) const;
   /// Gathers and pins units until leave(); `writable`: operators may change the parameters meanwhile.
   void hold(std::span<const std::size_t> units, bool writable);
   void release_held(std::span<const std::size_t> units, bool write_back);
@@ -70,8 +71,8 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::vector<ShardedParameter> local_;  ///< parts of trained parameters, in the order of registration
   std::vector<std::size_t> frozen_;      ///< indices into parameters_
   comm::Group tensor_group_;   ///< the ranks of tp that hold the other parts of cut parameters; empty: none is cut
-  std::vector<bool> counted_;  ///< by local_: norms over tp count this rank's values
-  std::unique_ptr<parallel::GradientReducer> gradients_;  ///< none on one rank that shards nothing
+  std::vector<bool> counted_;  ///< by local_: norms count this rank's values; others' are counted on another rank
+  std::unique_ptr<parallel::GradientReducer> gradients_;  ///< null on one rank that shards nothing
   std::int64_t offloaded_bytes_ = 0;
 
  private:
@@ -101,16 +102,16 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void require_alive() const;
 
   std::mutex mutex_;
-  std::optional<layout::Residency> residency_;
-  std::uint32_t seen_version_ = 0;
+  std::optional<layout::Residency> residency_;  ///< empty: plain()
+  std::uint32_t seen_version_ = 0;   ///< ShardingContext::shard_version when gathered parameters were last dropped
   std::set<const void*> known_;      ///< the module's parameters when it was wrapped
-  std::vector<const void*> memory_;  ///< plain: of the parameters, when their values were last compared
-  bool may_have_stepped_ = false;    ///< gradients were reduced since the last look at the shards
-  std::atomic<int> pauses_ = 0;
-  std::atomic<int> whole_batches_ = 0;  ///< pauses under every strategy
-  int scopes_ = 0;                      ///< unsharded scopes that are open
-  int writable_ = 0;                    ///< those in which parameters may be changed
-  bool failed_ = false;                 ///< a collective of this engine failed: the ranks have parted
+  std::vector<const void*> memory_;  ///< plain(): the parameters' addresses when their values were last compared
+  bool may_have_stepped_ = false;    ///< gradients were reduced since, so that an optimizer may have stepped
+  std::atomic<int> pauses_ = 0;      ///< guards that are alive
+  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< those of them that are AccumulateLocally
+  int scopes_ = 0;                                    ///< unsharded scopes that are open
+  int writable_ = 0;                                  ///< those in which parameters may be changed
+  bool failed_ = false;                               ///< a collective of this engine failed: ranks are out of step
   std::string failure_;
   std::vector<parallel::Subscription> hooks_;
   parallel::Subscription listening_;

@@ -1,4 +1,4 @@
-// The groups that the engine works with: those that divide parameters, and those that hold copies.
+// The groups that the engine works with: ranks that divide parameters, and their replicas.
 #include <tessera/parallel/sharding/engine.h>
 
 #include <tessera/base/error.h>
@@ -42,8 +42,8 @@ void Sharded::Impl::choose_groups() {
                             "' do not divide into shard groups of ", shards, " (shard_group_size); use a divisor"));
   const auto alone = [&](const char* name) { return comm::Group(comm::make_local_backend(name, all.device())); };
   context_.shards = shards == all.size() ? all : shards == 1 ? alone("shard") : comm::Group();
-  context_.copies = shards == 1 && all.size() > 1 ? all : shards == all.size() ? alone("copy") : comm::Group();
-  if (context_.shards && context_.copies) return;
+  context_.replicas = shards == 1 && all.size() > 1 ? all : shards == all.size() ? alone("replica") : comm::Group();
+  if (context_.shards && context_.replicas) return;
   const int stages = options_.stages ? options_.stages.size() : 1;
   if (all.size() * tensor * stages != world().size())
     throw InputError(
@@ -52,11 +52,11 @@ void Sharded::Impl::choose_groups() {
   // Other stages, parts and experts lie between the group's ranks, as the mesh has them: everyone tells its place.
   const std::int64_t first = comm::all_gather_numbers(all, {world().rank()}).front().front();
   const auto places = comm::all_gather_numbers(world().group(), {first, all.rank()});
-  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<int>> shard_groups, copy_groups;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<int>> shard_groups, replica_groups;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     const std::int64_t group = places[rank][0], place = places[rank][1];
     shard_groups[{group, place / shards}].push_back(static_cast<int>(rank));
-    copy_groups[{group, place % shards}].push_back(static_cast<int>(rank));
+    replica_groups[{group, place % shards}].push_back(static_cast<int>(rank));
   }
   // With ranks of cp in the group, or those that hold the same experts, the two lie along no single axis of the mesh.
   const bool by_axis = all.name().find("cp") == std::string::npos && !all.name().starts_with("edp");
@@ -66,7 +66,7 @@ void Sharded::Impl::choose_groups() {
     return world().split(lists, by_axis ? std::string(layout::axis_name(axis)) : name);
   };
   context_.shards = split(shard_groups, layout::Axis::dp_shard, "shards");
-  context_.copies = split(copy_groups, layout::Axis::dp_replicate, "copies");
+  context_.replicas = split(replica_groups, layout::Axis::dp_replicate, "replicas");
 }
 
 void Sharded::Impl::restore() {

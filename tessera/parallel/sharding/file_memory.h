@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Tensors in memory that is mapped from a file: where a machine without accelerators offloads to. The kernel writes
+/// Tensors in memory that is mapped from a file, to which a machine without accelerators offloads. The kernel writes
 /// the pages out when memory is short and reads them back when they are touched.
 
 #include <ATen/core/Tensor.h>

@@ -1,29 +1,30 @@
 #pragma once
 /// \file
-/// A flat gradient: the gradients of several parameters side by side in one buffer, reduced together. Two forms:
+/// A flat gradient: the gradients of several parameters side by side in one buffer, reduced together. Two forms behind
+/// one interface, by which the gradient reducer drives them:
 ///
-///   whole (DDP)              the buffer stays; after a reduction grad() of each parameter is a view of it, or in fixed
-///                            order of a sum that lies beside it
-///   sharded (ZeRO, FSDP)     the buffer comes from the pool with the first gradient and goes back to it; what is
-///                            reduced is added to this rank's shard of the sum, whose parts are the local parameters'
-///                            grad()
+///   WholeGradient (whole_gradient.h)       nothing is sharded (DDP): every rank gets the whole reduced gradient
+///   ShardedGradient (sharded_gradient.h)   ZeRO, FSDP: every rank gets its shard of it
 ///
 /// Both accumulate over backwards as one process does: what was not reduced yet (paused backwards) joins the next
-/// reduction, and what was reduced is added to.
+/// reduction, and what was reduced is added to. The calls of a backward, in their order:
+///
+///   begin_backward      looks at grad() of every member: zeroed, replaced, or the reduced gradient to add to
+///   take_gradient       per member, when autograd has its gradient
+///   prepare_reduction   no gradient comes any more: the message for GradientReduction, which overwrites its tensors
+///   finish_reduction    they hold the result
+///   show                per member: grad() has the result
+///   end_backward        grad() is what the user is to see, reduced or not
+///
+/// The thread that runs the backward calls all this under the engine's mutex; nothing here locks.
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/parallel/sharding/flat_group.h>
 #include <tessera/parallel/sharding/gradient_reduction.h>
-#include <tessera/parallel/sharding/local_parts.h>
-#include <tessera/parallel/sharding/moved_gradients.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace tessera::parallel {
@@ -32,14 +33,14 @@ class FlatGradient {
  public:
   struct Member {
     std::string name;
-    at::Tensor parameter;                ///< the module's own
+    at::Tensor parameter;                ///< the module's own; autograd writes its grad()
     std::size_t index = 0;               ///< among all parameters of the reducer
     at::Tensor shown;                    ///< its grad() is the result: the parameter itself, or this rank's part of it
-    std::int64_t offset = 0, numel = 0;  ///< in the buffer
-    at::Tensor result = {};              ///< where the reduced gradient lies
+    std::int64_t offset = 0, numel = 0;  ///< elements of the buffer
+    at::Tensor result = {};              ///< the reduced gradient, a view of the memory that keeps it
     bool given = false;                  ///< this rank has something that was not reduced yet
-    bool reduced = false;                ///< grad() of `shown` holds reduced gradients, to which the next are added
-    bool hidden = false;                 ///< during a backward: end() is to make grad() visible again
+    bool reduced = false;                ///< `result` holds reduced gradients, to which the next are added
+    bool hidden = false;                 ///< grad() was taken away for the backward; end_backward() puts it back
     // What the gradient must be, as it was when the module was wrapped.
     at::ScalarType dtype = parameter.scalar_type();
     c10::Device device = parameter.device();
@@ -47,84 +48,60 @@ class FlatGradient {
     std::vector<std::int64_t> strides = parameter.strides().vec();
   };
 
-  /// Whole. `members` lie in the buffer in this order; those with a result keep it: it is copied.
-  FlatGradient(std::string name, GradientGroups groups, std::vector<Member> members, comm::Reduction reduction,
-               bool fixed_order);
-  /// Sharded. `group` and `context` outlive this. `reduce_dtype`: on the wire; empty: fp32 (fp64 stays what it is).
-  /// `first_index`: of its first member among the reducer's parameters.
-  FlatGradient(ShardingContext& context, FlatGroup& group, std::optional<at::ScalarType> reduce_dtype, bool fixed_order,
-               std::size_t first_index);
+  virtual ~FlatGradient() = default;
   FlatGradient(const FlatGradient&) = delete;
   FlatGradient& operator=(const FlatGradient&) = delete;
 
-  bool whole() const { return group_ == nullptr; }
+  const std::string& name() const { return name_; }  ///< for error texts: "bucket 3", "unit 'h.0'"
+  std::size_t unit() const { return unit_; }
   const GradientGroups& groups() const { return groups_; }
   const std::vector<Member>& members() const { return members_; }
-  std::size_t unit() const { return group_ == nullptr ? 0 : group_->unit(); }
-  const std::string& name() const { return name_; }  ///< for error texts: "bucket 3", "unit 'h.0'"
-  /// The next take() needs memory from the pool.
-  bool needs_memory() const { return !buffer_.defined(); }
 
-  /// A backward begins.
-  void begin();
+  /// The next take_gradient() or prepare_reduction() takes memory from the pool.
+  virtual bool needs_memory() const = 0;
+
+  virtual void begin_backward() = 0;
   /// Takes the gradient that autograd left in grad() of member m's parameter. False when it is known not to be finite.
-  bool take(std::size_t m, bool check_finite);
-  /// No gradient comes any more: members that have nothing to give are zero. What is to be reduced.
-  GradientMessage close();
-  /// The passage has ended.
-  void reduced();
-  /// Whole only, after reduced(): whether any rank gave something for member m, and whether any rank did not.
-  std::pair<bool, bool> used_and_missed(std::size_t m) const;
-  /// Member m's reduced gradient becomes grad() where the user looks for it. `used`: a rank gave something.
-  void show(std::size_t m, bool used);
-  /// The backward has ended, with a reduction or without.
-  void end(bool was_reduced);
+  virtual bool take_gradient(std::size_t m, bool check_finite) = 0;
+  /// The message; members that have nothing to give are zero in it.
+  virtual GradientMessage prepare_reduction() = 0;
+  virtual void finish_reduction() = 0;
+  /// `used`: some rank gave a gradient for member m. Without one, grad() stays what it was before the backward.
+  virtual void show(std::size_t m, bool used) = 0;
+  virtual void end_backward(bool was_reduced) = 0;
   /// The backward failed: every gradient is forgotten. Memory in which a reduction may still be under way is let go.
-  void fail() noexcept;
-  void zero_grad();
-  /// What paused backwards have left unreduced and out of sight, times `factor`.
-  void scale_unreduced(double factor);
-  /// Bytes of reduced gradients that are no memory of the parameters' own grad().
-  std::int64_t shard_bytes() const;
-  /// Copies of the members in whose grad() a result lies no longer have one.
-  std::vector<Member> release_members();
+  virtual void abort_backward() noexcept = 0;
 
- private:
-  void take_buffer();
-  void give_buffers();
-  void take_later_sources(const Member& member);
-  void prepare_sum();
-  void zero_what_does_not_count();
-  void forget(Member& member);
+  virtual void zero_grad() = 0;
+  /// Multiplies gradients of paused backwards that grad() does not show.
+  virtual void scale_unreduced(double factor) = 0;
+  /// Bytes of reduced gradients that this owns and the parameters' own grad() does not.
+  virtual std::int64_t shard_bytes() const = 0;
+
+ protected:
+  FlatGradient(std::string name, std::size_t unit, GradientGroups groups, bool fixed_order);
+
+  /// The gradient in grad() of the member's parameter joins its place in the buffer; grad() is undefined afterwards.
+  bool add_to_buffer(Member& member, bool check_finite);
+  void zero_in_buffer(const Member& member);
+  void zero_results_without_reduction();
+  void forget_gradients();
+  static void forget(Member& member);
+  /// The member's elements of `flat`, in the sizes and strides of its parameter.
   at::Tensor place_of(const at::Tensor& flat, const Member& member) const;
 
   std::string name_;
+  std::size_t unit_;
   GradientGroups groups_;
-  std::vector<Member> members_;
+  std::vector<Member> members_ = {};
+  std::vector<CompressedSegment> segments_ = {};  ///< the members' places in the buffer
   bool fixed_order_;
-  bool in_place_ = false;  ///< the result is the buffer itself
-  bool adds_up_ = true;    ///< in place: this rank's share of the next reduction contains what was reduced before
-  at::Tensor buffer_;      ///< [padded], in the type that travels; whole: two counters per member follow
-  std::vector<at::Tensor>
-      later_sources_;               ///< laid out like the buffer: of the micro-batches that follow, in fixed order
-  at::Tensor sum_;                  ///< whole: laid out like the buffer; sharded: [padded / S]
-  at::Tensor result_;               ///< sharded: [padded / S] of the reduction under way
-  std::vector<float> counts_ = {};  ///< whole: [used..., missed...], numbers of ranks after the reduction
-  std::vector<CompressedSegment> segments_ = {};
-  // Sharded only.
-  ShardingContext* context_ = nullptr;
-  FlatGroup* group_ = nullptr;
-  at::ScalarType wire_dtype_ = at::kFloat;
-  std::unique_ptr<LocalParts> locals_ = {};     ///< parts of the sum's memory, where other ranks hold other parts
-  std::unique_ptr<MovedGradients> signs_ = {};  ///< in the module's own parameters between backwards
+  at::Tensor buffer_ = {};                      ///< flat, of the type that is reduced: what this rank gives
+  std::vector<at::Tensor> later_sources_ = {};  ///< GradientGroups::per_source: each laid out like the buffer
+  at::Tensor sum_ = {};                         ///< reduced gradients; results are views of it
 };
 
-/// DDP's flat gradients, one per list of indices into `members`; what `old` holds moves there. `groups.expert_replicas`
-/// is for lists of parameters that `shared` (by index; empty: none) names, `groups.per_source` for the others.
-std::vector<std::unique_ptr<FlatGradient>> whole_gradients(const GradientGroups& groups,
-                                                           const std::vector<bool>& shared,
-                                                           std::vector<FlatGradient::Member> members,
-                                                           const std::vector<std::vector<std::size_t>>& lists,
-                                                           comm::Reduction reduction, bool fixed_order);
+/// Whether `grad` is the memory of `place`: optimizer.zero_grad(false) replaces grad() by a detached alias of it.
+bool is_same_memory(const at::Tensor& grad, const at::Tensor& place);
 
 }  // namespace tessera::parallel

@@ -3,8 +3,8 @@
 /// parallel/sharding/: the sharding engine: parameters in flat buffers, gathered when they are used; gradients reduced
 /// to shards.
 ///
-/// One flat buffer of a unit: where its parameters lie, this rank's shard of them, and the whole buffer while it is
-/// there. Two forms:
+/// One flat buffer of a unit: the places of its parameters, this rank's shard of them, and the whole buffer while it is
+/// gathered. Two forms:
 ///
 ///   sharded                shard [padded / S] stays; whole [padded] comes from the pool, and goes back to it
 ///   stays whole (ZeRO-1/2) whole [padded] stays; the shard is this rank's slice of it (with another compute
@@ -33,19 +33,19 @@ namespace tessera::parallel {
 /// What all flat groups of an engine share.
 struct ShardingContext {
   comm::Group data_parallel;    ///< all ranks: S x R
-  comm::Group shards;           ///< the S ranks that hold the parts of one copy
-  comm::Group copies;           ///< the R ranks that hold the same part
-  comm::Group expert_replicas;  ///< ranks outside that hold some parameters alike, too (GroupPlan::shared_by_experts)
-  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< GradientGroups::per_source, of the other parameters
+  comm::Group shards;           ///< the S ranks that hold the parts of one replica
+  comm::Group replicas;         ///< the R ranks that hold the same part
+  comm::Group expert_replicas;  ///< ranks outside that replicate the non-expert parameters (GradientGroups)
+  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< of the experts' gradients (GradientGroups)
   BufferPool pool;
-  Materializer* materializer = nullptr;
-  Materializer* writes = nullptr;  ///< is told of every operator that changes a local part
+  Materializer* materializer = nullptr;  ///< entered by every operator that reads whole parameters
+  Materializer* writes = nullptr;        ///< entered by every operator on a local part
   /// One version for all local parts: an optimizer that changes any of them in place is seen by one look.
   c10::VariableVersion shard_version{0};
-  std::optional<at::ScalarType> param_dtype = {};
-  bool sync = false;                                                                  ///< rank 0's values for everyone
-  std::function<at::Tensor(at::IntArrayRef, at::TensorOptions)> allocate_shard = {};  ///< zero-filled
-  std::function<bool(const std::string&, at::IntArrayRef, std::int64_t, at::Tensor)> load = {};
+  std::optional<at::ScalarType> param_dtype = {};  ///< ShardingOptions::param_dtype
+  bool sync = false;                               ///< construction sends rank 0's values to all
+  std::function<at::Tensor(at::IntArrayRef, at::TensorOptions)> allocate_shard = {};             ///< zero-filled
+  std::function<bool(const std::string&, at::IntArrayRef, std::int64_t, at::Tensor)> load = {};  ///< ShardingOptions
 };
 
 class FlatGroup {
@@ -58,13 +58,13 @@ class FlatGroup {
     std::int64_t offset = 0, numel = 0;  ///< in the flat buffer
     std::int64_t begin = 0;              ///< first element of the parameter that this rank holds
     at::Tensor local = {};               ///< [held elements], a view of the shard; a leaf that requires grad if trained
-    const void* memory = nullptr;        ///< where `local` lies
+    const void* memory = nullptr;        ///< address of `local`, for check_owned()
   };
 
   /// Takes over the parameters: copies this rank's part (or loads it), makes them views of the managed storage.
   /// Parameters hold their values, the same on all ranks, unless `load` provides them.
   FlatGroup(ShardingContext& context, const GroupPlan& plan, const ModuleParameters& module);
-  /// The parameters that are still here get NaN of their sizes without memory; restore() first to keep the values.
+  /// Parameters that the module still has become NaN, expanded without memory; restore() first to keep the values.
   ~FlatGroup();
   FlatGroup(const FlatGroup&) = delete;
   FlatGroup& operator=(const FlatGroup&) = delete;
@@ -73,7 +73,7 @@ class FlatGroup {
   void start_gather();
   /// Waits; the whole parameters can be read afterwards.
   void finish_gather();
-  /// Takes part in a gather that only other ranks need.
+  /// Takes part in a gather whose result only other ranks need. Collective.
   void contribute();
   /// Drops the whole parameters; where they stay, they cannot be read until the next gather.
   void drop();

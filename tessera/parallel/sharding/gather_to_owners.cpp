@@ -126,16 +126,16 @@ std::vector<int> Sharded::whole_holders() const {
 }
 
 void Sharded::gather_to_owners(const std::vector<int>& owners, const PieceVisitor& keep) const {
-  impl_->deliver(parameters(), owners, keep, /*lies_with_peers=*/true);
+  impl_->deliver(parameters(), owners, keep, /*peers_can_read=*/true);
 }
 
 void Sharded::gather_like_to_owners(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
                                     const PieceVisitor& keep) const {
-  impl_->deliver(held, owners, keep, /*lies_with_peers=*/false);
+  impl_->deliver(held, owners, keep, /*peers_can_read=*/false);
 }
 
 void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
-                            const PieceVisitor& keep, bool lies_with_peers) const {
+                            const PieceVisitor& keep, bool peers_can_read) const {
   TESSERA_CHECK(owners.size() == local_.size() && held.size() == owners.size(), owners.size(), " owners for ",
                 held.size(), " tensors of ", local_.size(), " parameters");
   const at::NoGradGuard no_grad;
@@ -162,9 +162,9 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   // with what it owns. Of other memory a message is a copy, so few are on their way. NCCL's messages between two ranks
   // are done in the order in which both start them. In these cases each follows what precedes it in delivery order; as
   // all ranks do, the first that is not done yet waits for nobody.
-  const bool in_order = !lies_with_peers || shards.capabilities().ordered_messages;
+  const bool in_order = !peers_can_read || shards.capabilities().ordered_messages;
   SendQueue sends(shards, pieces, shard_owners,
-                  lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
+                  peers_can_read ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
   if (!in_order) sends.start(pieces.size());
   at::Tensor message;
   std::size_t next = 0;  // place in `pieces`

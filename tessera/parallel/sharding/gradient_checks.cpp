@@ -32,12 +32,12 @@ void check_gradient(const std::string& name, const at::Tensor& grad, at::ScalarT
                        "' has no graph (use torch::autograd::grad for the inner derivative)"));
 }
 
-bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check) {
+bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check_finite) {
   // Contiguous ones may differ in the strides of dimensions of size 1.
   const bool alike =
       to.sizes() == from.sizes() && ((to.strides() == from.strides() && to.is_non_overlapping_and_dense()) ||
                                      (to.is_contiguous() && from.is_contiguous()));
-  if (check && alike && to.is_cpu() && to.scalar_type() == at::kFloat && from.scalar_type() == at::kFloat) {
+  if (check_finite && alike && to.is_cpu() && to.scalar_type() == at::kFloat && from.scalar_type() == at::kFloat) {
     float* const target = to.data_ptr<float>();
     const float* const source = from.const_data_ptr<float>();
     std::atomic<bool> finite = true;

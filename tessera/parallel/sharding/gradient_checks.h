@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What is asked of every gradient that autograd hands over, whatever the strategy.
+/// Checks of every gradient that autograd gives, under every strategy.
 
 #include <ATen/core/Tensor.h>
 
@@ -13,8 +13,8 @@ namespace tessera::parallel {
 void check_gradient(const std::string& name, const at::Tensor& grad, at::ScalarType dtype, c10::Device device,
                     at::IntArrayRef sizes);
 
-/// to = from, converted where the types differ. With `check`, false when an element is not finite; only fp32 on the CPU
-/// that is laid out alike is looked at, in the same pass over memory.
-bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check);
+/// to = from, converted where the types differ. With `check_finite`, false when an element is not finite; only fp32
+/// tensors on the CPU with equal strides are checked, in the same pass over memory.
+bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check_finite);
 
 }  // namespace tessera::parallel

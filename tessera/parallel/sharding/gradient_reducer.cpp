@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/parallel/sharding/gradient_checks.h>
 #include <tessera/parallel/sharding/unused.h>
 
@@ -25,7 +26,7 @@ void GradientReducer::check_types() const {
   for (const Flat& flat : flats_)
     for (const FlatGradient::Member& member : flat.gradient->members()) {
       const at::ScalarType dtype = member.parameter.scalar_type();
-      if (options_.passage.fixed_order() && dtype != at::kFloat && dtype != at::kDouble)
+      if (options_.reduction.fixed_order() && dtype != at::kFloat && dtype != at::kDouble)
         throw InputError(
             concat("data parallelism: parameter '", member.name, "' is ", c10::toString(dtype),
                    ", and sums of such gradients would be rounded between micro-batches, differently for "
@@ -72,16 +73,22 @@ void GradientReducer::rebuild() {
   std::vector<FlatGradient::Member> members;
   for (const NamedTensor& p : in_buckets_)
     members.push_back({.name = p.name, .parameter = p.tensor, .index = members.size(), .shown = p.tensor});
-  for (Flat& flat : flats_)
-    for (FlatGradient::Member& member : flat.gradient->release_members()) members[member.index] = std::move(member);
+  for (WholeGradient* bucket : buckets_)
+    for (FlatGradient::Member& member : bucket->release_members()) members[member.index] = std::move(member);
+  buckets_.clear();
   flats_.clear();
   const GradientGroups groups{.all = all_,
                               .shards = {},
-                              .copies = all_,
+                              .replicas = all_,
                               .expert_replicas = options_.expert_replicas,
                               .per_source = options_.per_source};
-  place(whole_gradients(groups, sizes_.shared_by_experts, std::move(members), assignment_, options_.passage.reduction,
-                        options_.passage.fixed_order()));
+  std::vector<std::unique_ptr<FlatGradient>> flats;
+  for (auto& bucket : whole_gradients(groups, sizes_.shared_by_experts, std::move(members), assignment_,
+                                      options_.reduction.op, options_.reduction.fixed_order())) {
+    buckets_.push_back(bucket.get());
+    flats.push_back(std::move(bucket));
+  }
+  place(std::move(flats));
 }
 
 void GradientReducer::begin(bool paused) {
@@ -89,13 +96,13 @@ void GradientReducer::begin(bool paused) {
   const at::NoGradGuard no_grad;
   begun_by_ = std::this_thread::get_id();
   paused_ = paused;
-  for (Flat& flat : flats_) flat.gradient->end(false);
+  for (Flat& flat : flats_) flat.gradient->end_backward(false);
   if (std::exchange(rebuild_, false)) rebuild();
   next_ = 0;
   ready_order_.clear();
   std::fill(pending_of_unit_.begin(), pending_of_unit_.end(), 0);
   for (Flat& flat : flats_) {
-    flat.gradient->begin();
+    flat.gradient->begin_backward();
     flat.pending = flat.gradient->members().size();
     flat.ready.assign(flat.pending, false);
     flat.started = false;
@@ -137,7 +144,8 @@ void GradientReducer::on_gradient(std::size_t index) {
                        "' received a second gradient in one backward after the reduction of ", flat.gradient->name(),
                        " had begun (re-entrant checkpointing of a layer that is used elsewhere, too)"));
   if (flat.gradient->needs_memory()) bound_memory();
-  if (!flat.gradient->take(m, options_.check_finite) && first_not_finite_.empty()) first_not_finite_ = member.name;
+  if (!flat.gradient->take_gradient(m, options_.check_finite) && first_not_finite_.empty())
+    first_not_finite_ = member.name;
   if (flat.ready[m]) return;
   flat.ready[m] = true;
   ready_order_.push_back(index);
@@ -156,7 +164,7 @@ void GradientReducer::start_in_order(bool all) {
     const std::size_t f = order_[next_];
     if (!all && flats_[f].pending > 0) return;
     start(f);
-    if (all && !flats_[f].gradient->whole()) bound_memory();
+    if (all && buckets_.empty()) bound_memory();
   }
 }
 
@@ -166,17 +174,17 @@ void GradientReducer::start(std::size_t f) {
   flat.started = true;
   if (flat.gradient->needs_memory()) bound_memory();
   reducing_.push_back(f);
-  GradientMessage passing = flat.gradient->close();
-  if (options_.before) options_.before(passing.flat);
-  flat.passage.start(options_.passage, flat.gradient->groups(), std::move(passing));
-  // In fixed order shards have waited already, since a sum travels from copy to copy.
-  if (options_.wait_at_once || (options_.passage.fixed_order() && !flat.gradient->whole())) finish(f);
+  GradientMessage message = flat.gradient->prepare_reduction();
+  if (options_.before) options_.before(message.flat);
+  flat.reduction.start(options_.reduction, flat.gradient->groups(), std::move(message));
+  // In fixed order shards have waited already, since a sum travels from replica to replica.
+  if (options_.wait_at_once || (options_.reduction.fixed_order() && buckets_.empty())) finish(f);
 }
 
 void GradientReducer::finish(std::size_t f) {
   const at::NoGradGuard no_grad;
-  flats_[f].passage.finish();
-  flats_[f].gradient->reduced();
+  flats_[f].reduction.finish();
+  flats_[f].gradient->finish_reduction();
   reducing_.erase(std::find(reducing_.begin(), reducing_.end(), f));
 }
 
@@ -186,14 +194,14 @@ bool GradientReducer::end() {
   touched_ = ours && !paused_;  // until the reduction has succeeded
   owner_ = std::this_thread::get_id();
   if (!touched_) {
-    for (Flat& flat : flats_) flat.gradient->end(false);
+    for (Flat& flat : flats_) flat.gradient->end_backward(false);
     return false;
   }
   start_in_order(true);
-  for (const std::size_t f : reducing_) flats_[f].passage.advance();
+  for (const std::size_t f : reducing_) flats_[f].reduction.advance();
   while (!reducing_.empty()) finish(reducing_.front());
-  count_users();
-  for (Flat& flat : flats_) flat.gradient->end(true);
+  show_results();
+  for (Flat& flat : flats_) flat.gradient->end_backward(true);
   if (!order_known_) learn_order();
   touched_ = false;
   return true;
@@ -208,17 +216,10 @@ void GradientReducer::reduce() {
 /// By parameter, in the order of the flat gradients: how many of the ranks that reduce it used it.
 std::vector<std::int32_t> GradientReducer::sum_of_users() const {
   const comm::Tag tag("used parameters");
-  const auto sum = [](const comm::Group& group, std::vector<std::int32_t>& numbers) {
-    if (numbers.empty()) return;
-    at::Tensor there = at::tensor(numbers, at::kInt).to(group.device());
-    group.all_reduce(there).wait();
-    there = there.cpu();
-    std::copy_n(there.const_data_ptr<std::int32_t>(), numbers.size(), numbers.begin());
-  };
   std::vector<std::int32_t> ranks, expert_replicas;
   for (const Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m) ranks.push_back(flat.gradient->members()[m].given);
-  sum(all_, ranks);
+  comm::all_reduce_numbers(all_, ranks);
   if (!options_.expert_replicas) return ranks;
   std::vector<std::size_t> shared;
   std::size_t i = 0;
@@ -226,32 +227,38 @@ std::vector<std::int32_t> GradientReducer::sum_of_users() const {
     for (std::size_t m = 0; m < flat.ready.size(); ++m, ++i)
       if (flat.gradient->groups().expert_replicas) shared.push_back(i);
   for (const std::size_t s : shared) expert_replicas.push_back(ranks[s]);
-  sum(options_.expert_replicas, expert_replicas);
+  comm::all_reduce_numbers(options_.expert_replicas, expert_replicas);
   for (std::size_t s = 0; s < shared.size(); ++s) ranks[shared[s]] = expert_replicas[s];
   return ranks;
 }
 
-/// Which parameters any rank used, and any rank missed. Where that does not travel with the gradients: one small sum
-/// for all of them.
-void GradientReducer::count_users() {
-  if (flats_.empty()) return;
-  const std::vector<std::int32_t> ranks =
-      flats_.front().gradient->whole() ? std::vector<std::int32_t>() : sum_of_users();
-  const auto count_of = [&](std::size_t i, const Flat& flat, std::size_t m) {
-    if (ranks.empty()) return flat.gradient->used_and_missed(m);
+/// By parameter, in the order of the flat gradients: whether any rank used it, and whether any did not. Shards do not
+/// carry counters: one small sum for all of them.
+std::vector<std::pair<bool, bool>> GradientReducer::used_and_missed() const {
+  std::vector<std::pair<bool, bool>> result;
+  for (const WholeGradient* bucket : buckets_)
+    for (std::size_t m = 0; m < bucket->members().size(); ++m) result.push_back(bucket->used_and_missed(m));
+  if (!buckets_.empty()) return result;
+  const std::vector<std::int32_t> users = sum_of_users();
+  for (const Flat& flat : flats_) {
     const comm::Group& expert_replicas = flat.gradient->groups().expert_replicas;
-    return std::pair(ranks[i] > 0, ranks[i] < all_.size() * (expert_replicas ? expert_replicas.size() : 1));
-  };
-  bool missed = false;
-  std::size_t i = 0;
-  for (const Flat& flat : flats_)
-    for (std::size_t m = 0; m < flat.ready.size(); ++m) missed = missed || count_of(i++, flat, m).second;
-  if (!options_.find_unused_parameters) {
-    if (missed) throw_missing();  // on every rank of the group: the numbers are the same
+    const int ranks = all_.size() * (expert_replicas ? expert_replicas.size() : 1);
+    for (std::size_t m = 0; m < flat.ready.size(); ++m) {
+      const std::int32_t used = users[result.size()];
+      result.emplace_back(used > 0, used < ranks);
+    }
   }
-  i = 0;
+  return result;
+}
+
+void GradientReducer::show_results() {
+  if (flats_.empty()) return;
+  const std::vector<std::pair<bool, bool>> users = used_and_missed();
+  const bool missed = std::any_of(users.begin(), users.end(), [](const auto& user) { return user.second; });
+  if (missed && !options_.find_unused_parameters) throw_missing();  // on every rank: the numbers are the same
+  auto user = users.begin();
   for (Flat& flat : flats_)
-    for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, count_of(i++, flat, m).first);
+    for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, (user++)->first);
 }
 
 void GradientReducer::learn_order() {
@@ -303,16 +310,16 @@ void GradientReducer::throw_missing() const {
 
 void GradientReducer::fail() noexcept {
   if (!touched_) {
-    for (Flat& flat : flats_) flat.gradient->end(false);
+    for (Flat& flat : flats_) flat.gradient->end_backward(false);
     return;
   }
   touched_ = false;
   for (Flat& flat : flats_) {
-    flat.gradient->fail();
-    flat.passage = {};
+    flat.gradient->abort_backward();
+    flat.reduction = {};
     // The next backward must not write where a reduction is still under way. (A view that a failed backward half filled
     // needs no cleaning: undefined gradients are copied over it.)
-    rebuild_ = rebuild_ || (flat.gradient->whole() && flat.started);
+    rebuild_ = rebuild_ || (!buckets_.empty() && flat.started);
   }
   reducing_.clear();
 }

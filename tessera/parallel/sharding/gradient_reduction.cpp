@@ -8,24 +8,23 @@
 namespace tessera::parallel {
 
 /// With a factor of its own, a mean is a sum and the rest of the division.
-comm::Reduction GradientReduction::reduction() const {
-  return options_.predivide_factor != 1 ? comm::Reduction::sum : options_.reduction;
+comm::Reduction GradientReduction::wire_op() const {
+  return options_.predivide_factor != 1 ? comm::Reduction::sum : options_.op;
 }
 
-void GradientReduction::start(const ReductionOptions& options, const GradientGroups& groups, GradientMessage passing) {
+void GradientReduction::start(const ReductionOptions& options, const GradientGroups& groups, GradientMessage message) {
   options_ = options;
   groups_ = groups;
-  message_ = std::move(passing);
+  message_ = std::move(message);
   under_way_ = true;
   if (options_.fixed_order()) {
-    if (options_.reduction == comm::Reduction::mean)
-      message_.flat.mul_(1.0 / static_cast<double>(options_.logical_shards));
+    if (options_.op == comm::Reduction::mean) message_.flat.mul_(1.0 / static_cast<double>(options_.logical_shards));
     stages_ = {Stage::accumulate};
   } else {
     if (options_.predivide_factor != 1) message_.flat.mul_(1.0 / options_.predivide_factor);
     if (!message_.scattered())
       stages_ = {Stage::all_reduce};
-    else if (groups_.copies.size() > 1)
+    else if (groups_.replicas.size() > 1)
       stages_ = {Stage::reduce_scatter, Stage::all_reduce};
     else
       stages_ = {Stage::reduce_scatter};
@@ -55,31 +54,30 @@ void GradientReduction::run(Stage stage) {
   const comm::Tag tag(message_.tag);
   if (stage == Stage::accumulate) return accumulate();
   if (stage == Stage::expert_replicas) {
-    work_ = groups_.expert_replicas.all_reduce(message_.scattered() ? message_.result : message_.message, reduction());
+    work_ = groups_.expert_replicas.all_reduce(message_.scattered() ? message_.result : message_.message, wire_op());
     return;
   }
   const bool scatter = stage == Stage::reduce_scatter;
-  const comm::Group& group = scatter ? groups_.shards : message_.scattered() ? groups_.copies : groups_.all;
+  const comm::Group& group = scatter ? groups_.shards : message_.scattered() ? groups_.replicas : groups_.all;
   const at::Tensor& input = scatter || !message_.scattered() ? message_.flat : message_.result;
   const at::Tensor& output = message_.scattered() ? message_.result : message_.flat;
-  // Compressed is what passes first; the sums that pass from copy to copy after a scatter are not.
+  // The first stage is compressed; the sums over replicas after a scatter are not.
   const bool first = scatter ? group.size() > 1 : !message_.scattered() || groups_.shards.size() == 1;
   const bool compress = options_.compression && first;
   if (compress) {
-    work_ =
-        options_.compression->reduce({message_.key, input, *message_.segments, group, reduction(), output, scatter});
+    work_ = options_.compression->reduce({message_.key, input, *message_.segments, group, wire_op(), output, scatter});
     if (message_.message.defined())
       counters_ = group.all_reduce(message_.message.narrow(0, input.numel(), message_.message.numel() - input.numel()),
-                                   reduction());
+                                   wire_op());
   } else if (scatter) {
-    work_ = group.reduce_scatter(output, input, reduction());
+    work_ = group.reduce_scatter(output, input, wire_op());
   } else {
-    work_ = group.all_reduce(message_.scattered() ? output : message_.message, reduction());
+    work_ = group.all_reduce(message_.scattered() ? output : message_.message, wire_op());
   }
 }
 
-/// sum = ((sum + x_0) + x_1) + ... in the order of the ranks of `all`; then the micro-batches of the next rank beyond
-/// in the same way, which lie here (`later_source`), or there, so that the sum travels from one to the next.
+/// sum = ((sum + x_0) + x_1) + ... in the order of the ranks of `all`. Then the micro-batches of the next expert
+/// replica in the same way: gradients of experts are here (`later_sources`); other sums travel to that rank.
 void GradientReduction::accumulate() {
   const at::Tensor& own = message_.scattered() ? message_.flat : message_.message;
   if (groups_.expert_replicas) {
@@ -90,19 +88,19 @@ void GradientReduction::accumulate() {
     return;
   }
   work_ = add_to_sum(own);
-  for (const at::Tensor& later_source : message_.later_source) {
+  for (const at::Tensor& later_source : message_.later_sources) {
     work_.wait();
     work_ = add_to_sum(later_source);
   }
 }
 
-/// x_0, x_1, ... of the ranks of `all` join the sum. That of scattered gradients with copies travels from one shard
-/// group to the next, each adding its own ranks' parts.
+/// Adds x_0, x_1, ... of the ranks of `all` to the sum. With replicas the sum of scattered gradients travels from one
+/// shard group to the next, and each adds its own ranks' parts.
 comm::Work GradientReduction::add_to_sum(const at::Tensor& flat_or_message) {
   if (!message_.scattered()) return groups_.all.accumulate(message_.sum, flat_or_message);
-  for (int copy = 0; copy < groups_.copies.size(); ++copy) {
-    if (copy == groups_.copies.rank()) groups_.shards.accumulate_scatter(message_.sum, flat_or_message).wait();
-    if (groups_.copies.size() > 1) groups_.copies.broadcast(message_.sum, copy).wait();
+  for (int replica = 0; replica < groups_.replicas.size(); ++replica) {
+    if (replica == groups_.replicas.rank()) groups_.shards.accumulate_scatter(message_.sum, flat_or_message).wait();
+    if (groups_.replicas.size() > 1) groups_.replicas.broadcast(message_.sum, replica).wait();
   }
   return {};
 }
@@ -113,7 +111,7 @@ void GradientReduction::finish() {
   wait();
   under_way_ = false;
   if (options_.predivide_factor != 1) {
-    const int over = options_.reduction == comm::Reduction::mean ? groups_.all.size() : 1;
+    const int over = options_.op == comm::Reduction::mean ? groups_.all.size() : 1;
     (message_.scattered() ? message_.result : message_.flat).mul_(options_.predivide_factor / over);
   }
   message_ = {};  // lets the buffers go

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// The way of one flat gradient over the ranks: a row of stages, chosen by the groups that the gradient belongs to.
+/// The reduction of one flat gradient: a row of stages, chosen by the groups that the gradient belongs to.
 ///
 ///   whole gradients    all_reduce over all ranks
-///   shards             reduce_scatter over the shard group, then all_reduce over the copies of the shard (HSDP)
-///   shared beyond      behind these, all_reduce over ranks outside that hold the same parameters (what is no expert)
-///   fixed order        accumulate: x_0, x_1, ... are added to the running sum in the order of the ranks; with ranks
-///                      beyond, those of the first of these, then those of the second, ...
+///   shards             reduce_scatter over the shard group, then all_reduce over the shard's replicas (HSDP)
+///   expert replicas    after these, non-expert gradients: all_reduce over the ranks with other experts
+///   fixed order        accumulate: x_0, x_1, ... are added to the running sum in the order of the ranks; with expert
+///                      replicas those of the first of these, then those of the second, ...
 ///
 /// What is done to the numbers for the wire's sake, and undone after it, is done here and nowhere else: the division
 /// before and the multiplication after (gradient_predivide_factor), compression, the mean.
@@ -22,32 +22,35 @@
 
 namespace tessera::parallel {
 
-/// The groups of one flat gradient. `shards`: the ranks that hold its parts (one rank: it stays whole); `copies`: those
-/// that hold the same part; `all`: both. `expert_replicas`: ranks of other groups that hold the same part; empty: none.
-/// `per_source`: in fixed order, gradients of parts that such ranks do not hold, kept by the rank they come from.
+/// The groups of one flat gradient.
 struct GradientGroups {
-  comm::Group all, shards, copies, expert_replicas = {};
+  comm::Group all;                   ///< the data-parallel ranks: shards x replicas
+  comm::Group shards;                ///< the ranks that hold its parts; one rank: it stays whole
+  comm::Group replicas;              ///< the ranks that hold the same part as this one (HSDP)
+  comm::Group expert_replicas = {};  ///< ranks outside `all` that replicate these (non-expert) parameters; empty: none
+  /// Fixed order, experts only: their gradients, kept separately per source rank until they are added in rank order.
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};
 };
 
 struct ReductionOptions {
-  comm::Reduction reduction = comm::Reduction::mean;  ///< mean or sum
-  double predivide_factor = 1;      ///< f: divided by f before, multiplied by f after; not in fixed order
-  std::int64_t logical_shards = 0;  ///< V > 0: fixed order; a mean is divided by V before
+  comm::Reduction op = comm::Reduction::mean;  ///< mean or sum
+  double predivide_factor = 1;                 ///< f: divided by f before, multiplied by f after; not in fixed order
+  std::int64_t logical_shards = 0;             ///< V > 0: fixed order; a mean is divided by V before
   std::shared_ptr<Compression> compression = nullptr;  ///< not in fixed order
 
   bool fixed_order() const { return logical_shards > 0; }
 };
 
-/// What passes. Scattered: `flat` [S n] is this rank's, `result` [n] receives the reduced part. Not scattered: `flat`
-/// itself receives the result, and `message` is the memory of flat with counters behind it, which pass along.
+/// One flat gradient to be reduced. Scattered: `flat` [S n] is this rank's, `result` [n] receives the reduced part. Not
+/// scattered: `flat` itself receives the result, and `message` is the memory of `flat` with counters behind it, which
+/// are reduced with it.
 struct GradientMessage {
   std::string key;  ///< key of error feedback: the same in every step and on every rank
   std::string tag;  ///< tag of the collectives
   at::Tensor flat, message, result;
-  at::Tensor sum;  ///< fixed order: laid out like result (or message); what there is so far, and the result
-  /// Fixed order: laid out like flat (or message), gradients of the sources that follow (GradientGroups).
-  std::vector<at::Tensor> later_source = {};
+  at::Tensor sum;  ///< fixed order: laid out like result (or message); the running sum, and the result
+  /// Fixed order: laid out like flat (or message), the gradients of sources 1, 2, ... (GradientGroups::per_source).
+  std::vector<at::Tensor> later_sources = {};
   const std::vector<CompressedSegment>* segments = nullptr;
   bool scattered() const { return !message.defined(); }
 };
@@ -55,7 +58,7 @@ struct GradientMessage {
 class GradientReduction {
  public:
   /// Starts the first stage. Collective, as everything here. `flat` is overwritten.
-  void start(const ReductionOptions& options, const GradientGroups& groups, GradientMessage passing);
+  void start(const ReductionOptions& options, const GradientGroups& groups, GradientMessage message);
   /// Waits for the stage under way and starts the next one, if there is one.
   void advance();
   /// The result is there. Waits.
@@ -68,13 +71,14 @@ class GradientReduction {
   void accumulate();
   comm::Work add_to_sum(const at::Tensor& flat_or_message);
   void wait();
-  comm::Reduction reduction() const;
+  comm::Reduction wire_op() const;
 
   ReductionOptions options_;
   GradientGroups groups_;
   GradientMessage message_;
-  std::vector<Stage> stages_;  ///< those to come
-  comm::Work work_, counters_;
+  std::vector<Stage> stages_;  ///< still to be started
+  comm::Work work_;            ///< the stage under way
+  comm::Work counters_;        ///< beside a compressed gradient, which travels without its counters
   bool under_way_ = false;
 };
 

@@ -1,14 +1,12 @@
 #pragma once
 /// \file
-/// Local parts of parameters and of gradients: ordinary memory, always here, through which operators pass under our
-/// eyes.
+/// Local parts of parameters and of gradients: ordinary memory, always present, whose operators are watched.
 ///
 /// - A part of a gradient, of which other ranks hold the rest: most optimizers treat every element by itself. An
-///   operator that mixes elements (a norm, a sum, LBFGS' dot products) would give every rank another number without a
-///   word, and is refused. What an elementwise operator makes of it (grad.pow(2)) is an ordinary tensor: what is done
-///   with that is not seen.
-/// - A part of a parameter: whoever changes it, through data() too (which has a version counter of its own), leaves the
-///   whole parameters out of date.
+///   operator that mixes elements (a norm, a sum, LBFGS' dot products) would silently give every rank another number,
+///   and is refused. The result of an elementwise operator (grad.pow(2)) is an ordinary tensor, which nobody watches.
+/// - A part of a parameter: an operator that changes it, through data() too (which has a version counter of its own),
+///   makes the gathered parameters out of date.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,22 +19,23 @@ namespace tessera::parallel {
 
 class LocalParts {
  public:
-  /// `memory`: [n], contiguous, plain. `watcher` outlives this; `gone`: what a part says that outlives it.
+  /// `memory`: [n], contiguous, not managed. `watcher`, which outlives this, is entered by every operator on a part;
+  /// `gone`: the error text of a part that outlives this.
   LocalParts(const at::Tensor& memory, Materializer& watcher, std::string gone);
   LocalParts(const LocalParts&) = delete;
   LocalParts& operator=(const LocalParts&) = delete;
 
-  /// `part`, a plain view [k] of the memory, as a tensor of its own that is watched.
+  /// A watched tensor over the memory of `part`, an unwatched view [k] of it.
   at::Tensor watched(const at::Tensor& part);
 
  private:
   ManagedStorage storage_;
 };
 
-/// Refuses operators that mix elements.
+/// A watcher that refuses operators that mix elements.
 Materializer& refuse_mixing();
 
-/// Calls `written` before every operator that writes.
+/// A watcher that calls `written` before every operator that writes.
 class WriteWatcher final : public Materializer {
  public:
   explicit WriteWatcher(std::function<void()> written) : written_(std::move(written)) {}

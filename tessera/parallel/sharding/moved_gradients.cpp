@@ -40,8 +40,8 @@ MovedGradients::MovedGradients(std::vector<at::Tensor> parameters)
   storage_ = std::make_unique<ManagedStorage>(refusal_of_gradients(), 0, longest, first.scalar_type(), first.device(),
                                               where_they_are);
   for (const at::Tensor& p : parameters_) {
-    signs_.push_back(at::empty({0}, at::TensorOptions(first.scalar_type()).device(first.device())));
-    storage_->adopt(signs_.back(), 0, p.sizes(), p.strides());
+    placeholders_.push_back(at::empty({0}, at::TensorOptions(first.scalar_type()).device(first.device())));
+    storage_->adopt(placeholders_.back(), 0, p.sizes(), p.strides());
   }
 }
 
@@ -50,7 +50,7 @@ MovedGradients::~MovedGradients() {
 }
 
 void MovedGradients::put(std::size_t i) {
-  parameters_[i].mutable_grad() = signs_[i];
+  parameters_[i].mutable_grad() = placeholders_[i];
   placed_[i] = true;
 }
 
@@ -59,7 +59,7 @@ MovedGradients::Found MovedGradients::take(std::size_t i) {
   placed_[i] = false;
   at::Tensor& grad = parameters_[i].mutable_grad();
   if (!grad.defined()) return Found::gone;
-  if (grad.is_same(signs_[i])) grad.reset();
+  if (grad.is_same(placeholders_[i])) grad.reset();
   return Found::here;
 }
 

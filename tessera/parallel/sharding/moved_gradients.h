@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// What a sharded module's own parameters have in grad() after a backward: tensors without memory that say where the
-/// gradients are. Otherwise an optimizer, or a clipping function, that was given module->parameters() would find no
-/// gradients, skip every parameter and never be noticed.
+/// Placeholders in grad() of a sharded module's own parameters after a backward: tensors without memory; using one is
+/// an error that says where the gradients are. Without them an optimizer, or a clipping function, that was given
+/// module->parameters() would find no gradients and silently skip every parameter.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,22 +17,22 @@ namespace tessera::parallel {
 /// Not thread-safe: the engine's mutex.
 class MovedGradients {
  public:
-  /// `parameters` are managed; a gradient's numbers of elements and sizes are theirs.
+  /// `parameters` are managed; a placeholder has the sizes and strides of its parameter.
   explicit MovedGradients(std::vector<at::Tensor> parameters);
-  /// Takes all away.
+  /// Removes all placeholders.
   ~MovedGradients();
   MovedGradients(const MovedGradients&) = delete;
   MovedGradients& operator=(const MovedGradients&) = delete;
 
-  /// Into grad() of parameter i.
+  /// Puts the placeholder into grad() of parameter i.
   void put(std::size_t i);
-  /// Takes it out again. `gone`: somebody did that already, as the module's own zero_grad() does.
+  /// Removes it. `none`: it was not put; `gone`: somebody else removed it, as the module's own zero_grad() does.
   enum class Found { none, here, gone };
   Found take(std::size_t i);
 
  private:
-  std::vector<at::Tensor> parameters_, signs_;
-  std::vector<bool> placed_;
+  std::vector<at::Tensor> parameters_, placeholders_;
+  std::vector<bool> placed_;  ///< by parameter: put, and not taken since
   std::unique_ptr<ManagedStorage> storage_;
 };
 

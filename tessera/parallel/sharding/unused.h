@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The error about parameters that got no gradient, the same for every strategy.
+/// The error about parameters that received no gradient, the same for every strategy.
 
 #include <tessera/comm/group.h>
 

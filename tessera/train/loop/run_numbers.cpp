@@ -66,10 +66,9 @@ void RunNumbers::predict_memory(std::int64_t tokens) {
 void RunNumbers::measure_yardsticks(bool tells) {
   const comm::LongPhase phase("measuring");
   const comm::Tag tag("start");
-  at::Tensor peak = at::full({1}, measured_peak_flops(world_.device(), setup_.config.optimization.bf16),
-                             at::TensorOptions().dtype(at::kDouble).device(world_.device()));
-  world_.group().all_reduce(peak).wait();
-  peak_flops_ = peak.item<double>();
+  std::vector<double> peak = {measured_peak_flops(world_.device(), setup_.config.optimization.bf16)};
+  comm::all_reduce_numbers(world_.group(), peak);
+  peak_flops_ = peak.front();
   if (tells) totals_.unigram_entropy = unigram_entropy(*setup_.rows_to_show(), setup_.model->vocab_size());
   if ((tells || is_divided(setup_, model_)) && !setup_.config.model.model_name_or_path.empty() && !setup_.resume)
     first_sample_ = sample_text(setup_);

@@ -10,6 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/allocator.h>
 #include <tessera/train/loop/batch_size.h>
@@ -31,11 +32,9 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
                                        std::int64_t{checkpoints_.ended()}};
   const std::size_t counted = numbers.size();
   for (const std::int64_t number : rows_.shares().own_numbers()) numbers.push_back(number);
-  at::Tensor all = at::tensor(numbers, at::kLong).to(world_.device());
-  world_.group().all_reduce(all).wait();
-  all = all.cpu();
-  const auto* sums = all.data_ptr<std::int64_t>();
-  rows_.shares().take_numbers(sums + counted);
+  comm::all_reduce_numbers(world_.group(), numbers);
+  const std::vector<std::int64_t>& sums = numbers;
+  rows_.shares().take_numbers(sums.data() + counted);
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
   const std::int64_t same = ranks_with_same_loss(setup_.groups);  // they have counted the same rows
   return {{sums[0] / same, sums[1] / same, sums[2] / same, sums[5] / same},

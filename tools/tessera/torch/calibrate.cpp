@@ -19,6 +19,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/terminal.h>
 #include <tessera/base/value.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/attention.h>
@@ -234,10 +235,8 @@ void add_exchanges(std::vector<Probe>& probes, const std::vector<comm::Group>& g
 
 /// Seconds of every probe, mean over the ranks: between two exchanges ranks wait for each other anyway.
 void average(const comm::Group& group, std::vector<double>& values) {
-  at::Tensor all = at::tensor(values, at::kDouble);
-  group.all_reduce(all, comm::Reduction::sum).wait();
-  const double* sums = all.const_data_ptr<double>();
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = sums[i] / group.size();
+  comm::all_reduce_numbers(group, values);
+  for (double& value : values) value /= group.size();
 }
 
 double at_share(std::vector<double> sorted, double part) {

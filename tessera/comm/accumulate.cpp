@@ -1,3 +1,4 @@
+// Sums in the order of the ranks, from all_to_all and all_gather: for backends without an accumulate() of their own.
 #include <ATen/ATen.h>
 
 #include <tessera/comm/backend.h>
@@ -23,7 +24,7 @@ std::vector<at::Tensor> parts(const at::Tensor& flat, int count) {
 
 /// accumulator [n] = ((accumulator + inputs[0]) + inputs[1]) + ..., strictly in this order. Inputs [n]: 1..64, of the
 /// accumulator's dtype, or bf16/fp16 for an fp32 accumulator. Contiguous, on one device.
-void fold(const at::Tensor& accumulator, const std::vector<at::Tensor>& inputs) {
+void add_in_order(const at::Tensor& accumulator, const std::vector<at::Tensor>& inputs) {
   const auto number = number_of(inputs.front().scalar_type());
   if (!accumulator.is_cpu() || !number) {
     at::Tensor sum = accumulator;
@@ -36,7 +37,7 @@ void fold(const at::Tensor& accumulator, const std::vector<at::Tensor>& inputs) 
   what.start = accumulator.const_data_ptr();
   void* const output = accumulator.mutable_data_ptr();
   what.outputs = &output;
-  // A fold of many continues where the last one ended.
+  // The kernel takes a bounded number of inputs; each call continues from the last sum.
   for (std::size_t begin = 0; begin < inputs.size(); begin += kernels::max_reduce_inputs) {
     const std::size_t count = std::min<std::size_t>(kernels::max_reduce_inputs, inputs.size() - begin);
     std::vector<const void*> pointers;
@@ -51,12 +52,12 @@ void fold(const at::Tensor& accumulator, const std::vector<at::Tensor>& inputs) 
 
 Backend::Started Backend::accumulate(at::Tensor accumulator, at::Tensor input) {
   if (size() == 1) {
-    fold(accumulator, {input});
+    add_in_order(accumulator, {input});
     return nullptr;
   }
   const std::int64_t n = input.numel(), slice = (n + size() - 1) / size();
   at::Tensor sum = accumulator.view(-1), everything = input.view(-1);
-  if (slice * size() != n) {  // slices of one size: the last ones reach beyond the end
+  if (slice * size() != n) {  // slices of one size: the last ones are padded
     everything = at::zeros({slice * size()}, input.options());
     everything.narrow(0, 0, n).copy_(input.view(-1));
     sum = at::zeros({slice * size()}, accumulator.options());
@@ -66,7 +67,7 @@ Backend::Started Backend::accumulate(at::Tensor accumulator, at::Tensor input) {
   const at::Tensor received = at::empty_like(everything);  // [ranks x slice]: everyone's part of my slice
   finish(all_to_all(received, everything, splits, splits));
   const at::Tensor own = sum.narrow(0, rank() * slice, slice);
-  fold(own, parts(received, size()));
+  add_in_order(own, parts(received, size()));
   finish(all_gather(sum, own));
   if (slice * size() != n) accumulator.view(-1).copy_(sum.narrow(0, 0, n));
   return nullptr;
@@ -75,13 +76,13 @@ Backend::Started Backend::accumulate(at::Tensor accumulator, at::Tensor input) {
 Backend::Started Backend::accumulate_scatter(at::Tensor accumulator, at::Tensor input) {
   const at::Tensor everything = input.view(-1);
   if (size() == 1) {
-    fold(accumulator.view(-1), {everything});
+    add_in_order(accumulator.view(-1), {everything});
     return nullptr;
   }
   const std::vector<std::int64_t> splits(static_cast<std::size_t>(size()), accumulator.numel());
   const at::Tensor received = at::empty_like(everything);
   finish(all_to_all(received, everything, splits, splits));
-  fold(accumulator.view(-1), parts(received, size()));
+  add_in_order(accumulator.view(-1), parts(received, size()));
   return nullptr;
 }
 

@@ -36,9 +36,9 @@ Outcome what_happens(RankState phase, Condition condition, double seconds) {
   if (condition == Condition::debugger) process = {'t', true, 0, 0};
   const bool silent = condition == Condition::stopped || condition == Condition::debugger || !heart;
   Outcome outcome = "nothing";
-  for (const LifeFinding& finding : job.pass(seconds, silent ? std::vector<int>{1} : std::vector<int>{}, false)) {
-    if (finding.kind == LifeFinding::report && outcome == "nothing") outcome = "reported";
-    if (finding.kind == LifeFinding::frozen || finding.kind == LifeFinding::hang) outcome = "ended";
+  for (const LivenessFinding& finding : job.pass(seconds, silent ? std::vector<int>{1} : std::vector<int>{}, false)) {
+    if (finding.kind == LivenessFinding::report && outcome == "nothing") outcome = "reported";
+    if (finding.kind == LivenessFinding::frozen || finding.kind == LivenessFinding::hang) outcome = "ended";
   }
   return outcome;
 }
@@ -51,7 +51,7 @@ Outcome expected(RankState phase, Condition condition, double seconds) {
   return "reported";
 }
 
-TEST(LifeTable, APhaseAndAConditionDecide) {
+TEST(LivenessTable, APhaseAndAConditionDecide) {
   for (const RankState phase : phases) {
     for (const Condition condition :
          {Condition::computes, Condition::disk, Condition::sleeps, Condition::stopped, Condition::debugger}) {
@@ -63,12 +63,12 @@ TEST(LifeTable, APhaseAndAConditionDecide) {
   }
 }
 
-TEST(LifeTable, AStoppedRankIsEndedWithinThreeSecondsInEveryPhase) {
+TEST(LivenessTable, AStoppedRankIsEndedWithinThreeSecondsInEveryPhase) {
   for (const RankState phase : phases)
     EXPECT_EQ(what_happens(phase, Condition::stopped, 3.5), "ended") << state_name(phase);
 }
 
-TEST(LifeTable, AReportNamesRankPhaseAndSecondsAndComesLessAndLessOften) {
+TEST(LivenessTable, AReportNamesRankPhaseAndSecondsAndComesLessAndLessOften) {
   JobUnderWatch job;
   job.pass(5);
   job.wait_in_collective({0, 2, 3});
@@ -84,7 +84,7 @@ TEST(LifeTable, AReportNamesRankPhaseAndSecondsAndComesLessAndLessOften) {
       << found[0].text;
 }
 
-TEST(LifeTable, ADeclaredPhaseIsReportedAfterAMinute) {
+TEST(LivenessTable, ADeclaredPhaseIsReportedAfterAMinute) {
   JobUnderWatch job;
   job.pass(5);
   job.wait_in_collective({0, 2, 3});
@@ -99,7 +99,7 @@ TEST(LifeTable, ADeclaredPhaseIsReportedAfterAMinute) {
       << found[0].text;
 }
 
-TEST(LifeTable, ALockOfAnotherProgramIsTold) {
+TEST(LivenessTable, ALockOfAnotherProgramIsTold) {
   JobUnderWatch job;
   job.waits_for = "/cache/lock, which it has open, is locked by another program: pid 9 (train)";
   job.pass(5);
@@ -109,7 +109,7 @@ TEST(LifeTable, ALockOfAnotherProgramIsTold) {
       << found[0].text;
 }
 
-TEST(LifeTable, ARankThatAllPeersHavePassedIsEndedWithinSeconds) {
+TEST(LivenessTable, ARankThatAllPeersHavePassedIsEndedWithinSeconds) {
   JobUnderWatch job;
   job.pass(5);
   for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, rank != 2);
@@ -117,22 +117,22 @@ TEST(LifeTable, ARankThatAllPeersHavePassedIsEndedWithinSeconds) {
   job.wait_in_collective({0, 1, 2, 3});
   const auto found = job.pass(8, {}, false);
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].kind, LifeFinding::hang);
+  EXPECT_EQ(found[0].kind, LivenessFinding::hang);
   EXPECT_EQ(found[0].ranks, std::vector<int>{2});
   EXPECT_LT(found[0].seconds, 7);
 }
 
-TEST(LifeTable, ARankThatComputesBesideACollectiveThatAllHavePassedIsReported) {
+TEST(LivenessTable, ARankThatComputesBesideACollectiveThatAllHavePassedIsReported) {
   JobUnderWatch job;  // it has begun the collective and not waited for it yet
   job.pass(5);
   for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, rank != 2);
   for (const int rank : {0, 1, 3}) job.begin_collective(rank, 8, false);
   job.wait_in_collective({0, 1, 3});
   job.compute(2);
-  for (const LifeFinding& finding : job.pass(400, {}, false)) EXPECT_EQ(finding.kind, LifeFinding::report);
+  for (const LivenessFinding& finding : job.pass(400, {}, false)) EXPECT_EQ(finding.kind, LivenessFinding::report);
 }
 
-TEST(LifeTable, AWaitForARankThatHasLeftIsEndedWithinSeconds) {
+TEST(LivenessTable, AWaitForARankThatHasLeftIsEndedWithinSeconds) {
   JobUnderWatch job;
   job.pass(5);
   for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, true);
@@ -142,27 +142,27 @@ TEST(LifeTable, AWaitForARankThatHasLeftIsEndedWithinSeconds) {
   job.watched[2].ended = true;
   const auto found = job.pass(8, {2}, false);
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].kind, LifeFinding::hang);
+  EXPECT_EQ(found[0].kind, LivenessFinding::hang);
 }
 
-TEST(LifeTable, RanksInACollectiveWhoseOthersAreOnAnotherHostAreNotEndedWithinSeconds) {
+TEST(LivenessTable, RanksInACollectiveWhoseOthersAreOnAnotherHostAreNotEndedWithinSeconds) {
   JobUnderWatch job;
   job.pass(5);
   for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, false, 8);
   job.wait_in_collective({0, 1, 2, 3});
   const auto found = job.pass(90, {}, false);
   ASSERT_FALSE(found.empty());
-  for (const LifeFinding& finding : found) EXPECT_EQ(finding.kind, LifeFinding::report) << finding.text;
+  for (const LivenessFinding& finding : found) EXPECT_EQ(finding.kind, LivenessFinding::report) << finding.text;
 }
 
-TEST(LifeTable, ASecondOfComputingBeginsTheTimeOfASleeperAnew) {
+TEST(LivenessTable, ASecondOfComputingBeginsTheTimeOfASleeperAnew) {
   JobUnderWatch job;
   job.pass(5);
   job.wait_in_collective({0, 2, 3});
   job.pass(250, {}, false);
   job.process(1).cpu_ticks += 100;
-  for (const LifeFinding& finding : job.pass(250, {}, false)) EXPECT_EQ(finding.kind, LifeFinding::report);
-  EXPECT_EQ(job.pass(100, {}, false).back().kind, LifeFinding::hang);
+  for (const LivenessFinding& finding : job.pass(250, {}, false)) EXPECT_EQ(finding.kind, LivenessFinding::report);
+  EXPECT_EQ(job.pass(100, {}, false).back().kind, LivenessFinding::hang);
 }
 
 }  // namespace

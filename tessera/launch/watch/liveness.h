@@ -3,7 +3,7 @@
 /// launch/watch/: is every rank alive, and does the job get on? Judged from the board (board.h) and /proc on the
 /// monotonic clock, ten times a second. Judgement only: what happens then is the agent's business (generation.h).
 ///
-/// One rule, whose table stands in docs/launching.md and is tested as that table (tests/launch/life_table_test.cpp):
+/// One rule, whose table stands in docs/launching.md and is tested as that table (tests/launch/liveness_table_test.cpp):
 /// a rank that is stopped by a signal, and one that can never leave a collective, is ended within seconds; a rank that
 /// computes, waits for a disk, or is in a phase that it declares long is reported; a rank that merely sleeps outside of
 /// collectives while nothing gets on is reported, and ended after hang_timeout.
@@ -24,16 +24,16 @@
 
 namespace tessera::launch {
 
-class LifeWatch {
+class LivenessWatch {
  public:
-  explicit LifeWatch(const LifeLimits& limits, ReadStatus read_status = read_proc_status,
-                     WhatItWaitsFor what_it_waits_for = launch::what_it_waits_for);
+  explicit LivenessWatch(const LivenessLimits& limits, ReadStatus read_status = read_proc_status,
+                         WhatItWaitsFor what_it_waits_for = launch::what_it_waits_for);
 
   /// `ranks`: all of this host, also those whose processes have ended. `now_ns`: monotonic_ns(). What slots of another
   /// generation say is not looked at. A frozen rank and a hang are found once, until the heartbeat or the progress is
   /// seen again.
-  std::vector<LifeFinding> look(const Board& board, std::uint32_t generation, const std::vector<WatchedRank>& ranks,
-                                std::int64_t now_ns);
+  std::vector<LivenessFinding> look(const Board& board, std::uint32_t generation, const std::vector<WatchedRank>& ranks,
+                                    std::int64_t now_ns);
 
  private:
   struct Memory {
@@ -48,14 +48,14 @@ class LifeWatch {
   };
 
   void look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
-                     std::vector<LifeFinding>& findings);
+                     std::vector<LivenessFinding>& findings);
   void look_at_process(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
-                       std::vector<LifeFinding>& findings);
+                       std::vector<LivenessFinding>& findings);
   void judge_silence(const std::string& name, char state, double age, const std::string& how_long,
-                     const WatchedRank& rank, Memory& memory, std::vector<LifeFinding>& findings) const;
+                     const WatchedRank& rank, Memory& memory, std::vector<LivenessFinding>& findings) const;
   bool merely_waits_for_cpu(const Memory& memory, const ProcStatus& status, std::int64_t now_ns) const;
 
-  LifeLimits limits_;
+  LivenessLimits limits_;
   ReadStatus read_status_;
   ProgressWatch progress_;
   std::vector<Memory> memory_;  ///< by slot

@@ -1,4 +1,4 @@
-#include <tessera/launch/watch/life.h>
+#include <tessera/launch/watch/liveness.h>
 
 #include <tessera/base/text.h>
 
@@ -25,15 +25,15 @@ double patience(char state) { return state == 'R' ? 4 : state == 'D' ? 2 : 1; }
 
 }  // namespace
 
-LifeWatch::LifeWatch(const LifeLimits& limits, ReadStatus read_status, WhatItWaitsFor what_it_waits_for)
+LivenessWatch::LivenessWatch(const LivenessLimits& limits, ReadStatus read_status, WhatItWaitsFor what_it_waits_for)
     : limits_(limits), read_status_(std::move(read_status)), progress_(limits, read_status_, what_it_waits_for) {}
 
-std::vector<LifeFinding> LifeWatch::look(const Board& board, std::uint32_t generation,
-                                         const std::vector<WatchedRank>& ranks, std::int64_t now_ns) {
+std::vector<LivenessFinding> LivenessWatch::look(const Board& board, std::uint32_t generation,
+                                                 const std::vector<WatchedRank>& ranks, std::int64_t now_ns) {
   if (last_look_ns_ == 0 || now_ns - last_look_ns_ > second_ns) excused_ns_ = now_ns;
   last_look_ns_ = now_ns;
   memory_.resize(static_cast<std::size_t>(board.slots()));
-  std::vector<LifeFinding> findings;
+  std::vector<LivenessFinding> findings;
   std::vector<ProgressWatch::Rank> here;
   for (const WatchedRank& rank : ranks) {
     const RankSlot& slot = board.slot(rank.slot);
@@ -54,8 +54,8 @@ std::vector<LifeFinding> LifeWatch::look(const Board& board, std::uint32_t gener
   return findings;
 }
 
-void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
-                              std::vector<LifeFinding>& findings) {
+void LivenessWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
+                                  std::vector<LivenessFinding>& findings) {
   const std::int64_t heartbeat = slot.heartbeat_ns.load();
   if (heartbeat > now_ns) return;  // after `now` was taken
   if (heartbeat != memory.heartbeat_ns) {
@@ -67,7 +67,7 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
       const char seen = memory.told_stopped ? 'T' : memory.status_in_pause;
       const std::string state = seen == 0 ? "" : concat(" (process state ", state_text(seen), ")");
       findings.push_back(
-          {LifeFinding::paused,
+          {LivenessFinding::paused,
            {rank.rank},
            concat(name(rank, slot), " gave no heartbeat for ", format_real(pause, 3), " s", state, " and goes on"),
            pause});
@@ -97,8 +97,8 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
 }
 
 /// A process that has no heart: it has not come to tessera::init(), or has left.
-void LifeWatch::look_at_process(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
-                                std::vector<LifeFinding>& findings) {
+void LivenessWatch::look_at_process(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
+                                    std::vector<LivenessFinding>& findings) {
   if (limits_.heartbeat_timeout <= 0 || now_ns - memory.looked_ns < process_look_ns) return;
   memory.looked_ns = now_ns;
   const auto status = read_status_(rank.pid);
@@ -117,22 +117,23 @@ void LifeWatch::look_at_process(const RankSlot& slot, const WatchedRank& rank, M
 }
 
 /// A process that gives no sign. Only one that is stopped is ended within seconds.
-void LifeWatch::judge_silence(const std::string& name, char state, double age, const std::string& how_long,
-                              const WatchedRank& rank, Memory& memory, std::vector<LifeFinding>& findings) const {
+void LivenessWatch::judge_silence(const std::string& name, char state, double age, const std::string& how_long,
+                                  const WatchedRank& rank, Memory& memory,
+                                  std::vector<LivenessFinding>& findings) const {
   if (limits_.heartbeat_timeout <= 0 || memory.told_frozen) return;
-  const auto add = [&](LifeFinding::Kind kind, const std::string& text) {
+  const auto add = [&](LivenessFinding::Kind kind, const std::string& text) {
     findings.push_back({kind, {rank.rank}, text, age});
   };
   const std::string what = concat(how_long, ", process state ", state_text(state));
   const bool stopped = state == 'T';
   if (stopped && age >= limits_.told_pause && !memory.told_stopped) {
     memory.told_stopped = true;
-    add(LifeFinding::stopped, concat(name, " stands still: ", what, "; the job ends after ",
-                                     format_real(limits_.heartbeat_timeout, 3), " s (--heartbeat_timeout)"));
+    add(LivenessFinding::stopped, concat(name, " stands still: ", what, "; the job ends after ",
+                                         format_real(limits_.heartbeat_timeout, 3), " s (--heartbeat_timeout)"));
   }
   if (!stopped && age >= limits_.heartbeat_timeout * patience(state) && !memory.told_silent) {
     memory.told_silent = true;
-    add(LifeFinding::report,
+    add(LivenessFinding::report,
         concat(name, " gives no sign of life: ", what, "; it is not ended while it is not stopped",
                state == 'S' && limits_.hang_timeout >= 0
                    ? concat(", or silent for ", format_real(limits_.sleep_limit(), 3), " s (--hang_timeout)")
@@ -143,10 +144,10 @@ void LifeWatch::judge_silence(const std::string& name, char state, double age, c
                                    : false;
   if (!ends) return;
   memory.told_frozen = true;
-  add(LifeFinding::frozen, concat(name, " is frozen: ", what));
+  add(LivenessFinding::frozen, concat(name, " is frozen: ", what));
 }
 
-bool LifeWatch::merely_waits_for_cpu(const Memory& memory, const ProcStatus& status, std::int64_t now_ns) const {
+bool LivenessWatch::merely_waits_for_cpu(const Memory& memory, const ProcStatus& status, std::int64_t now_ns) const {
   if (memory.pause_seen_ns == 0 || now_ns <= memory.pause_seen_ns) return false;
   const char state = memory.status_in_pause;
   if (state != 'R' && state != 'S') return false;  // stopped, or at a disk: that is why, however busy the machine is

@@ -10,27 +10,27 @@
 namespace tessera::launch {
 namespace {
 
-TEST(LifeWatch, AllIsWellWhileHeartsBeatAndStepsEnd) { EXPECT_TRUE(JobUnderWatch().pass(100).empty()); }
+TEST(LivenessWatch, AllIsWellWhileHeartsBeatAndStepsEnd) { EXPECT_TRUE(JobUnderWatch().pass(100).empty()); }
 
-TEST(LifeWatch, AStoppedRankIsFrozenWithinThreeSeconds) {
+TEST(LivenessWatch, AStoppedRankIsFrozenWithinThreeSeconds) {
   JobUnderWatch job;
   job.pass(5);
   job.process(2).state = 'T';
   const auto early = job.pass(2.4, {2});
   ASSERT_EQ(early.size(), 1u);
-  EXPECT_EQ(early[0].kind, LifeFinding::stopped);
+  EXPECT_EQ(early[0].kind, LivenessFinding::stopped);
   EXPECT_EQ(early[0].text,
             "rank 2 (pid 102) stands still: no heartbeat for 1 s, process state T (stopped by a signal); the job ends "
             "after 2.5 s (--heartbeat_timeout)");
   const auto found = job.pass(0.5, {2});
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].kind, LifeFinding::frozen);
+  EXPECT_EQ(found[0].kind, LivenessFinding::frozen);
   EXPECT_EQ(found[0].ranks, std::vector<int>{2});
   EXPECT_EQ(found[0].text, "rank 2 (pid 102) is frozen: no heartbeat for 2.5 s, process state T (stopped by a signal)");
   EXPECT_TRUE(job.pass(20, {2}).empty()) << "once";
 }
 
-TEST(LifeWatch, APauseOfTwoSecondsIsToldAfterwards) {
+TEST(LivenessWatch, APauseOfTwoSecondsIsToldAfterwards) {
   JobUnderWatch job;
   job.pass(5);
   job.process(1).state = 'T';
@@ -38,19 +38,19 @@ TEST(LifeWatch, APauseOfTwoSecondsIsToldAfterwards) {
   job.process(1).state = 'S';
   const auto found = job.pass(3);
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].kind, LifeFinding::paused);
+  EXPECT_EQ(found[0].kind, LivenessFinding::paused);
   EXPECT_EQ(found[0].text,
             "rank 1 (pid 101) gave no heartbeat for 2.2 s (process state T (stopped by a signal)) and goes on");
 }
 
-TEST(LifeWatch, AShortPauseIsNotWorthALine) {
+TEST(LivenessWatch, AShortPauseIsNotWorthALine) {
   JobUnderWatch job;
   job.pass(5);
   job.pass(0.7, {1});
   EXPECT_TRUE(job.pass(3).empty());
 }
 
-TEST(LifeWatch, ASilentRankThatIsNotStoppedIsTold) {
+TEST(LivenessWatch, ASilentRankThatIsNotStoppedIsTold) {
   for (const auto& [state, after] : {std::pair('S', 2.5), std::pair('D', 5.0), std::pair('R', 10.0)}) {
     JobUnderWatch job;
     job.pass(5);
@@ -58,14 +58,14 @@ TEST(LifeWatch, ASilentRankThatIsNotStoppedIsTold) {
     EXPECT_TRUE(job.pass(after - 0.2, {3}).empty()) << state;
     const auto found = job.pass(0.5, {3});
     ASSERT_EQ(found.size(), 1u) << state;
-    EXPECT_EQ(found[0].kind, LifeFinding::report) << state;
+    EXPECT_EQ(found[0].kind, LivenessFinding::report) << state;
     EXPECT_TRUE(job.pass(250, {3}).empty()) << "once, " << state;
     const auto later = job.pass(60, {3});
-    EXPECT_EQ(!later.empty() && later[0].kind == LifeFinding::frozen, state == 'S') << state;
+    EXPECT_EQ(!later.empty() && later[0].kind == LivenessFinding::frozen, state == 'S') << state;
   }
 }
 
-TEST(LifeWatch, ARankThatMerelyWaitsForAProcessorIsNeitherFrozenNorIsItsPauseTold) {
+TEST(LivenessWatch, ARankThatMerelyWaitsForAProcessorIsNeitherFrozenNorIsItsPauseTold) {
   for (const char state : {'R', 'S'}) {  // one thread sleeps while the heart waits: the sample may show either
     JobUnderWatch job;
     job.pass(5);
@@ -76,12 +76,12 @@ TEST(LifeWatch, ARankThatMerelyWaitsForAProcessorIsNeitherFrozenNorIsItsPauseTol
   }
 }
 
-TEST(LifeWatch, AStoppedRankIsFrozenOnABusyMachineToo) {
+TEST(LivenessWatch, AStoppedRankIsFrozenOnABusyMachineToo) {
   JobUnderWatch job;
   job.pass(5);
   job.wait_for_cpu(2);
   job.process(2).state = 'T';
-  EXPECT_EQ(job.pass(3, {2}).at(1).kind, LifeFinding::frozen);
+  EXPECT_EQ(job.pass(3, {2}).at(1).kind, LivenessFinding::frozen);
 }
 
 TEST(ProcStatus, CountsTheTimeInWhichAProcessWaitsForAProcessor) {
@@ -109,7 +109,7 @@ TEST(ProcStatus, CountsTheTimeInWhichAProcessWaitsForAProcessor) {
   EXPECT_GT(more, second / 10);
 }
 
-TEST(LifeWatch, ARankUnderADebuggerIsNeitherFrozenNorHanging) {
+TEST(LivenessWatch, ARankUnderADebuggerIsNeitherFrozenNorHanging) {
   JobUnderWatch job;
   job.pass(5);
   job.process(0) = {'t', true, 0, 0};
@@ -118,7 +118,7 @@ TEST(LifeWatch, ARankUnderADebuggerIsNeitherFrozenNorHanging) {
   EXPECT_TRUE(job.pass(30).empty());
 }
 
-TEST(LifeWatch, ASuspendedMachineIsNoFreeze) {
+TEST(LivenessWatch, ASuspendedMachineIsNoFreeze) {
   JobUnderWatch job;
   job.pass(5);
   job.now += 600 * second;  // nobody ran, the agent neither
@@ -126,11 +126,11 @@ TEST(LifeWatch, ASuspendedMachineIsNoFreeze) {
   EXPECT_TRUE(job.pass(10).empty());
   job.now += 600 * second;
   job.process(2).state = 'T';
-  EXPECT_EQ(job.pass(2.4, {2}).at(0).kind, LifeFinding::stopped);
-  EXPECT_EQ(job.pass(0.5, {2}).at(0).kind, LifeFinding::frozen);
+  EXPECT_EQ(job.pass(2.4, {2}).at(0).kind, LivenessFinding::stopped);
+  EXPECT_EQ(job.pass(0.5, {2}).at(0).kind, LivenessFinding::frozen);
 }
 
-TEST(LifeWatch, RanksWithoutAHeartAreEndedOnlyWhenTheyAreStopped) {
+TEST(LivenessWatch, RanksWithoutAHeartAreEndedOnlyWhenTheyAreStopped) {
   const std::vector<std::pair<void (*)(RankSlot&), std::string>> changes = {
       {+[](RankSlot& slot) { slot.state = RankState::none; }, "before it has come to tessera::init()"},
       {+[](RankSlot& slot) { slot.state = RankState::left; }, "after it has left the job"},
@@ -144,14 +144,14 @@ TEST(LifeWatch, RanksWithoutAHeartAreEndedOnlyWhenTheyAreStopped) {
     job.process(1).state = 'T';
     const auto found = job.pass(3.5, {1});
     ASSERT_EQ(found.size(), 2u);
-    EXPECT_EQ(found[0].kind, LifeFinding::stopped);
-    EXPECT_EQ(found[1].kind, LifeFinding::frozen);
+    EXPECT_EQ(found[0].kind, LivenessFinding::stopped);
+    EXPECT_EQ(found[1].kind, LivenessFinding::frozen);
     EXPECT_TRUE(says(found[1].text, concat("s ", when, ", process state T (stopped by a signal)"))) << found[1].text;
     EXPECT_TRUE(job.pass(20, {1}).empty()) << "once";
   }
 }
 
-TEST(LifeWatch, ARankWithoutAHeartThatGoesOnIsNotEnded) {
+TEST(LivenessWatch, ARankWithoutAHeartThatGoesOnIsNotEnded) {
   JobUnderWatch job;
   job.board.slot(1).state = RankState::none;
   job.process(1).state = 'T';
@@ -160,23 +160,23 @@ TEST(LifeWatch, ARankWithoutAHeartThatGoesOnIsNotEnded) {
   EXPECT_TRUE(job.pass(20, {1}).empty());
 }
 
-TEST(LifeWatch, NoProgressForFiveSecondsIsToldAndForFiveMinutesOfSleepAHang) {
+TEST(LivenessWatch, NoProgressForFiveSecondsIsToldAndForFiveMinutesOfSleepAHang) {
   JobUnderWatch job;
   job.pass(5);
   EXPECT_TRUE(job.pass(4.8, {}, false).empty());
   const auto told = job.pass(0.5, {}, false);
   ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].kind, LifeFinding::report);
-  for (const LifeFinding& finding : job.pass(293, {}, false)) EXPECT_EQ(finding.kind, LifeFinding::report);
+  EXPECT_EQ(told[0].kind, LivenessFinding::report);
+  for (const LivenessFinding& finding : job.pass(293, {}, false)) EXPECT_EQ(finding.kind, LivenessFinding::report);
   const auto found = job.pass(4, {}, false);
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].kind, LifeFinding::hang);
+  EXPECT_EQ(found[0].kind, LivenessFinding::hang);
   EXPECT_EQ(found[0].ranks, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_TRUE(says(found[0].text, "(limit 300 s: --hang_timeout) although all hearts beat")) << found[0].text;
   EXPECT_TRUE(job.pass(60, {}, false).empty()) << "once";
 }
 
-TEST(LifeWatch, LongStepsAreToldLate) {
+TEST(LivenessWatch, LongStepsAreToldLate) {
   JobUnderWatch job;
   for (int i = 0; i < 4; ++i) job.board.slot(i).p99_step_ns = 4 * second;
   job.pass(5);
@@ -184,7 +184,7 @@ TEST(LifeWatch, LongStepsAreToldLate) {
   EXPECT_EQ(job.pass(1.5, {}, false).size(), 1u);
 }
 
-TEST(LifeWatch, OneRankThatMakesProgressIsEnough) {
+TEST(LivenessWatch, OneRankThatMakesProgressIsEnough) {
   JobUnderWatch job;
   job.pass(5);
   for (int i = 0; i < 100; ++i) {
@@ -193,26 +193,27 @@ TEST(LifeWatch, OneRankThatMakesProgressIsEnough) {
   }
 }
 
-TEST(LifeWatch, AGivenLimitCounts) {
+TEST(LivenessWatch, AGivenLimitCounts) {
   JobUnderWatch job({2.5, 12, 1});
   job.pass(5);
-  for (const LifeFinding& finding : job.pass(11.8, {}, false)) EXPECT_EQ(finding.kind, LifeFinding::report);
-  EXPECT_EQ(job.pass(1.5, {}, false).back().kind, LifeFinding::hang);
+  for (const LivenessFinding& finding : job.pass(11.8, {}, false)) EXPECT_EQ(finding.kind, LivenessFinding::report);
+  EXPECT_EQ(job.pass(1.5, {}, false).back().kind, LivenessFinding::hang);
   JobUnderWatch computing({2.5, 12, 1});
   for (int i = 0; i < 4; ++i) computing.compute(i);
-  for (const LifeFinding& finding : computing.pass(200, {}, false)) EXPECT_EQ(finding.kind, LifeFinding::report);
+  for (const LivenessFinding& finding : computing.pass(200, {}, false))
+    EXPECT_EQ(finding.kind, LivenessFinding::report);
   JobUnderWatch never({2.5, -1, 1});
   EXPECT_TRUE(never.pass(1000, {}, false).empty());
 }
 
-TEST(LifeWatch, BeforeAStepIsKnownTheFirstReportComesAfterHalfAMinute) {
+TEST(LivenessWatch, BeforeAStepIsKnownTheFirstReportComesAfterHalfAMinute) {
   JobUnderWatch job;
   for (int i = 0; i < 4; ++i) job.board.slot(i).p99_step_ns = 0;
   EXPECT_TRUE(job.pass(29, {}, false).empty());
   EXPECT_EQ(job.pass(4, {}, false).size(), 1u);
 }
 
-TEST(LifeWatch, ARankThatGetsNoProcessorHasFourTimesAsLong) {
+TEST(LivenessWatch, ARankThatGetsNoProcessorHasFourTimesAsLong) {
   JobUnderWatch job;
   job.pass(5);
   for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, rank != 2);
@@ -220,21 +221,21 @@ TEST(LifeWatch, ARankThatGetsNoProcessorHasFourTimesAsLong) {
   job.wait_in_collective({0, 1, 2, 3});
   job.process(2).state = 'R';  // and gets no processor
   EXPECT_TRUE(job.pass(19.5, {}, false).empty());
-  EXPECT_EQ(job.pass(3, {}, false).at(0).kind, LifeFinding::hang);
+  EXPECT_EQ(job.pass(3, {}, false).at(0).kind, LivenessFinding::hang);
 }
 
-TEST(LifeWatch, JoiningIsNotJudged) {
+TEST(LivenessWatch, JoiningIsNotJudged) {
   JobUnderWatch job;
   job.pass(5);
   job.board.slot(0).state = RankState::joining;
   EXPECT_TRUE(job.pass(400, {}, false).empty());
 }
 
-TEST(LifeWatch, AHangIsFoundAlthoughOneRankHasLeft) {
+TEST(LivenessWatch, AHangIsFoundAlthoughOneRankHasLeft) {
   JobUnderWatch job;
   job.pass(5);
   job.board.slot(3).state = RankState::left;
-  EXPECT_EQ(job.pass(310, {}, false).back().kind, LifeFinding::hang);
+  EXPECT_EQ(job.pass(310, {}, false).back().kind, LivenessFinding::hang);
 }
 
 }  // namespace
