@@ -21,11 +21,13 @@
 #include <tessera/faces/trainer_settings.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
+#include <tessera/train/core/guarded_update.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/random_key.h>
 #include <tessera/train/core/resume.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/log_format.h>
+#include <tessera/train/reporting/window.h>
 
 namespace tessera {
 namespace {
@@ -175,9 +177,19 @@ at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   return loss(*options_.model, whole);
 }
 
-TrainOutput Trainer::train() {
-  if (!options_.train_dataset) throw InputError("Trainer: TrainerOptions::train_dataset is not given");
-  const RowSource& rows = *options_.train_dataset;
+/// What train() counts while it runs.
+struct Trainer::Course {
+  train::RunPlan plan;
+  data::Sampler sampler;
+  train::GuardedUpdate update;
+  double loss_sum = 0;           ///< of all steps of this call
+  double logged_sum = 0;         ///< of those since the last log line
+  std::int64_t logged_step = 0;  ///< the last step of that line
+  train::GuardedUpdate::Outcome last = {};
+};
+
+/// Resumes, where it is asked for, and plans the steps.
+Trainer::Course Trainer::begin_course(const RowSource& rows) {
   RunConfig config = options_.arguments.values;
   config.optimization.per_device_train_batch_size *= n_gpu();
   if (checkpoints_) checkpoints_->finish();  // an exception has ended a former call
@@ -196,48 +208,33 @@ TrainOutput Trainer::train() {
   checkpoints_.emplace(training_->all(), options_.arguments.values.output, &from,
                        [this](const train::SaveOutcome& outcome) { saved(outcome); });
   note_best();
-  const data::Sampler sampler(config.data.train_sampling_strategy == SamplingStrategy::sequential
-                                  ? SamplingStrategy::sequential
-                                  : SamplingStrategy::random,
-                              rows.rows, train::sampling_seed(config));
-
   state_.global_step = from.step;
   state_.max_steps = plan.total_steps;
   state_.num_train_epochs = plan.num_train_epochs;
   control_ = {};
-  const std::int64_t begin_ns = monotonic_ns();
-  double loss_sum = 0, logged_sum = 0, norm = 0;
-  std::int64_t logged_step = from.step;
+  return {.plan = plan,
+          .sampler = {config.data.train_sampling_strategy == SamplingStrategy::sequential ? SamplingStrategy::sequential
+                                                                                          : SamplingStrategy::random,
+                      rows.rows, train::sampling_seed(config)},
+          .update = {*training_,
+                     training_->all(),
+                     options_.arguments.values,
+                     {.before_failing = [this] { checkpoints_->finish(); }}},
+          .logged_step = from.step};
+}
+
+TrainOutput Trainer::train() {
+  if (!options_.train_dataset) throw InputError("Trainer: TrainerOptions::train_dataset is not given");
+  Course course = begin_course(*options_.train_dataset);
+  const train::RunPlan& plan = course.plan;
+  const std::int64_t begin_ns = monotonic_ns(), first_step = state_.global_step;
   options_.model->train();
   training_->zero_grad();
   call(&TrainerCallback::on_train_begin);
-  if (config.output.eval_on_start && options_.eval_dataset) evaluate();
+  if (options_.arguments.values.output.eval_on_start && options_.eval_dataset) evaluate();
   while (state_.global_step < plan.total_steps && !control_.should_training_stop) {
-    if (checkpoints_->busy() && !comm::any_rank(training_->all(), !checkpoints_->ended())) checkpoints_->advance();
-    call(&TrainerCallback::on_step_begin);
-    const double rate = training_->update().learning_rates().front();
-    const double loss = train_step(sampler, plan);
-    norm = training_->clip(config.optimization.max_grad_norm);
-    if (training_->step()) training_->step_schedule();
-    training_->zero_grad();
-    loss_sum += loss;
-    logged_sum += loss;
-    const std::int64_t step = ++state_.global_step;
-    state_.epoch = plan.epoch(step);
-    call(&TrainerCallback::on_step_end);
-    if (plan.ends_epoch(step)) call(&TrainerCallback::on_epoch_end);
-    const TrainerControl asked = std::exchange(control_, {.should_training_stop = control_.should_training_stop});
-    if (plan.logs_after(step) || asked.should_log) {
-      log({{"loss", logged_sum / static_cast<double>(step - logged_step)},
-           {"grad_norm", norm},
-           {"learning_rate", rate}});
-      logged_sum = 0;
-      logged_step = step;
-    }
-    const bool evaluates = options_.eval_dataset && (plan.evaluates_after(step) || asked.should_evaluate);
-    const bool is_best = evaluates && evaluate_step();
-    if (plan.saves_after(step) || asked.should_save || (is_best && config.output.save_strategy == SaveStrategy::best))
-      save(plan);
+    take_step(course);
+    after_step(course);
   }
   checkpoints_->close();
   if (const std::string best = checkpoints_->best().checkpoint_to_load(training_->all().rank()); !best.empty())
@@ -245,15 +242,50 @@ TrainOutput Trainer::train() {
   call(&TrainerCallback::on_train_end);
 
   const double seconds = seconds_since(begin_ns);
-  const double steps = static_cast<double>(state_.global_step - from.step);
-  TrainOutput output{state_.global_step, steps > 0 ? loss_sum / steps : 0, {}};
+  const double steps = static_cast<double>(state_.global_step - first_step);
+  TrainOutput output{state_.global_step, steps > 0 ? course.loss_sum / steps : 0, {}};
   output.metrics = {{"train_runtime", seconds},
                     {"train_samples_per_second",
-                     static_cast<double>(plan.samples(state_.global_step) - plan.samples(from.step)) / seconds},
+                     static_cast<double>(plan.samples(state_.global_step) - plan.samples(first_step)) / seconds},
                     {"train_steps_per_second", steps / seconds},
                     {"train_loss", output.training_loss}};
   log(output.metrics);
   return output;
+}
+
+void Trainer::take_step(Course& course) {
+  if (checkpoints_->busy() && !comm::any_rank(training_->all(), !checkpoints_->ended())) checkpoints_->advance();
+  call(&TrainerCallback::on_step_begin);
+  double loss = train_step(course.sampler, course.plan);
+  if (options_.arguments.values.output.logging_nan_inf_filter)
+    loss = train::finite_or_mean(loss, course.logged_sum,
+                                 static_cast<std::size_t>(state_.global_step - course.logged_step));
+  course.loss_sum += loss;
+  course.logged_sum += loss;
+  course.last = course.update.finish_step(state_.global_step + 1);
+  training_->zero_grad();
+  state_.epoch = course.plan.epoch(++state_.global_step);
+  call(&TrainerCallback::on_step_end);
+  if (course.plan.ends_epoch(state_.global_step)) call(&TrainerCallback::on_epoch_end);
+}
+
+/// The log line, the evaluation and the checkpoint, where the plan or a callback asks for them.
+void Trainer::after_step(Course& course) {
+  const train::RunPlan& plan = course.plan;
+  const std::int64_t step = state_.global_step;
+  const TrainerControl asked = std::exchange(control_, {.should_training_stop = control_.should_training_stop});
+  if (plan.logs_after(step) || asked.should_log) {
+    log({{"loss", course.logged_sum / static_cast<double>(step - course.logged_step)},
+         {"grad_norm", course.last.grad_norm},
+         {"learning_rate", course.last.learning_rate}});
+    course.logged_sum = 0;
+    course.logged_step = step;
+  }
+  const bool evaluates = options_.eval_dataset && (plan.evaluates_after(step) || asked.should_evaluate);
+  const bool is_best = evaluates && evaluate_step();
+  if (plan.saves_after(step) || asked.should_save ||
+      (is_best && options_.arguments.values.output.save_strategy == SaveStrategy::best))
+    save(plan);
 }
 
 /// A micro-batch of the next step; it does not count where `rank` has no row of it (in the last step of an epoch), or

@@ -183,6 +183,10 @@ class Trainer {
     at::Tensor outputs;
   };
 
+  struct Course;
+  Course begin_course(const RowSource& rows);
+  void take_step(Course& course);
+  void after_step(Course& course);
   TensorBatch read(const RowSource& source, const std::vector<std::int64_t>& rows) const;
   at::Tensor mean_loss(torch::nn::Module& module, const TensorBatch& batch) const;
   bool counts_items() const;

@@ -38,7 +38,8 @@ std::span<const std::string_view> trainer_settings() {
        "output_dir", "resume_from_checkpoint", "logging_steps", "logging_first_step", "logging_strategy",
        "save_strategy", "save_steps", "save_total_limit", "save_state_dict_type", "async_save", "async_save_when_busy",
        "ignore_data_skip", "eval_strategy", "eval_steps", "eval_on_start", "eval_delay", "load_best_model_at_end",
-       "metric_for_best_model", "greater_is_better", "disable_tqdm"});
+       "metric_for_best_model", "greater_is_better", "disable_tqdm", "nan_policy", "nan_skip_limit",
+       "logging_nan_inf_filter"});
   return names;
 }
 

@@ -10,17 +10,17 @@
 #include <tessera/optim/norm.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/dispatch/hash.h>
-#include <tessera/parallel/pipeline/executor.h>
 #include <tessera/parallel/pipeline/layer_chain.h>
 #include <tessera/parallel/pipeline/measure_layers.h>
 #include <tessera/parallel/pipeline/observed_chain.h>
-#include <tessera/parallel/pipeline/stage_gathers.h>
 #include <tessera/parallel/pipeline/stage_plan.h>
+#include <tessera/parallel/pipeline/stage_runner.h>
 #include <tessera/parallel/pipeline/tied_embedding.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -103,8 +103,7 @@ struct PipelineParallel::Impl {
   std::vector<at::Tensor> cut(const at::Tensor& batch, const char* what) const {
     return cut_rows(batch, plan.schedule.micro_batches, options.variable_sizes, what);
   }
-  std::vector<at::Tensor> run(const Schedule& schedule);
-  double total(const std::vector<at::Tensor>& losses) const;
+  double loss_of(const Schedule& schedule);
   double train(std::vector<at::Tensor> the_inputs, std::vector<at::Tensor> the_targets);
   void attach(Sharded& engine);
   double clip(double max_norm);
@@ -119,10 +118,8 @@ struct PipelineParallel::Impl {
   parallel::StagePlan plan;
   std::vector<TiedParameter> tied;  // the same on every rank
   std::optional<parallel::LetGo> drop_layers;
-  Schedule training, forwards;
   Sharded* sharded = nullptr;
-  std::optional<parallel::StageGathers> gathers;
-  std::optional<parallel::PipelineExecutor> executor;
+  std::optional<parallel::StageRunner> runner;
 
   // The batch that is under way.
   std::vector<at::Tensor> inputs, targets;
@@ -147,9 +144,7 @@ PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, Pi
     if (!kept[i]) tensors.of_layer[i].clear();
   for (TiedParameter& one : tied)
     if (std::find(one.holders.begin(), one.holders.end(), rank) == one.holders.end()) one.parameter = at::Tensor();
-  training = plan.schedule;
-  forwards = forward_only(plan.schedule);
-  executor.emplace(executor_options());
+  runner.emplace(executor_options(), plan.schedule.rank_of.back());
 }
 
 /// Different seeds go unnoticed elsewhere, since no two ranks hold the same layer; here they would part silently.
@@ -183,9 +178,6 @@ parallel::PipelineOptions PipelineParallel::Impl::executor_options() {
     result.stages[stage].forward = [this, stage](int micro_batch, const at::Tensor& input) {
       return run_stage(stage, micro_batch, input);
     };
-  result.sharding = [this](const layout::schedule::Action& action) {
-    if (gathers) gathers->act(action);
-  };
   return result;
 }
 
@@ -233,45 +225,32 @@ void PipelineParallel::Impl::set_batch(std::vector<at::Tensor> the_inputs, std::
   targets = std::move(the_targets);
 }
 
-std::vector<at::Tensor> PipelineParallel::Impl::run(const Schedule& schedule) {
-  try {
-    std::vector<at::Tensor> outputs = executor->run(schedule);
-    inputs.clear();
-    targets.clear();
-    return outputs;
-  } catch (...) {
-    if (gathers) gathers->drop();
-    throw;
-  }
-}
-
-double PipelineParallel::Impl::total(const std::vector<at::Tensor>& losses) const {
-  double sum = 0;
-  for (const at::Tensor& loss : losses) sum += loss.item<double>();
-  const at::Tensor shared = at::full({1}, sum, at::TensorOptions(at::kDouble).device(options.group.device()));
-  const comm::Tag tag("loss");
-  options.group.broadcast(shared, plan.schedule.rank_of.back()).wait();
-  return shared.item<double>();
+/// The sum over the micro-batches, on every rank.
+double PipelineParallel::Impl::loss_of(const Schedule& schedule) {
+  const std::vector<double> losses = runner->losses_of(schedule);
+  inputs.clear();
+  targets.clear();
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
 double PipelineParallel::Impl::train(std::vector<at::Tensor> the_inputs, std::vector<at::Tensor> the_targets) {
   set_batch(std::move(the_inputs), std::move(the_targets), true);
-  std::vector<at::Tensor> losses;
+  double loss = 0;
   if (sharded != nullptr) {
     {
       const Sharded::AccumulateLocally together(*sharded);
-      losses = run(training);
+      loss = loss_of(plan.schedule);
     }
     sharded->reduce();
     for (const TiedParameter& one : tied)
       parallel::add_tied_gradients(*sharded, one.name, options.group, one.holders.front(), one.holders.back());
   } else {
-    losses = run(training);
+    loss = loss_of(plan.schedule);
     for (const TiedParameter& one : tied)
       if (one.parameter.defined() && one.parameter.requires_grad())
         parallel::add_tied_gradients(one.parameter, options.group, one.holders);
   }
-  return total(losses);
+  return loss;
 }
 
 void PipelineParallel::Impl::attach(Sharded& engine) {
@@ -315,9 +294,7 @@ void PipelineParallel::Impl::attach(Sharded& engine) {
       for (const auto& item : tensors.of_layer[i])
         if (!item.is_buffer) names[stage].push_back(item.name);
   }
-  gathers.emplace(engine, std::move(names));
-  training = with_sharding(plan.schedule, Gathering::per_batch, /*reduce=*/false);
-  forwards = with_sharding(forward_only(plan.schedule), Gathering::per_batch, /*reduce=*/false);
+  runner->gather_per_batch(engine, std::move(names));
 }
 
 double PipelineParallel::Impl::clip(double max_norm) {
@@ -344,6 +321,8 @@ double PipelineParallel::Impl::clip(double max_norm) {
     std::string where;
     for (std::size_t r = 0; r < by_rank.size() && where.empty(); ++r)
       if (!by_rank[r].empty()) where = concat(": first in the gradient of '", by_rank[r], "' on rank ", r);
+    if (const std::string source = runner->first_not_finite(options.group); !source.empty())
+      where += concat(" (", source, ")");
     throw Error(concat("pipeline: the gradient norm is ", norm, where,
                        "; the run diverged (lower the learning rate, clip earlier) or its data is damaged"));
   }
@@ -375,12 +354,13 @@ double PipelineParallel::train_batch(std::vector<at::Tensor> inputs, std::vector
 double PipelineParallel::evaluate_batch(const at::Tensor& inputs, const at::Tensor& targets) {
   std::vector<at::Tensor> first = impl_->cut(inputs, "inputs");
   impl_->set_batch(std::move(first), impl_->cut(targets, "targets"), true);
-  return impl_->total(impl_->run(impl_->forwards));
+  return impl_->loss_of(forward_only(impl_->plan.schedule));
 }
 
 at::Tensor PipelineParallel::forward_batch(const at::Tensor& inputs, bool everywhere) {
   impl_->set_batch(impl_->cut(inputs, "inputs"), {}, false);
-  const std::vector<at::Tensor> outputs = impl_->run(impl_->forwards);
+  const std::vector<at::Tensor> outputs = impl_->runner->run(forward_only(impl_->plan.schedule));
+  impl_->inputs.clear();
   at::Tensor output;
   if (impl_->has_last()) {
     if (outputs.front().dim() == 0)
@@ -400,7 +380,7 @@ const Schedule& PipelineParallel::schedule() const { return impl_->plan.schedule
 const std::vector<PipelineStageRow>& PipelineParallel::stages() const { return impl_->plan.rows; }
 std::string PipelineParallel::describe() const { return parallel::describe(impl_->plan); }
 const std::vector<layout::schedule::TimedAction>& PipelineParallel::measured() const {
-  return impl_->executor->measured();
+  return impl_->runner->executor().measured();
 }
 
 std::vector<std::string> PipelineParallel::held_by_earlier_stage() const {

@@ -6,22 +6,17 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <sstream>
-#include <tuple>
 #include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/recorder.h>
-#include <tessera/comm/run_on_all_ranks.h>
-#include <tessera/comm/world.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/layout/schedule/cut.h>
-#include <tessera/layout/schedule/draw.h>
 #include <tessera/layout/schedule/lower.h>
 #include <tessera/nn/autocast.h>
-#include <tessera/parallel/pipeline/executor.h>
+#include <tessera/parallel/pipeline/stage_runner.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/loop/evaluate.h>
 
@@ -133,7 +128,7 @@ class PassesOfBatch {
   std::optional<at::ScalarType> narrow;
   models::KvCache* cache = nullptr;  ///< not null: next_logits() of batches[0]
   std::int64_t parts_of_rows = 1;    ///< between stages each rank of tp has such a part of the tokens
-  std::optional<parallel::PipelineExecutor> executor;
+  std::optional<parallel::StageRunner> runner;
 };
 
 RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGroups& groups,
@@ -144,9 +139,6 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
       model_(model),
       enter_(std::move(enter)),
       passes_(std::make_unique<PassesOfBatch>()) {
-  if (config_.parallel.pipeline_gather == PipelineGather::per_batch && sharded.shard_ranks() > 1 &&
-      row_of(sharded.options().strategy).shard_parameters)
-    gathers_.emplace(sharded, names_by_stage(plan_, groups_.pipeline.rank(), model_, sharded));
   parallel::PipelineOptions options{.group = groups_.pipeline, .back = groups_.back};
   for (const int stage : schedule::stages_of(plan_.schedule, groups_.pipeline.rank()))
     options.stages[stage].forward = [this, part = plan_.stages[static_cast<std::size_t>(stage)]](
@@ -162,9 +154,6 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
     const at::Tensor& ids = passes_->batches[static_cast<std::size_t>(micro_batch)].ids;
     return std::vector<std::int64_t>{ids.size(0), ids.size(1) / passes_->parts_of_rows, model_.shape().width};
   };
-  options.sharding = [this](const schedule::Action& action) {
-    if (gathers_) gathers_->act(action);
-  };
   options.undivided = config_.parallel.deterministic_reduce;
   options.enter = [this](const schedule::Action& action) {
     enter_(action.kind == schedule::Kind::forward);
@@ -174,7 +163,10 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
     if (tied_) tied_->leave();
   };
   watch_tied_parameter(sharded.options());
-  passes_->executor.emplace(std::move(options));
+  passes_->runner.emplace(std::move(options), plan_.schedule.rank_of.back());
+  if (config_.parallel.pipeline_gather == PipelineGather::per_batch && sharded.shard_ranks() > 1 &&
+      row_of(sharded.options().strategy).shard_parameters)
+    passes_->runner->gather_per_batch(sharded, names_by_stage(plan_, groups_.pipeline.rank(), model_, sharded));
   if (auto* const causal = dynamic_cast<models::CausalLm*>(&model_))
     causal->set_next_logits([this](const at::Tensor& ids, models::KvCache& cache) { return next_logits(ids, cache); });
 }
@@ -210,7 +202,7 @@ void RunPipeline::prepare(const std::vector<data::Batch>& batches, double scale)
 
 void RunPipeline::rehearse(const std::vector<data::Batch>& batches) {
   prepare(batches, 0);
-  passes_->executor->rehearse(schedule_of(batches.size()));
+  passes_->runner->executor().rehearse(schedule_of(batches.size()));
   passes_->batches.clear();
   model_.take_prediction_losses();
   if (tied_) tied_->forget();
@@ -220,7 +212,7 @@ std::vector<double> RunPipeline::train(const std::vector<data::Batch>& batches, 
   prepare(batches, scale);
   const std::vector<double> losses = losses_of(schedule_of(batches.size()));
   if (tied_) tied_->end_batch();
-  measured_ = passes_->executor->measured();
+  measured_ = passes_->runner->executor().measured();
   measured_micro_batches_ = static_cast<int>(batches.size());
   return losses;
 }
@@ -259,7 +251,7 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
   passes_->narrow.reset();  // the caller's, if any
   passes_->parts_of_rows = 1;
   passes_->cache = &cache;
-  const std::vector<at::Tensor> own = run(schedule::forward_only(plan_.schedule, 1));
+  const std::vector<at::Tensor> own = passes_->runner->run(schedule::forward_only(plan_.schedule, 1));
   passes_->cache = nullptr;
   passes_->batches.clear();
   cache.add_tokens(ids.size(1));
@@ -277,113 +269,19 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
   return logits;
 }
 
-std::vector<at::Tensor> RunPipeline::run(const schedule::Schedule& schedule) {
-  if (!gathers_) return passes_->executor->run(schedule);
-  try {
-    return passes_->executor->run(schedule::with_sharding(schedule, schedule::Gathering::per_batch, /*reduce=*/false));
-  } catch (...) {
-    gathers_->drop();
-    throw;
-  }
-}
-
-/// Everyone learns the losses from the rank of the last stage.
 std::vector<double> RunPipeline::losses_of(const schedule::Schedule& schedule) {
-  const std::vector<at::Tensor> own = run(schedule);
-  const int last = plan_.schedule.rank_of.back();
-  std::vector<double> losses(passes_->batches.size());
-  if (groups_.pipeline.rank() == last)
-    std::transform(own.begin(), own.end(), losses.begin(), [](const at::Tensor& loss) { return loss.item<double>(); });
+  std::vector<double> losses = passes_->runner->losses_of(schedule);
   passes_->batches.clear();
-  const comm::Tag tag("losses");
-  at::Tensor shared = at::tensor(losses, at::kDouble).to(groups_.pipeline.device());  // [micro-batches]
-  groups_.pipeline.broadcast(shared, last).wait();
-  shared = shared.cpu();
-  std::copy_n(shared.const_data_ptr<double>(), losses.size(), losses.begin());
   return losses;
 }
 
-namespace {
-
-std::string to_text(const std::vector<schedule::TimedAction>& actions) {
-  std::string text;
-  for (const auto& [action, start, end] : actions)
-    if (schedule::is_compute(action.kind))
-      text +=
-          concat(static_cast<int>(action.kind), " ", action.stage, " ", action.micro_batch, " ", start, " ", end, "\n");
-  return text;
-}
-
-std::vector<schedule::TimedAction> from_text(const std::string& text) {
-  std::vector<schedule::TimedAction> actions;
-  std::istringstream in(text);
-  int kind = 0;
-  for (schedule::TimedAction timed;
-       in >> kind >> timed.action.stage >> timed.action.micro_batch >> timed.start >> timed.end;) {
-    timed.action.kind = static_cast<schedule::Kind>(kind);
-    actions.push_back(timed);
-  }
-  return actions;
-}
-
-/// Means of what was measured. Where backward was one, its two parts are not known by themselves.
-schedule::Costs costs_of(const std::vector<std::vector<schedule::TimedAction>>& ranks, int stages) {
-  std::vector<std::map<schedule::Kind, std::pair<double, int>>> sums(static_cast<std::size_t>(stages));
-  for (const auto& actions : ranks)
-    for (const auto& [action, start, end] : actions) {
-      auto& [seconds, count] = sums[static_cast<std::size_t>(action.stage)][action.kind];
-      seconds += end - start;
-      ++count;
-    }
-  schedule::Costs costs;
-  costs.stages.clear();
-  for (auto& of_stage : sums) {
-    const auto mean = [&](schedule::Kind kind) {
-      const auto& [seconds, count] = of_stage[kind];
-      return count == 0 ? 0 : seconds / count;
-    };
-    schedule::StageCosts& stage = costs.stages.emplace_back();
-    stage.forward = mean(schedule::Kind::forward);
-    stage.input_gradient = mean(schedule::Kind::input_gradient);
-    stage.weight_gradient = mean(schedule::Kind::weight_gradient);
-    stage.backward = mean(schedule::Kind::backward);
-  }
-  return costs;
-}
-
-}  // namespace
-
 std::string RunPipeline::drawing() {
-  schedule::Track measured{.title = "measured", .ranks = {}};
-  for (const std::string& text : comm::all_gather_text(groups_.pipeline, to_text(measured_)))
-    measured.ranks.push_back(from_text(text));
-  if (measured_.empty()) return "";
-  const schedule::Schedule& last = schedule_of(static_cast<std::size_t>(measured_micro_batches_));
-  const schedule::Timing planned = schedule::time_schedule(last, costs_of(measured.ranks, last.stages()));
-  return schedule::draw_svg(last, {schedule::track_of(planned, "planned"), measured});
+  return parallel::draw_measured(groups_.pipeline, schedule_of(static_cast<std::size_t>(measured_micro_batches_)),
+                                 measured_);
 }
 
 std::string RunPipeline::first_not_finite(const comm::Group& group) const {
-  // Forward passes come first, from stage to stage, then backward passes the other way.
-  const auto place = [](const schedule::Action& action) {
-    const bool forward = action.kind == schedule::Kind::forward;
-    return std::tuple(!forward, forward ? action.stage : -action.stage, action.micro_batch);
-  };
-  std::vector<schedule::TimedAction> mine;
-  for (const schedule::Action& action : passes_->executor->not_finite()) mine.push_back({action, 0, 0});
-  std::optional<schedule::Action> first;
-  int rank = 0;
-  for (const std::string& theirs : comm::all_gather_text(group, concat(world().rank(), "\n", to_text(mine)))) {
-    const std::size_t line = theirs.find('\n');
-    for (const schedule::TimedAction& timed : from_text(theirs.substr(line + 1))) {
-      if (first && place(*first) <= place(timed.action)) continue;
-      first = timed.action;
-      rank = std::stoi(theirs.substr(0, line));
-    }
-  }
-  return first ? concat("first in stage ", first->stage, ", micro-batch ", first->micro_batch, " (",
-                        schedule::text_of(*first), "), on rank ", rank)
-               : "";
+  return passes_->runner->first_not_finite(group);
 }
 
 void RunPipeline::add_tied_gradients(Sharded& sharded) {

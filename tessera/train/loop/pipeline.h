@@ -9,7 +9,6 @@
 #include <tessera/layout/stages.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/parallel/pipeline/stage_gathers.h>
 #include <tessera/parallel/pipeline/tied_embedding.h>
 #include <tessera/train/core/run_groups.h>
 
@@ -82,8 +81,6 @@ class RunPipeline {
   void add_tied_gradients(Sharded& sharded);
 
  private:
-  /// What the last stage gave; with gathers, if there are any.
-  std::vector<at::Tensor> run(const layout::schedule::Schedule& schedule);
   void prepare(const std::vector<data::Batch>& batches, double scale);
   std::vector<double> losses_of(const layout::schedule::Schedule& schedule);
   /// That of a training step with so many micro-batches.
@@ -97,7 +94,6 @@ class RunPipeline {
   std::function<void(bool)> enter_;
   std::unique_ptr<PassesOfBatch> passes_;
   std::optional<parallel::TiedGradient> tied_;
-  std::optional<parallel::StageGathers> gathers_;        // --pipeline_gather per_batch
   std::map<int, layout::schedule::Schedule> others_;     // for steps with other numbers of micro-batches
   std::vector<layout::schedule::TimedAction> measured_;  // in the last step
   int measured_micro_batches_ = 0;

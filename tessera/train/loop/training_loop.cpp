@@ -25,7 +25,11 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       checkpoints_(world_.group(), setup_.config.output, setup_.resume ? &*setup_.resume : nullptr,
                    [this](const SaveOutcome& outcome) { saved(outcome); }),
       journal_(setup_, world_),
-      step_(setup_.plan.resumed_step) {
+      step_(setup_.plan.resumed_step),
+      update_(model_.core, world_.group(), setup_.config,
+              {.find_source = [this] { return passes_->first_not_finite(); },
+               .before_failing = [this] { checkpoints_.finish(); },  // it is of a step before, and good
+               .before_update = [this] { clock_.enter(Phase::optimizer); }}) {
   if (setup_.resume) setup_.resume->log_history = {};  // the journal goes on with it
   run_on_all_ranks(world_.group(), [&] { divide_model(); });
   run_on_all_ranks(world_.group(), [&] { make_optimizer(); });
@@ -134,10 +138,9 @@ void TrainingLoop::train_one_step(const std::vector<data::Batch>& batches, const
   clock_.enter(Phase::optimizer, "clip");
   const auto spent = [&](Phase phase) { return at(clock_.booked(), phase) - at(before, phase); };
   rows_.shares().computed(spent(Phase::forward) + spent(Phase::backward));
-  const bool taken = update_weights();
-  skipped_.all += taken ? 0 : 1;
+  last_ = update_.finish_step(step_ + 1);
   ++step_;
-  setup_.features.each(&RunFeature::after_step, StepEnd{step_, last_.grad_norm, taken});
+  setup_.features.each(&RunFeature::after_step, StepEnd{step_, last_.grad_norm, last_.taken});
   clock_.enter(Phase::other);
   replicas_.after_step(step_);
   const double seconds = static_cast<double>(monotonic_ns() - begin_ns) * 1e-9;
@@ -169,7 +172,7 @@ void TrainingLoop::log(bool tell) {
   const optim::LossScale* const scale = model_.core.loss_scale();
   if (scale != nullptr) metrics.loss_scale = scale->scale();
   if (scale != nullptr || setup_.config.output.nan_policy == NanPolicy::skip)
-    metrics.skipped_steps = skipped_.all - std::exchange(skipped_.logged, skipped_.all);
+    metrics.skipped_steps = update_.take_newly_skipped();
   metrics.grad_norm = last_.grad_norm;
   metrics.learning_rate = last_.learning_rate;
   metrics.epoch = plan().epoch(step_);
@@ -227,7 +230,7 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
     load_best_model();
   }
   numbers_.draw(passes_->drawing());
-  numbers_.end(step_, skipped_.all, done ? "done" : stop == StopRequest::terminate ? "terminated" : "interrupted");
+  numbers_.end(step_, update_.skipped(), done ? "done" : stop == StopRequest::terminate ? "terminated" : "interrupted");
   journal_.ended(numbers_.totals());
   if (done) save_final_model();
   write_papers(stop);

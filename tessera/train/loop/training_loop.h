@@ -8,6 +8,7 @@
 
 #include <tessera/comm/world.h>
 #include <tessera/train/core/checkpoint_manager.h>
+#include <tessera/train/core/guarded_update.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/model_loss.h>
 #include <tessera/train/loop/parallelize.h>
@@ -47,15 +48,6 @@ class TrainingLoop {
     StopRequest stop = StopRequest::none;
     bool save_ended = false;  ///< every rank has done its part of the checkpoint that is being written
   };
-  /// Steps without an update, since their gradients were not finite (--fp16, --nan_policy skip).
-  struct Skipped {
-    std::int64_t all = 0;
-    std::int64_t logged = 0;    ///< how many of them a log line has told
-    std::int64_t in_a_row = 0;  ///< counted for --nan_policy skip
-  };
-  struct LastStep {
-    double grad_norm = 0, learning_rate = 0;
-  };
 
   // training_loop.cpp
   void divide_model();
@@ -75,8 +67,6 @@ class TrainingLoop {
   bool time_is_over() const;
   StopRequest stop_requested() const;
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
-  bool update_weights();
-  bool check_norm();
   LossScales loss_scales(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) const;
   data::Batch largest_batch();
   // training_saves.cpp
@@ -113,8 +103,8 @@ class TrainingLoop {
   std::optional<OutputFolder> output_;  // rank 0
   Journal journal_;
   std::int64_t step_ = 0;  // done
-  Skipped skipped_;
-  LastStep last_;
+  GuardedUpdate update_;
+  GuardedUpdate::Outcome last_;
 };
 
 }  // namespace tessera::train

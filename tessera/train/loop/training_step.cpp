@@ -1,14 +1,12 @@
-// One step: what the ranks agree on, forward and backward, the update.
+// One step: what the ranks agree on, forward and backward.
 
 #include <tessera/train/loop/training_loop.h>
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <optional>
 
 #include <tessera/base/clock.h>
-#include <tessera/base/log.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/nn/accumulate.h>
@@ -80,55 +78,6 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
   setup_.features.each(&RunFeature::begin_step, StepStart{step_, scales.scale, core.loss_factor()});
   passes_->compute(batches, step_, scales);
-}
-
-/// Clipping and the optimizer step in one pass over the gradients. A step whose gradients overflowed (--fp16) or are
-/// not finite (--nan_policy skip) is skipped; returns whether it was taken.
-bool TrainingLoop::update_weights() {
-  StepCore& core = model_.core;
-  last_ = {core.gradient_norm(), core.update().learning_rates().front()};
-  const bool good = core.loss_scale() != nullptr || check_norm();
-  if (good) core.clip_by(last_.grad_norm, setup_.config.optimization.max_grad_norm);
-  clock_.enter(Phase::optimizer);
-  if (!good) core.end_step();
-  const bool taken = good && core.step();
-  if (taken || !good) core.step_schedule();  // skipped steps count in the schedule, but for those of --fp16
-  return taken;
-}
-
-/// Every rank has the same norm, so all decide alike: whether the step may be taken. One tells what is wrong with it.
-/// Collective where it is not finite.
-bool TrainingLoop::check_norm() {
-  if (std::isfinite(last_.grad_norm)) {
-    skipped_.in_a_row = 0;
-    return true;
-  }
-  std::string where;
-  try {
-    model_.sharded().clip_grad_norm(0);
-  } catch (const Error& error) {
-    where = error.what();  // names rank and parameter
-  }
-  if (const std::string stage = passes_->first_not_finite(); !stage.empty())
-    where = concat(stage, where.empty() ? "" : "; ", where);
-  const OutputConfig& output = setup_.config.output;
-  if (output.nan_policy == NanPolicy::skip && ++skipped_.in_a_row <= output.nan_skip_limit) {
-    if (world_.rank() == 0)
-      log::warning("step ", step_ + 1, " is skipped (--nan_policy skip; ", skipped_.in_a_row, " in a row, at most ",
-                   output.nan_skip_limit, "): the gradient norm is ", format_real(last_.grad_norm),
-                   "; weights and optimizer stay as they are", where.empty() ? "" : concat(" (", where, ")"));
-    return false;
-  }
-  checkpoints_.finish();  // what is being written is of a step before this one, and good
-  if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
-  throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(last_.grad_norm),
-                     output.nan_policy == NanPolicy::skip
-                         ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same")
-                         : std::string(),
-                     ": the training diverged. Lower --learning_rate (now ",
-                     format_real(setup_.config.optimization.learning_rate),
-                     "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed",
-                     where.empty() ? "" : concat(" (", where, ")")));
 }
 
 /// A micro-batch of rows that are as long as rows can be.

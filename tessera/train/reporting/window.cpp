@@ -24,13 +24,16 @@ StepCounts count(const std::vector<data::Batch>& batches) {
   return counts;
 }
 
+double finite_or_mean(double loss, double sum, std::size_t count) {
+  return std::isfinite(loss) ? loss : count == 0 ? 0 : sum / static_cast<double>(count);
+}
+
 void Window::begin_step(const StepCounts& all_ranks) { counts_ = all_ranks; }
 
 void Window::add_loss(double cross_entropy) {
   double loss = hf_loss_scale_ ? cross_entropy / static_cast<double>(counts_.labels_not_ignored) : cross_entropy;
   if (nan_filter_ && !std::isfinite(loss))
-    loss = losses_.empty() ? 0
-                           : std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+    loss = finite_or_mean(loss, std::accumulate(losses_.begin(), losses_.end(), 0.0), losses_.size());
   losses_.push_back(loss);
 }
 

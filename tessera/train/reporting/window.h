@@ -20,6 +20,10 @@ struct StepCounts {
 };
 StepCounts count(const std::vector<data::Batch>& batches);
 
+/// `loss`, or, where it is not finite, the mean of the `count` losses before it, whose sum is `sum`; of none, 0
+/// (transformers' logging_nan_inf_filter).
+double finite_or_mean(double loss, double sum, std::size_t count);
+
 /// The loss is the mean over the scored tokens of the window. With hf_loss_scale it is what transformers' Trainer
 /// prints: for each step the sum of the cross-entropies by the number of labels (!= -100, the first of each row
 /// included although nothing predicts it), of these the mean over the steps of the window. With nan_filter a loss that

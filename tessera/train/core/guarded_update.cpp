@@ -1,0 +1,63 @@
+#include <tessera/train/core/guarded_update.h>
+
+#include <cmath>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/comm/run_on_all_ranks.h>
+#include <tessera/config/core/run_config.h>
+
+namespace tessera::train {
+
+GuardedUpdate::GuardedUpdate(StepCore& core, comm::Group all, const RunConfig& config, UpdateHooks hooks)
+    : core_(core), all_(std::move(all)), config_(config), hooks_(std::move(hooks)) {}
+
+GuardedUpdate::Outcome GuardedUpdate::finish_step(std::int64_t step) {
+  Outcome end{.grad_norm = core_.gradient_norm(), .learning_rate = core_.update().learning_rates().front()};
+  const bool good = core_.loss_scale() != nullptr || admits(step, end.grad_norm);
+  if (good) core_.clip_by(end.grad_norm, config_.optimization.max_grad_norm);
+  if (hooks_.before_update) hooks_.before_update();
+  if (!good) core_.end_step();
+  end.taken = good && core_.step();
+  if (end.taken || !good) core_.step_schedule();  // skipped steps count in the schedule, but for those of --fp16
+  skipped_ += end.taken ? 0 : 1;
+  return end;
+}
+
+std::int64_t GuardedUpdate::take_newly_skipped() { return skipped_ - std::exchange(told_, skipped_); }
+
+bool GuardedUpdate::admits(std::int64_t step, double norm) {
+  if (std::isfinite(norm)) {
+    in_a_row_ = 0;
+    return true;
+  }
+  std::string where;
+  try {
+    core_.sharded().clip_grad_norm(0);
+  } catch (const Error& error) {
+    where = error.what();  // names rank and parameter
+  }
+  if (const std::string source = hooks_.find_source ? hooks_.find_source() : ""; !source.empty())
+    where = concat(source, where.empty() ? "" : "; ", where);
+  if (!where.empty()) where = concat(" (", where, ")");
+  const OutputConfig& output = config_.output;
+  const bool skips = output.nan_policy == NanPolicy::skip;
+  if (skips && ++in_a_row_ <= output.nan_skip_limit) {
+    if (all_.rank() == 0)
+      log::warning("step ", step, " is skipped (--nan_policy skip; ", in_a_row_, " in a row, at most ",
+                   output.nan_skip_limit, "): the gradient norm is ", format_real(norm),
+                   "; weights and optimizer stay as they are", where);
+    return false;
+  }
+  if (hooks_.before_failing) hooks_.before_failing();
+  if (all_.rank() != 0) throw comm::FailedElsewhere(ExitCode::failed);
+  throw Error(
+      concat("step ", step, ": the gradient norm is ", format_real(norm),
+             skips ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same") : "",
+             ": the training diverged. Lower --learning_rate (now ", format_real(config_.optimization.learning_rate),
+             "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed", where));
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,54 @@
+#pragma once
+/// \file
+/// The end of a step, the same for `tessera train` and tessera::Trainer: the update, or the fate of a step whose
+/// gradients are not finite (--fp16, --nan_policy).
+
+#include <tessera/comm/group.h>
+#include <tessera/train/core/step.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace tessera::train {
+
+/// What a training does around an update; each may be empty.
+struct UpdateHooks {
+  /// Where a gradient that is not finite came from, beside rank and parameter; "": not known. Collective.
+  std::function<std::string()> find_source = {};
+  std::function<void()> before_failing = {};  ///< before the error that ends the training. Collective
+  std::function<void()> before_update = {};   ///< gradients are clipped, the optimizer is next
+};
+
+/// Every rank has one, and all decide alike, as all have the same norm. Not thread-safe.
+class GuardedUpdate {
+ public:
+  struct Outcome {
+    double grad_norm = 0;      ///< before clipping
+    double learning_rate = 0;  ///< of the first parameter group, in this step
+    bool taken = false;        ///< false: skipped, and weights and optimizer are as they were
+  };
+
+  /// `core`, around a divided module, and `config` outlive it. `all`: every rank of the training.
+  GuardedUpdate(StepCore& core, comm::Group all, const RunConfig& config, UpdateHooks hooks);
+
+  /// Clipping, update and schedule after the backward passes of step `step` (the first is 1). Throws Error where the
+  /// gradients are not finite and neither --fp16 nor --nan_policy skip passes over such a step; only rank 0's has a
+  /// text. Collective.
+  Outcome finish_step(std::int64_t step);
+
+  std::int64_t skipped() const { return skipped_; }  ///< steps without an update
+  std::int64_t take_newly_skipped();                 ///< those since the last call
+
+ private:
+  bool admits(std::int64_t step, double norm);
+
+  StepCore& core_;
+  comm::Group all_;
+  const RunConfig& config_;
+  UpdateHooks hooks_;
+  std::int64_t skipped_ = 0, told_ = 0;
+  std::int64_t in_a_row_ = 0;  // for --nan_skip_limit
+};
+
+}  // namespace tessera::train
