@@ -24,10 +24,7 @@ class RuleChecks {
     problems_.lines.push_back(concat(parts...));
   }
   const Origin& origin(const char* name) const { return resolved_.origin(name); }
-  /// The flag as typed, or the setting with the file and line, or whatever else it comes from.
-  std::string said(const char* name) const {
-    return origin(name).is_flag() ? origin(name).str() : concat(name, " (", origin(name), ")");
-  }
+  std::string said(const char* name) const { return resolved_.said(name); }
   bool is_default(const char* name) const { return resolved_.is_default(name); }
 
   const Resolved& resolved_;

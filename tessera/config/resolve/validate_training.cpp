@@ -264,7 +264,7 @@ class TrainingRules : RuleChecks {
     static const std::vector<std::string> metrics = {"loss",     "eval_loss",     "perplexity", "eval_perplexity",
                                                      "accuracy", "eval_accuracy", "f1",         "eval_f1"};
     if (const std::string& metric = o.metric_for_best_model;
-        !what_follows_evaluations(resolved_).empty() && !is_metric_of_evaluations(metric)) {
+        !what_follows_evaluations(c_).empty() && !is_metric_of_evaluations(metric)) {
       const auto near = nearest(metric, metrics);
       problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'",
               near ? concat("; did you mean ", *near, "?") : "",
@@ -348,7 +348,7 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
   const bool best =
       o.load_best_model_at_end || o.save_strategy == SaveStrategy::best || !o.metric_for_best_model.empty();
   const bool followed =
-      !what_follows_evaluations(resolved).empty() || is_metric_of_evaluations(o.metric_for_best_model);
+      !what_follows_evaluations(resolved.values).empty() || is_metric_of_evaluations(o.metric_for_best_model);
   if (!followed)
     unused("metric_for_best_model", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
   if (!best) unused("greater_is_better", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
