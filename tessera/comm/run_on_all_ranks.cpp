@@ -14,7 +14,7 @@ namespace tessera::comm {
 std::vector<std::vector<std::int64_t>> all_gather_numbers(const Group& group, const std::vector<std::int64_t>& mine) {
   const auto n = static_cast<std::int64_t>(mine.size());
   std::vector<std::vector<std::int64_t>> result(static_cast<std::size_t>(group.size()), mine);
-  if (n == 0) return result;
+  if (n == 0 || group.size() == 1) return result;
   const at::Tensor input = at::tensor(mine, at::kLong).to(group.device());
   at::Tensor output = at::empty({group.size() * n}, input.options());
   group.all_gather(output, input).wait();
@@ -26,7 +26,7 @@ std::vector<std::vector<std::int64_t>> all_gather_numbers(const Group& group, co
 
 template <typename Number>
 void all_reduce_numbers(const Group& group, std::vector<Number>& numbers) {
-  if (numbers.empty()) return;
+  if (numbers.empty() || group.size() == 1) return;
   at::Tensor sums = at::tensor(numbers, c10::CppTypeToScalarType<Number>::value).to(group.device());
   group.all_reduce(sums).wait();
   sums = sums.cpu();

@@ -18,14 +18,14 @@ namespace tessera {
 void Trainer::check_evaluations() const {
   config::Problems problems;
   config::validate_evaluations(options_.arguments, problems);
-  for (const config::FollowsEvaluations& follower : config::what_follows_evaluations(options_.arguments)) {
+  for (const config::FollowsEvaluations& follower : config::what_follows_evaluations(options_.arguments.values)) {
+    const std::string said = options_.arguments.said(follower.setting) + follower.value;
     if (!options_.eval_dataset)
-      problems.lines.push_back(concat("Trainer: ", follower.said,
+      problems.lines.push_back(concat("Trainer: ", said,
                                       " follows the evaluations, and there is nothing to evaluate on: "
                                       "give TrainerOptions::eval_dataset"));
     if (follower.needs_checkpoints && options_.arguments.values.output.output_dir.empty())
-      problems.lines.push_back(
-          concat("Trainer: ", follower.said, " needs a folder for its checkpoints: give --output_dir"));
+      problems.lines.push_back(concat("Trainer: ", said, " needs a folder for its checkpoints: give --output_dir"));
   }
   config::throw_if_any(problems);
 }

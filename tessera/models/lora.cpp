@@ -14,6 +14,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/names/module_names.h>
 #include <tessera/config/model/vocabulary.h>
+#include <tessera/config/rules/lora_modules.h>
 #include <tessera/config/sections/model_config.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/layers.h>
@@ -25,8 +26,6 @@
 
 namespace tessera::models {
 namespace {
-
-constexpr const char* all_linear = "all-linear";
 
 using NamedLinear = std::pair<std::string, Linear*>;
 
@@ -294,10 +293,8 @@ LoraConfig lora_config(const ModelConfig& config) {
   lora.alpha = config.lora_alpha;
   lora.dropout = config.lora_dropout;
   lora.rank_stabilized = config.use_rslora;
-  lora.target_modules =
-      parse_module_names("lora_target_modules", config.lora_target_modules, concat(", or ", all_linear));
-  if (lora.target_modules == std::vector<std::string>{"all"}) lora.target_modules = {all_linear};  // LLaMA-Factory's
-  lora.modules_to_save = parse_module_names("lora_modules_to_save", config.lora_modules_to_save, "");
+  lora.target_modules = config::lora_targets(config);
+  lora.modules_to_save = config::lora_modules_to_save(config);
   std::vector<std::string>& whole = lora.modules_to_save;
   if (!config.vision_tower.empty() && std::find(whole.begin(), whole.end(), projector_module) == whole.end())
     whole.emplace_back(projector_module);

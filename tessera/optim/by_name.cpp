@@ -1,9 +1,11 @@
 #include <tessera/optim/by_name.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/rules/named_parameters.h>
 #include <tessera/optim/offloaded.h>
 
 #include <algorithm>
+#include <map>
 
 namespace tessera::optim {
 namespace {
@@ -31,11 +33,7 @@ class Arguments {
   }
 
  private:
-  const Value* given(const std::string& name) const {
-    for (const auto& [key, value] : choice_.parameters)
-      if (key == name && !value.is_null()) return &value;
-    return nullptr;
-  }
+  const Value* given(const char* name) const { return config::find_parameter(choice_.parameters, name); }
 
   const OptimizerChoice& choice_;
 };
@@ -148,57 +146,33 @@ Made muon(const OptimizerChoice& c, const Arguments& a, Slots slots, const Commo
       common);
 }
 
-struct Kind {
-  OptimizerKind kind;
-  std::vector<std::string> parameters;
-  Maker make;
-};
-
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
-      {OptimizerKind::adamw, {"beta1", "beta2", "epsilon", "eps", "bias_correction"}, adamw},
-      {OptimizerKind::adam, {"beta1", "beta2", "epsilon", "eps", "bias_correction"}, adam},
-      {OptimizerKind::sgd, {"momentum", "nesterov"}, sgd},
-      {OptimizerKind::adagrad, {"lr_decay", "initial_accumulator_value", "eps"}, adagrad},
-      {OptimizerKind::rmsprop, {"alpha", "eps", "momentum", "centered"}, rmsprop},
-      {OptimizerKind::lion, {"beta1", "beta2"}, lion},
-      {OptimizerKind::adafactor,
-       {"eps1", "eps2", "clip_threshold", "decay_rate", "beta1", "scale_parameter", "relative_step", "warmup_init"},
-       adafactor},
-      {OptimizerKind::lamb,
-       {"beta1", "beta2", "eps", "bias_correction", "min_trust_ratio", "max_trust_ratio", "adapt_undecayed"},
-       lamb},
-      {OptimizerKind::lars, {"momentum", "nesterov", "trust_coefficient", "eps", "adapt_undecayed"}, lars},
-      {OptimizerKind::muon,
-       {"momentum", "nesterov", "ns_steps", "ns_coefficients", "scale_mode", "extra_scale_factor", "ns_eps"},
-       muon},
-      {OptimizerKind::adamw_8bit, {"beta1", "beta2", "epsilon", "eps", "bias_correction"}, adamw_8bit},
-      {OptimizerKind::lion_8bit, {"beta1", "beta2"}, lion_8bit},
-  };
-  return all;
-}
-
-bool contains(const std::vector<std::string>& list, const std::string& word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
-}
-
-InputError unknown(const std::string& what, const std::string& name, const std::vector<std::string>& known) {
-  const auto near = nearest(name, known);
-  return InputError(concat(what, " '", name, "' is unknown", near ? concat("; did you mean '", *near, "'?") : "",
-                           " (known: ", join(known), ")"));
+Maker maker_of(OptimizerKind kind) {
+  using K = OptimizerKind;
+  static const std::map<K, Maker> all = {{K::adamw, adamw},
+                                         {K::adam, adam},
+                                         {K::sgd, sgd},
+                                         {K::adagrad, adagrad},
+                                         {K::rmsprop, rmsprop},
+                                         {K::lion, lion},
+                                         {K::adafactor, adafactor},
+                                         {K::lamb, lamb},
+                                         {K::lars, lars},
+                                         {K::muon, muon},
+                                         {K::adamw_8bit, adamw_8bit},
+                                         {K::lion_8bit, lion_8bit}};
+  const auto found = all.find(kind);
+  TESSERA_CHECK(found != all.end(), "no factory of the optimizer ", kind);
+  return found->second;
 }
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Slot> slots,
                                           const CommonOptions& common) {
-  const auto kind = std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return k.kind == choice.kind; });
-  TESSERA_CHECK(kind != kinds().end(), "no factory of the optimizer ", choice.kind);
-  for (const auto& [key, value] : choice.parameters)
-    if (!contains(kind->parameters, key))
-      throw unknown(concat("--optim_args: parameter of ", choice.kind), key, kind->parameters);
+  const Maker maker = maker_of(choice.kind);
+  config::check_parameters(choice.kind, choice.parameters);
   const MakeOptimizer make = [&](std::vector<Slot> own) {
-    return kind->make(choice, Arguments(choice), std::move(own), common);
+    return maker(choice, Arguments(choice), std::move(own), common);
   };
   const bool offloads = common.allocate && !slots.empty() && slots.front().parameter.defined();
   if (offloads && !slots.front().parameter.is_cpu()) return make_offloaded(std::move(slots), make);

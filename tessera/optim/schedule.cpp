@@ -2,6 +2,7 @@
 
 #include <tessera/optim/schedule.h>
 
+#include <tessera/config/rules/named_parameters.h>
 #include <tessera/optim/deepspeed_schedules.h>
 
 #include <array>
@@ -107,82 +108,39 @@ double warmup_stable_decay(const Moment& m) {
 
 struct Kind {
   ScheduleType type;
-  std::vector<std::string> parameters;
   double (*value)(const Moment&);
   enum { no_warmup, linear_warmup, own_warmup } warmup = linear_warmup;
   bool is_rate = false;  // value is the learning rate itself, not its factor
 };
 
 const std::vector<Kind>& kinds() {
+  using T = ScheduleType;
   static const std::vector<Kind> all = {
-      {ScheduleType::linear, {"num_training_steps", "warmup_init_lr"}, linear},
-      {ScheduleType::cosine, {"num_cycles", "num_training_steps", "warmup_init_lr"}, cosine},
-      {ScheduleType::constant, {}, constant, Kind::no_warmup},
-      {ScheduleType::constant_with_warmup, {"warmup_init_lr"}, constant},
-      {ScheduleType::polynomial, {"lr_end", "power", "num_training_steps", "warmup_init_lr"}, polynomial},
-      {ScheduleType::inverse_sqrt, {"timescale", "warmup_init_lr"}, inverse_sqrt},
-      {ScheduleType::cosine_with_restarts, {"num_cycles"}, cosine_with_restarts},
-      {ScheduleType::cosine_with_min_lr,
-       {"min_lr", "min_lr_rate", "num_cycles", "num_training_steps", "warmup_init_lr"},
-       cosine_with_min_lr},
-      {ScheduleType::warmup_stable_decay,
-       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles",
-        "num_training_steps", "warmup_init_lr"},
-       warmup_stable_decay,
-       Kind::own_warmup},
-      {ScheduleType::cosine_warmup_with_min_lr,
-       {"min_lr", "min_lr_rate", "num_cycles", "warmup_lr_rate"},
-       cosine_warmup_with_min_lr,
-       Kind::own_warmup},
-      {ScheduleType::reduce_lr_on_plateau,
-       {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"},
-       constant,
-       Kind::no_warmup},
-      {ScheduleType::warmup_lr,
-       {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"},
-       deepspeed_warmup_lr,
-       Kind::own_warmup,
-       true},
-      {ScheduleType::warmup_decay_lr,
-       {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps"},
-       deepspeed_warmup_decay_lr,
-       Kind::own_warmup,
-       true},
-      {ScheduleType::warmup_cosine_lr,
-       {"warmup_min_ratio", "warmup_num_steps", "warmup_type", "total_num_steps", "cos_min_ratio"},
-       deepspeed_warmup_cosine_lr,
-       Kind::own_warmup,
-       true},
-      {ScheduleType::one_cycle,
-       {"cycle_min_lr", "cycle_max_lr", "cycle_first_step_size", "cycle_second_step_size", "cycle_first_stair_count",
-        "cycle_second_stair_count", "decay_step_size", "decay_lr_rate", "cycle_momentum", "cycle_min_mom",
-        "cycle_max_mom", "decay_mom_rate"},
-       deepspeed_one_cycle,
-       Kind::no_warmup,
-       true},
-      {ScheduleType::lr_range_test,
-       {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate", "lr_range_test_staircase",
-        "lr_range_test_max_lr"},
-       deepspeed_lr_range_test,
-       Kind::no_warmup,
-       true},
+      {T::linear, linear},
+      {T::cosine, cosine},
+      {T::constant, constant, Kind::no_warmup},
+      {T::constant_with_warmup, constant},
+      {T::polynomial, polynomial},
+      {T::inverse_sqrt, inverse_sqrt},
+      {T::cosine_with_restarts, cosine_with_restarts},
+      {T::cosine_with_min_lr, cosine_with_min_lr},
+      {T::warmup_stable_decay, warmup_stable_decay, Kind::own_warmup},
+      {T::cosine_warmup_with_min_lr, cosine_warmup_with_min_lr, Kind::own_warmup},
+      {T::reduce_lr_on_plateau, constant, Kind::no_warmup},
+      {T::warmup_lr, deepspeed_warmup_lr, Kind::own_warmup, true},
+      {T::warmup_decay_lr, deepspeed_warmup_decay_lr, Kind::own_warmup, true},
+      {T::warmup_cosine_lr, deepspeed_warmup_cosine_lr, Kind::own_warmup, true},
+      {T::one_cycle, deepspeed_one_cycle, Kind::no_warmup, true},
+      {T::lr_range_test, deepspeed_lr_range_test, Kind::no_warmup, true},
   };
   return all;
-}
-
-InputError unknown(const std::string& what, const std::string& name, const std::vector<std::string>& known) {
-  const auto near = nearest(name, known);
-  return InputError(concat(what, " '", name, "' is unknown", near ? concat("; did you mean '", *near, "'?") : "",
-                           known.empty() ? " (there are none)" : concat(" (known: ", join(known), ")")));
 }
 
 const Kind& kind_of(const Schedule& schedule) {
   const auto kind =
       std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return k.type == schedule.type; });
   TESSERA_CHECK(kind != kinds().end(), "no formula of the schedule ", schedule.type);
-  for (const auto& [key, value] : schedule.parameters)
-    if (std::find(kind->parameters.begin(), kind->parameters.end(), key) == kind->parameters.end())
-      throw unknown(concat("--lr_scheduler_kwargs: parameter of ", schedule.type), key, kind->parameters);
+  config::check_parameters(schedule.type, schedule.parameters);
   return *kind;
 }
 

@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/rules/named_parameters.h>
 #include <tessera/optim/schedule.h>
 
 #include <algorithm>
@@ -21,11 +22,7 @@ class ScheduleParameters {
   explicit ScheduleParameters(const Schedule& schedule) : schedule_(schedule) {}
 
   /// nullptr: not given, or null.
-  const Value* given(const std::string& name) const {
-    for (const auto& [key, value] : schedule_.parameters)
-      if (key == name && !value.is_null()) return &value;
-    return nullptr;
-  }
+  const Value* given(const std::string& name) const { return config::find_parameter(schedule_.parameters, name); }
   /// DeepSpeed's "auto": the value comes from the other settings of the run.
   bool is_auto(const std::string& name) const {
     const Value* value = given(name);

@@ -11,7 +11,7 @@
 namespace tessera::plan {
 namespace {
 
-constexpr std::string_view all_linear = "all-linear", weight = ".weight";
+constexpr std::string_view weight = ".weight";
 
 /// The linear map whose weight the tensor is; empty: of none. Tables, heads of logits, routers and experts are others
 /// (models/layers.h: Linear). BERT's classifier, and the maps before its head, are linear maps outside of blocks.
@@ -31,7 +31,7 @@ std::pair<std::int64_t, std::int64_t> out_in(const Model& m, const Tensor& tenso
 }
 
 bool is_adapted(const std::vector<std::string>& targets, std::string_view map) {
-  return !map.empty() && (targets == std::vector<std::string>{std::string(all_linear)} ||
+  return !map.empty() && (targets == std::vector<std::string>{all_linear} ||
                           std::any_of(targets.begin(), targets.end(),
                                       [&](const std::string& target) { return is_meant_module(map, target); }));
 }

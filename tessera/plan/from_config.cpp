@@ -4,7 +4,6 @@
 #include <tessera/architectures/presets.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/names/module_names.h>
 #include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
@@ -13,6 +12,7 @@
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/model/vision_config.h>
 #include <tessera/config/rules/checkpointing.h>
+#include <tessera/config/rules/lora_modules.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/plan/adapters.h>
@@ -112,8 +112,8 @@ void choose_trained_parts(Model& model, const RunConfig& run) {
   const ModelConfig& config = run.model;
   if (config.lora_r > 0) {
     Adapters a{.rank = config.lora_r,
-               .targets = parse_module_names("lora_target_modules", config.lora_target_modules, ""),
-               .whole = parse_module_names("lora_modules_to_save", config.lora_modules_to_save, ""),
+               .targets = config::lora_targets(config),
+               .whole = config::lora_modules_to_save(config),
                .dropout = config.lora_dropout > 0 && !run.optimization.disable_dropout};
     a.bits = config.load_in_4bit ? 4 : config.load_in_8bit ? 8 : 0;
     a.double_quant = config.bnb_4bit_use_double_quant;

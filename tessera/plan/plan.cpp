@@ -1,7 +1,7 @@
 #include <tessera/plan/plan.h>
 
+#include <tessera/architectures/mesh_sizes.h>
 #include <tessera/base/text.h>
-#include <tessera/layout/mesh_rules.h>
 #include <tessera/plan/recorded.h>
 
 #include <algorithm>
@@ -119,11 +119,10 @@ std::string plan_problem(const Model& m, const Plan& run) {
     return concat(stages, " pipeline stages (pp ", run.pp(), " x ", run.stages_per_rank, ") of ", m.layers,
                   " blocks: a stage needs one block at least; pp may be up to ", m.layers / run.stages_per_rank);
   const bool together = m.latent || m.wide_head_norm;  // every rank computes all heads, so only matrices are cut
-  const layout::ModelSizes sizes{.name = m.name,
-                                 .heads = together ? 0 : m.heads,
-                                 .key_heads = together ? 0 : m.key_heads,
-                                 .intermediate = m.experts ? m.experts->inner : m.inner,
-                                 .vocabulary = m.vocabulary};
+  layout::ModelSizes sizes = architectures::mesh_sizes(m);
+  sizes.name = m.name;
+  if (together) sizes.heads = sizes.key_heads = 0;
+  if (m.experts) sizes.intermediate = m.experts->inner;
   const layout::MeshUse use{.sequence = run.sequence, .sequence_parallel = run.sequence_parallel};
   if (const auto problems = layout::mesh_problems(run.mesh, sizes, use); !problems.empty()) return problems[0].text;
   if (run.mesh.ep > 1 && !m.experts) return concat("ep ", run.mesh.ep, ": ", m.name, " has no experts to divide");

@@ -30,7 +30,7 @@ TEST(Pattern, ReadsWhatIsWrittenForPython) {
 
 TEST(Pattern, NamesWhatIsNotOneAndWhere) {
   EXPECT_EQ(error_of([] { Pattern("--names", "h.(1"); }),
-            "--names 'h.(1' is not a regular expression: missing closing parenthesis at character 4; write it as "
+            "--names 'h.(1' is not a regular expression: missing closing parenthesis at byte 4; write it as "
             "for Python's re");
 }
 

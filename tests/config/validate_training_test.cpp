@@ -36,6 +36,29 @@ class ValidateTraining : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(ValidateTraining, LittleLanguagesAreReadBeforeAProcessStarts) {
+  EXPECT_EQ(error_of({"--optim", "adagrad", "--optim_args", "lr_decai=1"}),
+            "--optim_args: parameter of adagrad 'lr_decai' is unknown; did you mean 'lr_decay'? (known: lr_decay, "
+            "initial_accumulator_value, eps)");
+  EXPECT_EQ(error_of({"--optim_args", "beta"}), "--optim_args: 'beta' has no '=' (expected key=value,key=value)");
+  EXPECT_NE(error_of({"--optim", "sgd", "--optim_args", "nesterov=2"}).find("--optim_args"), std::string::npos);
+  EXPECT_EQ(error_of({"--lr_scheduler_type", "constant", "--lr_scheduler_kwargs", "power=2"}),
+            "--lr_scheduler_kwargs: parameter of constant 'power' is unknown (there are none)");
+  EXPECT_NE(error_of({"--lr_scheduler_type", "polynomial", "--lr_scheduler_kwargs", "power=two"})
+                .find("--lr_scheduler_kwargs"),
+            std::string::npos);
+  EXPECT_EQ(error_of({"--lr_scheduler_type", "polynomial", "--lr_scheduler_kwargs", "power=2"}), "");
+  EXPECT_NE(error_of({"--column_map", "question=prompt"}).find("--column_map"), std::string::npos);
+  // adafactor's own rates exclude --decoupled_lr only where they are asked for
+  const Words adafactor = {"--optim", "adafactor", "--decoupled_lr", "1e-3", "--optim_args"};
+  const auto with = [&](Words words, const char* more) {
+    words.emplace_back(more);
+    return error_of(words);
+  };
+  EXPECT_NE(with(adafactor, "relative_step=true").find("relative_step"), std::string::npos);
+  EXPECT_EQ(with(adafactor, "relative_step=false"), "");
+}
+
 TEST_F(ValidateTraining, StepsMayBeShares) {
   EXPECT_EQ(error_of({"--logging_steps", "0.1", "--save_steps", "0.5", "--eval_steps", "0.25"}), "");
   EXPECT_EQ(error_of({"--save_steps", "2.5"}),
@@ -199,8 +222,9 @@ TEST_F(ValidateTraining, WhatIsRecomputed) {
   const auto refused = [](const char* text) { return testing::error_of([&] { parse_checkpoint_plan(text); }); };
   EXPECT_EQ(refused("evry=2"), "--gradient_checkpointing_kwargs: unknown key evry; did you mean every?");
   EXPECT_EQ(refused("every=0"), "--gradient_checkpointing_kwargs: every is 0; it must be at least 1");
-  EXPECT_EQ(refused("part=half"),
-            "gradient checkpointing: unknown part 'half'; one of block (full), attention (attn, selective), mlp");
+  EXPECT_EQ(
+      refused("part=half"),
+      "--gradient_checkpointing_kwargs: part is 'half'; it is one of block (full), attention (attn, selective), mlp");
   EXPECT_NE(refused("names=h.(1").find("--gradient_checkpointing_kwargs: names 'h.(1' is not a regular expression"),
             std::string::npos);
 }

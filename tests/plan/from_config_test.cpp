@@ -91,6 +91,8 @@ TEST(PlanFromConfig, AdaptersAreWhatTheSettingsSay) {
   config.model.lora_target_modules = "all-linear";
   const double all = trained();
   EXPECT_EQ(all, 39976960.) << "as PEFT prints it of Llama 2 7B";
+  config.model.lora_target_modules = "all";
+  EXPECT_EQ(trained(), all) << "as the trainer takes LLaMA-Factory's word";
   config.model.lora_modules_to_save = "lm_head";
   EXPECT_EQ(trained(), all + 32000. * 4096);
   EXPECT_TRUE(model_of(config).head_trained());

@@ -46,7 +46,23 @@ TEST(CsvLog, AResumedOneKeepsWhatIsNotMeasuredAgain) {
   std::vector<std::string> steps;
   for (const std::string& line : split(read_file(path), '\n')) steps.push_back(line.substr(0, line.find(',')));
   EXPECT_EQ(steps, (std::vector<std::string>{"step", "1", "2", "3", ""}));
+}
+
+TEST(CsvLog, RowsOfAnOlderVersionStayUnderTheirColumns) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.csv");
+  write_file_atomically(path, "step,loss,wall_time\n1,2.5,17\n2,2.25,18\n3,2,19\n");
+  CsvLog(path, 2).append(20, 3, Points{{"eval_loss", 7}, {"loss", 1.5}});
+  EXPECT_EQ(read_file(path), "step,loss,wall_time\n1,2.5,17\n2,2.25,18\n3,1.5,20\n");
+}
+
+TEST(CsvLog, AnotherFileIsLeftAsItIs) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.csv");
   write_file_atomically(path, "other,columns\n1,2\n");
+  EXPECT_THROW(CsvLog(path, 2), InputError);
+  EXPECT_EQ(read_file(path), "other,columns\n1,2\n");
+  write_file_atomically(path, "step,wall");  // a header that a lost power cut short
   CsvLog(path, 2);
   EXPECT_EQ(read_file(path), concat(CsvLog::header(), "\n"));
 }

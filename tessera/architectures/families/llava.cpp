@@ -153,7 +153,8 @@ std::int64_t projections_of(std::string_view type) {
     const auto count = parse_int(type.substr(3, type.size() - 9));
     if (count && *count >= 1 && *count <= 16) return *count;
   }
-  throw InputError(concat("mm_projector_type ", type, ": linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
+  throw InputError(concat("mm_projector_type ", type,
+                          ": it is not built; give linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
 }
 
 const Architecture llava = {"llava", "LlavaForConditionalGeneration", "LlamaDecoderLayer", read_llava,

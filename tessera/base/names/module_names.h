@@ -8,6 +8,9 @@
 
 namespace tessera {
 
+/// PEFT's word for every linear map of a model but its head.
+inline constexpr const char* all_linear = "all-linear";
+
 /// A parameter's name without what torch.compile, DDP, FSDP and activation checkpointing put into names ("_orig_mod.").
 std::string without_wrappers(std::string name);
 /// Whether a module's name is `target`, or ends in "." + target: "q_proj" means "model.layers.0.self_attn.q_proj".

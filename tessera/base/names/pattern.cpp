@@ -36,7 +36,7 @@ Pattern::Pattern(std::string_view what, std::string text) : what_(what), text_(s
   PCRE2_SIZE place = 0;
   pcre2_code* const code = pcre2_compile(units(text_), text_.size(), 0, &error, &place, nullptr);
   if (code == nullptr)
-    throw InputError(concat(what_, " '", text_, "' is not a regular expression: ", message_of(error), " at character ",
+    throw InputError(concat(what_, " '", text_, "' is not a regular expression: ", message_of(error), " at byte ",
                             place, "; write it as for Python's re"));
   code_ = std::shared_ptr<const void>(code, [](void* held) { pcre2_code_free(static_cast<pcre2_code*>(held)); });
 }

@@ -4,8 +4,8 @@
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/mesh.h>
-#include <tessera/config/core/overrides.h>
 #include <tessera/config/core/run_config.h>
+#include <tessera/config/rules/named_parameters.h>
 
 #include <algorithm>
 #include <array>
@@ -42,7 +42,7 @@ std::optional<std::string> translated(const std::array<Word, n>& words, std::str
 /// given.
 std::optional<Value> named_parameters(const OptimizationConfig& o) {
   Value out = Value::make_object();
-  const Value given = Value::make_object(parse_overrides(o.optim_args, "--optim_args"));
+  const Value given = Value::make_object(optimizer_parameters(o));
   for (const auto& [name, value] : given.members()) {
     if (o.optim == OptimizerKind::lamb && name == "adapt_undecayed" && value.kind() == Value::Kind::boolean &&
         value.as_bool())
@@ -98,9 +98,7 @@ Value scheduler_of(Plan& plan) {
   if (!type) return {};
   plan.take("lr_scheduler_type");
   plan.take("lr_scheduler_kwargs");
-  return Value::make_object(
-      {{"type", Value::of(*type)},
-       {"params", Value::make_object(parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs"))}});
+  return Value::make_object({{"type", Value::of(*type)}, {"params", Value::make_object(schedule_parameters(o))}});
 }
 
 Value zero_of(Plan& plan) {

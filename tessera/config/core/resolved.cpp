@@ -13,6 +13,11 @@ const Origin& Resolved::origin(std::string_view setting) const {
   return found == origins.end() ? by_default : found->second;
 }
 
+std::string Resolved::said(std::string_view setting) const {
+  const Origin& from = origin(setting);
+  return from.is_flag() ? from.str() : concat(setting, " (", from, ")");
+}
+
 void throw_if_any(const Problems& problems) {
   const std::vector<std::string>& told = problems.told();
   if (told.empty()) return;

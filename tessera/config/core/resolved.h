@@ -26,6 +26,8 @@ struct Resolved {
   /// `setting`: a name of the table.
   const Origin& origin(std::string_view setting) const;
   bool is_default(std::string_view setting) const { return origin(setting).is_default(); }
+  /// The flag as typed, or the setting with the file and line, or whatever else it comes from.
+  std::string said(std::string_view setting) const;
 };
 
 }  // namespace tessera::config

@@ -3,10 +3,12 @@
 /// What the checks of settings against each other share: complaints about named settings, and where a setting came
 /// from.
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/resolved.h>
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 namespace tessera::config {
@@ -23,11 +25,18 @@ class RuleChecks {
       if (problems_.doubtful.contains(name)) return;
     problems_.lines.push_back(concat(parts...));
   }
-  const Origin& origin(const char* name) const { return resolved_.origin(name); }
-  /// The flag as typed, or the setting with the file and line, or whatever else it comes from.
-  std::string said(const char* name) const {
-    return origin(name).is_flag() ? origin(name).str() : concat(name, " (", origin(name), ")");
+  /// What `parse` makes of a setting that holds a little language; empty: it throws InputError, which is a problem.
+  template <class Parse>
+  auto read(const char* name, const Parse& parse) -> std::optional<decltype(parse())> {
+    try {
+      return parse();
+    } catch (const InputError& error) {
+      problem({name}, error.what());
+      return std::nullopt;
+    }
   }
+  const Origin& origin(const char* name) const { return resolved_.origin(name); }
+  std::string said(const char* name) const { return resolved_.said(name); }
   bool is_default(const char* name) const { return resolved_.is_default(name); }
 
   const Resolved& resolved_;

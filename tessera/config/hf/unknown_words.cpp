@@ -9,7 +9,8 @@ namespace tessera::config {
 namespace {
 
 struct OtherProgram {
-  std::string_view words;  ///< that it alone has, between blanks; those with a '?' others have, too: two of them count
+  std::string_view words;   ///< those that it alone has, with blanks between them
+  std::string_view shared;  ///< those that others have, too: two of them count
   std::string_view why;
 };
 constexpr OtherProgram other_programs[] = {
@@ -18,23 +19,25 @@ constexpr OtherProgram other_programs[] = {
      "num_ppo_epochs ppo_epochs num_mini_batches kl_coef cliprange cliprange_value vf_coef missing_eos_penalty "
      "response_length sft_model_path epsilon_high actor_rollout_ref rollout_batch_size actor_num_nodes "
      "advantage_estimator num_sample_generations rloo_k",
+     "",
      "reinforcement learning (GRPO, PPO, RLOO) is not built: use fine-tuning (--train_file) or preferences "
      "(--preference_loss)"},
-    {"finetuning_type dataset_dir? stage? template? infer_backend neat_packing pref_loss pref_beta pref_ftx "
-     "freeze_trainable_layers",
+    {"finetuning_type infer_backend neat_packing pref_loss pref_beta pref_ftx freeze_trainable_layers",
+     "dataset_dir stage template",
      "LLaMA-Factory's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, "
      "train_file, max_seq_length, lora_r, ...; tessera train --help)"},
     {"sequence_len sample_packing dataset_prepared_path lora_target_linear base_model_config eval_sample_packing "
      "chat_template_jinja",
+     "",
      "axolotl's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, train_file, "
      "max_seq_length, packing, lora_r, ...; tessera train --help)"},
-    {"tuner_type train_type sft_type? template? rlhf_type? template_type model_author custom_train_dataset_path",
+    {"tuner_type train_type template_type model_author custom_train_dataset_path", "sft_type template rlhf_type",
      "ms-swift's arguments are not read: give transformers' and TRL's (model_name_or_path, train_file, max_seq_length, "
      "lora_r, ...; tessera train --help)"},
-    {"pipe_parallel_size attention_config gpt_j_residual output_layer_parallelism no_weight_tying train_data_paths",
+    {"pipe_parallel_size attention_config gpt_j_residual output_layer_parallelism no_weight_tying train_data_paths", "",
      "GPT-NeoX's configurations are not read: its model is converted to a Hugging Face folder "
      "(--model_name_or_path), and its zero_optimization is DeepSpeed's (--deepspeed)"},
-    {"_component_ metric_logger checkpointer enable_activation_offloading optimizer_in_bwd max_steps_per_epoch",
+    {"_component_ metric_logger checkpointer enable_activation_offloading optimizer_in_bwd max_steps_per_epoch", "",
      "torchtune's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, train_file, "
      "max_seq_length, lora_r, ...; tessera train --help)"},
 };
@@ -47,12 +50,12 @@ std::string with_underscores(std::string name) {
 }
 
 /// Two where the program alone has the word, one where others have it, too, else none.
-int weight_of(std::string_view words, const std::string& name) {
-  for (const std::string& word : split(words, ' ')) {
-    if (word == name) return 2;
-    if (word.size() == name.size() + 1 && word.back() == '?' && word.starts_with(name)) return 1;
-  }
-  return 0;
+int weight_of(const OtherProgram& program, const std::string& name) {
+  const auto among = [&](std::string_view words) {
+    const std::vector<std::string> all = split(words, ' ');
+    return std::find(all.begin(), all.end(), name) != all.end();
+  };
+  return among(program.words) ? 2 : among(program.shared) ? 1 : 0;
 }
 
 }  // namespace
@@ -62,7 +65,7 @@ std::optional<ForeignWords> foreign_words(const std::vector<std::string>& names)
     ForeignWords found{{}, program.why};
     int weight = 0;
     for (std::size_t i = 0; i < std::min(names.size(), most_looked_at); ++i)
-      if (const int its = weight_of(program.words, with_underscores(names[i])); its > 0) {
+      if (const int its = weight_of(program, with_underscores(names[i])); its > 0) {
         found.names.push_back(names[i]);
         weight += its;
       }

@@ -1,6 +1,7 @@
 #include <tessera/config/model/validate_model.h>
 
 #include <tessera/architectures/architecture.h>
+#include <tessera/architectures/mesh_sizes.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -8,7 +9,6 @@
 #include <tessera/config/core/named_model.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/run_schedule.h>
-#include <tessera/layout/mesh_rules.h>
 #include <tessera/layout/stages.h>
 
 #include <algorithm>
@@ -18,23 +18,6 @@ namespace tessera::config {
 namespace {
 
 constexpr std::int64_t default_block_size = 1024;  // run_clm.py
-
-const Value* member(const Value& json, std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const Value* value = json.find(name); value != nullptr && !value->is_null()) return value;
-  return nullptr;
-}
-
-/// 0: the file does not say it.
-std::int64_t number(const Value& json, std::initializer_list<const char*> names) {
-  const Value* value = member(json, names);
-  return value != nullptr && value->kind() == Value::Kind::integer ? value->as_int() : 0;
-}
-
-std::string type_of(const Value& json) {
-  const Value* type = member(json, {"model_type"});
-  return type != nullptr && type->is_string() ? type->as_string() : std::string();
-}
 
 bool cuts_blocks(const std::string& layout_text) {
   if (layout_text.empty() || layout_text == layout::layout_by_flops) return false;
@@ -46,29 +29,6 @@ bool cuts_blocks(const std::string& layout_text) {
   }
 }
 
-layout::ModelSizes sizes_of(const Value& json) {
-  layout::ModelSizes sizes;
-  sizes.name = type_of(json);
-  sizes.heads = number(json, {"num_attention_heads", "n_head"});
-  sizes.key_heads = number(json, {"num_key_value_heads"});
-  sizes.vocabulary = number(json, {"vocab_size"});
-  // Experts are cut by rules of their own.
-  if (member(json, {"num_experts", "num_local_experts", "n_routed_experts"}) == nullptr) {
-    sizes.intermediate = number(json, {"intermediate_size", "n_inner", "ffn_dim"});
-    if (sizes.intermediate == 0) sizes.intermediate = 4 * number(json, {"n_embd"});
-  }
-  return sizes;
-}
-
-/// 0: not known, since some extensions of rotary positions stretch what the file says.
-std::int64_t positions_of(const Value& json) {
-  const Value* rope = member(json, {"rope_scaling", "rope_parameters"});
-  const Value* type = rope != nullptr && rope->is_object() ? member(*rope, {"rope_type", "type"}) : nullptr;
-  if (type != nullptr && (!type->is_string() || type->as_string() == "linear" || type->as_string() == "dynamic"))
-    return 0;
-  return number(json, {"n_positions", "n_ctx", "max_position_embeddings"});
-}
-
 class ModelRules : RuleChecks {
  public:
   ModelRules(const Resolved& resolved, Problems& problems)
@@ -78,28 +38,24 @@ class ModelRules : RuleChecks {
 
   void check() {
     if (!c_.data.eos_token.empty()) end_of_text();
-    const std::optional<Value> json = read();
-    if (!json || !json->is_object()) return;
-    if (member(*json, {"model_type", "architectures"}) != nullptr && !known(*json)) return;
-    lengths(positions_of(*json));
-    wrapped_classes(type_of(*json));
-    if (const Value* types = member(*json, {"layer_types"}); types != nullptr && types->is_array())
-      for (const Value& type : types->items())
-        if (type.is_string() && type.as_string() == "linear_attention") {
-          linear_attention();
-          break;
-        }
-    const std::int64_t depths = further_tokens(*json);
-    if (p_.tp_size * p_.cp_size > 1) mesh(*json);
+    const std::optional<architectures::ModelSpec> model = read();
+    if (!model) return;
+    lengths(model->longest_sequence());
+    wrapped_classes(*model);
+    if (model->linear) linear_attention();
+    const std::int64_t computed = c_.optimization.mtp_loss_scaling_factor > 0 ? model->depths : 0;
+    if (computed > 0) computed_depths(computed);
+    if (p_.tp_size * p_.cp_size > 1) mesh(*model);
     if (p_.pp_size > 1) {
-      if (cuts_blocks(p_.pipeline_layout)) halves(*json);
-      stages(number(*json, {"num_hidden_layers", "n_layer"}), depths);
+      if (cuts_blocks(p_.pipeline_layout) && !model->blocks_can_be_cut()) halves(model->type);
+      stages(model->layers, model->depths);
     }
   }
 
  private:
-  /// Nothing where the settings name no model, or one that is not there, which has been said.
-  std::optional<Value> read() {
+  /// Nothing where the settings name no model, or one that is not there, which has been said. An unknown family is
+  /// refused here, before anything starts.
+  std::optional<architectures::ModelSpec> read() {
     const ModelConfig& m = c_.model;
     const std::string folder = m.model_name_or_path, name = m.config_name;
     const bool loaded = !folder.empty();
@@ -107,12 +63,12 @@ class ModelRules : RuleChecks {
       if (loaded) {
         const std::string file = path_join(folder, "config.json");
         if (!path_exists(file) || path_exists(path_join(folder, "adapter_config.json"))) return std::nullopt;
-        return read_json(file);
+        return architectures::read_model(read_json(file));
       }
       const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json") || is_directory(name);
       if (name.empty() || (is_path && !path_exists(is_directory(name) ? path_join(name, "config.json") : name)))
         return std::nullopt;
-      return model_from_scratch(m);
+      return architectures::read_model(model_from_scratch(m));
     } catch (const InputError& error) {
       problem({source_, "config_overrides"}, error.what());
       return std::nullopt;
@@ -146,7 +102,7 @@ class ModelRules : RuleChecks {
   }
 
   /// Blocks of other families: as transformers and we call those of GPT-2 and BERT, and all others.
-  void wrapped_classes(const std::string& type) {
+  void wrapped_classes(const architectures::ModelSpec& model) {
     std::vector<std::string> given;
     for (const std::string& name : split(c_.sharding.transformer_layer_cls_to_wrap, ','))
       if (!trim(name).empty()) given.push_back(trim(name));
@@ -155,14 +111,17 @@ class ModelRules : RuleChecks {
       if (name == "BertLayer") return std::string("bert");
       return std::string(name.ends_with("DecoderLayer") || name == "GPTNeoXLayer" ? "decoder" : "");
     };
-    const std::string family = type == "gpt2" || type == "bert" ? type : "decoder";
+    using Family = architectures::Family;
+    const std::string family = model.family == Family::gpt2   ? "gpt2"
+                               : model.family == Family::bert ? "bert"
+                                                              : "decoder";
     const auto is_another = [&](const std::string& name) {
       const std::string of = family_of(name);
       return !of.empty() && of != family;
     };
     if (given.empty() || !std::all_of(given.begin(), given.end(), is_another)) return;
     problem({"transformer_layer_cls_to_wrap", source_, "config_overrides"}, said("transformer_layer_cls_to_wrap"), " ",
-            join(given, ","), ": a model of type \"", type,
+            join(given, ","), ": a model of type \"", model.type,
             "\" has no such module: leave it out, and the model's own blocks are wrapped");
   }
 
@@ -178,41 +137,14 @@ class ModelRules : RuleChecks {
                 ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
   }
 
-  /// An unknown family is refused here, before anything starts.
-  bool known(const Value& json) {
-    try {
-      (void)architectures::architecture_of(json);
-      return true;
-    } catch (const InputError& error) {
-      problem({source_, "config_overrides"}, error.what());
-      return false;
-    }
-  }
-
-  void halves(const Value& json) {
-    try {
-      if (architectures::read_model(json).blocks_can_be_cut()) return;
-    } catch (const InputError& error) {
-      return problem({source_, "config_overrides"}, error.what());
-    }
+  void halves(const std::string& type) {
     problem({"pipeline_layout", source_, "config_overrides"}, said("pipeline_layout"),
-            " cuts blocks, and those of a model of type \"", type_of(json),
+            " cuts blocks, and those of a model of type \"", type,
             "\" cannot be cut: its MLP does not follow its attention on the residual stream; use whole blocks (t in "
             "place of a and f, flops in place of half_blocks)");
   }
 
-  /// Multi-token prediction; models/decoders/prediction.h says what it reads. Returns how many depths the model has.
-  std::int64_t further_tokens(const Value& json) {
-    std::int64_t depths = 0;
-    try {
-      depths = architectures::prediction_depths(json);
-    } catch (const InputError& error) {
-      problem({source_, "config_overrides"}, error.what());
-    }
-    if (depths > 0 && c_.optimization.mtp_loss_scaling_factor > 0) computed_depths(depths);
-    return depths;
-  }
-
+  /// Multi-token prediction; models/decoders/prediction.h says what it reads.
   void computed_depths(std::int64_t depths) {
     const std::string rest = concat(" beside mtp_num_layers ", depths, " of the model: ");
     const char* const remedy = ", or train without it: --mtp_loss_scaling_factor 0";
@@ -239,7 +171,7 @@ class ModelRules : RuleChecks {
     }
   }
 
-  void mesh(const Value& json) {
+  void mesh(const architectures::ModelSpec& model) {
     const auto processes = static_cast<int>(p_.num_processes);
     if (processes == 0 || !mesh_problem(c_, processes, processes).empty()) return;
     layout::MeshUse use{.sequence_parallel = p_.sequence_parallel && p_.tp_size > 1,
@@ -247,12 +179,12 @@ class ModelRules : RuleChecks {
                         .head_ranks = static_cast<int>(p_.cp_a2a_size)};
     // Blocks of a stream are cut as they are; examples, and what context parallelism cuts, are filled up.
     const std::string file = to_lower(c_.data.train_file);
-    const std::int64_t positions = positions_of(json);
+    const std::int64_t positions = model.longest_sequence();
     if (use.sequence_parallel && p_.cp_size == 1 && positions > 0 &&
         (c_.data.mock_data || file.ends_with(".txt") || file.ends_with(".bin")))
       use.sequence = c_.data.block_size > 0 ? c_.data.block_size : std::min(default_block_size, positions);
     for (const layout::MeshProblem& wrong :
-         layout::mesh_problems(run_mesh(c_, processes, processes), sizes_of(json), use))
+         layout::mesh_problems(run_mesh(c_, processes, processes), architectures::mesh_sizes(model), use))
       problem({"tp_size", "cp_size", "cp_comm_type", "cp_a2a_size", "sequence_parallel", "num_processes", "block_size",
                source_, "config_overrides"},
               wrong.text);

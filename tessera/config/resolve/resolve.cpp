@@ -10,6 +10,7 @@
 #include <tessera/config/resolve/front_ends.h>
 #include <tessera/config/rules/block_routing.h>
 #include <tessera/config/rules/compression.h>
+#include <tessera/config/rules/validate_preferences.h>
 
 #include <algorithm>
 
@@ -56,17 +57,7 @@ void derive(Resolved& resolved) {
     derived("train_sampling_strategy", "group_by_modality_length is given");
   }
   OptimizationConfig& optimization = resolved.values.optimization;
-  if (!is_default("gamma_beta_ratio") && optimization.preference_loss == PreferenceLoss::sigmoid) {
-    resolved.notes.push_back(concat("preference_loss sigmoid (", resolved.origin("preference_loss"),
-                                    ") is simpo beside gamma_beta_ratio (", resolved.origin("gamma_beta_ratio"),
-                                    "), which SimPO's trainer alone has"));
-    optimization.preference_loss = PreferenceLoss::simpo;
-    derived("preference_loss", "gamma_beta_ratio is SimPO's");
-  }
-  if (!is_default("gamma_beta_ratio") && is_default("preference_gamma")) {
-    optimization.preference_gamma = optimization.gamma_beta_ratio * optimization.preference_beta;
-    derived("preference_gamma", "gamma_beta_ratio x preference_beta");
-  }
+  derive_preferences(resolved);
   if (optimization.warmup_steps > 0 && optimization.warmup_ratio > 0) {
     resolved.notes.push_back(concat("warmup_ratio (", resolved.origin("warmup_ratio"),
                                     ") has no effect beside warmup_steps (", resolved.origin("warmup_steps"), ")"));

@@ -1,5 +1,6 @@
 // What must hold between settings, and the files that they name.
 
+#include <tessera/architectures/vision.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/object_url.h>
@@ -15,7 +16,9 @@
 #include <tessera/config/resolve/validate_said.h>
 #include <tessera/config/resolve/validate_sharding.h>
 #include <tessera/config/resolve/validate_training.h>
+#include <tessera/config/rules/lora_modules.h>
 #include <tessera/config/rules/output_folder.h>
+#include <tessera/corpus/columns.h>
 #include <tessera/corpus/data_list.h>
 #include <tessera/layout/backends.h>
 #include <tessera/text/conversation.h>
@@ -58,12 +61,11 @@ class Rules : RuleChecks {
       problem(
           {"lora_r", "model_name_or_path"},
           "--lora_r needs --model_name_or_path: adapters of a model with random weights would train nothing useful");
-    if (m.config_name.empty()) {  // else validate_model applies them
-      try {
-        parse_overrides(m.config_overrides);
-      } catch (const InputError& error) {
-        problem({"config_overrides"}, error.what());
-      }
+    if (m.config_name.empty())  // else validate_model applies them
+      read("config_overrides", [&] { return parse_overrides(m.config_overrides); });
+    if (m.lora_r > 0) {
+      read("lora_target_modules", [&] { return lora_targets(m); });
+      read("lora_modules_to_save", [&] { return lora_modules_to_save(m); });
     }
     model_folder();
     const std::string& name = m.config_name;
@@ -127,6 +129,7 @@ class Rules : RuleChecks {
       problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it");
     data_files("train_file", d.train_file);
     data_files("validation_file", d.validation_file);
+    if (!d.column_map.empty()) read("column_map", [&] { return corpus::parse_column_map(d.column_map); });
     if (d.group_by_length && d.train_sampling_strategy != SamplingStrategy::group_by_length)
       problem({"group_by_length", "train_sampling_strategy"},
               "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
@@ -152,13 +155,7 @@ class Rules : RuleChecks {
     if (m.freeze_backbone && m.freeze_mm_mlp_adapter)
       problem({"freeze_backbone", "freeze_mm_mlp_adapter"},
               "--freeze_backbone beside --freeze_mm_mlp_adapter: nothing is left to be trained, give one of them");
-    const std::string& type = m.mm_projector_type;
-    const auto maps = type.starts_with("mlp") && type.ends_with("x_gelu") && type.size() > 9
-                          ? parse_int(type.substr(3, type.size() - 9))
-                          : std::nullopt;
-    if (type != "linear" && !(maps && *maps >= 1 && *maps <= 16))
-      problem({"mm_projector_type"}, said("mm_projector_type"), " ", type,
-              ": it is not built; give linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)");
+    read("mm_projector_type", [&] { return architectures::projections_of(m.mm_projector_type); });
     const ParallelConfig& p = c_.parallel;
     for (const auto& [name, size] : {std::pair{"pp_size", p.pp_size}, {"tp_size", p.tp_size}, {"cp_size", p.cp_size}})
       if (size > 1)
@@ -172,11 +169,7 @@ class Rules : RuleChecks {
     if (!d.image_folder.empty() && !is_directory(d.image_folder))
       problem({"image_folder"}, said("image_folder"), " ", d.image_folder, ": no such folder");
     if (d.version.empty()) return;
-    try {
-      text::conversation_of(d.version);
-    } catch (const InputError& error) {
-      problem({"version"}, error.what());
-    }
+    read("version", [&] { return &text::conversation_of(d.version); });
     if (!d.chat_template.empty())
       problem({"version", "chat_template"}, said("version"), " ", d.version, " writes records of `conversations`, ",
               said("chat_template"), " those of `messages`: give one of them");

@@ -8,33 +8,28 @@
 namespace tessera::config {
 namespace {
 
+bool saves_best(const RunConfig& config) { return config.output.save_strategy == SaveStrategy::best; }
+bool plateau(const RunConfig& config) {
+  return config.optimization.lr_scheduler_type == ScheduleType::reduce_lr_on_plateau;
+}
+
 class EvaluationRules : RuleChecks {
  public:
   EvaluationRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
 
   void check() {
-    if (plateau() && !evaluates())
+    if (plateau(c_) && !evaluates())
       problem({"lr_scheduler_type", "eval_strategy"}, said("lr_scheduler_type"),
               " reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or "
               "epoch");
-    if (saves_best() && !evaluates())
+    if (saves_best(c_) && !evaluates())
       problem({"save_strategy", "eval_strategy"}, said("save_strategy"),
               " best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
-    if (c_.output.load_best_model_at_end && !saves_best()) saves_what_was_evaluated();
-  }
-
-  std::vector<FollowsEvaluations> in_use() const {
-    std::vector<FollowsEvaluations> found;
-    if (plateau()) found.push_back({said("lr_scheduler_type") + " reduce_lr_on_plateau", false});
-    if (saves_best()) found.push_back({said("save_strategy") + " best", true});
-    if (c_.output.load_best_model_at_end) found.push_back({said("load_best_model_at_end"), true});
-    return found;
+    if (c_.output.load_best_model_at_end && !saves_best(c_)) saves_what_was_evaluated();
   }
 
  private:
   bool evaluates() const { return c_.output.eval_strategy != Interval::no; }
-  bool saves_best() const { return c_.output.save_strategy == SaveStrategy::best; }
-  bool plateau() const { return c_.optimization.lr_scheduler_type == ScheduleType::reduce_lr_on_plateau; }
 
   void saves_what_was_evaluated() {
     const OutputConfig& o = c_.output;
@@ -77,9 +72,12 @@ bool is_metric_of_evaluations(std::string_view metric) {
   return metric.empty() || metric == "loss" || metric == "perplexity" || metric == "accuracy" || metric == "f1";
 }
 
-std::vector<FollowsEvaluations> what_follows_evaluations(const Resolved& resolved) {
-  Problems none;
-  return EvaluationRules(resolved, none).in_use();
+std::vector<FollowsEvaluations> what_follows_evaluations(const RunConfig& config) {
+  std::vector<FollowsEvaluations> found;
+  if (plateau(config)) found.push_back({"lr_scheduler_type", " reduce_lr_on_plateau", false});
+  if (saves_best(config)) found.push_back({"save_strategy", " best", true});
+  if (config.output.load_best_model_at_end) found.push_back({"load_best_model_at_end", "", true});
+  return found;
 }
 
 }  // namespace tessera::config

@@ -7,6 +7,10 @@
 #include <string_view>
 #include <vector>
 
+namespace tessera {
+struct RunConfig;
+}
+
 namespace tessera::config {
 
 struct Problems;
@@ -21,12 +25,13 @@ void validate_evaluations(const Resolved& resolved, Problems& problems);
 /// Whether `tessera train` computes the metric: loss or perplexity, with eval_ or without; empty: loss.
 bool is_metric_of_evaluations(std::string_view metric);
 
-/// A setting that follows the evaluations, as the user gave it: "--load_best_model_at_end", "--save_strategy best".
+/// A setting that follows the evaluations: load_best_model_at_end; save_strategy with " best".
 struct FollowsEvaluations {
-  std::string said;
+  const char* setting;
+  const char* value;               ///< the value that follows them, behind a space; "": a switch that is on
   bool needs_checkpoints = false;  ///< what was evaluated must have been saved
 };
 /// Those that are on.
-std::vector<FollowsEvaluations> what_follows_evaluations(const Resolved& resolved);
+std::vector<FollowsEvaluations> what_follows_evaluations(const RunConfig& config);
 
 }  // namespace tessera::config

@@ -6,10 +6,10 @@
 #include <tessera/base/file.h>
 #include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/overrides.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/hf/sharding.h>
 #include <tessera/config/rules/checkpointing.h>
+#include <tessera/layout/gradient_compression.h>
 
 #include <algorithm>
 #include <array>
@@ -55,13 +55,8 @@ class ShardingRules : RuleChecks {
     if (s_.auto_wrap_policy == AutoWrap::regex && s_.wrap_pattern.empty())
       problem({"auto_wrap_policy", "wrap_pattern"}, said("auto_wrap_policy"), " regex_wrap needs --wrap_pattern REGEX");
     for (const auto& [name, text] :
-         {std::pair("wrap_pattern", s_.wrap_pattern), std::pair("ignored_modules", s_.ignored_modules)}) {
-      try {
-        const Pattern pattern(said(name), text);
-      } catch (const InputError& error) {
-        problem({name}, error.what());
-      }
-    }
+         {std::pair("wrap_pattern", s_.wrap_pattern), std::pair("ignored_modules", s_.ignored_modules)})
+      read(name, [&] { return Pattern(said(name), text); });
   }
 
   void precision() {
@@ -86,32 +81,19 @@ class ShardingRules : RuleChecks {
 
   void compression() {
     const std::string& text = s_.grad_compression;
-    const std::string method = text.substr(0, text.find(':'));
-    static const std::vector<std::string> methods = {"none", "fp16", "bf16", "powersgd", "topk", "onebit"};
-    if (std::find(methods.begin(), methods.end(), method) == methods.end()) {
-      const auto near = nearest(method, methods);
-      return problem({"grad_compression"}, said("grad_compression"), " is '", text, "'; the methods are ",
-                     join(methods), near ? concat(" (did you mean ", *near, "?)") : "");
-    }
-    if (method != "none" && c_.parallel.deterministic_reduce)
+    const auto asked = read("grad_compression", [&] { return layout::parse_gradient_compression(text); });
+    const bool compresses = asked && asked->method != layout::CompressionMethod::none;
+    if (compresses && c_.parallel.deterministic_reduce)
       problem({"grad_compression", "deterministic_reduce"}, said("grad_compression"), " ", text, " contradicts ",
               said("deterministic_reduce"), ": compressed gradients depend on how many processes there are");
-    if (method != "none" && s_.reduce_dtype != FloatType::fp32)
+    if (compresses && s_.reduce_dtype != FloatType::fp32)
       problem({"grad_compression", "reduce_dtype"}, said("grad_compression"), " ", text, " and ", said("reduce_dtype"),
               " ", s_.reduce_dtype, " both say what is sent: keep one of them");
   }
 
   void checkpointing() {
-    const auto parses = [&](const char* name, const auto& parse) {
-      try {
-        (void)parse();
-      } catch (const InputError& error) {
-        problem({name}, error.what());
-      }
-    };
-    parses("gradient_checkpointing_kwargs",
-           [&] { return parse_checkpoint_plan(c_.optimization.gradient_checkpointing_kwargs); });
-    parses("optim_args", [&] { return parse_overrides(c_.optimization.optim_args, "--optim_args"); });
+    read("gradient_checkpointing_kwargs",
+         [&] { return parse_checkpoint_plan(c_.optimization.gradient_checkpointing_kwargs); });
   }
 
   const ShardingConfig& s_;

@@ -3,12 +3,12 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
-#include <tessera/config/core/overrides.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/run_schedule.h>
 #include <tessera/config/resolve/validate_evaluations.h>
 #include <tessera/config/resolve/validate_training.h>
 #include <tessera/config/rules/block_routing.h>
+#include <tessera/config/rules/named_parameters.h>
 #include <tessera/config/rules/optimizer_states.h>
 #include <tessera/config/rules/validate_compression.h>
 #include <tessera/config/rules/validate_fill_in_middle.h>
@@ -29,6 +29,7 @@ class TrainingRules : RuleChecks {
   TrainingRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
 
   void check() {
+    optimizer_ = read("optim_args", [&] { return optimizer_parameters(c_.optimization); });
     schedule();
     intervals();
     precision();
@@ -63,12 +64,8 @@ class TrainingRules : RuleChecks {
   void schedule() {
     const OptimizationConfig& o = c_.optimization;
     if (o.nesterov && o.momentum == 0) problem({"nesterov", "momentum"}, "--nesterov needs --momentum above 0");
-    try {
-      parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs");
-    } catch (const InputError& error) {
-      problem({"lr_scheduler_kwargs"}, error.what());
-    }
-    const bool beyond_the_run = o.lr_scheduler_kwargs.find("num_training_steps") != std::string::npos;
+    const auto given = read("lr_scheduler_kwargs", [&] { return schedule_parameters(o); });
+    const bool beyond_the_run = given && find_parameter(*given, "num_training_steps") != nullptr;
     if (o.max_steps > 0 && o.warmup_steps > o.max_steps && !beyond_the_run)
       problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps,
               " steps of --max_steps");
@@ -122,11 +119,7 @@ class TrainingRules : RuleChecks {
                 said("tokens_per_batch"), " tokens: give one of them");
     }
     if (grows) {
-      try {
-        layout::parse_batch_ramp(o.batch_size_schedule);
-      } catch (const InputError& error) {
-        problem({"batch_size_schedule"}, error.what());
-      }
+      read("batch_size_schedule", [&] { return layout::parse_batch_ramp(o.batch_size_schedule); });
       if (c_.parallel.pp_size > 1 && is_schedule_file(c_.parallel.pipeline_schedule))
         problem({"batch_size_schedule", "pipeline_schedule", "pp_size"}, said("pipeline_schedule"), " ",
                 c_.parallel.pipeline_schedule, " is a file, made for one number of micro-batches, but the steps of ",
@@ -214,7 +207,8 @@ class TrainingRules : RuleChecks {
     else if (o.decoupled_min_lr > o.decoupled_lr)
       problem({"decoupled_min_lr", "decoupled_lr"}, said("decoupled_min_lr"), " is above ", said("decoupled_lr"), " ",
               o.decoupled_lr, ", the peak");
-    if (o.optim == OptimizerKind::adafactor && o.optim_args.find("relative_step") != std::string::npos)
+    const Value* relative = optimizer_ ? find_parameter(*optimizer_, "relative_step") : nullptr;
+    if (o.optim == OptimizerKind::adafactor && relative != nullptr && relative->as_bool())
       problem({"decoupled_lr", "optim_args"}, said("decoupled_lr"),
               " has no place beside adafactor's relative_step, "
               "which makes the learning rates itself: leave one of them out");
@@ -264,7 +258,7 @@ class TrainingRules : RuleChecks {
     static const std::vector<std::string> metrics = {"loss",     "eval_loss",     "perplexity", "eval_perplexity",
                                                      "accuracy", "eval_accuracy", "f1",         "eval_f1"};
     if (const std::string& metric = o.metric_for_best_model;
-        !what_follows_evaluations(resolved_).empty() && !is_metric_of_evaluations(metric)) {
+        !what_follows_evaluations(c_).empty() && !is_metric_of_evaluations(metric)) {
       const auto near = nearest(metric, metrics);
       problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'",
               near ? concat("; did you mean ", *near, "?") : "",
@@ -278,6 +272,8 @@ class TrainingRules : RuleChecks {
       problem({"save_only_model", "max_restarts"}, said("save_only_model"), " contradicts ", said("max_restarts"), " ",
               c_.parallel.max_restarts, ": a job is restarted from a checkpoint with the optimizer's state");
   }
+
+  std::optional<NamedParameters> optimizer_;  // empty: --optim_args cannot be read
 };
 
 }  // namespace
@@ -348,7 +344,7 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
   const bool best =
       o.load_best_model_at_end || o.save_strategy == SaveStrategy::best || !o.metric_for_best_model.empty();
   const bool followed =
-      !what_follows_evaluations(resolved).empty() || is_metric_of_evaluations(o.metric_for_best_model);
+      !what_follows_evaluations(resolved.values).empty() || is_metric_of_evaluations(o.metric_for_best_model);
   if (!followed)
     unused("metric_for_best_model", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
   if (!best) unused("greater_is_better", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");

@@ -1,17 +1,15 @@
 #include <tessera/config/rules/optimizer_states.h>
 
-#include <tessera/config/core/overrides.h>
+#include <tessera/config/rules/named_parameters.h>
 #include <tessera/config/sections/optimization_config.h>
 
 namespace tessera::config {
 
 int rmsprop_states(const OptimizationConfig& config) {
   int states = 1;
-  for (const auto& [name, value] : parse_overrides(config.optim_args, "--optim_args")) {
-    const bool centered = name == "centered" && value.kind() == Value::Kind::boolean && value.as_bool();
-    const bool momentum = name == "momentum" && value.is_number() && value.as_real() > 0;
-    states += centered || momentum ? 1 : 0;
-  }
+  const NamedParameters given = optimizer_parameters(config);
+  if (const Value* centered = find_parameter(given, "centered"); centered && centered->as_bool()) ++states;
+  if (const Value* momentum = find_parameter(given, "momentum"); momentum && momentum->as_real() > 0) ++states;
   return states;
 }
 

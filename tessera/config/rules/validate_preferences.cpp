@@ -25,7 +25,7 @@ class PreferenceRules : RuleChecks {
  private:
   void without_loss() {
     for (const char* name : {"preference_beta", "preference_label_smoothing", "preference_sft_weight",
-                             "preference_gamma", "ref_model_name_or_path", "max_prompt_length"})
+                             "preference_gamma", "gamma_beta_ratio", "ref_model_name_or_path", "max_prompt_length"})
       if (!is_default(name))
         problem({name, "preference_loss"}, said(name),
                 " belongs to pairs of answers: give --preference_loss (sigmoid is DPO), or leave it out",
@@ -45,6 +45,12 @@ class PreferenceRules : RuleChecks {
     only_for("preference_label_smoothing", loss_ == PreferenceLoss::sigmoid || o.preference_label_smoothing == 0,
              "sigmoid");
     only_for("preference_gamma", loss_ == PreferenceLoss::simpo, "simpo");
+    if (loss_ == PreferenceLoss::hinge && !is_default("gamma_beta_ratio"))
+      problem({"gamma_beta_ratio", "preference_loss"}, said("gamma_beta_ratio"),
+              " is SimPO's, whose hinge loss is not built: give --preference_loss simpo, which is SimPO's sigmoid, or "
+              "leave it out for the hinge loss of DPO's margin");
+    else
+      only_for("gamma_beta_ratio", loss_ == PreferenceLoss::simpo, "simpo");
     if (loss_ == PreferenceLoss::orpo && o.preference_sft_weight > 0)
       problem({"preference_sft_weight", "preference_loss"}, said("preference_sft_weight"),
               ": orpo has the cross-entropy of the chosen answers already, with weight 1: leave it out");
@@ -120,6 +126,21 @@ bool needs_reference(PreferenceLoss loss) {
   using Loss = PreferenceLoss;
   return loss == Loss::sigmoid || loss == Loss::hinge || loss == Loss::ipo || loss == Loss::apo_zero ||
          loss == Loss::apo_down;
+}
+
+void derive_preferences(Resolved& resolved) {
+  if (resolved.is_default("gamma_beta_ratio")) return;
+  OptimizationConfig& o = resolved.values.optimization;
+  if (o.preference_loss == PreferenceLoss::sigmoid) {
+    resolved.notes.push_back(concat("preference_loss sigmoid (", resolved.origin("preference_loss"),
+                                    ") is simpo beside gamma_beta_ratio (", resolved.origin("gamma_beta_ratio"),
+                                    "), which SimPO's trainer alone has"));
+    o.preference_loss = PreferenceLoss::simpo;
+    resolved.origins["preference_loss"] = Origin::derived("gamma_beta_ratio is SimPO's");
+  }
+  if (o.preference_loss != PreferenceLoss::simpo || !resolved.is_default("preference_gamma")) return;
+  o.preference_gamma = o.gamma_beta_ratio * o.preference_beta;
+  resolved.origins["preference_gamma"] = Origin::derived("gamma_beta_ratio x preference_beta");
 }
 
 void validate_preferences(const Resolved& resolved, Problems& problems) { PreferenceRules(resolved, problems).check(); }

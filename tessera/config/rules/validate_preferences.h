@@ -13,6 +13,9 @@ struct Resolved;
 /// Whether the loss compares with a reference model.
 bool needs_reference(PreferenceLoss loss);
 
+/// SimPO's trainer calls its loss sigmoid, and gives the margin as a multiple of beta (gamma_beta_ratio).
+void derive_preferences(Resolved& resolved);
+
 /// Adds to `problems` what pairs of answers cannot be trained with, and settings about pairs that have no loss of pairs
 /// to act on.
 void validate_preferences(const Resolved& resolved, Problems& problems);

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/comm/group.h>
+#include <tessera/layout/gradient_compression.h>
 
 #include <cstdint>
 #include <memory>
@@ -41,8 +42,7 @@ struct ReductionRequest {
 class Compression {
  public:
   virtual ~Compression() = default;
-  virtual std::string name() const = 0;                   ///< the word of make_compression()
-  virtual std::int64_t whole_steps() const { return 0; }  ///< the first ones, whose gradients are sent uncompressed
+  virtual std::string name() const = 0;  ///< the word of the method in descriptions
   /// The result is in `output` when the returned work is done. Methods whose collectives follow each other (all but
   /// fp16 and bf16) wait for them, so that the order of collectives does not depend on when somebody waits.
   virtual comm::Work reduce(const ReductionRequest& request) = 0;
@@ -60,12 +60,9 @@ class Compression {
   virtual void restore(const std::vector<std::pair<std::string, at::Tensor>>& state) { static_cast<void>(state); }
 };
 
-/// METHOD or METHOD:NAME=VALUE,...; throws InputError.
-///   none       nullptr
-///   fp16 bf16
-///   powersgd   rank=1, start=1000 (steps before), error_feedback=true, warm_start=true, min_rate=2
-///   topk       ratio=0.01
-///   onebit     warmup=100 (steps before)
+/// The method; of `none` nullptr.
+std::shared_ptr<Compression> make_compression(const layout::GradientCompression& asked);
+/// The method of a description such as "powersgd:rank=2,start=1000" (layout/gradient_compression.h). Throws InputError.
 std::shared_ptr<Compression> make_compression(std::string_view description);
 
 }  // namespace tessera::parallel

@@ -14,7 +14,6 @@ class OneBitCompression final : public CompressionMethod {
  public:
   explicit OneBitCompression(std::int64_t warmup) : warmup_(warmup) {}  ///< steps
   std::string name() const override { return "onebit"; }
-  std::int64_t whole_steps() const override { return warmup_; }
   /// Done when it returns: its collectives follow each other.
   comm::Work reduce(const ReductionRequest& request) override;
   /// Errors of both sides and the number of steps.

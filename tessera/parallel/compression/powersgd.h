@@ -14,20 +14,12 @@
 
 namespace tessera::parallel {
 
-struct PowerSgdOptions {
-  std::int64_t rank = 1;
-  std::int64_t start = 1000;  ///< steps before the first compressed one
-  bool error_feedback = true;
-  bool warm_start = true;  ///< Q of the last step; else random every time
-  /// Only matrices that become smaller by more than this factor are compressed.
-  double min_rate = 2;
-};
+using layout::PowerSgdOptions;
 
 class PowerSgdCompression final : public CompressionMethod {
  public:
   explicit PowerSgdCompression(const PowerSgdOptions& options) : options_(options) {}
   std::string name() const override { return "powersgd"; }
-  std::int64_t whole_steps() const override { return options_.start; }
   /// Done when it returns: its collectives follow each other.
   comm::Work reduce(const ReductionRequest& request) override;
   /// Errors, Qs and the number of steps.

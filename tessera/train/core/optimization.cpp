@@ -6,8 +6,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/overrides.h>
 #include <tessera/config/resolve/validate_training.h>
+#include <tessera/config/rules/named_parameters.h>
 #include <tessera/config/sections/optimization_config.h>
 
 namespace tessera::train {
@@ -19,7 +19,7 @@ optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config) {
           .epsilon = config.adam_epsilon,
           .momentum = config.momentum,
           .nesterov = config.nesterov,
-          .parameters = config::parse_overrides(config.optim_args, "--optim_args")};
+          .parameters = config::optimizer_parameters(config)};
 }
 
 double batch_factor(BatchRule rule, std::int64_t rows, std::int64_t from) {
@@ -48,7 +48,7 @@ std::string describe_learning_rate(const OptimizationConfig& config, std::int64_
 
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
   optim::Schedule schedule{config.lr_scheduler_type, plan.warmup_steps, plan.total_steps, config.learning_rate,
-                           config::parse_overrides(config.lr_scheduler_kwargs, "--lr_scheduler_kwargs")};
+                           config::schedule_parameters(config)};
   optim::check_schedule(schedule);
   return schedule;
 }

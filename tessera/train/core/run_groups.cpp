@@ -1,5 +1,6 @@
 #include <tessera/train/core/run_groups.h>
 
+#include <tessera/architectures/mesh_sizes.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/heartbeat.h>
@@ -8,9 +9,7 @@
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/corpus/data_list.h>
-#include <tessera/layout/mesh_rules.h>
 
-#include <initializer_list>
 #include <numeric>
 #include <span>
 
@@ -59,20 +58,8 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
 namespace {
 
 layout::ModelSizes sizes_of(const models::LanguageModel& model) {
-  const Value& config = model.hf_config();
-  const auto number = [&](std::initializer_list<const char*> names) {
-    for (const char* name : names)
-      if (const Value* value = config.find(name); value != nullptr && value->is_number()) return value->as_int();
-    return std::int64_t{0};
-  };
-  const Value* type = config.find("model_type");
-  layout::ModelSizes sizes;
-  if (type != nullptr && type->is_string()) sizes.name = type->as_string();
-  sizes.heads = number({"num_attention_heads", "n_head"});
-  sizes.key_heads = number({"num_key_value_heads"});
-  // MLPs of a mixture have several sizes; each is looked at when it is cut (layout/tensor_plan.h).
-  sizes.intermediate = model.balance().experts > 0 ? 0 : model.shape().inner;
-  sizes.vocabulary = model.vocab_size();
+  layout::ModelSizes sizes = architectures::mesh_sizes(model.spec());
+  sizes.vocabulary = model.vocab_size();  // with the rows that were added
   return sizes;
 }
 

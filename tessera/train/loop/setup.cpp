@@ -20,6 +20,7 @@
 #include <tessera/comm/long_phase.h>
 #include <tessera/config/model/validate_model.h>
 #include <tessera/config/model/vocabulary.h>
+#include <tessera/config/resolve/validate_evaluations.h>
 #include <tessera/config/rules/compression.h>
 #include <tessera/config/rules/output_folder.h>
 #include <tessera/corpus/data_list.h>
@@ -305,9 +306,7 @@ void check_metric(Setup& setup, const comm::World& world) {
   const RunConfig& config = setup.config;
   const std::string why = why_no_metric(config.output.metric_for_best_model, setup.model->num_labels() > 0);
   if (why.empty()) return;
-  const bool followed = config.output.load_best_model_at_end || config.output.save_strategy == SaveStrategy::best ||
-                        config.optimization.lr_scheduler_type == ScheduleType::reduce_lr_on_plateau;
-  if (followed) throw InputError(why);
+  if (!config::what_follows_evaluations(config).empty()) throw InputError(why);
   if (world.rank() == 0) log::warning(why, "; nothing follows it, so that it has no effect");
   setup.config.output.metric_for_best_model.clear();
 }

@@ -163,7 +163,7 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
   options.broadcast_buffers = p.ddp_broadcast_buffers;
   options.offload = s.cpu_offload;
   if (options.offload != Offload::none) options.offload_folder = s.offload_folder;
-  if (s.grad_compression != "none") options.compression = parallel::make_compression(s.grad_compression);
+  options.compression = parallel::make_compression(s.grad_compression);
   options.check_finite = !config.optimization.fp16;
   return options;
 }
@@ -242,7 +242,7 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   if (s.param_dtype != FloatType::fp32) text += ", parameters " + word_of(s.param_dtype);
   if (s.reduce_dtype != FloatType::fp32) text += ", gradients reduced in " + word_of(s.reduce_dtype);
   if (s.grad_compression == "none") return text;
-  const std::int64_t whole = parallel::make_compression(s.grad_compression)->whole_steps();
+  const std::int64_t whole = layout::parse_gradient_compression(s.grad_compression).whole_steps();
   text += ", gradients sent as " + s.grad_compression;
   return whole > 0 ? concat(text, " (whole in the first ", plural(whole, "step"), ")") : text;
 }

@@ -1,7 +1,8 @@
 #include <tessera/train/reporting/csv_log.h>
 
 #include <algorithm>
-#include <vector>
+#include <fstream>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -17,36 +18,45 @@ constexpr std::string_view kHeader =
     "flos";
 constexpr int csv_digits = 9;
 
+/// The header of a log that is there, whose columns it keeps; else ours.
+std::string header_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  if (!std::getline(file, line) || file.eof()) return std::string(kHeader);
+  if (!line.starts_with("step,"))
+    throw InputError(concat(path, " begins with '", line.substr(0, 60),
+                            "', so it is not the log of a run, which would append to it: move it away"));
+  return line;
+}
+
 }  // namespace
 
 std::string_view CsvLog::header() { return kHeader; }
 
 CsvLog::CsvLog(const std::string& path, std::int64_t resumed_step) {
+  const std::string header = resumed_step >= 0 ? header_of(path) : std::string(kHeader);
+  columns_ = split(header, ',');
   if (resumed_step >= 0) {
-    const auto commas = std::count(kHeader.begin(), kHeader.end(), ',');
-    std::int64_t number = 0;
-    bool same = true;
-    keep_lines(path, concat(kHeader, "\n"), [&](std::string_view line, bool ended) {
-      if (number++ == 0) same = line == kHeader;
-      const auto step = parse_int(line.substr(0, line.find(',')));
-      return same && ended && step && *step <= resumed_step && std::count(line.begin(), line.end(), ',') == commas;
+    const auto commas = std::count(header.begin(), header.end(), ',');
+    keep_lines(path, concat(header, "\n"), [&](std::string_view line, bool ended) {
+      const auto step = parse_int(line.substr(0, line.find(',')));  // the header has none
+      return ended && step && *step <= resumed_step && std::count(line.begin(), line.end(), ',') == commas;
     });
   } else {
-    write_file_atomically(path, concat(kHeader, "\n"));
+    write_file_atomically(path, concat(header, "\n"));
   }
   file_ = AppendFile(path);
 }
 
 void CsvLog::append(double wall_time, std::int64_t step, std::span<const std::pair<std::string, double>> values) {
-  static const std::vector<std::string> columns = split(kHeader, ',');
-  std::vector<std::string> cells(columns.size());
-  cells[0] = concat(step);
-  cells[1] = format_real(wall_time, 13);  // milliseconds
-  for (const auto& [name, value] : values) {
-    const auto column = std::find(columns.begin(), columns.end(), name);
-    if (column == columns.end()) continue;  // figures that some trainings have are in metrics.jsonl alone
-    cells[static_cast<std::size_t>(column - columns.begin())] = format_real(value, csv_digits);
-  }
+  std::vector<std::string> cells(columns_.size());
+  const auto set = [&](std::string_view name, std::string text) {
+    const auto column = std::find(columns_.begin(), columns_.end(), name);
+    if (column != columns_.end()) cells[static_cast<std::size_t>(column - columns_.begin())] = std::move(text);
+  };
+  set("step", concat(step));
+  set("wall_time", format_real(wall_time, 13));  // milliseconds
+  for (const auto& [name, value] : values) set(name, format_real(value, csv_digits));
   file_.append(join(cells, ",") + "\n");
 }
 

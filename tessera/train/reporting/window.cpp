@@ -68,9 +68,13 @@ StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, 
   mine.insert(mine.end(), losses_.begin(), losses_.end());
   const auto fields = static_cast<std::int64_t>(mine.size());
   const auto options = at::TensorOptions().dtype(at::kDouble);
-  at::Tensor all = at::empty({group.size() * fields}, options.device(group.device()));  // [ranks x fields]
-  group.all_gather(all, at::tensor(mine, options).to(group.device())).wait();
-  all = all.cpu();
+  at::Tensor all = at::tensor(mine, options);  // [ranks x fields]
+  if (group.size() > 1) {
+    const at::Tensor own = all.to(group.device());
+    all = at::empty({group.size() * fields}, own.options());
+    group.all_gather(all, own).wait();
+    all = all.cpu();
+  }
 
   StepMetrics metrics;
   const auto steps = static_cast<double>(steps_);

@@ -1,0 +1,38 @@
+#pragma once
+/// \file
+/// --grad_compression as a value: checked when settings are resolved, made into a method by parallel/compression.
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::layout {
+
+enum class CompressionMethod : unsigned char { none, fp16, bf16, powersgd, topk, onebit };
+
+struct PowerSgdOptions {
+  std::int64_t rank = 1;
+  std::int64_t start = 1000;  ///< steps before the first compressed one
+  bool error_feedback = true;
+  bool warm_start = true;  ///< Q of the last step; else random every time
+  /// Only matrices that become smaller by more than this factor are compressed.
+  double min_rate = 2;
+};
+
+struct GradientCompression {
+  CompressionMethod method = CompressionMethod::none;
+  PowerSgdOptions powersgd = {};
+  double topk_ratio = 0.01;          ///< share of the elements that is sent, (0, 1]
+  std::int64_t onebit_warmup = 100;  ///< steps before the first compressed one
+
+  std::int64_t whole_steps() const;  ///< the first steps, whose gradients are sent uncompressed
+};
+
+/// METHOD or METHOD:NAME=VALUE,...
+///   none fp16 bf16
+///   powersgd   rank=1, start=1000, error_feedback=true, warm_start=true, min_rate=2
+///   topk       ratio=0.01
+///   onebit     warmup=100
+/// Throws InputError for other methods and settings, with the nearest, and for values out of range.
+GradientCompression parse_gradient_compression(std::string_view description);
+
+}  // namespace tessera::layout
