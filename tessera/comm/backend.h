@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -93,6 +94,11 @@ class Backend {
   virtual std::uint64_t extend_chain(std::uint64_t fingerprint) {
     return chain_ = (chain_ ^ fingerprint) * 0x9e3779b97f4a7c15ULL + 1;
   }
+  /// The same ranks for tensors of the host, beside a device's group: made at the first call, which is collective then.
+  /// nullptr: there is none (the host's own group, an adopted one).
+  std::shared_ptr<Backend> host();
+  void set_host(std::function<std::shared_ptr<Backend>()> make) { make_host_ = std::move(make); }  ///< World's business
+
   /// The group's number in the job (World's business), equal on all its ranks; 0 for an adopted one.
   std::uint32_t group_id() const { return group_id_; }
   void set_group_id(std::uint32_t id) { group_id_ = id; }
@@ -104,6 +110,8 @@ class Backend {
   Capabilities capabilities_;
   std::uint64_t collectives_ = 0, messages_ = 0, chain_ = 0;
   std::uint32_t group_id_ = 0;
+  std::function<std::shared_ptr<Backend>()> make_host_;  // empty: host() is known, or there is none
+  std::shared_ptr<Backend> host_;
 };
 
 /// What a factory of the table of backends makes one end of a group from. Collective over the group's ranks: throws

@@ -1,3 +1,6 @@
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <tessera/base/error.h>
 #include <tessera/base/system/plugin.h>
 #include <tessera/comm/backend_plugin.h>
@@ -25,6 +28,32 @@ const void* plugin_table(const std::string& device, const char* symbol, int abi)
                             ", expected ", abi, "); rebuild both together."));
   }
   return table;
+}
+
+Device found_device(std::string& why) {
+  why = "this process sees no CUDA device";
+  try {
+    if (backend_plugin("cuda").device_count() > 0) return Device::cuda;
+  } catch (const InputError& error) {
+    why = error.what();
+  }
+  return Device::cpu;
+}
+
+c10::Device open_device(Device device, int local_rank) {
+  if (device == Device::cpu) return c10::Device(c10::kCPU);
+  const int count = backend_plugin("cuda").device_count();
+  if (count == 0) throw InputError("the device is cuda, but this process sees no CUDA device (CUDA_VISIBLE_DEVICES?).");
+  // LibTorch asks once whether there is CUDA (a backward pass does), and keeps the answer.
+  if (!at::detail::getCUDAHooks().hasCUDA()) {
+    throw InputError(
+        "the device is cuda, but LibTorch has decided that this process has no CUDA: tensors were used with autograd "
+        "before the CUDA plug-in was loaded. Call tessera::init() before any of that.");
+  }
+  const c10::Device chosen(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
+  // Memory and kernels without a device of their own go to the current one.
+  c10::impl::getDeviceGuardImpl(c10::kCUDA)->setDevice(chosen);
+  return chosen;
 }
 
 }  // namespace tessera::comm

@@ -31,4 +31,11 @@ const Table& plugin_table(const std::string& device) {
 }
 inline const BackendPlugin& backend_plugin(const std::string& device) { return plugin_table<BackendPlugin>(device); }
 
+/// What Device::automatic means here: cuda if the plug-in is there and sees a device; else cpu, and `why`.
+Device found_device(std::string& why);
+
+/// The device of a process: the CPU, or the GPU of this local rank (they are taken in turn), which becomes the calling
+/// thread's current one. Must come before the first backward pass of the process. Throws InputError without a GPU.
+c10::Device open_device(Device device, int local_rank);
+
 }  // namespace tessera::comm

@@ -29,6 +29,11 @@ Backend::~Backend() = default;
 void Backend::announce(const launch::Entry&) {}
 void Backend::abort(const std::string&) {}
 
+std::shared_ptr<Backend> Backend::host() {
+  if (make_host_) host_ = std::exchange(make_host_, nullptr)();
+  return host_;
+}
+
 const char* reduction_name(Reduction op) {
   switch (op) {
     case Reduction::sum:
@@ -397,6 +402,12 @@ const std::string& Group::name() const { return member(backend_).name(); }
 const std::string& Group::backend() const { return member(backend_).kind(); }
 const Capabilities& Group::capabilities() const { return member(backend_).capabilities(); }
 c10::Device Group::device() const { return member(backend_).device(); }
+
+Group Group::host() const {
+  if (device().is_cpu()) return *this;
+  const std::shared_ptr<Backend> host = backend_->host();
+  return host ? Group(host) : *this;
+}
 
 Work Group::broadcast(at::Tensor tensor, int root) const {
   Call call(backend_, Op::broadcast);

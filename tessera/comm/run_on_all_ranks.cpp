@@ -15,9 +15,10 @@ std::vector<std::vector<std::int64_t>> all_gather_numbers(const Group& group, co
   const auto n = static_cast<std::int64_t>(mine.size());
   std::vector<std::vector<std::int64_t>> result(static_cast<std::size_t>(group.size()), mine);
   if (n == 0 || group.size() == 1) return result;
-  const at::Tensor input = at::tensor(mine, at::kLong).to(group.device());
+  const Group host = group.host();
+  const at::Tensor input = at::tensor(mine, at::kLong).to(host.device());
   at::Tensor output = at::empty({group.size() * n}, input.options());
-  group.all_gather(output, input).wait();
+  host.all_gather(output, input).wait();
   output = output.cpu();
   for (std::size_t r = 0; r < result.size(); ++r)
     std::copy_n(output.const_data_ptr<std::int64_t>() + static_cast<std::int64_t>(r) * n, n, result[r].begin());
@@ -27,8 +28,9 @@ std::vector<std::vector<std::int64_t>> all_gather_numbers(const Group& group, co
 template <typename Number>
 void all_reduce_numbers(const Group& group, std::vector<Number>& numbers) {
   if (numbers.empty() || group.size() == 1) return;
-  at::Tensor sums = at::tensor(numbers, c10::CppTypeToScalarType<Number>::value).to(group.device());
-  group.all_reduce(sums).wait();
+  const Group host = group.host();
+  at::Tensor sums = at::tensor(numbers, c10::CppTypeToScalarType<Number>::value).to(host.device());
+  host.all_reduce(sums).wait();
   sums = sums.cpu();
   std::copy_n(sums.const_data_ptr<Number>(), numbers.size(), numbers.begin());
 }
@@ -42,9 +44,10 @@ std::vector<std::string> all_gather_text(const Group& group, const std::string& 
   for (const auto& length : lengths) longest = std::max(longest, length[0]);
   at::Tensor input = at::zeros({longest}, at::kByte);
   std::memcpy(input.data_ptr(), mine.data(), mine.size());
-  input = input.to(group.device());
+  const Group host = group.host();
+  input = input.to(host.device());
   at::Tensor output = at::empty({group.size() * longest}, input.options());
-  group.all_gather(output, input).wait();
+  host.all_gather(output, input).wait();
   output = output.cpu();
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r)

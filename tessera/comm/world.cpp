@@ -1,7 +1,5 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/detail/CUDAHooksInterface.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -113,30 +111,10 @@ Device device_that_works(const InitOptions& options, bool tells) {
   if (options.device != Device::automatic) return options.device;
   const BackendRow* named = layout::find_backend(options.backend);
   if (options.backend != "auto" && (named == nullptr || named->device == Device::cpu)) return Device::cpu;
-  std::string why = "this process sees no CUDA device";
-  try {
-    if (backend_plugin("cuda").device_count() > 0) return Device::cuda;
-  } catch (const InputError& error) {
-    why = error.what();
-  }
-  if (tells) log::warning("the device is auto, and the run stays on the CPU: ", why);
-  return Device::cpu;
-}
-
-c10::Device choose_device(Device device, int local_rank) {
-  if (device == Device::cpu) return c10::Device(c10::kCPU);
-  const int count = backend_plugin("cuda").device_count();
-  if (count == 0) throw InputError("the device is cuda, but this process sees no CUDA device (CUDA_VISIBLE_DEVICES?).");
-  // LibTorch asks once whether there is CUDA (a backward pass does), and keeps the answer.
-  if (!at::detail::getCUDAHooks().hasCUDA()) {
-    throw InputError(
-        "the device is cuda, but LibTorch has decided that this process has no CUDA: tensors were used with autograd "
-        "before the CUDA plug-in was loaded. Call tessera::init() before any of that.");
-  }
-  const c10::Device chosen(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
-  // Memory and kernels without a device of their own go to the current one.
-  c10::impl::getDeviceGuardImpl(c10::kCUDA)->setDevice(chosen);
-  return chosen;
+  std::string why;
+  const Device found = found_device(why);
+  if (tells && found == Device::cpu) log::warning("the device is auto, and the run stays on the CPU: ", why);
+  return found;
 }
 
 // Intra-op threads from OMP_NUM_THREADS, which launchers set; LibTorch alone would take every core in every rank.
@@ -233,7 +211,15 @@ struct World::Impl {
     const auto begin = std::chrono::steady_clock::now();
     try {
       made = make_backend(*wanted, request, layout::Backends{});
-      if (staged) made = hier::make_staged_backend(std::move(made), device);
+      if (staged) {
+        const std::shared_ptr<Backend> host = made;
+        made = hier::make_staged_backend(host, device);
+        made->set_host([host] { return host; });
+      } else if (!device.is_cpu() && place.ranks > 1) {
+        made->set_host([this, request, row = layout::fitting_backend(Device::cpu, place)] {
+          return make_host_backend(*row, request);
+        });
+      }
     } catch (const InputError&) {
       throw;
     } catch (const std::exception& error) {
@@ -245,6 +231,16 @@ struct World::Impl {
     }
     backends.push_back(made);
     return Group(std::move(made));
+  }
+
+  // The host's group beside a device's (Backend::host()).
+  std::shared_ptr<Backend> make_host_backend(const BackendRow& row, BackendRequest request) {
+    request.name += " (host)";
+    request.device = c10::kCPU;
+    request.store = c10::make_intrusive<c10d::PrefixStore>("host", request.store);
+    std::shared_ptr<Backend> made = make_backend(row, request, layout::Backends{});
+    backends.push_back(made);
+    return made;
   }
 
   // The group is the one that was made last: its collectives are compared with those of its other members from here on.
@@ -382,6 +378,7 @@ Group World::split(const std::vector<std::vector<int>>& lists, const std::string
       group = Group(make_local_backend(own_name, device()));
     } else if (connections != impl.connected.end()) {
       auto alias = make_alias(connections->second, own_name);
+      alias->set_host([connected = connections->second] { return connected->host(); });
       impl.backends.push_back(alias);
       impl.watch_group(number, *own);
       group = Group(std::move(alias));
@@ -416,7 +413,7 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   impl->options = options;
   impl->options.device = device_that_works(options, environment.rank == 0);
   impl->backend = choose_backend(impl->options, environment.world_size, impl->one_host());
-  impl->device = choose_device(impl->options.device, environment.local_rank);
+  impl->device = open_device(impl->options.device, environment.local_rank);
   set_threads();
   ignore_file_limit_signal();
   if (environment.world_size > 1) ignore_broken_pipes();

@@ -17,10 +17,11 @@ namespace tessera::train {
 namespace {
 
 at::Tensor summed(const at::Tensor& numbers, const comm::Group& group) {
-  if (group.size() == 1) return numbers;
+  if (group.size() == 1) return numbers.contiguous().clone();
   const comm::Tag tag("routers");
-  at::Tensor all = numbers.contiguous().clone().to(group.device());
-  group.all_reduce(all).wait();
+  const comm::Group there = numbers.is_cpu() ? group.host() : group;
+  at::Tensor all = numbers.contiguous().clone().to(there.device());
+  there.all_reduce(all).wait();
   return all.to(numbers.device());
 }
 

@@ -70,9 +70,10 @@ StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, 
   const auto options = at::TensorOptions().dtype(at::kDouble);
   at::Tensor all = at::tensor(mine, options);  // [ranks x fields]
   if (group.size() > 1) {
-    const at::Tensor own = all.to(group.device());
+    const comm::Group host = group.host();
+    const at::Tensor own = all.to(host.device());
     all = at::empty({group.size() * fields}, own.options());
-    group.all_gather(all, own).wait();
+    host.all_gather(all, own).wait();
     all = all.cpu();
   }
 
