@@ -206,8 +206,20 @@ void materialize(const std::vector<at::Tensor>& tensors) {
   }
 }
 
-void materialize_empty(const at::Tensor& tensor) {
+void materialize_on(c10::Device device, const std::vector<at::Tensor>& tensors) {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& tensor : tensors) {
+    materialize({tensor});
+    if (tensor.device() != device) tensor.set_data(tensor.detach().to(device));
+  }
+}
+
+void materialize_empty(const at::Tensor& tensor, c10::Device device) {
   if (!is_managed(tensor)) return;
+  if (tensor.device() != device) {
+    tensor.set_data(at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).device(device)));
+    return;
+  }
   DeferredStorage::materialize(tensor, /*replay=*/false);
   DeferredStorage::drop_key(tensor);
 }

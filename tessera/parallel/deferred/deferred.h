@@ -38,8 +38,12 @@ bool is_deferred(const at::Tensor& tensor);
 /// given and in whichever order. Tensors keep their identity, and their aliases are materialised with them. Tensors
 /// that are not deferred stay. Leaves every random state as it was.
 void materialize(const std::vector<at::Tensor>& tensors);
-/// Forgets the initialisers and gives `tensor` the sizes' worth of undefined memory: its values come from elsewhere.
-void materialize_empty(const at::Tensor& tensor);
+/// materialize() on the host, then moves the tensors to `device`: a module that was constructed without memory may be
+/// used on any device, with the host's random numbers. The tensors stay the same ones.
+void materialize_on(c10::Device device, const std::vector<at::Tensor>& tensors);
+/// Forgets the initialisers and gives `tensor` the sizes' worth of undefined memory on `device`: its values come from
+/// elsewhere.
+void materialize_empty(const at::Tensor& tensor, c10::Device device = c10::kCPU);
 
 }  // namespace parallel
 

@@ -74,6 +74,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
       parameters_.shared_by_experts[i] = options_.shared_by_experts.has(parameters_.parameters[i].name);
   }
   check_module();
+  move_deferred_buffers();
   parallel::require_same_structure(context_.data_parallel, parameters_.parameters, "parameter");
   if (options_.broadcast_buffers)
     parallel::require_same_structure(context_.data_parallel, buffers_of(module_), "buffer");
@@ -124,15 +125,23 @@ void Sharded::Impl::fill_unmanaged(bool sync) {
       const auto options = at::TensorOptions(p.tensor.scalar_type()).device(context_.data_parallel.device());
       const at::Tensor values = at::empty({p.tensor.numel()}, options);
       if (options_.load(p.name, p.tensor.sizes(), 0, values)) {
-        if (deferred) parallel::materialize_empty(p.tensor);
+        if (deferred) parallel::materialize_empty(p.tensor, options.device());
         at::Tensor(p.tensor.detach()).copy_(values.view(p.tensor.sizes()));
         continue;
       }
     }
     if (deferred) deferred_ones.push_back(p.tensor);
   }
-  parallel::materialize(deferred_ones);
+  parallel::materialize_on(context_.data_parallel.device(), deferred_ones);
   if (sync && !own.empty()) parallel::broadcast_tensors(context_.data_parallel, own);
+}
+
+/// Buffers of a module that was constructed without memory are the host's.
+void Sharded::Impl::move_deferred_buffers() {
+  const c10::Device device = context_.data_parallel.device();
+  const bool deferred = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
+                                    [](const NamedTensor& p) { return parallel::is_deferred(p.tensor); });
+  if (deferred) parallel::materialize_on(device, tensors_of(buffers_of(module_)));
 }
 
 void Sharded::Impl::broadcast_buffers() {

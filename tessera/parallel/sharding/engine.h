@@ -91,6 +91,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void list_local_parts();
   void find_cuts();
   void check_frozen() const;
+  void move_deferred_buffers();
   void broadcast_buffers();
   void after_reduction();
   void execute(const layout::Residency::Actions& actions);

@@ -103,8 +103,9 @@ void FlatGroup::take_values() {
     member.begin = part.begin == part.end ? 0 : part.begin - member.offset;
     member.local = part_of(shard_, m);
     const bool loaded = context_.load && context_.load(member.name, member.sizes, member.begin, member.local);
+    if (loaded && member.parameter.device() != device) materialize_empty(member.parameter, device);
     if (!loaded) {
-      if (is_deferred(member.parameter)) materialize({member.parameter});
+      if (is_deferred(member.parameter)) materialize_on(device, {member.parameter});
       if (context_.sync) broadcast_tensors(context_.data_parallel, {member.parameter});
       const at::Tensor flat = member.parameter.detach().contiguous().view({-1});
       member.local.copy_(flat.narrow(0, member.begin, part.end - part.begin));
