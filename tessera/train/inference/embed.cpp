@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/device/send.h>
 #include <tessera/parallel/replicas/thread_team.h>
 
 namespace tessera::train {
@@ -98,6 +99,7 @@ at::Tensor Embedder::embed(std::span<const std::string_view> texts, const std::f
   std::mutex telling;
   std::int64_t finished = 0;
   const at::NoGradGuard no_grad;
+  const c10::Device device = encoder_->parameters().front().device();
   teams_->share_out((texts.size() + batch_size - 1) / batch_size, [&](std::size_t piece) {
     const auto batch =
         std::span(order).subspan(piece * batch_size, std::min(batch_size, texts.size() - piece * batch_size));
@@ -110,7 +112,7 @@ at::Tensor Embedder::embed(std::span<const std::string_view> texts, const std::f
       std::copy(ids[batch[i]].begin(), ids[batch[i]].end(), numbers + static_cast<std::int64_t>(i) * length);
       lengths.push_back(static_cast<std::int64_t>(ids[batch[i]].size()));
     }
-    const at::Tensor vectors = encoder_->forward(input, lengths).contiguous();  // [B, C]
+    const at::Tensor vectors = encoder_->forward(nn::send(input, device), lengths).to(at::kCPU).contiguous();  // [B, C]
     for (std::size_t i = 0; i < batch.size(); ++i)
       std::copy_n(vectors.const_data_ptr<float>() + i * width, width, rows + batch[i] * width);
     padded += count * length;

@@ -6,6 +6,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/comm/backend_plugin.h>
 #include <tessera/models/load.h>
 #include <tessera/train/loop/setup.h>
 
@@ -27,7 +30,7 @@ std::vector<std::int32_t> stops(const models::CausalLm& model, const std::string
 
 std::vector<std::string> answer_flags(std::vector<std::string> own) {
   for (const char* name : {"model_name_or_path", "tokenizer_name", "chat_template", "max_new_tokens", "temperature",
-                           "top_k", "top_p", "seed", "threads_per_process"})
+                           "top_k", "top_p", "seed", "threads_per_process", "device"})
     own.emplace_back(name);
   return own;
 }
@@ -44,7 +47,20 @@ const char* const answer_help =
     "  --top_p P                 sample among the likeliest that reach probability P [1]\n"
     "  --seed S                  of the random choice [42]\n"
     "  --bf16                    matrix products in bfloat16\n"
+    "  --device cpu|cuda|auto    auto: a GPU if the CUDA plug-in is there and sees one [auto]\n"
     "  --threads_per_process N   [all cores]\n";
+
+c10::Device device_of(const Flags& flags) {
+  const std::string word = to_lower(flags.text("device").value_or("auto"));
+  std::string why;
+  if (word == "auto") {
+    const c10::Device found = comm::open_device(comm::found_device(why), 0);
+    if (found.is_cuda()) log::info("on ", found.str(), " (--device cpu stays on the processor)");
+    return found;
+  }
+  if (word != "cpu" && word != "cuda") throw InputError(concat("--device is ", word, "; it must be cpu, cuda or auto"));
+  return comm::open_device(word == "cpu" ? Device::cpu : Device::cuda, 0);
+}
 
 Answerer open_answerer(const Flags& flags, std::int64_t max_new_tokens) {
   const std::string folder = flags.required("model_name_or_path", "the folder of a trained model");
@@ -56,7 +72,9 @@ Answerer open_answerer(const Flags& flags, std::int64_t max_new_tokens) {
   ModelConfig config;
   config.model_name_or_path = folder;
   Answerer answerer;
+  const c10::Device device = device_of(flags);
   answerer.model = models::load_model(config, 0);
+  answerer.model->to(device);
   // A folder without a tokenizer was trained on bytes or on ready-made tokens.
   config.tokenizer_name = flags.text("tokenizer_name").value_or("");
   answerer.tokenizer_place = train::tokenizer_place(config);

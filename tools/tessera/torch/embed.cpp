@@ -42,6 +42,7 @@ constexpr const char* help =
     "  --pooling WAY             auto (the folder's), mean, cls, max [auto]\n"
     "  --normalize auto|yes|no   vectors of length 1 [auto: the folder's]\n"
     "  --max_length N            tokens per text, longer ones are cut [the folder's]\n"
+    "  --device cpu|cuda|auto    auto: a GPU if the CUDA plug-in is there and sees one [auto]\n"
     "  --threads_per_process N   of all replicas together [all cores]\n\n"
     "Rows are in the order of the texts; a blank line of a .txt is an empty text. The\n"
     "speed goes to standard error.\n";
@@ -171,7 +172,7 @@ std::optional<bool> normalize_of(const Flags& flags) {
 int embed(const Arguments& arguments) {
   const Flags flags("embed", arguments,
                     {"model", "model_name_or_path", "input", "text_column_name", "output", "batch_size", "replicas",
-                     "pooling", "normalize", "max_length", "threads_per_process"},
+                     "pooling", "normalize", "max_length", "threads_per_process", "device"},
                     {"help", "overwrite"});
   if (flags.has("help")) {
     std::fputs(help, stdout);
@@ -193,7 +194,9 @@ int embed(const Arguments& arguments) {
               flags.text("text_column_name").value_or("text"));
   const std::int64_t max_length = flags.integer("max_length", 0);
   if (max_length < 0) throw InputError(concat("--max_length is ", max_length, "; it must be positive"));
+  const c10::Device device = device_of(flags);
   const auto encoder = models::load_sentence_encoder(folder, pooling_of(flags), normalize_of(flags), max_length);
+  encoder->to(device);
   train::Embedder embedder(encoder, text::load_tokenizer(folder),
                            {.batch_size = flags.integer("batch_size", 32), .replicas = static_cast<int>(replicas)});
 

@@ -3,6 +3,7 @@
 /// tools/tessera/torch/: the subcommands that need tensors, in libtessera_tool.so. Each takes the arguments after its
 /// name and returns an exit code; errors are thrown (tool_main.cpp turns them into messages and exit codes).
 
+#include <c10/core/Device.h>
 #include <tessera/config/resolve/command_flags.h>
 #include <string>
 #include <vector>
@@ -21,5 +22,9 @@ int bench_comm(const Arguments& arguments);  ///< one rank of `tessera bench com
 int calibrate(const Arguments& arguments);   ///< one rank of `tessera plan calibrate`
 
 using config::Flags;
+
+/// --device cpu|cuda|auto (auto without the flag), opened for this process; a GPU that was found is named. Throws
+/// InputError for another word, and for cuda where there is none.
+c10::Device device_of(const Flags& flags);
 
 }  // namespace tessera::tool
