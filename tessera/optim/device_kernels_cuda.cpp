@@ -11,7 +11,12 @@ void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const k
   kernels::cuda::adamw(p, g, m, v, n, args, c10::cuda::getCurrentCUDAStream().stream());
 }
 
-constexpr DeviceKernels table = {DeviceKernels::current_abi, &adamw};
+void add_exact_squares(std::span<const kernels::cuda::SquareRange> ranges, kernels::cuda::SquareType type,
+                       std::int64_t* words) {
+  kernels::cuda::add_exact_squares(ranges, type, words, c10::cuda::getCurrentCUDAStream().stream());
+}
+
+constexpr DeviceKernels table = {DeviceKernels::current_abi, &adamw, &add_exact_squares};
 
 }  // namespace
 }  // namespace tessera::optim

@@ -1,17 +1,21 @@
 #include <tessera/optim/norm.h>
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
+#include <tessera/comm/backend_plugin.h>
 #include <tessera/kernels/cpu/block_squares.h>
 #include <tessera/nn/parallel_for.h>
 #include <tessera/optim/block_sums.h>
+#include <tessera/optim/device_kernels.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace tessera::optim {
 namespace {
@@ -30,6 +34,46 @@ void check(const GradientPiece& piece) {
                 square_block);
 }
 
+/// Gradients of one device.
+struct DeviceGradients {
+  std::vector<at::Tensor> float32, bfloat16;  // what the kernel reads
+  std::vector<at::Tensor> block_sums;         // sums of the others, float64
+
+  void add(const at::Tensor& gradient) {
+    const at::ScalarType type = gradient.scalar_type();
+    if (gradient.is_cuda() && type == at::kFloat) {
+      float32.push_back(gradient);
+    } else if (gradient.is_cuda() && type == at::kBFloat16) {
+      bfloat16.push_back(gradient);
+    } else {
+      block_sums.push_back(block_squares_of(gradient));
+    }
+  }
+
+  /// The host waits once for all.
+  ExactSum sum() const {
+    ExactSum total;
+    if (!block_sums.empty()) {
+      const at::Tensor here = at::cat(block_sums).cpu();
+      total.add(std::span<const double>(here.const_data_ptr<double>(), static_cast<std::size_t>(here.numel())));
+    }
+    if (float32.empty() && bfloat16.empty()) return total;
+    const at::Tensor& first = float32.empty() ? bfloat16.front() : float32.front();
+    const c10::DeviceGuard guard(first.device());
+    static const DeviceKernels& device = comm::plugin_table<DeviceKernels>("cuda");
+    const at::Tensor words = at::zeros({kernels::cuda::exact_words}, first.options().dtype(at::kLong));
+    for (const auto& [gradients, type] : {std::pair(&float32, kernels::cuda::SquareType::float32),
+                                          std::pair(&bfloat16, kernels::cuda::SquareType::bfloat16)}) {
+      std::vector<kernels::cuda::SquareRange> ranges;
+      for (const at::Tensor& g : *gradients) ranges.push_back({g.const_data_ptr(), g.numel()});
+      if (!ranges.empty()) device.add_exact_squares(ranges, type, words.data_ptr<std::int64_t>());
+    }
+    const at::Tensor here = words.cpu();
+    total.merge(ExactSum::of_words({here.const_data_ptr<std::int64_t>(), kernels::cuda::exact_words}));
+    return total;
+  }
+};
+
 }  // namespace
 
 ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
@@ -39,14 +83,14 @@ ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
     std::int64_t begin, numel;
   };
   std::vector<at::Tensor> gradients;
-  std::map<std::string, std::vector<at::Tensor>> elsewhere;  // by device: block sums of gradients not on the CPU
+  std::map<std::string, DeviceGradients> elsewhere;  // by device
   for (const GradientPiece& piece : pieces) {
     if (!piece.gradient.defined()) continue;
     check(piece);
     const at::Tensor g = piece.gradient.contiguous();
     if (g.numel() == 0) continue;
     if (!g.is_cpu())
-      elsewhere[g.device().str()].push_back(block_squares_of(g));
+      elsewhere[g.device().str()].add(g);
     else
       gradients.push_back(g.scalar_type() == at::kFloat || g.scalar_type() == at::kDouble ? g : g.to(at::kFloat));
   }
@@ -71,10 +115,7 @@ ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
     const std::lock_guard lock(mutex);
     total.merge(part);
   });
-  for (const auto& [device, sums] : elsewhere) {
-    const at::Tensor here = at::cat(sums).cpu();  // the host waits once for all of a device
-    total.add(std::span<const double>(here.const_data_ptr<double>(), static_cast<std::size_t>(here.numel())));
-  }
+  for (const auto& [device, on_device] : elsewhere) total.merge(on_device.sum());
   return total;
 }
 

@@ -1,0 +1,125 @@
+// The CUDA kernels, compiled for the host, against their references: odd sizes, memory of exactly the size, in every
+// order of threads.
+#include <tessera/kernels/cuda/adamw.h>
+#include <tessera/kernels/cuda/exact_squares.h>
+#include <tessera/optim/exact_sum.h>
+#include <tests/cuda_on_host/grid.h>
+#include <tests/kernels/reference.h>
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+namespace {
+
+using namespace tessera::kernels;
+using cuda_on_host::Order;
+using reference::doubles;
+using reference::Floats;
+
+struct Orders {
+  template <class Run>
+  static void each(Run run) {
+    cuda_on_host::set_order(Order::forward);
+    run();
+    cuda_on_host::set_order(Order::backward);
+    run();
+    cuda_on_host::set_order(Order::shuffled, 7);
+    run();
+    cuda_on_host::set_order(Order::forward);
+  }
+};
+
+TEST(CudaAdamw, FollowsTheFormulaOverSteps) {
+  for (const std::int64_t n : {1, 31, 255, 256, 257, 1000}) {
+    Orders::each([&] {
+      Floats p = reference::random(n, 1), m(static_cast<std::size_t>(n)), v(static_cast<std::size_t>(n));
+      auto p2 = doubles(p), m2 = doubles(m), v2 = doubles(v);
+      for (int step = 1; step <= 3; ++step) {
+        const Floats g = reference::random(n, 10 + static_cast<unsigned>(step));
+        const AdamwArgs a{.learning_rate = 1e-2, .weight_decay = 0.1, .gradient_scale = 0.7, .step = step};
+        cuda::adamw(p.data(), g.data(), m.data(), v.data(), n, a, nullptr);
+        reference::adamw(p2, doubles(g), m2, v2, a);
+      }
+      EXPECT_LT(reference::error(p, p2), 1e-6) << n;
+      EXPECT_LT(reference::error(m, m2), 1e-6) << n;
+      EXPECT_LT(reference::error(v, v2), 1e-6) << n;
+    });
+  }
+}
+
+/// Sums of squares of blocks of 64, as kernels/cpu/block_squares.h has them, added exactly.
+double expected(const std::vector<Floats>& pieces) {
+  tessera::optim::ExactSum sum;
+  for (const Floats& x : pieces) {
+    for (std::size_t begin = 0; begin < x.size(); begin += 64) {
+      double lanes[32] = {};
+      for (std::size_t k = 0; k < 64 && begin + k < x.size(); ++k) {
+        lanes[k % 32] += static_cast<double>(x[begin + k]) * static_cast<double>(x[begin + k]);
+      }
+      for (std::size_t half = 16; half > 0; half /= 2) {
+        for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+      }
+      sum.add(lanes[0]);
+    }
+  }
+  return sum.value();
+}
+
+double value_of(const std::vector<std::int64_t>& words) { return tessera::optim::ExactSum::of_words(words).value(); }
+
+TEST(CudaExactSquares, HasTheBitsOfTheCpu) {
+  const std::vector<std::int64_t> sizes = {1, 31, 32, 33, 63, 64, 65, 1000, 64 * 256 + 1};
+  std::vector<Floats> pieces;
+  for (const std::int64_t n : sizes) pieces.push_back(reference::random(n, static_cast<unsigned>(n), 1e-3F));
+  pieces.push_back({1e30F, 1e-30F, 3e-45F, 0, -0.0F});
+  std::vector<cuda::SquareRange> ranges;
+  for (const Floats& x : pieces) ranges.push_back({x.data(), static_cast<std::int64_t>(x.size())});
+  ranges.push_back({nullptr, 0});
+  Orders::each([&] {
+    std::vector<std::int64_t> words(cuda::exact_words, 0);
+    cuda::add_exact_squares(ranges, cuda::SquareType::float32, words.data(), nullptr);
+    EXPECT_EQ(value_of(words), expected(pieces));
+  });
+}
+
+TEST(CudaExactSquares, MoreRangesThanOneLaunchTakes) {
+  const Floats x = reference::random(65, 3);
+  std::vector<std::int64_t> words(cuda::exact_words, 0);
+  cuda::add_exact_squares(std::vector<cuda::SquareRange>(130, {x.data(), 65}), cuda::SquareType::float32, words.data(),
+                          nullptr);
+  EXPECT_EQ(value_of(words), expected(std::vector<Floats>(130, x)));
+}
+
+TEST(CudaExactSquares, Bfloat16) {
+  const std::size_t n = 333;
+  const auto bits = std::make_unique<std::uint16_t[]>(n);  // exactly n: a read behind it is AddressSanitizer's
+  Floats rounded;
+  const Floats x = reference::random(static_cast<std::int64_t>(n), 5);
+  for (std::size_t i = 0; i < n; ++i) {
+    bits[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[i]) >> 16);
+    rounded.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16));
+  }
+  std::vector<std::int64_t> words(cuda::exact_words, 0);
+  const cuda::SquareRange range{bits.get(), static_cast<std::int64_t>(n)};
+  cuda::add_exact_squares({&range, 1}, cuda::SquareType::bfloat16, words.data(), nullptr);
+  EXPECT_EQ(value_of(words), expected({rounded}));
+}
+
+TEST(CudaExactSquares, NotANumberAndInfinityStayVisible) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    Floats x = reference::random(100, 4);
+    x[77] = bad;
+    std::vector<std::int64_t> words(cuda::exact_words, 0);
+    const cuda::SquareRange range{x.data(), 100};
+    cuda::add_exact_squares({&range, 1}, cuda::SquareType::float32, words.data(), nullptr);
+    const double value = value_of(words);
+    EXPECT_EQ(std::isnan(value), std::isnan(bad));
+    EXPECT_FALSE(std::isfinite(value));
+  }
+}
+
+}  // namespace

@@ -1,0 +1,115 @@
+#pragma once
+/// \file
+/// Stands in for the CUDA toolkit's header of the same name where a .cu file is compiled for the host: the part of CUDA
+/// that tessera/kernels/cuda uses, on the fibers of grid.h. Numbers are rounded as on a device (compile with
+/// -ffp-contract=off); atomics are plain, since fibers switch at barriers only.
+
+#include <tests/cuda_on_host/grid.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <source_location>
+#include <tuple>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+
+template <cuda_on_host::Dim3 cuda_on_host::Place::* which>
+struct CudaIndices {
+  struct X {
+    operator unsigned() const { return (cuda_on_host::place().*which).x; }
+  } x;
+  struct Y {
+    operator unsigned() const { return (cuda_on_host::place().*which).y; }
+  } y;
+  struct Z {
+    operator unsigned() const { return (cuda_on_host::place().*which).z; }
+  } z;
+};
+inline constexpr CudaIndices<&cuda_on_host::Place::thread_index> threadIdx{};
+inline constexpr CudaIndices<&cuda_on_host::Place::block_index> blockIdx{};
+inline constexpr CudaIndices<&cuda_on_host::Place::block> blockDim{};
+inline constexpr CudaIndices<&cuda_on_host::Place::grid> gridDim{};
+
+inline void __syncthreads(std::source_location at = std::source_location::current()) {
+  cuda_on_host::block_barrier(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(at.line())));
+}
+inline void __syncwarp(unsigned = 0xffffffff, std::source_location at = std::source_location::current()) {
+  cuda_on_host::warp_barrier(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(at.line())));
+}
+
+using cudaStream_t = void*;
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline const char* cudaGetErrorString(cudaError_t) { return "an error of the host's CUDA"; }
+
+struct dim3 : cuda_on_host::Dim3 {
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : cuda_on_host::Dim3{x_, y_, z_} {}
+};
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  void* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  const std::tuple<Parameters...> copies(static_cast<Parameters>(arguments)...);  // by value, as on a device
+  cuda_on_host::run_grid(config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                         [&] { std::apply(kernel, copies); });
+  return cudaSuccess;
+}
+
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline long long __double_as_longlong(double a) {
+  long long bits;
+  std::memcpy(&bits, &a, sizeof bits);
+  return bits;
+}
+inline float __uint_as_float(unsigned a) {
+  float value;
+  std::memcpy(&value, &a, sizeof value);
+  return value;
+}
+
+template <class Number>
+Number __shfl_down_sync(unsigned, Number value, unsigned delta) {
+  static_assert(sizeof(Number) <= 8);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  const std::uint64_t other = cuda_on_host::exchange(bits, cuda_on_host::lane() + delta);
+  std::memcpy(&value, &other, sizeof value);
+  return value;
+}
+template <class Number>
+Number __shfl_xor_sync(unsigned, Number value, unsigned mask) {
+  static_assert(sizeof(Number) <= 8);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  const std::uint64_t other = cuda_on_host::exchange(bits, cuda_on_host::lane() ^ mask);
+  std::memcpy(&value, &other, sizeof value);
+  return value;
+}
+
+template <class Number>
+Number atomicAdd(Number* place, Number value) {
+  const Number before = *place;
+  *place = before + value;
+  return before;
+}
