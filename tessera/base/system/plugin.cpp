@@ -9,12 +9,19 @@
 
 namespace tessera {
 
-std::string plugin_path(const Plugin& plugin) {
+namespace {
+
+/// The path of a file beside the library (or the program) that this code is part of.
+std::string path_beside(const std::string& file) {
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&plugin_path), &info) == 0 || info.dli_fname == nullptr)
-    throw Error(concat("cannot find ", plugin.file, ": the loader does not know which file this code is from"));
-  return path_join(std::filesystem::absolute(info.dli_fname).parent_path().string(), plugin.file);
+  if (::dladdr(reinterpret_cast<const void*>(&path_beside), &info) == 0 || info.dli_fname == nullptr)
+    throw Error(concat("cannot find ", file, ": the loader does not know which file this code is from"));
+  return path_join(std::filesystem::absolute(info.dli_fname).parent_path().string(), file);
 }
+
+}  // namespace
+
+std::string plugin_path(const Plugin& plugin) { return path_beside(plugin.file); }
 
 bool has_plugin(const Plugin& plugin) { return path_exists(plugin_path(plugin)); }
 
@@ -26,11 +33,17 @@ void* load_plugin(const Plugin& plugin) {
 
 void* load_entry(const std::string& library, const char* entry, Symbols symbols, std::string_view hint) {
   // Returns the library already loaded on later calls.
-  void* const handle = ::dlopen(library.c_str(), RTLD_NOW | (symbols == Symbols::shared ? RTLD_GLOBAL : RTLD_LOCAL));
-  if (handle == nullptr) {
-    const char* const cause = ::dlerror();
-    throw Error(concat("cannot load ", library, ": ", cause == nullptr ? "" : cause, hint));
-  }
+  std::string cause;
+  const auto open = [&](const std::string& path) {
+    void* const opened = ::dlopen(path.c_str(), RTLD_NOW | (symbols == Symbols::shared ? RTLD_GLOBAL : RTLD_LOCAL));
+    const char* const said = opened == nullptr ? ::dlerror() : nullptr;
+    if (said != nullptr) cause = said;
+    return opened;
+  };
+  void* handle = open(library);
+  if (handle == nullptr && library.find('/') == std::string::npos && path_exists(path_beside(library)))
+    handle = open(path_beside(library));
+  if (handle == nullptr) throw Error(concat("cannot load ", library, ": ", cause, hint));
   void* const found = ::dlsym(handle, entry);
   if (found == nullptr) throw Error(concat(library, " has no ", entry, ": it is of another build of Tessera"));
   return found;

@@ -23,7 +23,8 @@ bool has_plugin(const Plugin& plugin);
 void* load_plugin(const Plugin& plugin);
 
 enum class Symbols { own, shared };  ///< whether libraries that are loaded later see those of this one
-/// The address of `entry` in a library, by path or by a name that the loader looks for. Throws Error with `hint`.
+/// The address of `entry` in a library, by path or by a name, which is looked for on the loader's path, then beside
+/// this library. Throws Error with `hint`.
 void* load_entry(const std::string& library, const char* entry, Symbols symbols, std::string_view hint = "");
 
 }  // namespace tessera
