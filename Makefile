@@ -13,7 +13,8 @@
 #   make fuzz         builds the fuzzers of the torch-free readers and feeds each INPUTS=200000 inputs
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
 #   make build-times  CPU-seconds of a cold build by part, heaviest units, one changed file; budgets
-#   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
+#   make gpu-pack     out/gpu-pack: what a machine with a GPU and without compiler or network needs to check Tessera
+#   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, packs, checks numbers and speed
 #   make aarch64      cross-compiles the torch-free part and the kernels for 64-bit ARM; aarch64-check runs their tests
 #                     under an emulator (some minutes)
 #   make headers-check     every public header compiles alone, without a precompiled header (some minutes)
@@ -28,7 +29,7 @@ PREFIX ?= /usr/local
 STAMP := .deps/torch/.installed
 export JOBS
 
-.PHONY: all deps build install wheel deb packages-check sanitized train finetune test fuzz bench build-times gpu-check \
+.PHONY: all deps build install wheel deb packages-check sanitized train finetune test fuzz bench build-times gpu-pack gpu-check \
   docs aarch64 aarch64-check headers-check examples-outside format tidy clean distclean
 all: build
 
@@ -78,6 +79,9 @@ bench: $(STAMP)
 
 build-times: $(STAMP)
 	@tools/build_times.sh
+
+gpu-pack: build
+	@python3 tools/gpu_pack.py $(BUILD) out/gpu-pack
 
 gpu-check: $(STAMP)
 	@tools/gpu_check.sh

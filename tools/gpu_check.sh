@@ -1,7 +1,8 @@
 #!/bin/bash
-# `make gpu-check`, for a machine with an NVIDIA GPU and CUDA 13 with NCCL: builds with the plug-in, runs the tests,
-# trains briefly on the GPU. LibTorch's CUDA libraries (2 GB) come from PyPI into .deps/torch; the CPU build does
-# without them.
+# `make gpu-check`, for a machine with an NVIDIA GPU, CUDA 13 with NCCL, a compiler and a network: builds with the CUDA
+# plug-in, packs (tools/gpu_pack.py) and checks the pack (tools/gpu_check.py). LibTorch's CUDA libraries (2 GB) come
+# from PyPI into .deps/torch; the CPU build does without them. A machine without compiler or network takes a pack that
+# was made elsewhere (`make gpu-pack`): python3 PACK/gpu_check.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v nvidia-smi > /dev/null || { echo "gpu-check: no NVIDIA driver on this machine (nvidia-smi not found)" >&2
@@ -17,13 +18,6 @@ if [ ! -e .deps/torch/.cuda ]; then
   touch .deps/torch/.cuda
 fi
 tools/build.sh default build -DTESSERA_CUDA=ON
-export LD_LIBRARY_PATH=$(find "$PWD/.deps/torch/nvidia" /usr/local/cuda -maxdepth 3 -type d -name 'lib*' 2>/dev/null |
-  paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-python3 tests/run_tests.py build
-out=out/gpu-check; rm -rf $out; mkdir -p $out
-bible -p /usr/lib/ -f gen1:1-rev22:21 < /dev/null > $out/text.txt 2> /dev/null ||
-  cat docs/*.md README.md > $out/text.txt
-build/tessera train --device cuda --config_name gpt2-tiny --tokenizer_name byte --train_file $out/text.txt \
-  --block_size 256 \
-  --per_device_train_batch_size 16 --learning_rate 1e-3 --max_steps 100 --logging_steps 10 --output_dir $out/run
-tail -n 2 $out/run/metrics.jsonl
+python3 tools/gpu_pack.py build out/gpu-pack
+mkdir -p out/gpu-check
+TESSERA_TORCH_LIB=$PWD/.deps/torch/torch/lib OUT=$PWD/out/gpu-check python3 out/gpu-pack/gpu_check.py out/gpu-pack

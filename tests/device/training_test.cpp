@@ -113,6 +113,8 @@ TEST_F(DeviceTraining, Pipeline) { expect_same(2, gpt2() + batch(2, 2, 3) + Stri
 
 TEST_F(DeviceTraining, ExpertParallel) { expect_same(2, mixtral() + batch(2, 1, 3) + Strings{"--ep_size", "2"}); }
 
+TEST_F(DeviceTraining, ContextParallel) { expect_same(2, gpt2() + batch(2, 1, 3) + Strings{"--cp_size", "2"}); }
+
 TEST_F(DeviceTraining, OptimizerOffload) {
   expect_same(2, gpt2() + batch(2, 1, 3) + Strings{"--fsdp", "full_shard", "--cpu_offload", "optimizer"});
 }

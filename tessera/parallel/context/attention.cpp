@@ -25,8 +25,6 @@ void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
     throw InputError(concat("context_attention expects q, k, v of one floating-point type; they are ",
                             c10::toString(q.scalar_type()), ", ", c10::toString(k.scalar_type()), ", ",
                             c10::toString(v.scalar_type())));
-  if (!q.device().is_cpu())
-    throw InputError(concat("context_attention works on the CPU in this version; q is on ", q.device().str()));
 }
 
 /// What attention under autocast computes in, as scaled_dot_product_attention does.
