@@ -57,7 +57,7 @@ class Backend {
   virtual bool can_reduce(at::ScalarType dtype) const = 0;
 
   /// Called with the record of the operation that the next call on this thread starts: a transport may compare it with
-  /// the other ranks' (a mismatch is told at once, with both texts).
+  /// the other ranks' (a mismatch is an error at once, with both texts).
   virtual void announce(const launch::Entry& entry);
 
   virtual Started broadcast(at::Tensor tensor, int root) = 0;
@@ -86,7 +86,7 @@ class Backend {
   /// Leaves the group: connections are closed; later operations throw. Called by shutdown(); handles may live on.
   virtual void close() = 0;
 
-  /// Numbers for the record (Group's business): collectives, and send/recv apart, so that the former agree between
+  /// Numbers for the record (Group's business): collectives, and send/recv separately, so that the former agree between
   /// ranks.
   std::uint64_t take_sequence(bool collective) { return collective ? collectives_++ : messages_++; }
   /// Hash of the fingerprints of all collectives so far, this one included; of groups that share connections, whose

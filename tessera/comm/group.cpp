@@ -127,7 +127,7 @@ Error failure(Backend& backend, const Entry& entry, const std::exception& error)
   return Error(text);
 }
 
-// Records what the backend moved, if it said so.
+// Records what the backend moved, if it reports that.
 void take_moved_bytes(const Entry& entry) {
   if (const std::int64_t bytes = take_moved(); bytes >= 0) recorder().moved(entry, bytes);
 }

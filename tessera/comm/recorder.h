@@ -27,7 +27,7 @@ using launch::wire_bytes;
 
 struct OpTotals {
   Op op;
-  std::string group = {};   ///< its name; "other groups" for those beyond RankSlot::totals_size - 1
+  std::string group = {};   ///< its name; "other groups" after RankSlot::totals_size - 1 of them
   std::uint64_t count = 0;  ///< started
   std::int64_t payload_bytes = 0;
   std::int64_t wire_bytes = 0;   ///< by theory

@@ -37,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* verdict_key = "join/verdict";    // set by rank 0: "ok", or what went wrong
 constexpr std::string_view given_wrongly = "given: ";  // before a verdict that another start alone cannot change
 constexpr const char* count_key = "join/count";
-constexpr milliseconds first_report(5000), next_report(10000);  // when it is told who is missing
+constexpr milliseconds first_report(5000), next_report(10000);  // when missing ranks are reported
 constexpr milliseconds more_culprits(300);  // after the first rank that differs: others that differ are named with it
 
 std::string joined_key(int rank) { return concat("join/", rank); }
@@ -341,7 +341,7 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
 }
 
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, milliseconds timeout) {
-  // check() first: a wait that runs into its timeout cannot be told from a lost store.
+  // check() first: a wait that runs into its timeout looks like a lost store.
   if (!poll_until(Clock::now() + timeout, [&] { return store.check({key}); })) return std::nullopt;
   return store.get_to_str(key);
 }

@@ -106,7 +106,7 @@ void Watcher::Impl::beat() {
 }
 
 void Watcher::Impl::compare() {
-  // This rank first: what it had started by then, add_group() had told of before.
+  // This rank first: what it had started by then was reported by add_group() before.
   const Sighting mine = look_at(heartbeat().slot(), rank, cursor);
   std::vector<Sighting> theirs;
   for (const int other : on_board.others()) {

@@ -34,7 +34,7 @@ void ring_all_gather(Schedule& steps, int rank, int size) {
   }
 }
 
-// In step s every rank sends to the one s places further: no rank receives from two at once.
+// In step s every rank sends to rank + s: no rank receives from two at once.
 void direct_reduce_scatter(Schedule& steps, int rank, int size) {
   for (int s = 1; s < size; ++s) {
     const int to = (rank + s) % size;

@@ -49,7 +49,7 @@ class Communicator {
   /// "rank 2 (pid 123)": the rank in the group.
   std::string member_text(int rank) const;
 
-  /// One wait: its deadline, and what is told when it is missed.
+  /// One wait: its deadline, and the error text when it is missed.
   struct Wait {
     const launch::Entry& entry;
     const char* what;  ///< "to start it"

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// What a rank of a group shows to the others, in its own segment: one control area per group and rank. The owner
-/// writes it, except where it is said that others do.
+/// writes it, except where a comment names other writers.
 ///
 ///   [ Control | slot_count x inline_bytes: small payloads | staging_depth x chunk_bytes: chunks of large ones ]
 

@@ -26,7 +26,7 @@ namespace tessera::comm::shm {
 ///   all_to_all      by splits   by splits
 ///   send, recv      -           [n]
 struct Operation {
-  launch::Entry entry;  ///< its record: compared between the ranks, told in errors; op chooses what is done
+  launch::Entry entry;  ///< its record: compared between the ranks, named in errors; op chooses what is done
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t part_bytes = 0;  ///< n

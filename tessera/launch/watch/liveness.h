@@ -3,7 +3,7 @@
 /// launch/watch/: is every rank alive, and does the job get on? Judged from the board (board.h) and /proc on the
 /// monotonic clock, ten times a second. Judgement only: what happens then is the agent's business (generation.h).
 ///
-/// One rule, whose table stands in docs/launching.md and is tested as that table (tests/launch/liveness_table_test.cpp):
+/// One rule, whose table is in docs/launching.md and is tested as that table (tests/launch/liveness_table_test.cpp):
 /// a rank that is stopped by a signal, and one that can never leave a collective, is ended within seconds; a rank that
 /// computes, waits for a disk, or is in a phase that it declares long is reported; a rank that merely sleeps outside of
 /// collectives while nothing gets on is reported, and ended after hang_timeout.

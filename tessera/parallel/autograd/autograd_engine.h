@@ -16,7 +16,7 @@
 
 namespace tessera::parallel {
 
-/// Told about every outermost backward of the process: backward calls made from inside a backward (re-entrant
+/// Is called at every outermost backward of the process: backward calls made from inside a backward (re-entrant
 /// checkpointing) belong to the outer one. Called on the thread that called backward(), outside of autograd's own
 /// locks.
 class BackwardListener {
@@ -55,7 +55,7 @@ class Subscription {
 [[nodiscard]] Subscription listen_to_backward(BackwardListener& listener);
 
 /// While it lives, backwards that the calling thread starts belong to one that another thread is running: listeners are
-/// not told of them. Destroy it on its thread.
+/// not called for them. Destroy it on its thread.
 class PartOfBackward {
  public:
   PartOfBackward();  ///< for the calling thread; nests

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What autograd keeps between forward and backward, replaced by something smaller or further away. A policy decides
+/// What autograd keeps between forward and backward, replaced by something smaller or kept elsewhere. A policy decides
 /// per tensor; scopes of policies nest per thread. Checkpointing (checkpoint_activations.h) is such a policy, too.
 ///
 ///   { tessera::OffloadActivations off({.to = "/nvme"}); loss = net->forward(x).sum(); }
@@ -10,7 +10,7 @@
 ///   disk tessera::CompressActivations small({.to = tessera::ActivationFormat::bf16});
 ///
 /// Parameters - leaves that require grad, views of them, tensors that a sharding engine manages - are never packed.
-/// No engine has to be told; plain backward(), retain_graph and double backward work.
+/// No engine has to know; plain backward(), retain_graph and double backward work.
 
 #include <ATen/core/Tensor.h>
 

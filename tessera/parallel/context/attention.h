@@ -27,7 +27,7 @@ struct ContextAttentionOptions {
   /// Of whole rows: flat positions b T + t at which documents begin, ascending; a token sees only its document. Empty:
   /// every row is one.
   nn::DocumentStarts documents = {};
-  /// Tokens of each whole row that are no padding (keys beyond are not seen); empty: all. A query that sees nothing has
+  /// Tokens of each whole row that are no padding (later keys are not seen); empty: all. A query that sees nothing has
   /// output 0 and no gradient.
   std::vector<std::int64_t> lengths = {};
   /// Dropout of the weights, by place: the same on any number of ranks. Of `place` key, row and head count (the first

@@ -46,7 +46,7 @@ class Materializer {
 /// thread-safe: the materializer's mutex.
 class ManagedStorage {
  public:
-  /// `materializer` outlives the parameters' use; `unit` is what it is told. numel elements of `dtype`.
+  /// `materializer` outlives the parameters' use; it is called with `unit`. numel elements of `dtype`.
   ManagedStorage(Materializer& materializer, std::size_t unit, std::int64_t numel, at::ScalarType dtype,
                  c10::Device device, std::string absent_text);
   /// Parameters must have been taken out (abandon) before.

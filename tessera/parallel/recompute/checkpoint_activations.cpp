@@ -223,7 +223,7 @@ std::size_t Record::needed(int backward) {
 
 void Record::rebuild(int backward, std::size_t number, const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
-  if (number >= saved_.size()) return;  // told at the end, where the whole number is known
+  if (number >= saved_.size()) return;  // an error at the end, where the whole number is known
   const Description now(tensor);
   if (!(now == saved_[number].description))
     throw Error(

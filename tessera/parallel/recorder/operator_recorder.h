@@ -29,18 +29,18 @@ struct SeenOperator {
   std::span<const c10::IValue> results;
 };
 
-/// Is told of operators.
+/// Listens to operators.
 class OperatorListener {
  public:
   virtual ~OperatorListener() = default;
-  /// What is about to run. Not told here or below: operators that make views or look at metadata. Backward may run on
-  /// several threads, one for each device: both are called from whichever thread runs the operator.
+  /// `op` is about to run. before() and after() are not called for operators that make views or look at metadata.
+  /// Backward may run on several threads, one for each device: both are called on the thread that runs the operator.
   virtual void before(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) = 0;
   /// What has run, on the same thread.
   virtual void after(const SeenOperator& seen) = 0;
 };
 
-/// While it lives, `listener` is told of every operator of the calling thread and of backward passes that it starts.
+/// While it lives, `listener` is called for every operator of the calling thread and of backward passes that it starts.
 /// One at a time in a process; throws Error for a second one.
 class ListenToOperators {
  public:

@@ -65,7 +65,7 @@ namespace tessera {
 
 namespace parallel {
 
-/// Replicas of a module of type M, as said at the top.
+/// Replicas of a module of type M, as described at the top.
 template <class M>
 class DataParallel {
  public:

@@ -187,7 +187,7 @@ class Collected {
 
   std::vector<Input> inputs_;
   std::optional<std::int64_t> rows_;
-  int argument_ = 0, first_ = 0;  // numbers from 1: the present one; the one that said `rows_`
+  int argument_ = 0, first_ = 0;  // numbers from 1: the present one; the one that set `rows_`
 };
 
 /// One replica's part of the arguments: rows [first, first + count).
@@ -196,7 +196,7 @@ class Part {
   std::int64_t first = 0, count = 0;     ///< 0 and 0 where nothing is scattered
   std::vector<at::Tensor> tensors = {};  ///< as Collected::inputs(), cut
 
-  const at::Tensor& next() { return tensors.at(used_++); }  ///< `tensors` one by one; throws beyond the last
+  const at::Tensor& next() { return tensors.at(used_++); }  ///< `tensors` one by one; throws after the last
 
  private:
   std::size_t used_ = 0;

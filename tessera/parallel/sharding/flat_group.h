@@ -36,7 +36,7 @@ struct ShardingContext {
   comm::Group shards;           ///< the S ranks that hold the parts of one replica
   comm::Group replicas;         ///< the R ranks that hold the same part
   comm::Group expert_replicas;  ///< ranks outside that replicate the non-expert parameters (GradientGroups)
-  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< of the experts' gradients (GradientGroups)
+  c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< experts' gradients by source (GradientGroups)
   BufferPool pool;
   Materializer* materializer = nullptr;  ///< entered by every operator that reads whole parameters
   Materializer* writes = nullptr;        ///< entered by every operator on a local part

@@ -45,7 +45,7 @@ class ShardedGradient final : public FlatGradient {
   const FlatGroup& group_;
   at::ScalarType reduce_dtype_;
   at::Tensor result_ = {};                      ///< [padded / S], of the reduction under way; may be the sum itself
-  std::unique_ptr<LocalParts> locals_ = {};     ///< of the sum, where other ranks hold other parts
+  std::unique_ptr<LocalParts> locals_ = {};     ///< parts of the sum, where other ranks hold others
   std::unique_ptr<MovedGradients> moved_ = {};  ///< grad() of the module's own parameters between backwards
 };
 

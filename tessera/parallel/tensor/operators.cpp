@@ -22,7 +22,7 @@ namespace {
 
 using torch::jit::Stack;
 
-/// Operators of aten, apart from the elementwise ones, that treat a part as they treat the whole, sorted: they copy,
+/// Operators of aten, except the elementwise ones, that treat a part as they treat the whole, sorted: they copy,
 /// or set all elements alike. Whatever else reads the data of a part would give other numbers than the whole.
 // clang-format off
 constexpr std::string_view alike_operators[] = {
