@@ -24,7 +24,7 @@ class Validate : public ::testing::Test {
   Validate() {
     write_file_atomically(path("text.txt"), "In the beginning\n");
     make_folders(path("model"));
-    write_file_atomically(path("model/config.json"), "{}");
+    write_file_atomically(path("model/config.json"), R"({"model_type": "gpt2"})");
     make_folders(path("empty"));
     make_folders(path("used/checkpoint-5"));
   }
