@@ -164,7 +164,8 @@ TEST(ValidateModel, FilesOfModels) {
   EXPECT_NE(problems_of(line).find("neither model_type nor architectures is given"), std::string::npos);
   write_file_atomically(file, R"({"model_type": "t5"})");
   EXPECT_NE(problems_of(line).find("model type \"t5\" is not supported; known: gpt2, llama, "), std::string::npos);
-  write_file_atomically(file, R"({"model_type": "gpt2", "n_positions": 64})");
+  write_file_atomically(file, R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 300,
+      "n_positions": 64})");
   EXPECT_TRUE(problems_of(line).starts_with("--block_size 65 is longer than the model's 64 positions"));
   write_file_atomically(file, "{\"model_type\": ");
   EXPECT_NE(problems_of(line).find("config.json:1:"), std::string::npos) << problems_of(line);

@@ -24,7 +24,8 @@ class Validate : public ::testing::Test {
   Validate() {
     write_file_atomically(path("text.txt"), "In the beginning\n");
     make_folders(path("model"));
-    write_file_atomically(path("model/config.json"), R"({"model_type": "gpt2"})");
+    write_file_atomically(path("model/config.json"), R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 64,
+      "n_head": 2, "vocab_size": 300, "n_positions": 1024})");
     make_folders(path("empty"));
     make_folders(path("used/checkpoint-5"));
   }
