@@ -22,8 +22,8 @@ namespace tessera::faces {
 /// or to the agent that starts processes.
 std::span<const std::string_view> trainer_settings();
 
-/// Settings that are refused where they are given: by check_trainer_settings(), which throws InputError, or, of a module
-/// of the program's own, by Training.
+/// Settings that are refused where they are given, with an InputError of check_trainer_settings(), or, for a module of
+/// the program's own, of Training.
 std::vector<std::string_view> refused_by_trainer();
 void check_trainer_settings(const RunConfig& config);
 

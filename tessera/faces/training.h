@@ -27,9 +27,9 @@ namespace tessera::faces {
 class Training : public train::StepCore {
  public:
   /// Moves the module to the world's device, cuts it over the ranks of tp, and divides what is left over those with
-  /// other rows, as the configuration says; gradients are means over these. `accumulation`: micro-batches of a step. `has_model_features`: the caller hosts
-  /// what only our models can do (model_features.h); else their settings are refused. gradient_checkpointing acts in
-  /// our models.
+  /// other rows, as the configuration says; gradients are means over these. `accumulation`: micro-batches of a step.
+  /// `has_model_features`: the caller hosts what only our models can do (model_features.h); else their settings are
+  /// refused. gradient_checkpointing acts in our models.
   Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
            const train::MakeUpdate& make_update, TrainingRanks ranks, bool has_model_features = false);
 
