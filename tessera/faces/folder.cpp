@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <map>
 
 #include <tessera/base/error.h>
@@ -158,10 +159,16 @@ checkpoint::RunState load_training(const std::vector<Training*>& trainings, cons
 }
 
 std::string why_not_resumable(const format::Manifest& manifest) {
-  for (const format::ManifestFile& file : manifest.files)
-    if (file.name == kRandomFile) return "";
-  return concat(format::kManifestName, " does not list ", kRandomFile,
-                ", with which tessera::Trainer goes on: another program wrote it");
+  const auto lists = [&](const char* name) {
+    return std::any_of(manifest.files.begin(), manifest.files.end(),
+                       [&](const auto& file) { return file.name == name; });
+  };
+  if (!lists(kRandomFile))
+    return concat(format::kManifestName, " does not list ", kRandomFile,
+                  ", with which tessera::Trainer goes on: another program wrote it");
+  return lists(checkpoint::kRunStateFile)
+             ? ""
+             : "it holds the model only (--save_only_model), so no training can be resumed from it";
 }
 
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes) {

@@ -17,6 +17,7 @@
 #include <tessera/faces/batch_plan.h>
 #include <tessera/faces/folder.h>
 #include <tessera/faces/gather.h>
+#include <tessera/faces/model_features.h>
 #include <tessera/faces/smoothed_loss.h>
 #include <tessera/faces/trainer_settings.h>
 #include <tessera/launch/cli/environment.h>
@@ -25,6 +26,7 @@
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/random_key.h>
 #include <tessera/train/core/resume.h>
+#include <tessera/train/loop/determinism.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/log_format.h>
 #include <tessera/train/reporting/window.h>
@@ -82,6 +84,7 @@ TrainingArguments::TrainingArguments(std::vector<std::string> flags, const std::
     : config::Resolved(resolve(std::move(flags), defaults)) {}
 
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
+  options_.arguments.values = train::with_full_determinism(std::move(options_.arguments.values));
   const RunConfig& config = options_.arguments.values;
   faces::check_trainer_settings(config);
   if (!options_.model) throw InputError("Trainer: TrainerOptions::model is not given");
@@ -112,8 +115,14 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
           : train::configured_update(config.optimization, train::decay_matrices(config.optimization.weight_decay));
   const auto replicas = replicas_of(options_, ranks);
   if (replicas) options_.model->to(ranks.device());
+  features_ = std::make_unique<faces::ModelFeatures>(options_.model, options_.arguments, ranks);
+  if (replicas && !features_->list().empty())
+    throw InputError(
+        "Trainer: --fp8_format, --compression_training, --progressive_layer_drop and --data_efficiency count steps and "
+        "largest values of one model, and data_parallel makes several of it: start a process for each device "
+        "(`tessera launch`)");
   training_ = std::make_unique<faces::Training>(options_.model, config, config.optimization.gradient_accumulation_steps,
-                                                update, std::move(groups));
+                                                update, std::move(groups), features_->hosts());
   if (replicas) data_parallel_.emplace(options_.model, *replicas);
 }
 
@@ -179,6 +188,7 @@ at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
 
 /// What train() counts while it runs.
 struct Trainer::Course {
+  std::optional<checkpoint::RunState> from;  ///< the state that it resumes from; empty: from the start
   train::RunPlan plan;
   data::Sampler sampler;
   train::GuardedUpdate update;
@@ -212,7 +222,8 @@ Trainer::Course Trainer::begin_course(const RowSource& rows) {
   state_.max_steps = plan.total_steps;
   state_.num_train_epochs = plan.num_train_epochs;
   control_ = {};
-  return {.plan = plan,
+  return {.from = folder.empty() ? std::nullopt : std::optional(from),
+          .plan = plan,
           .sampler = {config.data.train_sampling_strategy == SamplingStrategy::sequential ? SamplingStrategy::sequential
                                                                                           : SamplingStrategy::random,
                       rows.rows, train::sampling_seed(config)},
@@ -223,11 +234,15 @@ Trainer::Course Trainer::begin_course(const RowSource& rows) {
           .logged_step = from.step};
 }
 
+Trainer::~Trainer() = default;
+
 TrainOutput Trainer::train() {
   if (!options_.train_dataset) throw InputError("Trainer: TrainerOptions::train_dataset is not given");
   Course course = begin_course(*options_.train_dataset);
   const train::RunPlan& plan = course.plan;
   const std::int64_t begin_ns = monotonic_ns(), first_step = state_.global_step;
+  for (const std::string& note : features_->begin(*training_, plan, course.sampler, course.from))
+    if (state_.is_world_process_zero) log::info(note);
   options_.model->train();
   training_->zero_grad();
   call(&TrainerCallback::on_train_begin);
@@ -263,6 +278,8 @@ void Trainer::take_step(Course& course) {
   course.loss_sum += loss;
   course.logged_sum += loss;
   course.last = course.update.finish_step(state_.global_step + 1);
+  features_->list().each(&train::RunFeature::after_step,
+                         train::StepEnd{state_.global_step + 1, course.last.grad_norm, course.last.taken});
   training_->zero_grad();
   state_.epoch = course.plan.epoch(++state_.global_step);
   call(&TrainerCallback::on_step_end);
@@ -343,18 +360,22 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
   } else {
     weight /= static_cast<double>(plan.micro_batches_with_rows(step));
   }
+  features_->list().each(&train::RunFeature::begin_step,
+                         train::StepStart{step, training_->loss_factor(), training_->loss_factor()});
   at::Tensor sum = at::zeros({1}, doubles);
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
     const Micro read = counted.empty() ? read_next(micro) : std::move(counted[static_cast<std::size_t>(micro)]);
     train::key_random_numbers(group.device(), static_cast<std::uint64_t>(training_->config().optimization.seed), step,
                               read.first_row);
     training_->expect_step(micro + 1 == micro_batches);
+    features_->begin_micro_batch(read.first_row);
     at::Tensor loss = loss_of_batch(read.batch);
     if (!read.counts)
       loss = loss.nan_to_num() * 0;
     else if (weight != 1)
       loss = loss * weight;
     training_->backward(loss);
+    features_->list().each(&train::RunFeature::after_backward);
     sum += loss.detach().to(at::kDouble).reshape({1});
   }
   group.all_reduce(sum, comm::Reduction::mean).wait();

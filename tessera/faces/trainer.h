@@ -34,6 +34,9 @@
 namespace tessera::data {
 class Sampler;
 }
+namespace tessera::faces {
+class ModelFeatures;
+}
 
 namespace tessera {
 
@@ -144,6 +147,7 @@ class Trainer {
  public:
   /// Joins the job unless tessera::init() was called. Throws InputError for what does not fit.
   explicit Trainer(TrainerOptions options);
+  ~Trainer();
 
   /// From the start, or from --resume_from_checkpoint: a folder, or `last`, the newest whole checkpoint of --output_dir
   /// (a damaged one is set aside with a warning, and the one before it is taken, as in `tessera train`). Writes
@@ -215,6 +219,7 @@ class Trainer {
   }
 
   TrainerOptions options_;
+  std::unique_ptr<faces::ModelFeatures> features_;
   std::unique_ptr<faces::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
   std::optional<train::CheckpointManager> checkpoints_;  // since train() began

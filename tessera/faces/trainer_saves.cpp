@@ -10,6 +10,7 @@
 #include <tessera/base/error.h>
 #include <tessera/config/resolve/validate_evaluations.h>
 #include <tessera/faces/folder.h>
+#include <tessera/faces/model_features.h>
 
 namespace tessera {
 
@@ -31,17 +32,20 @@ void Trainer::check_evaluations() const {
 }
 
 void Trainer::save(const train::RunPlan& plan) {
-  if (options_.arguments.values.output.output_dir.empty()) return;
+  const OutputConfig& output = options_.arguments.values.output;
+  if (output.output_dir.empty()) return;
   saving_epoch_ = state_.epoch;
   const auto fill = [&](train::SaveContents& contents) {
     checkpoint::RunState saved;
     plan.write_to(saved, state_.global_step);
     saved.log_history = state_.log_history;
     checkpoints_->best().write_to(saved);
+    features_->list().each(&train::RunFeature::save, saved);
+    saved.model_only = !contents.form.optimizer;
     return faces::fill(contents, {training_.get()}, std::move(saved));
   };
-  const bool full = options_.arguments.values.output.save_state_dict_type == StateDictType::full;
-  checkpoints_->save(state_.global_step, {.full = full}, fill);
+  const bool full = output.save_state_dict_type == StateDictType::full;
+  checkpoints_->save(state_.global_step, {.optimizer = !output.save_only_model, .full = full}, fill);
   note_best();
 }
 

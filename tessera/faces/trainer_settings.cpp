@@ -24,8 +24,10 @@ std::span<const std::string_view> trainer_settings() {
        "max_grad_norm", "average_tokens_across_devices", "seed", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval",
        "loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis",
        "consecutive_hysteresis", "gradient_predivide_factor", "bf16_optimizer_states", "stochastic_rounding",
-       "gradient_checkpointing",  // a warning says what to call instead
-                                  // processes
+       "gradient_checkpointing", "gradient_checkpointing_kwargs",  // of one's own module: a warning says what to call
+       "fp8_recipe", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_margin", "num_layers_at_start_in_bf16",
+       "num_layers_at_end_in_bf16", "full_determinism",
+       // processes
        "num_processes", "backend", "device", "threads_per_process", "ddp_bucket_cap_mb", "ddp_find_unused_parameters",
        "ddp_broadcast_buffers", "ddp_timeout", "deterministic_reduce", "logical_shards", "tp_size", "sequence_parallel",
        // sharding
@@ -39,32 +41,47 @@ std::span<const std::string_view> trainer_settings() {
        "save_strategy", "save_steps", "save_total_limit", "save_state_dict_type", "async_save", "async_save_when_busy",
        "ignore_data_skip", "eval_strategy", "eval_steps", "eval_on_start", "eval_delay", "load_best_model_at_end",
        "metric_for_best_model", "greater_is_better", "disable_tqdm", "nan_policy", "nan_skip_limit",
-       "logging_nan_inf_filter"});
+       "logging_nan_inf_filter", "save_only_model"});
   return names;
 }
 
-std::span<const std::string_view> refused_by_trainer() {
-  static constexpr auto names = std::to_array<std::string_view>(
-      {"tokens_per_batch", "batch_size_schedule", "decoupled_lr", "decoupled_min_lr", "mm_projector_lr", "fp8_format",
-       "compression_training", "progressive_layer_drop", "data_efficiency", "pp_size", "cp_size", "ep_size",
-       "etp_size"});
+namespace {
+
+constexpr std::string_view rows = "the Trainer's steps all have the same number of rows",
+                           embeddings = "it has models that say which parameters are embeddings",
+                           gradients = "its loop sees gradients before they are reduced",
+                           restarts = "its runs are restarted from there";
+struct Refused {
+  std::string_view setting, why;
+};
+constexpr auto refused = std::to_array<Refused>(
+    {{"tokens_per_batch", rows},
+     {"batch_size_schedule", rows},
+     {"balance_batches", rows},
+     {"decoupled_lr", embeddings},
+     {"decoupled_min_lr", embeddings},
+     {"mm_projector_lr", "its models say which part is a projector"},
+     {"neftune_noise_alpha", "its models add the noise; add it in your module's forward"},
+     {"preference_loss", "its rows are pairs of answers; compute such a loss in TrainerOptions::loss"},
+     {"gradient_noise_scale", gradients},
+     {"exit_duration_in_mins", "ask TrainerControl for should_save and should_training_stop instead"},
+     {"checkpoint_in_memory", restarts},
+     {"check_replicas_steps", "call require_same_bits() of parallel/replicas.h in a callback instead"}});
+
+}  // namespace
+
+std::vector<std::string_view> refused_by_trainer() {
+  std::vector<std::string_view> names = {"fp8_format", "compression_training", "progressive_layer_drop",
+                                         "data_efficiency"};  // where the module is the program's own
+  for (const Refused& row : refused) names.push_back(row.setting);
+  for (const RefusedAxis& axis : refused_axes()) names.push_back(axis.setting);
   return names;
 }
 
 void check_trainer_settings(const RunConfig& config) {
   check_axes(config.parallel);
   const RunConfig defaults;
-  constexpr std::string_view rows = "the Trainer's steps all have the same number of rows",
-                             embeddings = "it has models that say which parameters are embeddings",
-                             projector = "its models say which part is a projector",
-                             eight = "its models say which linear maps compute in eight bits",
-                             few = "its models say which of their modules are rounded",
-                             blocks = "its models say what their blocks are";
-  for (const auto& [name, why] :
-       {std::pair("tokens_per_batch", rows), std::pair("batch_size_schedule", rows),
-        std::pair("decoupled_lr", embeddings), std::pair("decoupled_min_lr", embeddings),
-        std::pair("mm_projector_lr", projector), std::pair("fp8_format", eight), std::pair("compression_training", few),
-        std::pair("progressive_layer_drop", blocks), std::pair("data_efficiency", blocks)}) {
+  for (const auto& [name, why] : refused) {
     const config::Field& field = *config::find_field(name);
     if (dump_json(field.get(config)) != dump_json(field.get(defaults)))
       throw InputError(concat("Trainer: --", name, " is for `tessera train`: ", why, "; leave it out"));
@@ -72,12 +89,13 @@ void check_trainer_settings(const RunConfig& config) {
 }
 
 std::vector<std::string> without_effect_on_trainer(const config::Resolved& given) {
-  const std::span<const std::string_view> followed = trainer_settings(), refused = refused_by_trainer();
+  const std::span<const std::string_view> followed = trainer_settings();
+  const std::vector<std::string_view> refused_names = refused_by_trainer();
   const RunConfig defaults;
   std::vector<std::string> names;
   for (const config::Field& field : config::fields()) {
     if (std::find(followed.begin(), followed.end(), field.name) != followed.end()) continue;
-    if (std::find(refused.begin(), refused.end(), field.name) != refused.end()) continue;
+    if (std::find(refused_names.begin(), refused_names.end(), field.name) != refused_names.end()) continue;
     if (!given.origin(field.name).is_given()) continue;
     if (dump_json(field.get(given.values)) != dump_json(field.get(defaults))) names.emplace_back(field.name);
   }

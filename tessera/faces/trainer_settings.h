@@ -22,8 +22,9 @@ namespace tessera::faces {
 /// or to the agent that starts processes.
 std::span<const std::string_view> trainer_settings();
 
-/// Settings whose steps the Trainer does not take: check_trainer_settings() throws InputError where one is given.
-std::span<const std::string_view> refused_by_trainer();
+/// Settings that are refused where they are given, with an InputError of check_trainer_settings(), or, for a module of
+/// the program's own, of Training.
+std::vector<std::string_view> refused_by_trainer();
 void check_trainer_settings(const RunConfig& config);
 
 /// What was given, differs from its default, and has no effect on tessera::Trainer: settings that are not among

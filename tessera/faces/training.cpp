@@ -7,36 +7,43 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/config/core/run_config.h>
+#include <tessera/config/rules/checkpointing.h>
+#include <tessera/models/checkpoint_blocks.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/sharding.h>
 
 namespace tessera::faces {
+namespace {
+
+void refuse_model_features(const OptimizationConfig& config) {
+  if (config.fp8_format != Fp8Format::none)
+    throw InputError(concat("fp8_format ", config.fp8_format,
+                            " (mixed_precision fp8): a module of your own does not "
+                            "compute in eight bits, which the models of tessera train do; choose bf16, or open an "
+                            "nn::Fp8Scope around its calls of nn::linear yourself and leave the setting out"));
+  if (!config.compression_training.empty())
+    throw InputError(
+        "compression_training: a module of your own is not rounded to few bits, which the models of tessera train are; "
+        "call nn::fake_quantize() or nn::fake_quantized_linear() in its forward yourself and leave the setting out");
+  for (const auto& [name, given] : {std::pair("progressive_layer_drop", &config.progressive_layer_drop),
+                                    std::pair("data_efficiency", &config.data_efficiency)})
+    if (!given->empty())
+      throw InputError(concat(name,
+                              ": blocks are left out of the models that tessera train has, not of a module of "
+                              "your own; choose in its forward what is computed and leave the setting out"));
+}
+
+}  // namespace
 
 Training::Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
-                   const train::MakeUpdate& make_update, TrainingRanks ranks)
+                   const train::MakeUpdate& make_update, TrainingRanks ranks, bool has_model_features)
     : config_(std::make_shared<RunConfig>(config)), ranks_(std::move(ranks)), accumulation_(accumulation) {
   const auto loss_scale = train::make_loss_scale(config_->optimization);
   if (!module) throw InputError("the module to train is a null pointer");
   if (accumulation_ < 1)
     throw InputError(concat("gradient_accumulation_steps is ", accumulation_, ", must be at least 1"));
-  if (config_->optimization.gradient_checkpointing && ranks_.all.rank() == 0)
-    log::warning(
-        "gradient_checkpointing has no effect on a module of your own: call tessera::checkpointed() in its forward");
-  if (config_->optimization.fp8_format != Fp8Format::none)
-    throw InputError(concat("fp8_format ", config_->optimization.fp8_format,
-                            " (mixed_precision fp8): a module of your own does not "
-                            "compute in eight bits, which the models of tessera train do; choose bf16, or open an "
-                            "nn::Fp8Scope around its calls of nn::linear yourself and leave the setting out"));
-  if (!config_->optimization.compression_training.empty())
-    throw InputError(
-        "compression_training: a module of your own is not rounded to few bits, which the models of tessera train are; "
-        "call nn::fake_quantize() or nn::fake_quantized_linear() in its forward yourself and leave the setting out");
-  for (const auto& [name, given] : {std::pair("progressive_layer_drop", &config_->optimization.progressive_layer_drop),
-                                    std::pair("data_efficiency", &config_->optimization.data_efficiency)})
-    if (!given->empty())
-      throw InputError(concat(name,
-                              ": blocks are left out of the models that tessera train has, not of a module of "
-                              "your own; choose in its forward what is computed and leave the setting out"));
+  if (!has_model_features) refuse_model_features(config_->optimization);
+  const auto ours = std::dynamic_pointer_cast<models::LanguageModel>(module);
   ParallelConfig& parallel = config_->parallel;
   if (parallel.deterministic_reduce && parallel.logical_shards == 0)
     parallel.logical_shards = ranks_.data.size() * accumulation_;
@@ -55,6 +62,12 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& c
   options.reduction = comm::Reduction::mean;  // the caller's loss is the mean of its own rows
   options.gradient_predivide_factor = ranks_.data.size() > 1 ? config_->optimization.gradient_predivide_factor : 1;
   divide(module, std::move(options), loss_scale);
+  if (config_->optimization.gradient_checkpointing && ours)
+    checkpointing_ = models::checkpoint_blocks(
+        *ours, config::parse_checkpoint_plan(config_->optimization.gradient_checkpointing_kwargs));
+  else if (config_->optimization.gradient_checkpointing && ranks_.all.rank() == 0)
+    log::warning(
+        "gradient_checkpointing has no effect on a module of your own: call tessera::checkpointed() in its forward");
   set_update(make_update(*module, sharded()));
 }
 

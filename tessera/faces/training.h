@@ -17,6 +17,10 @@
 #include <type_traits>
 #include <utility>
 
+namespace tessera::parallel {
+class ActivationCheckpointing;
+}
+
 namespace tessera::faces {
 
 /// Collective where Sharded's functions are. Not thread-safe.
@@ -24,8 +28,10 @@ class Training : public train::StepCore {
  public:
   /// Moves the module to the world's device, cuts it over the ranks of tp, and divides what is left over those with
   /// other rows, as the configuration says; gradients are means over these. `accumulation`: micro-batches of a step.
+  /// `has_model_features`: the caller hosts what only our models can do (model_features.h); else their settings are
+  /// refused. gradient_checkpointing acts in our models.
   Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
-           const train::MakeUpdate& make_update, TrainingRanks ranks);
+           const train::MakeUpdate& make_update, TrainingRanks ranks, bool has_model_features = false);
 
   const RunConfig& config() const { return *config_; }      ///< as given, with logical_shards filled in
   const comm::Group& group() const { return ranks_.data; }  ///< the ranks that have other rows
@@ -37,6 +43,8 @@ class Training : public train::StepCore {
   void set_accumulation(std::int64_t micro_batches);
   /// Checkpoints hold whole tensors, which rank 0 writes (save_state_dict_type).
   bool saves_whole() const;
+  /// What recomputes activations; null: nothing does.
+  const std::shared_ptr<const parallel::ActivationCheckpointing>& checkpointing() const { return checkpointing_; }
 
   /// Belongs around the forward pass (train/core/precision.h).
   [[nodiscard]] nn::Autocast autocast() const {
@@ -79,6 +87,7 @@ class Training : public train::StepCore {
   TrainingRanks ranks_;
   std::int64_t accumulation_;
   std::optional<TensorParallel> tensor_;
+  std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;
 };
 
 }  // namespace tessera::faces

@@ -80,10 +80,11 @@ TEST(TrainerSettings, what_is_refused_is_refused_by_name) {
   EXPECT_NO_THROW(faces::check_trainer_settings({}));
   for (const auto& [name, text] :
        {std::pair("tokens_per_batch", "64"), std::pair("batch_size_schedule", "8,8,100"),
-        std::pair("decoupled_lr", "0.1"), std::pair("decoupled_min_lr", "0.1"), std::pair("fp8_format", "hybrid"),
-        std::pair("compression_training", "{}"), std::pair("progressive_layer_drop", "{}"),
-        std::pair("data_efficiency", "{}"), std::pair("pp_size", "2"), std::pair("cp_size", "2"),
-        std::pair("ep_size", "2"), std::pair("etp_size", "2")}) {
+        std::pair("balance_batches", "true"), std::pair("decoupled_lr", "0.1"), std::pair("decoupled_min_lr", "0.1"),
+        std::pair("mm_projector_lr", "0.1"), std::pair("neftune_noise_alpha", "5"), std::pair("preference_loss", "dpo"),
+        std::pair("gradient_noise_scale", "true"), std::pair("exit_duration_in_mins", "10"),
+        std::pair("checkpoint_in_memory", "2"), std::pair("check_replicas_steps", "2"), std::pair("pp_size", "2"),
+        std::pair("cp_size", "2"), std::pair("ep_size", "2"), std::pair("etp_size", "2")}) {
     ASSERT_TRUE(is_refused(name));
     RunConfig config;
     ASSERT_EQ(config::find_field(name)->set(config, text), std::nullopt);
@@ -120,7 +121,8 @@ bool reads(const std::string& text, std::string_view name) {
 /// As far as the text shows it: the setting's member is read where the Trainer comes along.
 TEST(TrainerSettings, what_is_followed_is_read) {
   const std::string trainer =
-      sources({"tessera/faces", "tessera/train/core", "tessera/train/loop/sharding.cpp",
+      sources({"tessera/faces", "tessera/train/core", "tessera/train/features/fp8.cpp",
+               "tessera/train/loop/determinism.cpp", "tessera/train/loop/sharding.cpp",
                "tessera/config/hf/sharding.cpp", "tessera/config/resolve/validate_evaluations.cpp"});
   // These end in others when the configuration is resolved.
   const std::set<std::string_view> resolved = {"config",        "config_file",     "args_file",

@@ -15,11 +15,8 @@
 namespace tessera::train {
 namespace {
 
-/// null: the settings do not ask for it.
-using MakeFeature = std::unique_ptr<RunFeature> (*)(const RunConfig& config);
-
 /// To remove a feature, remove its files, and its lines here.
-constexpr MakeFeature features[] = {
+constexpr std::unique_ptr<RunFeature> (*features[])(const RunConfig&) = {
     make_fp8,            // --fp8_format: numbers the linear maps, so first, while the model has all of them
     make_compression,    // --compression_training: takes maps whose products may be in fp8, and adapters are refused
     make_routers,        // experts: before rows and passes are counted; settings of a model without are refused
@@ -31,11 +28,19 @@ constexpr MakeFeature features[] = {
     make_streaming,      // --streaming: where the stream goes on
 };
 
+/// What needs nothing but the model and the steps.
+constexpr std::unique_ptr<RunFeature> (*of_model_alone[])(const RunConfig&) = {make_fp8, make_compression,
+                                                                               make_block_routing};
+
 }  // namespace
 
-Features Features::of(const RunConfig& config) {
+Features Features::of(const RunConfig& config) { return make_all(features, config); }
+
+Features Features::of_model(const RunConfig& config) { return make_all(of_model_alone, config); }
+
+Features Features::make_all(std::span<const MakeFeature> makers, const RunConfig& config) {
   Features all;
-  for (const MakeFeature make : features)
+  for (const MakeFeature make : makers)
     if (auto feature = make(config)) all.list_.push_back(std::move(feature));
   return all;
 }

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace tessera::train {
@@ -14,7 +15,10 @@ class Features {
  public:
   /// Those that the settings ask for.
   static Features of(const RunConfig& config);
+  /// Those of them that need one of our models and nothing else of a run: neither its data nor its loss.
+  static Features of_model(const RunConfig& config);
 
+  bool empty() const { return list_.empty(); }
   /// The hook of each: features.each(&RunFeature::begin_step, start).
   template <class Hook, class... Arguments>
   void each(Hook hook, Arguments&&... arguments) const {
@@ -22,6 +26,10 @@ class Features {
   }
 
  private:
+  /// null: the settings do not ask for it.
+  using MakeFeature = std::unique_ptr<RunFeature> (*)(const RunConfig& config);
+  static Features make_all(std::span<const MakeFeature> makers, const RunConfig& config);
+
   std::vector<std::unique_ptr<RunFeature>> list_;
 };
 
