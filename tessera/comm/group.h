@@ -66,8 +66,8 @@ class Group {
   const std::string& backend() const;        ///< its name, to be shown: what it can do is asked of capabilities()
   const Capabilities& capabilities() const;  ///< what its backend can do
   c10::Device device() const;                ///< where tensors must be
-  /// The same ranks for tensors of the host: numbers that the host needs then do not wait for what the device was given.
-  /// The group itself if it works on the host, or was adopted. Collective at its first call.
+  /// The same ranks for tensors of the host: numbers that the host needs do not wait for the device's work then. The
+  /// group itself if it works on the host, or was adopted. Collective at its first call.
   Group host() const;
 
   /// [n] in place.

@@ -192,8 +192,8 @@ struct Trainer::Course {
   train::RunPlan plan;
   data::Sampler sampler;
   train::GuardedUpdate update;
-  double loss_sum = 0;           ///< of all steps of this call
-  double logged_sum = 0;         ///< of those since the last log line
+  double loss_sum = 0;           ///< sum over all steps of this call
+  double logged_sum = 0;         ///< sum over the steps since the last log line
   std::int64_t logged_step = 0;  ///< the last step of that line
   train::GuardedUpdate::Outcome last = {};
 };

@@ -7,22 +7,25 @@
 
 namespace tessera::layout {
 
+/// What is sent in place of float32 gradients.
 enum class CompressionMethod : unsigned char { none, fp16, bf16, powersgd, topk, onebit };
 
+/// PowerSGD (Vogels et al. 2019).
 struct PowerSgdOptions {
-  std::int64_t rank = 1;
-  std::int64_t start = 1000;  ///< steps before the first compressed one
-  bool error_feedback = true;
-  bool warm_start = true;  ///< Q of the last step; else random every time
+  std::int64_t rank = 1;       ///< columns of the two factors of a matrix
+  std::int64_t start = 1000;   ///< steps before the first compressed one
+  bool error_feedback = true;  ///< what was not sent is added to the next gradient
+  bool warm_start = true;      ///< Q of the last step; else random every time
   /// Only matrices that become smaller by more than this factor are compressed.
   double min_rate = 2;
 };
 
+/// A method and its numbers; those of other methods have no effect.
 struct GradientCompression {
-  CompressionMethod method = CompressionMethod::none;
-  PowerSgdOptions powersgd = {};
-  double topk_ratio = 0.01;          ///< share of the elements that is sent, (0, 1]
-  std::int64_t onebit_warmup = 100;  ///< steps before the first compressed one
+  CompressionMethod method = CompressionMethod::none;  ///< none: float32, or reduce_dtype
+  PowerSgdOptions powersgd = {};                       ///< the numbers of powersgd
+  double topk_ratio = 0.01;                            ///< share of the elements that is sent, (0, 1]
+  std::int64_t onebit_warmup = 100;                    ///< steps before the first compressed one
 
   std::int64_t whole_steps() const;  ///< the first steps, whose gradients are sent uncompressed
 };

@@ -30,9 +30,9 @@ struct Fiber {
   Place place;
   unsigned number = 0;  // in its block
   bool ended = false;
-  const void* block_site = nullptr;  // of the barrier that it waits at
+  const void* block_site = nullptr;  // the barrier that it waits at
   const void* warp_site = nullptr;
-  std::uint64_t value = 0;  // of the exchange under way
+  std::uint64_t value = 0;  // what it gives to the exchange under way
 };
 
 /// One block: its fibers, and who runs.

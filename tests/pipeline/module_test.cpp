@@ -248,7 +248,7 @@ TEST(ModuleParts, A_norm_that_is_not_finite_names_the_stage_that_it_came_from) {
     auto net = small_sequential();
     PipelineParallel pipe(*net, with("1f1b", 4));
     at::Tensor inputs = batch_inputs(0).clone();
-    inputs[inputs.size(0) - 1].fill_(std::numeric_limits<double>::quiet_NaN());  // of micro-batch 3
+    inputs[inputs.size(0) - 1].fill_(std::numeric_limits<double>::quiet_NaN());  // in micro-batch 3
     EXPECT_TRUE(std::isnan(pipe.train_batch(inputs, batch_targets(0))));
     const std::string says = error_of<Error>([&] { pipe.clip_grad_norm(1); });
     EXPECT_NE(says.find("(first in stage 0, micro-batch 3 (0F3), on rank 0)"), std::string::npos) << says;

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The check for a machine with a GPU (tools/gpu_pack.py, tools/gpu_check.py) passes with tiny models on the double of the
-# device, so that no second of a lent machine is spent on an error of the script.
+# The check for a machine with a GPU (tools/gpu_pack.py, tools/gpu_check.py) passes with tiny models on the double of
+# the device, so that no second of a lent machine is spent on an error of the script.
 #   tests/scripts/gpu_check.sh BUILD
 set -euo pipefail
 build=$(cd "$1" && pwd)
@@ -12,7 +12,8 @@ python3 -B "$root/tools/gpu_pack.py" "$build" "$work/pack" --double
 torch=$(sed -n 's/^TESSERA_TORCH_DIR:[A-Z]*=//p' "$build/CMakeCache.txt")
 mkdir "$work/out"
 export TESSERA_TORCH_LIB=${torch:-$root/.deps/torch}/torch/lib OUT=$work/out
-python3 -B "$work/pack/gpu_check.py" "$work/pack" --tiny --seconds 3000 > "$work/shown" || { cat "$work/shown"; exit 1; }
+python3 -B "$work/pack/gpu_check.py" "$work/pack" --tiny --seconds 3000 > "$work/shown" ||
+  { cat "$work/shown"; exit 1; }
 passed=$(grep -c '"ok": true' "$work/out/check.jsonl")
 [ "$passed" -ge 11 ] || { cat "$work/shown"; exit 1; }
 echo "$passed items"

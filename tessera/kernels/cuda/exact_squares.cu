@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned warp = 32, threads = 256, warps = threads / warp;
 constexpr int square_block = 64;                      // elements; kernels::square_block
-constexpr int most_ranges = 128;                      // of a launch: they travel as its argument (4 KB at most)
+constexpr int most_ranges = 128;                      // per launch: they travel as its argument (4 KB at most)
 constexpr std::int64_t blocks_at_once = 256;          // blocks of 64 elements that a thread block takes at a time
 constexpr std::int64_t most_thread_blocks = 132 * 8;  // enough to fill an H100/H200; the loop takes the rest
 
@@ -36,7 +36,7 @@ __device__ void add_exactly(unsigned long long* words, double x) {
   }
   if (bits == 0) return;
   if (exponent != 0) mantissa |= 1ULL << 52;
-  const unsigned position = exponent == 0 ? 0 : exponent - 1;  // of the mantissa's lowest bit above 2^-1074
+  const unsigned position = exponent == 0 ? 0 : exponent - 1;  // that of the mantissa's lowest bit above 2^-1074
   const unsigned shift = position % 32;
   const unsigned long long low = mantissa << shift;
   const unsigned long long high = shift == 0 ? 0 : mantissa >> (64 - shift);

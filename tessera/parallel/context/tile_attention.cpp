@@ -97,8 +97,9 @@ void add_block(PartialAttention& sum, const at::Tensor& q, const KeyBlock& block
   const auto wide = at::toOpMathType(q.scalar_type());
   for (const Tile& tile : block.tiles) {
     const nn::AttentionRectangle a = rectangle(q, block, tile, options, heads);
-    const auto [result, log_sum] =
-        in_runs(options, q) ? nn::rectangle_attention(a, options.dropout, place_of(tile, block)) : nn::flash_attention(a);
+    const auto [result, log_sum] = in_runs(options, q)
+                                       ? nn::rectangle_attention(a, options.dropout, place_of(tile, block))
+                                       : nn::flash_attention(a);
     const at::Tensor out = result.transpose(1, 2).to(wide);  // [B, queries, heads, D]
     if (!sum.out.defined() && covers(tile, q)) {
       sum = {out, log_sum};
@@ -130,8 +131,9 @@ void add_block_gradients(GradientSum& dq, GradientSum& dk, GradientSum& dv, cons
                      out = queries_of(result.out, tile).transpose(1, 2), log_sum = log_sums_of(result.log_sum, tile);
     // With the log-sum-exp and the output of *all* keys, the kernel's gradients are this block's part of the whole.
     const auto [gq, gk, gv] =
-        in_runs(options, result.q) ? nn::rectangle_attention_backward(dy, a, out, log_sum, options.dropout, place_of(tile, block))
-                         : nn::flash_attention_backward(dy, a, out, log_sum);
+        in_runs(options, result.q)
+            ? nn::rectangle_attention_backward(dy, a, out, log_sum, options.dropout, place_of(tile, block))
+            : nn::flash_attention_backward(dy, a, out, log_sum);
     add(dq, tile, tile.query, tile.queries, gq.transpose(1, 2));
     add(dk, tile, tile.key, tile.keys, over_groups(gk, dk.total));
     add(dv, tile, tile.key, tile.keys, over_groups(gv, dv.total));

@@ -25,7 +25,7 @@ class GuardedUpdate {
  public:
   struct Outcome {
     double grad_norm = 0;      ///< before clipping
-    double learning_rate = 0;  ///< of the first parameter group, in this step
+    double learning_rate = 0;  ///< the first parameter group's, in this step
     bool taken = false;        ///< false: skipped, and weights and optimizer are as they were
   };
 
