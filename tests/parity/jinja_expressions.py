@@ -5,8 +5,7 @@
 
 For tests/text/jinja_parity_test.cpp (TESSERA_JINJA_CASES).
 
-Cases that depend on Python itself are left out: integers beyond 64 bits, addresses in print; // and % are
-of whole numbers alone.
+Cases that depend on Python itself are left out: integers beyond 64 bits, addresses in print.
 """
 
 import argparse
@@ -36,30 +35,34 @@ VARIABLES = {
     "d": {"one": 1, "two": "zwei", "items": [1, 2], "3": None},
     "r": [{"name": "Bo", "age": 3, "tags": ["x"]}, {"name": "al", "age": 1}, {"name": "Cy", "age": 2, "ok": False}],
 }
-INTEGERS = ["a", "b", "0", "1", "2", "-1", "10", "3", "l[0]", "l|length", "s|length", "t", "(7 // b)", "(a % 3)"]
-TEXTS = ["s", "u", "w", "e", "'x'", "'a,b,,c'", "\"it's\"", "m[0]", "d.two", "'Hello'", "' '", "'l'", "'ß'"]
+INTEGERS = ["a", "b", "0", "1", "2", "-1", "10", "3", "l[0]", "l|length", "s|length", "t"]
+TEXTS = ["s", "u", "w", "e", "'x'", "'a,b,,c'", "\"it's\"", "'%s-%s'", "m[0]", "d.two", "'Hello'", "' '", "'l'", "'ß'"]
 LISTS = ["l", "m", "x", "[]", "[1, 2, 3]", "['q', s]", "(1, 'b')", "range(4)|list", "r", "d.items()|list"]
 LISTS.append("s.split(' ')")
 DICTS = ["d", "{'k': 1, 'z': [2]}", "r[0]", "{}", "dict(a=1, b='c')"]
 ATOMS = INTEGERS + TEXTS + LISTS + DICTS + ["f", "g", "n", "none", "true", "missing", "d.nothing", "1.0", "1e3", "0.5"]
-BINARY = ["+", "-", "*", "/", "~", "==", "!=", "<", "<=", ">", ">=", "and", "or", "in", "not in"]
-TESTS = """defined undefined none string number integer float boolean true false mapping iterable sequence even
-odd""".split()
-TESTS_WITH = "eq ne lt gt le ge equalto in".split()
-FILTERS = """upper lower title capitalize trim length list first last string int float reverse|list sort join
-tojson default safe items|list count dictsort map('string')|list
+BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", "and", "or", "in", "not in"]
+TESTS = """defined undefined none string number integer float boolean true false mapping iterable sequence even odd
+upper lower callable""".split()
+TESTS_WITH = "eq ne lt gt le ge equalto sameas divisibleby in".split()
+FILTERS = """upper lower title capitalize trim length list first last string int float abs reverse|list sort join
+unique|list tojson default safe escape items|list sum min max count dictsort map('string')|list
 select|list reject|list map('upper')|join(',') select('string')|list reject('none')|list
 """.split()
 FILTERS_WITH = ["default({0})", "default({0}, true)", "join({1})", "replace({1}, {1})", "trim({1})"]
 FILTERS_WITH += ["indent({2})", "indent(2, true)", "tojson(indent=2)", "int({2})", "sort(reverse=true)"]
-FILTERS_WITH += ["map(attribute='name')|list", "selectattr('age', 'gt', 1)|list", "rejectattr('ok')|list"]
-FILTERS_WITH += ["selectattr('ok', 'defined')|map(attribute='name')|join('/')", "sort(attribute='name')"]
-FILTERS_WITH += ["join({1}, attribute='name')"]
+FILTERS_WITH += ["map(attribute='name')|list", "selectattr('age', 'gt', 1)|list", "rejectattr('ok')|list", "attr({1})"]
+FILTERS_WITH += ["selectattr('ok', 'defined')|map(attribute='name')|join('/')", "sort(attribute='name')", "format({0})"]
+FILTERS_WITH += ["sum(attribute='age')", "max(attribute='age')", "join({1}, attribute='name')", "dictsort(by='value')"]
 FILTERS_WITH += ["sort(case_sensitive=true)", "tojson(ensure_ascii=true)", "tojson(separators=(',', ':'))"]
-METHODS = """upper() lower() capitalize() strip() lstrip() rstrip() split() split({1}) split({1},1)
-splitlines() replace({1},{1}) replace({1},{1},1) startswith({1}) endswith({1}) find({1})
-join(m) join({3}) strip({1}) lstrip({1}) rstrip({1}) keys() values()|list items()|list get({1}) get('one',{0})
-append(1) pop() update(d)""".split()
+FILTERS_WITH += ["unique(case_sensitive=true)|list"]
+METHODS = """upper() lower() title() capitalize() strip() lstrip() rstrip() split() split({1}) split({1},1)
+rsplit({1},1) splitlines() replace({1},{1}) replace({1},{1},1) startswith({1}) endswith({1}) find({1}) rfind({1})
+count({1})
+index({1}) join(m) join({3}) isdigit() isalpha() isspace() isalnum() strip({1}) lstrip({1})
+rstrip({1}) removeprefix({1}) removesuffix({1})
+format({0},{0}) keys() values()|list items()|list get({1}) get('one',{0}) copy()
+index({2}) count({2}) append(1) pop() update(d)""".split()
 
 
 class Maker:
@@ -137,7 +140,7 @@ class Maker:
             elif kind in (4, 5):
                 filtered = choose.choice(["", "", f" if {self.expression(1)}", " if i"])
                 parts += [self.tag(f"for i in {choose.choice(LISTS + ['d', 's', 'm[1:]'])}{filtered}")]
-                shown = choose.choice("index index0 first last length previtem nextitem".split())
+                shown = choose.choice("index index0 first last length revindex previtem nextitem".split())
                 parts += [self.space(), "{{ i }}{{ loop.%s }}" % shown, self.block(depth - 1)]
                 leave = choose.choice(["", "", "{% if loop.index > 1 %}{% break %}{% endif %}", "{% continue %}"])
                 parts += [leave, self.tag("else") + "none" if choose.random() < 0.3 else "", self.tag("endfor")]

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include <tessera/text/jinja/format.h>
 #include <tessera/text/jinja/operators.h>
 #include <tessera/text/jinja/text_functions.h>
 
@@ -20,6 +21,8 @@ const char* symbol(Binary::Op op) {
       return "//";
     case Binary::Op::modulo:
       return "%";
+    case Binary::Op::power:
+      return "**";
     default:
       return "?";
   }
@@ -49,7 +52,41 @@ std::int64_t remainder_of(std::int64_t a, std::int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-Value integers(Binary::Op op, std::int64_t a, std::int64_t b) {
+/// Python's float % and //: the remainder has the divisor's sign.
+double real_remainder(double a, double b) {
+  if (b == 0) fail_zero();
+  double rest = std::fmod(a, b);
+  if (rest == 0) return std::copysign(0.0, b);
+  if ((b < 0) != (rest < 0)) rest += b;
+  return rest;
+}
+
+double real_floor_divided(double a, double b) {
+  if (b == 0) fail_zero();
+  double rest = std::fmod(a, b), quotient = (a - rest) / b;
+  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(0.0, a / b);
+  const double floor = std::floor(quotient);
+  return quotient - floor > 0.5 ? floor + 1 : floor;
+}
+
+Value integer_power(Machine& machine, std::int64_t base, std::int64_t exponent) {
+  if (exponent < 0) {
+    if (base == 0) fail("0 cannot be raised to a negative power");
+    return Value::of(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  }
+  if (base == 0 || base == 1) return Value::of(exponent == 0 ? std::int64_t{1} : base);
+  if (base == -1) return Value::of(exponent % 2 == 0 ? 1 : -1);
+  std::int64_t result = 1;
+  for (; exponent > 0; --exponent) {  // at most 63 times before it overflows
+    machine.step();
+    const bool overflows = __builtin_mul_overflow(result, base, &result);
+    checked(overflows, result);
+  }
+  return Value::of(result);
+}
+
+Value integers(Machine& machine, Binary::Op op, std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
   switch (op) {
     case Binary::Op::add:
@@ -63,8 +100,10 @@ Value integers(Binary::Op op, std::int64_t a, std::int64_t b) {
       return Value::of(static_cast<double>(a) / static_cast<double>(b));
     case Binary::Op::floor_divide:
       return Value::of(floor_divided(a, b));
-    default:
+    case Binary::Op::modulo:
       return Value::of(remainder_of(a, b));
+    default:
+      return integer_power(machine, a, b);
   }
 }
 
@@ -79,9 +118,17 @@ Value reals(Binary::Op op, double a, double b) {
     case Binary::Op::divide:
       if (b == 0) fail_zero();
       return Value::of(a / b);
+    case Binary::Op::floor_divide:
+      return Value::of(real_floor_divided(a, b));
+    case Binary::Op::modulo:
+      return Value::of(real_remainder(a, b));
     default:
-      fail("'", symbol(op), "' of numbers that are not whole is not supported");
+      break;
   }
+  const double power = std::pow(a, b);
+  if (std::isinf(power) && !std::isinf(a) && !std::isinf(b)) fail("the power is out of range");
+  if (std::isnan(power) && !std::isnan(a) && !std::isnan(b)) fail("the power is no real number");
+  return Value::of(power);
 }
 
 bool is_list_or_tuple(const Value& value) {
@@ -125,10 +172,10 @@ Value joined(Machine& machine, const Value& a, const Value& b) {
 }  // namespace
 
 Value apply(Machine& machine, Binary::Op op, const Value& a, const Value& b) {
-  if (op == Binary::Op::modulo && a.is_string()) fail("'%' makes no text of a format here: join the parts with ~");
+  if (op == Binary::Op::modulo && a.is_string()) return machine.text(percent_format(machine, a.string(), b));
   for (const Value* value : {&a, &b})
     if (value->is_undefined()) fail(value->why());
-  if (a.is_integer() && b.is_integer()) return integers(op, a.integer(), b.integer());
+  if (a.is_integer() && b.is_integer()) return integers(machine, op, a.integer(), b.integer());
   if (a.is_number() && b.is_number()) return reals(op, a.real(), b.real());
   if (op == Binary::Op::add) {
     if (a.is_string() && b.is_string()) return joined(machine, a, b);
@@ -148,6 +195,13 @@ Value negate(const Value& value) {
   if (!value.is_integer()) fail("a ", type_name(value), " has no negative");
   std::int64_t out = 0;
   return Value::of(checked(__builtin_sub_overflow(std::int64_t{0}, value.integer(), &out), out));
+}
+
+Value plus(const Value& value) {
+  if (value.is_undefined()) fail(value.why());
+  if (value.is(Value::Kind::real)) return value;
+  if (!value.is_integer()) fail("'+' stands before a ", type_name(value), ", must be a number");
+  return Value::of(value.integer());
 }
 
 }  // namespace tessera::text::jinja

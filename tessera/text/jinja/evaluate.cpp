@@ -63,28 +63,40 @@ Given Evaluator::given(const Arguments& arguments) {
   for (const auto& [name, value] : arguments.named) result.named.emplace_back(name, evaluate(*value));
   if (arguments.more)
     for (Value& value : items_of(machine_, evaluate(*arguments.more))) result.plain.push_back(std::move(value));
+  if (!arguments.more_named) return result;
+  const Value named = evaluate(*arguments.more_named);
+  if (!named.is_dict()) fail("what stands behind ** is a ", type_name(named), ", must be a dict");
+  for (const auto& [name, value] : named.dict().members) {
+    if (!name.is_string()) fail("the names of arguments must be texts");
+    result.named.emplace_back(name.string(), value);
+  }
   return result;
 }
 
-Value Evaluator::value_of(const Call& node) {
+Value Evaluator::call(const Call& node, const Value* caller) {
+  const auto arguments = [&] {
+    Given all = given(node.arguments);
+    if (caller != nullptr) all.named.emplace_back("caller", *caller);
+    return all;
+  };
   // A method that is called at once needs no object of its own.
   if (const auto* attribute = std::get_if<Attribute>(&node.callee->node)) {
     const Value object = evaluate(*attribute->object);
     if (method_kind(object, attribute->name) == MethodKind::method)
-      return call_method(machine_, object, attribute->name, given(node.arguments));
+      return call_method(machine_, object, attribute->name, arguments());
     const Value callee = attribute_of(machine_, object, attribute->name);
     if (callee.is_undefined()) {
       const auto near = nearest_method(object, attribute->name);
       fail(callee.why(), near ? concat(" (near: '", *near, "')") : "");
     }
-    if (auto* callable = callee.as<Callable>()) return callable->call(machine_, given(node.arguments));
+    if (auto* callable = callee.as<Callable>()) return callable->call(machine_, arguments());
     fail("'", attribute->name, "' is a ", type_name(callee), ", which cannot be called");
   }
   const Value callee = evaluate(*node.callee);
   if (callee.is_undefined()) fail(callee.why());
   auto* callable = callee.as<Callable>();
   if (callable == nullptr) fail("a ", type_name(callee), " cannot be called");
-  return callable->call(machine_, given(node.arguments));
+  return callable->call(machine_, arguments());
 }
 
 Value Evaluator::value_of(const Filter& node) {
@@ -102,6 +114,8 @@ Value Evaluator::value_of(const Unary& node) {
   switch (node.op) {
     case Unary::Op::negate:
       return negate(operand);
+    case Unary::Op::plus:
+      return plus(operand);
     case Unary::Op::negation:
       break;
   }

@@ -37,7 +37,7 @@ class Evaluator {
   Value value_of(const Attribute& node);
   Value value_of(const Subscript& node);
   Value value_of(const SliceSubscript& node);
-  Value value_of(const Call& node);
+  Value value_of(const Call& node) { return call(node, nullptr); }
   Value value_of(const Filter& node);
   Value value_of(const Test& node);
   Value value_of(const Unary& node);
@@ -45,6 +45,8 @@ class Evaluator {
   Value value_of(const Concatenation& node);
   Value value_of(const Comparison& node);
   Value value_of(const Conditional& node);
+  /// caller: what a call block adds to the arguments, or nullptr.
+  Value call(const Call& node, const Value* caller);
   Given given(const Arguments& arguments);
 
   // Statements (statements.cpp).
@@ -57,11 +59,14 @@ class Evaluator {
   Flow run(const If& node);
   Flow run(const For& node);
   Flow run(const MacroDefinition& node);
+  Flow run(const CallBlock& node);
   Flow run(const FilterBlock& node);
+  Flow run(const With& node);
   Flow run(const Generation& node);
   Flow run(const LoopControl& node) { return node.leave ? Flow::leave_loop : Flow::next_round; }
 
   void assign(const Target& target, Value value);
+  Value macro_value(const MacroDefinition& definition);
   void bind_parameters(const MacroDefinition& macro, const Given& given);
   /// What a block prints.
   Value captured(const Block& block);

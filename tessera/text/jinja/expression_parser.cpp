@@ -64,6 +64,7 @@ class Depth {
     see(all.plain);
     see(all.named);
     see(all.more);
+    see(all.more_named);
   }
   int deepest_ = 0;
 };
@@ -254,10 +255,14 @@ ExpressionPtr ExpressionParser::concatenation() {
 }
 
 ExpressionPtr ExpressionParser::product() {
-  return binary(&ExpressionParser::filtered_unary, {{"*", Binary::Op::multiply},
-                                                    {"/", Binary::Op::divide},
-                                                    {"//", Binary::Op::floor_divide},
-                                                    {"%", Binary::Op::modulo}});
+  return binary(&ExpressionParser::power, {{"*", Binary::Op::multiply},
+                                           {"/", Binary::Op::divide},
+                                           {"//", Binary::Op::floor_divide},
+                                           {"%", Binary::Op::modulo}});
+}
+
+ExpressionPtr ExpressionParser::power() {
+  return binary(&ExpressionParser::filtered_unary, {{"**", Binary::Op::power}});
 }
 
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
@@ -266,6 +271,8 @@ ExpressionPtr ExpressionParser::unary(bool with_filters) {
   ExpressionPtr node;
   if (take_operator("-"))
     node = make(Unary{Unary::Op::negate, unary(false)}, place);
+  else if (take_operator("+"))
+    node = make(Unary{Unary::Op::plus, unary(false)}, place);
   else
     node = primary();
   node = postfix(std::move(node));
@@ -305,8 +312,7 @@ ExpressionPtr ExpressionParser::name_or_constant() {
   if (name == "true" || name == "True") return make(Constant{Value::of(true)}, place);
   if (name == "false" || name == "False") return make(Constant{Value::of(false)}, place);
   if (name == "none" || name == "None") return make(Constant{Value::none()}, place);
-  if (macros_ > 0 && (name == "caller" || name == "varargs" || name == "kwargs"))
-    fail_at(place, concat("'", name, "' of macros is not supported: give the macro a parameter"));
+  if (!macros_.empty()) macros_.back().add(NamesUsed{name == "caller", name == "varargs", name == "kwargs"});
   return make(Name{std::move(name)}, place);
 }
 
@@ -435,21 +441,22 @@ Arguments ExpressionParser::arguments() {
   Arguments given;
   expect_operator("(");
   while (!at_operator(")")) {
-    if (at_operator("**")) fail_here("a **dict of arguments is not supported: write name=value");
     const std::size_t place = offset();
-    bool fits = !given.more;
-    if (take_operator("*")) {
+    bool fits = !given.more_named;
+    if (take_operator("**")) {
+      given.more_named = expression();
+    } else if (take_operator("*")) {
+      fits = fits && !given.more;
       given.more = expression();
     } else if (at(Token::Kind::name) && peek(1).kind == Token::Kind::op && peek(1).text == "=") {
       std::string name = next().text;
       next();
       given.named.emplace_back(std::move(name), expression());
-      fits = true;
     } else {
-      fits = fits && given.named.empty();
+      fits = fits && !given.more && given.named.empty();
       given.plain.push_back(expression());
     }
-    if (!fits) fail_at(place, "the order of the arguments is wrong: values, name=value, *list");
+    if (!fits) fail_at(place, "the order of the arguments is wrong: values, name=value, *list, **dict");
     if (!at_operator(")")) expect_operator(",");
   }
   next();

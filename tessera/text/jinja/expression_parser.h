@@ -12,6 +12,16 @@
 
 namespace tessera::text::jinja {
 
+/// Which of the names that a macro may be given without a parameter its body has.
+struct NamesUsed {
+  bool caller = false, varargs = false, kwargs = false;
+  void add(const NamesUsed& other) {
+    caller |= other.caller;
+    varargs |= other.varargs;
+    kwargs |= other.kwargs;
+  }
+};
+
 class ExpressionParser {
  protected:
   explicit ExpressionParser(const Source& source);
@@ -40,7 +50,7 @@ class ExpressionParser {
   ExpressionPtr filters(ExpressionPtr input, bool bar_needed);
   Target targets();
 
-  int macros_ = 0;  ///< macros within each other whose bodies are being read
+  std::vector<NamesUsed> macros_;  ///< the macros whose bodies are being read
 
  private:
   class Level;
@@ -55,6 +65,7 @@ class ExpressionParser {
   ExpressionPtr sum();
   ExpressionPtr concatenation();
   ExpressionPtr product();
+  ExpressionPtr power();
   ExpressionPtr unary(bool with_filters);
   ExpressionPtr filtered_unary() { return unary(true); }
   ExpressionPtr binary(Parse operand, std::initializer_list<std::pair<std::string_view, Binary::Op>> operators);

@@ -1,8 +1,11 @@
 #include <tessera/text/jinja/filters.h>
 
+#include <cmath>
 #include <vector>
 
+#include <tessera/text/jinja/characters.h>
 #include <tessera/text/jinja/operators.h>
+#include <tessera/text/jinja/print.h>
 
 namespace tessera::text::jinja {
 namespace {
@@ -38,11 +41,42 @@ bool is_sequence(const Value& v) {
   return v.is_sequence(Sequence::Kind::list) || v.is_sequence(Sequence::Kind::tuple) ||
          v.is_sequence(Sequence::Kind::range);
 }
+bool is_callable(const Value& v) { return v.is_undefined() || v.as<Callable>() != nullptr; }
+bool is_escaped(const Value& v) { return v.is_safe(); }
+
+template <bool upper>
+bool is_case(Machine& machine, const Value& input, const Given& given) {
+  const Bound bound(upper ? "upper" : "lower", given, {});
+  const std::string text = to_str(machine, input);
+  return to_case(text, upper ? Case::upper : Case::lower) == text &&
+         to_case(text, upper ? Case::lower : Case::upper) != text;
+}
 
 template <std::int64_t rest>
 bool is_parity(Machine& machine, const Value& input, const Given& given) {
   const Bound bound(rest == 0 ? "even" : "odd", given, {});
   return equal(machine, apply(machine, Binary::Op::modulo, input, Value::of(2)), Value::of(rest));
+}
+
+bool is_divisible(Machine& machine, const Value& input, const Given& given) {
+  const Bound bound("divisibleby", given, {"num"}, 1);
+  return equal(machine, apply(machine, Binary::Op::modulo, input, *bound[0]), Value::of(0));
+}
+
+bool is_same(Machine& machine, const Value& input, const Given& given) {
+  const Bound bound("sameas", given, {"other"}, 1);
+  machine.step();
+  return input.same(*bound[0]);
+}
+
+bool names_filter(Machine& /*machine*/, const Value& input, const Given& given) {
+  const Bound bound("filter", given, {});
+  return input.is_string() && is_filter(input.string());
+}
+
+bool names_test(Machine& /*machine*/, const Value& input, const Given& given) {
+  const Bound bound("test", given, {});
+  return input.is_string() && is_test(input.string());
 }
 
 const TestTable& tests() {
@@ -60,8 +94,16 @@ const TestTable& tests() {
                                   {"mapping", simple<is_mapping>},
                                   {"iterable", simple<is_iterable>},
                                   {"sequence", simple<is_sequence>},
+                                  {"callable", simple<is_callable>},
+                                  {"escaped", simple<is_escaped>},
+                                  {"upper", is_case<true>},
+                                  {"lower", is_case<false>},
                                   {"even", is_parity<0>},
                                   {"odd", is_parity<1>},
+                                  {"divisibleby", is_divisible},
+                                  {"sameas", is_same},
+                                  {"filter", names_filter},
+                                  {"test", names_test},
                                   {"in", comparing<Op::in>},
                                   {"==", comparing<Op::equal>},
                                   {"eq", comparing<Op::equal>},
@@ -70,10 +112,12 @@ const TestTable& tests() {
                                   {"ne", comparing<Op::unequal>},
                                   {"<", comparing<Op::less>},
                                   {"lt", comparing<Op::less>},
+                                  {"lessthan", comparing<Op::less>},
                                   {"<=", comparing<Op::less_equal>},
                                   {"le", comparing<Op::less_equal>},
                                   {">", comparing<Op::greater>},
                                   {"gt", comparing<Op::greater>},
+                                  {"greaterthan", comparing<Op::greater>},
                                   {">=", comparing<Op::greater_equal>},
                                   {"ge", comparing<Op::greater_equal>}};
   return table;
@@ -108,5 +152,8 @@ bool apply_test(Machine& machine, std::string_view name, const Value& input, con
   for (const auto& [one, function] : tests()) known.emplace_back(one);
   fail_unknown("test", name, known);
 }
+
+bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
+bool is_test(std::string_view name) { return tests().contains(name); }
 
 }  // namespace tessera::text::jinja

@@ -17,6 +17,8 @@ using TestFunction = bool (*)(Machine& machine, const Value& input, const Given&
 Value apply_filter(Machine& machine, std::string_view name, const Value& input, const Given& given);
 /// value is name(given)
 bool apply_test(Machine& machine, std::string_view name, const Value& input, const Given& given);
+bool is_filter(std::string_view name);
+bool is_test(std::string_view name);
 
 // Tables of the files that implement them.
 using FilterTable = std::map<std::string_view, FilterFunction, std::less<>>;

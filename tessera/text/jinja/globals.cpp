@@ -39,6 +39,24 @@ class Clock : public Callable {
   std::time_t now_;
 };
 
+/// joiner(", "): nothing at its first call, the text at the others.
+class Joiner : public Callable {
+ public:
+  explicit Joiner(Value text) : text_(std::move(text)) {}
+  Value call(Machine& /*machine*/, const Given& /*given*/) override {
+    return std::exchange(used_, true) ? text_ : Value::of("");
+  }
+
+ private:
+  Value text_;
+  bool used_ = false;
+};
+
+Value make_joiner(Machine& machine, const Given& given) {
+  const Bound bound("joiner", given, {"sep"});
+  return Value::of(machine.make<Joiner>(bound[0] == nullptr ? Value::of(", ") : *bound[0]));
+}
+
 Value range(Machine& machine, const Given& given) {
   if (!given.named.empty()) fail("range takes no arguments by name");
   const Bound bound("range", given, {"start", "stop", "step"}, 1);
@@ -101,8 +119,11 @@ Value raise_exception(Machine& machine, const Given& given) {
 
 std::vector<std::pair<std::string, Value>> make_globals(Machine& machine, std::time_t now) {
   std::vector<std::pair<std::string, Value>> globals;
-  constexpr std::pair<const char*, Function> functions[] = {
-      {"range", range}, {"dict", make_dict}, {"namespace", make_namespace}, {"raise_exception", raise_exception}};
+  constexpr std::pair<const char*, Function> functions[] = {{"range", range},
+                                                            {"dict", make_dict},
+                                                            {"namespace", make_namespace},
+                                                            {"joiner", make_joiner},
+                                                            {"raise_exception", raise_exception}};
   for (const auto& [name, function] : functions) globals.emplace_back(name, Value::of(machine.make<Plain>(function)));
   globals.emplace_back("strftime_now", Value::of(machine.make<Clock>(now)));
   return globals;

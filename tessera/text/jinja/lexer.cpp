@@ -14,11 +14,13 @@ bool is_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & '\x80') != 0;
 }
 
-/// The value of a hexadecimal digit, or -1.
-int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
-  const char letter = static_cast<char>(c | 0x20);
-  return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+/// Value of a digit in a base, or -1.
+int digit_value(char c, int base) {
+  int value = 99;
+  if (is_digit(c)) value = c - '0';
+  if (c >= 'a' && c <= 'f') value = c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') value = c - 'A' + 10;
+  return value < base ? value : -1;
 }
 
 std::string line_feeds(std::string_view text) {
@@ -208,9 +210,16 @@ class Lexer {
     add(Token::Kind::name, begin, std::string(text_.substr(begin, at_ - begin)));
   }
 
-  /// Where the decimal digits end that begin at `at`.
-  std::size_t digits_end(std::size_t at) const {
-    while (at < text_.size() && is_digit(text_[at])) ++at;
+  /// Digits of a base from `at` on, underscores between them; returns where they end (`at` when there is none).
+  std::size_t digits_end(std::size_t at, int base) const {
+    while (at < text_.size()) {
+      if (digit_value(text_[at], base) >= 0)
+        ++at;
+      else if (text_[at] == '_' && at + 1 < text_.size() && digit_value(text_[at + 1], base) >= 0)
+        at += 2;
+      else
+        break;
+    }
     return at;
   }
 
@@ -220,32 +229,50 @@ class Lexer {
     std::size_t digits = at + 1;
     if (digits < text_.size() && (text_[digits] == '+' || text_[digits] == '-')) ++digits;
     if (digits >= text_.size() || !is_digit(text_[digits])) return at;
-    return digits_end(digits);
+    return digits_end(digits, 10);
   }
 
   void read_number() {
     const std::size_t begin = at_;
     const bool behind_dot = begin > 0 && text_[begin - 1] == '.';
-    const std::size_t whole = digits_end(begin);
+    const std::size_t whole = digits_end(begin, 10);
     std::size_t end = whole;
     if (!behind_dot) {
-      if (end + 1 < text_.size() && text_[end] == '.' && is_digit(text_[end + 1])) end = digits_end(end + 1);
+      if (end + 1 < text_.size() && text_[end] == '.' && is_digit(text_[end + 1])) end = digits_end(end + 1, 10);
       end = exponent_end(end);
     }
-    at_ = end;
-    const std::string_view digits = text_.substr(begin, end - begin);
-    if (at_ < text_.size() && is_word(text_[at_]))
-      fail_at(begin, concat("a number is written in decimal digits, found '", digits, text_[at_], "'"));
-    if (end > whole) {
-      const auto value = parse_real(digits);
-      if (!value) fail_at(begin, concat("the number ", digits, " is out of range"));
-      add(Token::Kind::real, begin).real = *value;
-      return;
+    if (end > whole) return add_real(begin, end);
+    int base = 10;
+    if (text_[begin] == '0' && begin + 2 < text_.size()) {
+      const char letter = static_cast<char>(text_[begin + 1] | 0x20);
+      const int asked = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
+      if (asked != 10 && digits_end(begin + 2, asked) > begin + 2) base = asked;
     }
-    const auto value = parse_int(digits);
-    if (!value) fail_at(begin, "the number does not fit 64 bits");
-    if (text_[begin] == '0' && *value != 0) fail_at(begin, "a number begins with 0");
-    add(Token::Kind::integer, begin).integer = *value;
+    add_integer(begin, base == 10 ? whole : digits_end(begin + 2, base), base);
+  }
+
+  std::string without_underscores(std::size_t begin, std::size_t end) const {
+    std::string digits(text_.substr(begin, end - begin));
+    std::erase(digits, '_');
+    return digits;
+  }
+
+  void add_real(std::size_t begin, std::size_t end) {
+    const std::string digits = without_underscores(begin, end);
+    const auto value = parse_real(digits);
+    if (!value) fail_at(begin, concat("the number ", digits, " is out of range"));
+    at_ = end;
+    add(Token::Kind::real, begin).real = *value;
+  }
+
+  void add_integer(std::size_t begin, std::size_t end, int base) {
+    std::int64_t value = 0;
+    for (const char c : without_underscores(base == 10 ? begin : begin + 2, end))
+      if (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, digit_value(c, base), &value))
+        fail_at(begin, "the number does not fit 64 bits");
+    if (base == 10 && text_[begin] == '0' && value != 0) fail_at(begin, "a number begins with 0");
+    at_ = end;
+    add(Token::Kind::integer, begin).integer = value;
   }
 
   void read_string() {
@@ -271,10 +298,11 @@ class Lexer {
     constexpr std::string_view letters = "abfnrtv\\'\"", meanings = "\a\b\f\n\r\t\v\\'\"";
     if (const std::size_t known = letters.find(c); known != std::string_view::npos) {
       value += meanings[known];
+    } else if (c >= '0' && c <= '7') {
+      --at_;
+      append_escaped(value, begin, 3, 8, false);
     } else if (c == 'x' || c == 'u' || c == 'U') {
-      append_escaped(value, begin, c == 'x' ? 2 : c == 'u' ? 4 : 8);
-    } else if (is_digit(c)) {
-      fail_at(begin, "octal escapes are not supported: write \\xXX");
+      append_escaped(value, begin, c == 'x' ? 2 : c == 'u' ? 4 : 8, 16, true);
     } else if (c == 'N') {
       fail_at(begin, "characters by their name (\\N) are not supported: write \\uXXXX");
     } else if (c != '\n') {
@@ -283,13 +311,12 @@ class Lexer {
     }
   }
 
-  void append_escaped(std::string& value, std::size_t begin, int count) {
+  void append_escaped(std::string& value, std::size_t begin, int most_digits, int base, bool all) {
     std::uint32_t code = 0;
-    for (int digits = 0; digits < count; ++digits) {
-      const int digit = at_ < text_.size() ? hex_digit(text_[at_++]) : -1;
-      if (digit < 0) fail_at(begin, concat("the escape needs ", count, " hexadecimal digits"));
-      code = code * 16 + static_cast<std::uint32_t>(digit);
-    }
+    int digits = 0;
+    for (; digits < most_digits && at_ < text_.size() && digit_value(text_[at_], base) >= 0; ++digits)
+      code = code * static_cast<std::uint32_t>(base) + static_cast<std::uint32_t>(digit_value(text_[at_++], base));
+    if (all && digits < most_digits) fail_at(begin, concat("the escape needs ", most_digits, " hexadecimal digits"));
     if (code >= 0x110000 || (code >= 0xD800 && code < 0xE000)) fail_at(begin, "the escape is no Unicode character");
     append_utf8(value, code);
   }

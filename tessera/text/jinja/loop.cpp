@@ -5,6 +5,18 @@
 namespace tessera::text::jinja {
 namespace {
 
+class LoopMethod : public Callable {
+ public:
+  LoopMethod(Loop& loop, bool cycles) : loop_(loop), cycles_(cycles) {}
+  Value call(Machine& machine, const Given& given) override {
+    return cycles_ ? loop_.cycle(given) : loop_.changed(machine, given);
+  }
+
+ private:
+  Loop& loop_;
+  bool cycles_;
+};
+
 Value or_undefined(const Value* value, const char* why) { return value != nullptr ? *value : Value::undefined(why); }
 
 }  // namespace
@@ -52,11 +64,28 @@ std::optional<Value> Loop::attribute(Machine& machine, std::string_view name) {
   if (name == "first") return Value::of(index_ == 0);
   if (name == "last") return Value::of(peek() == nullptr);
   if (name == "length") return Value::of(length());
+  if (name == "revindex") return Value::of(length() - index_);
+  if (name == "revindex0") return Value::of(length() - index_ - 1);
   if (name == "previtem") return or_undefined(previous_ ? &*previous_ : nullptr, "there is no previous item");
   if (name == "nextitem") return or_undefined(peek(), "there is no next item");
-  for (const std::string_view other : {"revindex", "revindex0", "depth", "depth0", "cycle", "changed"})
-    if (name == other) fail("loop.", name, " is not supported");
+  if (name == "depth") return Value::of(1);
+  if (name == "depth0") return Value::of(0);
+  if (name == "cycle") return Value::of(machine.make<LoopMethod>(*this, true));
+  if (name == "changed") return Value::of(machine.make<LoopMethod>(*this, false));
   return std::nullopt;
+}
+
+Value Loop::cycle(const Given& given) const {
+  if (given.plain.empty()) fail("loop.cycle takes the values that take turns");
+  return given.plain[static_cast<std::size_t>(index_) % given.plain.size()];
+}
+
+Value Loop::changed(Machine& machine, const Given& given) {
+  bool same = last_changed_ && last_changed_->size() == given.plain.size();
+  for (std::size_t i = 0; same && i < given.plain.size(); ++i)
+    same = equal(machine, (*last_changed_)[i], given.plain[i]);
+  last_changed_ = given.plain;
+  return Value::of(!same);
 }
 
 }  // namespace tessera::text::jinja

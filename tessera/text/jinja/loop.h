@@ -28,6 +28,11 @@ class Loop : public Object, public Attributes {
   /// Throws Fault for recursion, which is not supported.
   std::optional<Value> attribute(Machine& machine, std::string_view name) override;
 
+  /// loop.cycle(a, b): one after another.
+  Value cycle(const Given& given) const;
+  /// loop.changed(a): whether it differs from the last call's.
+  Value changed(Machine& machine, const Given& given);
+
  private:
   const Value* peek();
   std::int64_t length();
@@ -37,6 +42,7 @@ class Loop : public Object, public Attributes {
   std::size_t looked_at_ = 0;  ///< items that were taken, or left out
   std::int64_t index_ = -1;    ///< the current item's among those kept
   std::optional<Value> previous_, current_, next_;
+  std::optional<Values> last_changed_;
 };
 
 }  // namespace tessera::text::jinja

@@ -15,12 +15,13 @@ bool equal(Machine& machine, const Value& a, const Value& b);
 bool less(Machine& machine, const Value& a, const Value& b);
 bool compare(Machine& machine, Comparison::Op op, const Value& a, const Value& b);
 bool contains(Machine& machine, const Value& container, const Value& item);
-/// Whether Python could hash it: dict keys.
+/// Whether Python could hash it: dict keys, unique().
 bool is_hashable(const Value& value);
 
 /// All but `and` and `or`.
 Value apply(Machine& machine, Binary::Op op, const Value& a, const Value& b);
 Value negate(const Value& value);
+Value plus(const Value& value);
 
 /// len()
 std::size_t length(Machine& machine, const Value& value);

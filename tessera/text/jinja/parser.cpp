@@ -68,7 +68,15 @@ class StatementParser : ExpressionParser {
   void add_statement(Block& block, std::size_t place) {
     if (!at(Kind::name)) fail_here("expected the name of a tag");
     const std::string name = next().text;
+    if (name == "print") return add_prints(block, place);
     block.push_back({statement(name, place), place});
+  }
+
+  void add_prints(Block& block, std::size_t place) {
+    while (!at(Kind::block_end)) {
+      block.push_back({Print{expression()}, place});
+      if (!at(Kind::block_end)) expect_operator(",");
+    }
   }
 
   decltype(Statement::node) statement(const std::string& name, std::size_t place) {
@@ -76,17 +84,18 @@ class StatementParser : ExpressionParser {
     if (name == "if") return branches();
     if (name == "for") return loop();
     if (name == "macro") return macro();
+    if (name == "call") return call_block();
     if (name == "filter") {
       ExpressionPtr filter = filters(nullptr, /*bar_needed=*/false);
       return FilterBlock{std::move(filter), captured_body("endfilter")};
     }
+    if (name == "with") return with();
     if (name == "generation") return generation();
     if (name == "break" || name == "continue") {
       if (loops_ == 0) fail_at(place, concat("'", name, "' stands outside of a loop"));
       return LoopControl{name == "break"};
     }
-    for (const std::string_view other :
-         {"extends", "include", "import", "from", "block", "autoescape", "do", "call", "with", "print"})
+    for (const std::string_view other : {"extends", "include", "import", "from", "block", "autoescape", "do"})
       if (name == other) fail_at(place, concat("the tag '", name, "' is not part of the language of chat templates"));
     fail_at(place, concat("unknown tag '", name, "'"));
   }
@@ -144,14 +153,33 @@ class StatementParser : ExpressionParser {
   }
 
   /// Loops around a macro are not its own: break in it would leave nothing.
+  void read_macro_body(MacroDefinition& definition, std::string_view end) {
+    macros_.push_back({});
+    definition.body = captured_body(end);
+    const NamesUsed used = macros_.back();
+    macros_.pop_back();
+    if (!macros_.empty()) macros_.back().add(used);
+    definition.uses_caller = used.caller;
+    definition.uses_more = used.varargs;
+    definition.uses_more_named = used.kwargs;
+  }
+
   MacroDefinition macro() {
     MacroDefinition definition;
     definition.name = parameter_name();
     definition.parameters = parameters();
-    ++macros_;
-    definition.body = captured_body("endmacro");
-    --macros_;
+    read_macro_body(definition, "endmacro");
     return definition;
+  }
+
+  CallBlock call_block() {
+    CallBlock block;
+    block.caller.name = "caller";
+    if (at_operator("(")) block.caller.parameters = parameters();
+    block.call = expression();
+    if (!std::holds_alternative<Call>(block.call->node)) fail_here("expected a call in the tag 'call'");
+    read_macro_body(block.caller, "endcall");
+    return block;
   }
 
   /// A body that cannot leave the loops around it.
@@ -165,6 +193,18 @@ class StatementParser : ExpressionParser {
   Generation generation() {
     generation_ = true;
     return {captured_body("endgeneration")};
+  }
+
+  With with() {
+    With result;
+    while (!at(Kind::block_end)) {
+      if (!result.values.empty()) expect_operator(",");
+      Target target = targets();
+      expect_operator("=");
+      result.values.emplace_back(std::move(target), expression());
+    }
+    result.body = body_and_end("endwith");
+    return result;
   }
 
   int blocks_ = 0, loops_ = 0;

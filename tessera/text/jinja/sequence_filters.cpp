@@ -13,10 +13,10 @@ namespace {
 Values attribute_path(const Value& attribute) {
   if (!attribute.is_string()) return {attribute};
   Values path;
-  for (const std::string_view part : split_text(attribute.string(), ".", -1)) {
+  for (const std::string_view part : split_text(attribute.string(), ".", -1, false)) {
     const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
     if (number)
-      path.push_back(Value::of(parse_python_integer(part).value_or(0)));
+      path.push_back(Value::of(parse_python_integer(part, 10).value_or(0)));
     else
       path.push_back(Value::of(std::string(part)));
   }
@@ -31,7 +31,7 @@ Value at_path(Machine& machine, Value item, const Values& path, const Value* oth
   return item;
 }
 
-/// What sort and dictsort compare: a member of the item, texts in lower case unless asked otherwise.
+/// What sort, min, max and unique compare: a member of the item, texts in lower case unless asked otherwise.
 class Key {
  public:
   Key(Machine& machine, const Value* attribute, bool case_sensitive)
@@ -66,26 +66,60 @@ Value sorted(Machine& machine, std::vector<Keyed> keyed, bool reverse) {
 
 Value sort_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("sort", given, {"reverse", "case_sensitive", "attribute"});
-  if (bound[2] != nullptr && bound[2]->is_string() && bound[2]->string().find(',') != std::string::npos)
-    fail("sort: several attributes are not supported");
-  const Key key(machine, bound[2], bound.truth_of(1, false));
+  std::vector<std::string> attributes;
+  if (bound[2] != nullptr && bound[2]->is_string())
+    for (const std::string_view name : split_text(bound[2]->string(), ",", -1, false)) attributes.emplace_back(name);
   std::vector<Keyed> keyed;
   for (Value& item : items_of(machine, input)) {
-    Value own = machine.list({key.of(item)});  // as Jinja: of equal ones, undefined ones too, no order is asked for
-    keyed.emplace_back(std::move(own), std::move(item));
+    Values keys;
+    if (attributes.empty()) keys.push_back(Key(machine, bound[2], bound.truth_of(1, false)).of(item));
+    for (const std::string& name : attributes) {
+      const Value attribute = Value::of(name);
+      keys.push_back(Key(machine, &attribute, bound.truth_of(1, false)).of(item));
+    }
+    keyed.emplace_back(machine.list(std::move(keys)), std::move(item));
   }
   return sorted(machine, std::move(keyed), bound.truth_of(0, false));
 }
 
 Value dictsort_filter(Machine& machine, const Value& input, const Given& given) {
-  const Bound bound("dictsort", given, {"case_sensitive"});
+  const Bound bound("dictsort", given, {"case_sensitive", "by", "reverse"});
+  const std::string by = bound[1] == nullptr ? "key" : bound.string_of(1);
+  if (by != "key" && by != "value") fail("dictsort: 'by' must be \"key\" or \"value\"");
   if (input.is_undefined()) fail(input.why());
   if (!input.is_dict()) fail("dictsort takes a dict, not a ", type_name(input));
   const Key key(machine, nullptr, bound.truth_of(0, false));
   std::vector<Keyed> keyed;
   for (const auto& [name, value] : input.dict().members)
-    keyed.emplace_back(key.of(name), machine.list({name, value}, Sequence::Kind::tuple));
-  return sorted(machine, std::move(keyed), false);
+    keyed.emplace_back(key.of(by == "key" ? name : value), machine.list({name, value}, Sequence::Kind::tuple));
+  return sorted(machine, std::move(keyed), bound.truth_of(2, false));
+}
+
+template <bool greatest>
+Value extreme_filter(Machine& machine, const Value& input, const Given& given) {
+  const Bound bound(greatest ? "max" : "min", given, {"case_sensitive", "attribute"});
+  const Key key(machine, bound[1], bound.truth_of(0, false));
+  std::optional<Keyed> best;
+  for (Value& item : items_of(machine, input)) {
+    Value own = key.of(item);
+    if (!best || (greatest ? less(machine, best->first, own) : less(machine, own, best->first)))
+      best = Keyed(std::move(own), std::move(item));
+  }
+  return best ? best->second : Value::undefined("there is no least or greatest item: the sequence is empty");
+}
+
+Value unique_filter(Machine& machine, const Value& input, const Given& given) {
+  const Bound bound("unique", given, {"case_sensitive", "attribute"});
+  const Key key(machine, bound[1], bound.truth_of(0, false));
+  Values seen, items;
+  for (Value& item : items_of(machine, input)) {
+    Value own = key.of(item);
+    if (!is_hashable(own)) fail("unique: a ", type_name(own), " cannot be compared so");
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(machine, own, other); })) continue;
+    seen.push_back(std::move(own));
+    items.push_back(std::move(item));
+  }
+  return machine.list(std::move(items), Sequence::Kind::iterator);
 }
 
 Value length_filter(Machine& machine, const Value& input, const Given& given) {
@@ -154,6 +188,17 @@ Value items_filter(Machine& machine, const Value& input, const Given& given) {
   return machine.list(std::move(items), Sequence::Kind::iterator);
 }
 
+Value sum_filter(Machine& machine, const Value& input, const Given& given) {
+  const Bound bound("sum", given, {"attribute", "start"});
+  Values path;
+  if (bound[0] != nullptr && !bound[0]->is_none()) path = attribute_path(*bound[0]);
+  Value total = bound[1] == nullptr ? Value::of(0) : *bound[1];
+  if (total.is_string()) fail("sum adds no texts: use join");
+  for (const Value& item : items_of(machine, input))
+    total = apply(machine, Binary::Op::add, total, path.empty() ? item : at_path(machine, item, path));
+  return total;
+}
+
 Value map_filter(Machine& machine, const Value& input, const Given& given) {
   Values items;
   const auto named = [&](std::string_view name) -> const Value* {
@@ -200,11 +245,21 @@ Value select_filter(Machine& machine, const Value& input, const Given& given) {
   return machine.list(std::move(items), Sequence::Kind::iterator);
 }
 
+Value attr_filter(Machine& machine, const Value& input, const Given& given) {
+  const Bound bound("attr", given, {"name"}, 1);
+  if (input.is_undefined()) fail(input.why());
+  if (auto own = own_attribute(machine, input, bound.string_of(0))) return *own;
+  return Value::undefined(concat("the ", type_name(input), " has no attribute '", bound.string_of(0), "'"));
+}
+
 }  // namespace
 
 const FilterTable& sequence_filters() {
   static const FilterTable table = {{"sort", sort_filter},
                                     {"dictsort", dictsort_filter},
+                                    {"min", extreme_filter<false>},
+                                    {"max", extreme_filter<true>},
+                                    {"unique", unique_filter},
                                     {"length", length_filter},
                                     {"count", length_filter},
                                     {"list", list_filter},
@@ -213,11 +268,13 @@ const FilterTable& sequence_filters() {
                                     {"reverse", reverse_filter},
                                     {"join", join_filter},
                                     {"items", items_filter},
+                                    {"sum", sum_filter},
                                     {"map", map_filter},
                                     {"select", select_filter<true, false>},
                                     {"reject", select_filter<false, false>},
                                     {"selectattr", select_filter<true, true>},
-                                    {"rejectattr", select_filter<false, true>}};
+                                    {"rejectattr", select_filter<false, true>},
+                                    {"attr", attr_filter}};
   return table;
 }
 

@@ -199,6 +199,14 @@ Evaluator::Flow Evaluator::run(const For& node) {
   return run(node.otherwise);
 }
 
+Evaluator::Flow Evaluator::run(const With& node) {
+  Values values;
+  for (const auto& [target, value] : node.values) values.push_back(evaluate(*value));
+  const InScope scope(*this);
+  for (std::size_t i = 0; i < values.size(); ++i) assign(node.values[i].first, values[i]);
+  return run(node.body);
+}
+
 Evaluator::Flow Evaluator::run(const Generation& node) {
   const InScope scope(*this);
   const std::size_t begin = out_->size();
@@ -210,23 +218,44 @@ Evaluator::Flow Evaluator::run(const Generation& node) {
   return Flow::on;
 }
 
+Value Evaluator::macro_value(const MacroDefinition& definition) {
+  return Value::of(machine_.make<Macro>(*this, definition, scope_));
+}
+
 Evaluator::Flow Evaluator::run(const MacroDefinition& node) {
-  scope_->set(node.name, Value::of(machine_.make<Macro>(*this, node, scope_)));
+  scope_->set(node.name, macro_value(node));
+  return Flow::on;
+}
+
+Evaluator::Flow Evaluator::run(const CallBlock& node) {
+  const Value caller = macro_value(node.caller);
+  append_str(machine_, *out_, call(std::get<Call>(node.call->node), &caller));
   return Flow::on;
 }
 
 void Evaluator::bind_parameters(const MacroDefinition& macro, const Given& given) {
   const auto& names = macro.parameters.names;
-  if (given.plain.size() > names.size())
+  Values more(given.plain.begin() + static_cast<std::ptrdiff_t>(std::min(given.plain.size(), names.size())),
+              given.plain.end());
+  if (!more.empty() && !macro.uses_more)
     fail("the macro '", macro.name, "' takes at most ", names.size(), " arguments, ", given.plain.size(), " are given");
+  Members more_named;
   std::vector<const Value*> values(names.size(), nullptr);
-  for (std::size_t i = 0; i < given.plain.size(); ++i) values[i] = &given.plain[i];
+  for (std::size_t i = 0; i < std::min(names.size(), given.plain.size()); ++i) values[i] = &given.plain[i];
+  const Value* caller = nullptr;
   for (const auto& [name, value] : given.named) {
     const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) fail("the macro '", macro.name, "' has no parameter '", name, "'");
-    const Value*& place = values[static_cast<std::size_t>(found - names.begin())];
-    if (place != nullptr) fail("the macro '", macro.name, "': the argument '", name, "' is given twice");
-    place = &value;
+    if (found != names.end()) {
+      const Value*& place = values[static_cast<std::size_t>(found - names.begin())];
+      if (place != nullptr) fail("the macro '", macro.name, "': the argument '", name, "' is given twice");
+      place = &value;
+    } else if (name == "caller" && macro.uses_caller) {
+      caller = &value;
+    } else if (macro.uses_more_named) {
+      set_member(machine_, more_named, Value::of(name), value);
+    } else {
+      fail("the macro '", macro.name, "' has no parameter '", name, "'");
+    }
   }
   const std::size_t first_default = names.size() - macro.parameters.defaults.size();
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -237,6 +266,12 @@ void Evaluator::bind_parameters(const MacroDefinition& macro, const Given& given
     else
       scope_->set(names[i], Value::undefined(concat("the parameter '", names[i], "' was not given")));
   }
+  if (macro.uses_caller)
+    scope_->set("caller", caller != nullptr
+                              ? *caller
+                              : Value::undefined("there is no caller: the macro was not called by a block"));
+  if (macro.uses_more) scope_->set("varargs", machine_.list(std::move(more), Sequence::Kind::tuple));
+  if (macro.uses_more_named) scope_->set("kwargs", machine_.dict(std::move(more_named)));
 }
 
 Value Evaluator::call_macro(const MacroDefinition& macro, const ScopePtr& around, const Given& given) {

@@ -3,6 +3,7 @@
 
 #include <tessera/text/jinja/characters.h>
 #include <tessera/text/jinja/filters.h>
+#include <tessera/text/jinja/format.h>
 #include <tessera/text/jinja/operators.h>
 #include <tessera/text/jinja/print.h>
 #include <tessera/text/jinja/text_functions.h>
@@ -62,6 +63,14 @@ Value safe_filter(Machine& machine, const Value& input, const Given& given) {
   return Value::safe(std::move(text));
 }
 
+Value escape_filter(Machine& machine, const Value& input, const Given& given) {
+  const Bound bound("escape", given, {});
+  if (input.is_safe()) return input;
+  std::string text = escaped(to_str(machine, input));
+  machine.charge(text.size());
+  return Value::safe(std::move(text));
+}
+
 Value indent_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("indent", given, {"width", "first", "blank"});
   if (input.is_undefined()) fail(input.why());
@@ -90,6 +99,16 @@ Value indent_filter(Machine& machine, const Value& input, const Given& given) {
   return Value::of(std::move(out));
 }
 
+Value format_filter(Machine& machine, const Value& input, const Given& given) {
+  if (!given.plain.empty() && !given.named.empty()) fail("format takes values, or values by name, not both");
+  const std::string format = to_str(machine, input);
+  if (given.named.empty())
+    return machine.text(percent_format(machine, format, machine.list(given.plain, Sequence::Kind::tuple)));
+  Members members;
+  for (const auto& [name, value] : given.named) members.emplace_back(Value::of(name), value);
+  return machine.text(percent_format(machine, format, machine.dict(std::move(members))));
+}
+
 Value tojson_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("tojson", given, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
@@ -116,12 +135,14 @@ Value tojson_filter(Machine& machine, const Value& input, const Given& given) {
 }
 
 Value int_filter(Machine& /*machine*/, const Value& input, const Given& given) {
-  const Bound bound("int", given, {"default"});
+  const Bound bound("int", given, {"default", "base"});
   const Value otherwise = bound[0] == nullptr ? Value::of(0) : *bound[0];
   if (input.is_undefined()) fail(input.why());
   std::optional<double> real;
   if (input.is_string()) {
-    if (const auto whole = parse_python_integer(input.string())) return Value::of(*whole);
+    const auto base = static_cast<int>(std::clamp<std::int64_t>(bound.integer_of(1, 10), -1, 37));
+    if (base != 0 && (base < 2 || base > 36)) return otherwise;
+    if (const auto whole = parse_python_integer(input.string(), base)) return Value::of(*whole);
     real = parse_python_real(input.string());
   } else if (input.is_integer()) {
     return Value::of(input.integer());
@@ -143,6 +164,14 @@ Value float_filter(Machine& /*machine*/, const Value& input, const Given& given)
   return bound[0] == nullptr ? Value::of(0.0) : *bound[0];
 }
 
+Value abs_filter(Machine& /*machine*/, const Value& input, const Given& given) {
+  const Bound bound("abs", given, {});
+  if (input.is_undefined()) fail(input.why());
+  if (!input.is_number()) fail("abs takes a number, not a ", type_name(input));
+  if (input.is(Value::Kind::real)) return Value::of(std::fabs(input.real()));
+  return input.integer() < 0 ? negate(input) : Value::of(input.integer());
+}
+
 Value default_filter(Machine& /*machine*/, const Value& input, const Given& given) {
   const Bound bound("default", given, {"default_value", "boolean"});
   const bool replaces = input.is_undefined() || (bound.truth_of(1, false) && !truth(input));
@@ -161,10 +190,14 @@ const FilterTable& text_filters() {
                                     {"replace", replace_filter},
                                     {"string", string_filter},
                                     {"safe", safe_filter},
+                                    {"escape", escape_filter},
+                                    {"e", escape_filter},
                                     {"indent", indent_filter},
+                                    {"format", format_filter},
                                     {"tojson", tojson_filter},
                                     {"int", int_filter},
                                     {"float", float_filter},
+                                    {"abs", abs_filter},
                                     {"default", default_filter},
                                     {"d", default_filter}};
   return table;

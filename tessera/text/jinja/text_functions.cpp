@@ -48,6 +48,32 @@ std::vector<std::string_view> split_at_spaces(std::string_view text, std::int64_
   return parts;
 }
 
+std::vector<std::string_view> split_at_spaces_from_right(std::string_view text, std::int64_t most) {
+  std::vector<std::string_view> parts;
+  text = strip_right(text);
+  while (!text.empty()) {
+    if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
+      parts.push_back(strip_left(text));
+      break;
+    }
+    std::size_t begin = text.size();
+    while (const std::size_t size = size_before(text, begin)) {
+      if (space_at(text, begin - size) != 0) break;
+      begin -= size;
+    }
+    parts.push_back(text.substr(begin));
+    text = strip_right(text.substr(0, begin));
+  }
+  std::reverse(parts.begin(), parts.end());
+  return parts;
+}
+
+bool is_letter(std::uint32_t code) {
+  if (code < 0x80) return (code | 0x20) >= 'a' && (code | 0x20) <= 'z';
+  static const CodeSet* const letters = find_property("L");
+  return contains(*letters, code);
+}
+
 /// Digits with single underscores between them, without these; nullopt for anything else.
 std::optional<std::string> plain_digits(std::string_view text) {
   std::string out;
@@ -60,6 +86,18 @@ std::optional<std::string> plain_digits(std::string_view text) {
     out += text[i];
   }
   return out.empty() ? std::nullopt : std::optional(out);
+}
+
+int digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char letter = static_cast<char>(c | 0x20);
+  return letter >= 'a' && letter <= 'z' ? letter - 'a' + 10 : 99;
+}
+
+int base_of_prefix(std::string_view text) {
+  if (text.size() < 2 || text[0] != '0') return 10;
+  const char letter = static_cast<char>(text[1] | 0x20);
+  return letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
 }
 
 }  // namespace
@@ -97,11 +135,20 @@ std::string_view strip(std::string_view text, std::optional<std::string_view> ch
 }
 
 std::vector<std::string_view> split_text(std::string_view text, std::optional<std::string_view> separator,
-                                         std::int64_t most) {
-  if (!separator) return split_at_spaces(text, most);
+                                         std::int64_t most, bool from_right) {
+  if (!separator) return from_right ? split_at_spaces_from_right(text, most) : split_at_spaces(text, most);
   if (separator->empty()) fail("a text is split at an empty separator");
   std::vector<std::string_view> parts;
   const auto may_go_on = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
+  if (from_right) {
+    for (std::size_t at; may_go_on() && (at = text.rfind(*separator)) != std::string_view::npos;) {
+      parts.push_back(text.substr(at + separator->size()));
+      text = text.substr(0, at);
+    }
+    parts.push_back(text);
+    std::reverse(parts.begin(), parts.end());
+    return parts;
+  }
   for (std::size_t at; may_go_on() && (at = text.find(*separator)) != std::string_view::npos;) {
     parts.push_back(text.substr(0, at));
     text = text.substr(at + separator->size());
@@ -158,6 +205,13 @@ std::string replaced(Machine& machine, std::string_view text, std::string_view o
   return out;
 }
 
+std::size_t count_of(std::string_view text, std::string_view what) {
+  if (what.empty()) return character_count(text) + 1;
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string_view::npos; at += what.size()) ++count;
+  return count;
+}
+
 std::string escaped(std::string_view text) {
   constexpr const char* names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
   std::string out;
@@ -171,16 +225,50 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::optional<std::int64_t> parse_python_integer(std::string_view text) {
+std::string titled(std::string_view text) {
+  std::string out;
+  bool in_word = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = code_point_at(text, at);
+    append_case(out, point.value, in_word ? Case::lower : Case::title);
+    in_word = is_letter(point.value);
+    at += point.size;
+  }
+  return out;
+}
+
+std::string aligned(Machine& machine, std::string_view text, std::int64_t width, std::string_view fill, Align align) {
+  const auto missing = width - static_cast<std::int64_t>(character_count(text));
+  if (missing <= 0) return std::string(text);
+  machine.charge(static_cast<std::size_t>(missing), fill.size());
+  const std::int64_t before = align == Align::right ? missing : 0;
+  std::string out;
+  for (std::int64_t i = 0; i < before; ++i) out += fill;
+  out += text;
+  for (std::int64_t i = before; i < missing; ++i) out += fill;
+  return out;
+}
+
+std::optional<std::int64_t> parse_python_integer(std::string_view text, int base) {
   text = strip_left(strip_right(text));
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);
+  const int prefixed = base_of_prefix(text);
+  if (prefixed != 10 && (base == prefixed || base == 0)) {
+    base = prefixed;
+    text.remove_prefix(2);
+    if (text.starts_with('_')) text.remove_prefix(1);
+  } else if (base == 0) {
+    base = 10;
+    if (text.starts_with('0') && text.find_first_not_of("0_") != std::string_view::npos) return std::nullopt;
+  }
   const auto digits = plain_digits(text);
-  if (!digits || !std::all_of(digits->begin(), digits->end(), is_digit)) return std::nullopt;
+  if (!digits) return std::nullopt;
+  if (std::any_of(digits->begin(), digits->end(), [&](char c) { return digit(c) >= base; })) return std::nullopt;
   std::int64_t value = 0;
   for (const char c : *digits)
-    if (__builtin_mul_overflow(value, 10, &value) ||
-        __builtin_add_overflow(value, negative ? '0' - c : c - '0', &value))
+    if (__builtin_mul_overflow(value, base, &value) ||
+        __builtin_add_overflow(value, negative ? -digit(c) : digit(c), &value))
       fail("the integer '", text, "' does not fit 64 bits");
   return value;
 }
@@ -191,7 +279,7 @@ std::optional<double> parse_python_real(std::string_view text) {
   if (negative || text.starts_with('+')) text.remove_prefix(1);
   if (text.starts_with('-') || text.starts_with('+')) return std::nullopt;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool between = i > 0 && i + 1 < text.size() && is_digit(text[i - 1]) && is_digit(text[i + 1]);
+    const bool between = i > 0 && i + 1 < text.size() && digit(text[i - 1]) < 10 && digit(text[i + 1]) < 10;
     if (text[i] == '_' && !between) return std::nullopt;
   }
   std::string plain(text);

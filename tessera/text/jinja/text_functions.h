@@ -22,17 +22,25 @@ std::string_view character_at(std::string_view text, std::size_t place);
 enum class Side { left, right, both };
 std::string_view strip(std::string_view text, std::optional<std::string_view> characters, Side side);
 
-/// str.split; most < 0: no limit. No separator: white space.
+/// str.split and str.rsplit; most < 0: no limit. No separator: white space.
 std::vector<std::string_view> split_text(std::string_view text, std::optional<std::string_view> separator,
-                                         std::int64_t most);
+                                         std::int64_t most, bool from_right);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
 /// str.replace; most < 0: all.
 std::string replaced(Machine& machine, std::string_view text, std::string_view old, std::string_view with,
                      std::int64_t most);
+/// Occurrences that do not overlap.
+std::size_t count_of(std::string_view text, std::string_view what);
 /// With & < > ' " as HTML writes them.
 std::string escaped(std::string_view text);
-/// int(text) and float(text), or nullopt where Python throws ValueError. An integer beyond 64 bits throws Fault.
-std::optional<std::int64_t> parse_python_integer(std::string_view text);
+/// Each word's first letter in title case, the rest in lower case (str.title).
+std::string titled(std::string_view text);
+/// `text` filled up to `width` characters behind it (left) or before it.
+enum class Align { left, right };
+std::string aligned(Machine& machine, std::string_view text, std::int64_t width, std::string_view fill, Align align);
+
+/// int(text, base) and float(text), or nullopt where Python throws ValueError. An integer beyond 64 bits throws Fault.
+std::optional<std::int64_t> parse_python_integer(std::string_view text, int base);
 std::optional<double> parse_python_real(std::string_view text);
 
 }  // namespace tessera::text::jinja

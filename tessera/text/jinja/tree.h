@@ -18,11 +18,11 @@ struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 using Expressions = std::vector<ExpressionPtr>;
 
-/// f(a, b, name=c, *more)
+/// f(a, b, name=c, *more, **named)
 struct Arguments {
   Expressions plain;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
-  ExpressionPtr more;  ///< or nullptr
+  ExpressionPtr more, more_named;  ///< or nullptr
 };
 
 struct Constant {
@@ -64,11 +64,11 @@ struct Test {  // input is name(arguments)
   Arguments arguments;
 };
 struct Unary {
-  enum class Op { negate, negation } op;
+  enum class Op { negate, plus, negation } op;
   ExpressionPtr operand;
 };
 struct Binary {
-  enum class Op { add, subtract, multiply, divide, floor_divide, modulo, both, either } op;
+  enum class Op { add, subtract, multiply, divide, floor_divide, modulo, power, both, either } op;
   ExpressionPtr left, right;
 };
 struct Concatenation {  // a ~ b ~ c
@@ -135,9 +135,18 @@ struct MacroDefinition {
   std::string name;
   Parameters parameters;
   Block body;
+  bool uses_caller = false, uses_more = false, uses_more_named = false;  ///< caller, varargs, kwargs
+};
+struct CallBlock {  // the body becomes the macro `caller`
+  ExpressionPtr call;
+  MacroDefinition caller;
 };
 struct FilterBlock {
   ExpressionPtr filter;
+  Block body;
+};
+struct With {
+  std::vector<std::pair<Target, ExpressionPtr>> values;
   Block body;
 };
 struct Generation {  // what the assistant says
@@ -148,7 +157,9 @@ struct LoopControl {
 };
 
 struct Statement {
-  std::variant<Text, Print, Set, SetBlock, If, For, MacroDefinition, FilterBlock, Generation, LoopControl> node;
+  std::variant<Text, Print, Set, SetBlock, If, For, MacroDefinition, CallBlock, FilterBlock, With, Generation,
+               LoopControl>
+      node;
   std::size_t offset = 0;
 };
 
