@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -81,21 +82,22 @@ class Check:
         self.out = os.environ.get("OUT") or tempfile.mkdtemp(prefix="tessera-gpu-check-")
         self.work = tempfile.mkdtemp(prefix="tessera-gpu-work-")
         self.lines = []
-        self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(self.library_folders()), "OMP_NUM_THREADS": "4",
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": self.library_path(), "OMP_NUM_THREADS": "4",
                             "HF_HOME": self.work, "TESSERA_TEST_SOURCE": self.pack}
         with open(os.path.join(self.work, "text.txt"), "w") as file:
             for i in range(4000):
                 file.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
 
-    def library_folders(self):
-        """The pack's, torch's and NVIDIA's of torch's wheel, without importing torch."""
+    def library_path(self):
+        """The pack's folder, torch's and NVIDIA's of torch's wheel, without importing torch, then what is set."""
         folders = [os.path.join(self.pack, "lib")]
         place = os.environ.get("TESSERA_TORCH_LIB")  # a folder with libtorch_cpu.so
         spec = importlib.util.find_spec("torch") if place is None else None
         if place is None and (spec is None or spec.origin is None):
             sys.exit("gpu_check: no torch wheel in this Python; set TESSERA_TORCH_LIB to the folder of libtorch_cpu.so")
         place = place or os.path.join(os.path.dirname(spec.origin), "lib")
-        return folders + [place] + sorted(glob.glob(os.path.join(place, "..", "..", "nvidia", "*", "lib")))
+        folders += [place] + sorted(glob.glob(os.path.join(place, "..", "..", "nvidia", "*", "lib")))
+        return ":".join(folders + [path for path in [os.environ.get("LD_LIBRARY_PATH")] if path])
 
     def item(self, name, limit, function):
         began = time.monotonic()
@@ -118,11 +120,14 @@ class Check:
         """Runs a command; its output goes to a log. Raises with the log's end when it fails."""
         log = os.path.join(self.out, name.replace(" ", "_").replace("/", "_") + ".log")
         with open(log, "w") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=self.environment,
+                                       cwd=self.work, start_new_session=True)
             try:
-                code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=self.environment,
-                                      cwd=self.work, timeout=limit).returncode
+                code = process.wait(limit)
             except subprocess.TimeoutExpired:
                 code = f"over {limit} s"
+                os.killpg(process.pid, signal.SIGKILL)  # its ranks, too
+                process.wait()
         text = open(log, errors="replace").read()
         if code != 0:
             raise RuntimeError(f"{code}: {text[-500:]}")
@@ -135,7 +140,8 @@ class Check:
         program = os.path.join(self.pack, "tessera")
         launcher = [] if ranks == 1 else ["launch", "--nproc_per_node", str(ranks), program]
         self.run(name, limit, program, *launcher, "train", "--device", device, "--output_dir", out, "--save_strategy",
-                 "no", "--lr_scheduler_type", "constant", *settings)
+                 "no", "--lr_scheduler_type", "constant", "--logging_nan_inf_filter",
+                 "false", *settings)
         lines = [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl"))]
         return [line for line in lines if "event" not in line]
 
@@ -164,8 +170,8 @@ class Check:
                     "--logging_steps", "1", "--max_steps", "3" if self.options.tiny else "20"]
         cpu = self.train("losses cpu", limit / 2, "cpu", *settings, ranks=ranks)
         cuda = self.train("losses cuda", limit / 2, "cuda", *settings, *more, ranks=ranks)
-        worst = max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in zip(cpu, cuda, strict=True))
-        if worst > bound:
+        worst = max(abs(float(a["loss"]) - float(b["loss"])) / float(a["loss"]) for a, b in zip(cpu, cuda, strict=True))
+        if not worst <= bound:  # NaN, too
             raise RuntimeError(f"losses differ by {worst:.2g}, more than {bound}")
         return {"worst_relative_difference": worst}
 

@@ -30,7 +30,10 @@ void Backend::announce(const launch::Entry&) {}
 void Backend::abort(const std::string&) {}
 
 std::shared_ptr<Backend> Backend::host() {
-  if (make_host_) host_ = std::exchange(make_host_, nullptr)();
+  if (make_host_) {
+    host_ = make_host_();
+    make_host_ = {};  // after a failure the next call fails, too: it does not go another way than other ranks
+  }
   return host_;
 }
 

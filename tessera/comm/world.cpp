@@ -292,6 +292,10 @@ struct World::Impl {
   }
 };
 
+namespace {
+std::shared_ptr<Backend> throw_closed() { throw Error("the group was closed by shutdown()"); }
+}  // namespace
+
 World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 World::~World() {
@@ -314,7 +318,10 @@ World::~World() {
   heartbeat().set_state(launch::RankState::left);
   process().watcher.reset();
   for (const auto& weak : impl.backends) {
-    if (const auto backend = weak.lock()) backend->close();
+    const auto backend = weak.lock();
+    if (!backend) continue;
+    backend->set_host([] { return throw_closed(); });  // handles may live on, this World does not
+    backend->close();
   }
   impl.splits.clear();
   impl.connected.clear();

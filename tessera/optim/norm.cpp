@@ -50,7 +50,7 @@ struct DeviceGradients {
     }
   }
 
-  /// The host waits once for all.
+  /// The host waits once for what the kernel reads, and once for the others.
   ExactSum sum() const {
     ExactSum total;
     if (!block_sums.empty()) {

@@ -274,6 +274,9 @@ TEST(Sharding, Rules) {
   EXPECT_EQ(problem_of({"--grad_compression", "topk:ratio=2"}),
             "--grad_compression 'topk:ratio=2': topk: ratio is '2'; it must be above 0 and at "
             "most 1");
+  EXPECT_EQ(problem_of({"--grad_compression", "onebit", "--device", "cuda"}),
+            "--grad_compression onebit beside --device cuda: signs are packed on the CPU: use powersgd or bf16, or "
+            "--device cpu");
   EXPECT_EQ(problem_of({"--ddp_comm_hook", "power_sgd"}), "0 problems: ");
   EXPECT_EQ(read({"--ddp_comm_hook", "power_sgd"}).values.sharding.grad_compression, "powersgd");
   EXPECT_TRUE(problem_of({"--grad_compression", "bf16", "--deterministic_reduce"})

@@ -56,12 +56,25 @@ TEST(CsvLog, RowsOfAnOlderVersionStayUnderTheirColumns) {
   EXPECT_EQ(read_file(path), "step,loss,wall_time\n1,2.5,17\n2,2.25,18\n3,1.5,20\n");
 }
 
+TEST(CsvLog, ASpreadsheetsEndsOfLinesAreNoPartOfTheLastColumn) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.csv");
+  write_file_atomically(path, "step,wall_time,loss\r\n1,17,2.5\r\n");
+  CsvLog(path, 1).append(18, 2, Points{{"loss", 2.25}});
+  EXPECT_EQ(read_file(path), "step,wall_time,loss\n1,17,2.5\r\n2,18,2.25\n");
+}
+
 TEST(CsvLog, AnotherFileIsLeftAsItIs) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "metrics.csv");
   write_file_atomically(path, "other,columns\n1,2\n");
   EXPECT_THROW(CsvLog(path, 2), InputError);
   EXPECT_EQ(read_file(path), "other,columns\n1,2\n");
+  for (const char* text : {"other,columns", "\x01\xff binary", "step,other"}) {  // without an end of line
+    write_file_atomically(path, text);
+    EXPECT_THROW(CsvLog(path, 2), InputError) << text;
+    EXPECT_EQ(read_file(path), text);
+  }
   write_file_atomically(path, "step,wall");  // a header that a lost power cut short
   CsvLog(path, 2);
   EXPECT_EQ(read_file(path), concat(CsvLog::header(), "\n"));

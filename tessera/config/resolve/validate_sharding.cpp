@@ -89,6 +89,9 @@ class ShardingRules : RuleChecks {
     if (compresses && s_.reduce_dtype != FloatType::fp32)
       problem({"grad_compression", "reduce_dtype"}, said("grad_compression"), " ", text, " and ", said("reduce_dtype"),
               " ", s_.reduce_dtype, " both say what is sent: keep one of them");
+    if (asked && asked->method == layout::CompressionMethod::onebit && c_.device == Device::cuda)
+      problem({"grad_compression", "device"}, said("grad_compression"), " ", text,
+              " beside --device cuda: signs are packed on the CPU: use powersgd or bf16, or --device cpu");
   }
 
   void checkpointing() {

@@ -6,6 +6,7 @@
 #include <tessera/models/kept_parts.h>
 #include <tessera/nn/attention/dropout_attention.h>
 #include <tessera/nn/attention/two_way_attention.h>
+#include <tessera/nn/device/send.h>
 #include <tessera/nn/nn.h>
 
 #include <algorithm>
@@ -35,8 +36,8 @@ at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& type
   const at::Tensor words = context.embedded(nn::embed_tokens(word_embeddings->rows(), ids, pad_token_id));  // [B, T, C]
   const at::Tensor of_kinds = token_type_embeddings->rows(), of_places = position_embeddings->rows();
   const at::Tensor kinds = types.defined() ? at::embedding(of_kinds, types) : of_kinds.select(0, 0);
-  const at::Tensor places =
-      context.part ? at::embedding(of_places, context.part->positions) : of_places.slice(0, 0, ids.size(1));
+  const at::Tensor places = context.part ? at::embedding(of_places, nn::send(context.part->positions, ids.device()))
+                                         : of_places.slice(0, 0, ids.size(1));
   const at::Tensor x = words + kinds + places;
   const at::Tensor own = nn::own_tokens(table, nn::layer_norm(x, norm->weight, norm->bias, norm->eps));
   context.first_token = nn::first_own_token(table, ids.size(1));

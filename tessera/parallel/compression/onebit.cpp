@@ -97,9 +97,10 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
   const at::NoGradGuard no_grad;
   begin(request);
   const comm::Group& group = request.group;
+  if (!request.flat.is_cpu())  // in the first step already, not when the first steps, which send all, are over
+    throw InputError(concat("compression 'onebit' packs signs on the CPU; flat gradient '", request.key, "' is on ",
+                            request.flat.device().str(), ": use powersgd or bf16 there"));
   if (group.size() == 1 || steps() < warmup_ || request.segments.empty()) return plain(request);
-  TESSERA_CHECK(request.flat.is_cpu(), "compression 'onebit' codes on the CPU; flat gradient '", request.key,
-                "' is on ", request.flat.device().str(), ". Use powersgd or bf16 there.");
   const std::int64_t n = request.flat.numel(), size = group.size(), part = (n + size - 1) / size;
   const std::int64_t rank = group.rank(), bytes = (part + 7) / 8;
   std::vector<FlatRange> segments;

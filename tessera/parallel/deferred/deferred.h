@@ -39,7 +39,8 @@ bool is_deferred(const at::Tensor& tensor);
 /// that are not deferred stay. Leaves every random state as it was.
 void materialize(const std::vector<at::Tensor>& tensors);
 /// materialize() on the host, then moves the tensors to `device`: a module that was constructed without memory may be
-/// used on any device, with the host's random numbers. The tensors stay the same ones.
+/// used on any device, with the host's random numbers. The tensors stay the same ones; views of them that others keep
+/// stay on the host and are no longer tied to them.
 void materialize_on(c10::Device device, const std::vector<at::Tensor>& tensors);
 /// Forgets the initialisers and gives `tensor` the sizes' worth of undefined memory on `device`: its values come from
 /// elsewhere.

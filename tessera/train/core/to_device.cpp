@@ -2,6 +2,9 @@
 
 #include <tessera/nn/device/send.h>
 
+#include <memory>
+#include <utility>
+
 namespace tessera::train {
 
 data::Batch to_device(data::Batch batch, c10::Device device) {
@@ -9,6 +12,11 @@ data::Batch to_device(data::Batch batch, c10::Device device) {
   batch.labels = nn::send(batch.labels, device);
   batch.types = nn::send(batch.types, device);
   batch.images = nn::send(batch.images, device);
+  if (batch.part) {  // positions stay the host's: tables of angles and of rows are made from them there
+    data::SequencePart part = *batch.part;
+    part.targets = nn::send(part.targets, device);
+    batch.part = std::make_shared<const data::SequencePart>(std::move(part));
+  }
   return batch;
 }
 

@@ -8,7 +8,7 @@
 
 namespace tessera::train {
 
-/// `batch` with its tensors on a device.
+/// `batch` with its tensors on a device; positions of a part of a sequence stay on the host.
 data::Batch to_device(data::Batch batch, c10::Device device);
 
 }  // namespace tessera::train

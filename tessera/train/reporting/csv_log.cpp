@@ -22,10 +22,13 @@ constexpr int csv_digits = 9;
 std::string header_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string line;
-  if (!std::getline(file, line) || file.eof()) return std::string(kHeader);
-  if (!line.starts_with("step,"))
+  std::getline(file, line);
+  // Nothing, or a header that a machine without power cut short.
+  if (file.eof() && kHeader.starts_with(line)) return std::string(kHeader);
+  if (file.eof() || !line.starts_with("step,"))
     throw InputError(concat(path, " begins with '", line.substr(0, 60),
-                            "', so it is not the log of a run, which would append to it: move it away"));
+                            "': it is not the log of a run, and this run would append to it; move it away"));
+  if (line.ends_with('\r')) line.pop_back();  // a spreadsheet saved it
   return line;
 }
 

@@ -13,8 +13,8 @@
 
 namespace tessera::train {
 
-/// RFC 4180 with a header. Columns are, by transformers' names (eval_loss, train_runtime); what a line
-/// does not have is empty. Reals carry 9 significant digits.
+/// RFC 4180 with a header. Columns have transformers' names (eval_loss, train_runtime); what a line does not have is
+/// empty. Reals carry 9 significant digits.
 class CsvLog {
  public:
   /// Starts a file with its header. With resumed_step >= 0 an existing one keeps its columns, which may be those of an
