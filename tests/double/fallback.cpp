@@ -37,6 +37,17 @@ bool only_writes(const c10::OperatorHandle& op) {
   return names.contains(name) || (op.hasTag(at::Tag::nondeterministic_seeded) && name.back() == '_');
 }
 
+/// addmm_ and its like with beta 0 do not read what they overwrite.
+bool ignores_self(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::size_t first) {
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "beta" && stack[first + i].isScalar()) {
+      return stack[first + i].toScalar().toDouble() == 0;
+    }
+  }
+  return false;
+}
+
 /// A kernel asks for the data of what it reads or writes; a released storage says so by throwing.
 void check_present(const at::Tensor& tensor, const char* operation) {
   try {
@@ -140,7 +151,8 @@ class Call {
       c10::IValue& value = stack_[arguments_ + i];
       const c10::Argument& argument = arguments[i];
       const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-      const bool overwrites = writes && (argument.is_out() || (i == 0 && only_writes(op_)));
+      const bool overwrites =
+          writes && (argument.is_out() || (i == 0 && (only_writes(op_) || ignores_self(op_, stack_, arguments_))));
       // A view's argument is an alias that nothing reads.
       const bool reads = argument.alias_info() == nullptr || (writes && !overwrites);
       value = with_tensors(value, [&](const at::Tensor& t) {

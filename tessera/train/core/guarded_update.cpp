@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/comm/recorder.h>
 #include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/config/core/run_config.h>
 
@@ -37,7 +38,8 @@ bool GuardedUpdate::admits(std::int64_t step, double norm) {
   try {
     core_.sharded().clip_grad_norm(0);
   } catch (const Error& error) {
-    where = error.what();  // names rank and parameter
+    if (comm::recorder().any_failed()) throw;  // a rank was lost
+    where = error.what();                      // names rank and parameter
   }
   if (const std::string source = hooks_.find_source ? hooks_.find_source() : ""; !source.empty())
     where = concat(source, where.empty() ? "" : "; ", where);
