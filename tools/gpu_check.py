@@ -159,9 +159,9 @@ class Check:
         return {"devices": count}
 
     def tests(self, limit):
-        program = os.path.join(self.pack, "gpu_tests")
+        program = os.path.join(self.pack, "device_check")
         some = ["--gtest_filter=*/llama:*/mixtral"] if self.options.tiny else []
-        shown = self.run("gpu_tests", limit, program, *some)
+        shown = self.run("device_check", limit, program, *some)
         return {"passed": int(re.search(r"\[  PASSED  \] (\d+) tests", shown)[1])}
 
     def losses(self, limit, *model, bound=2e-5, more=(), ranks=1):
@@ -196,13 +196,13 @@ class Check:
         if not os.path.exists(tool):
             raise Skipped("no compute-sanitizer")
         self.run("sanitizer", limit, tool, "--tool", "memcheck", "--error-exitcode", "9",
-                 os.path.join(self.pack, "gpu_tests"), "--gtest_filter=*OneRank/llama")
+                 os.path.join(self.pack, "device_check"), "--gtest_filter=*OneRank/llama")
 
     def all(self):
         gpt2 = ("--config_name", "gpt2", "--config_overrides")
         small = (*gpt2, SMALL)
         self.item("devices", 60, self.devices)
-        self.item("gpu_tests", 120, self.tests)
+        self.item("device_check", 120, self.tests)
         self.item("losses gpt2 fp32", 40, lambda s: self.losses(s, *small))
         self.item("losses gpt2 bf16", 40, lambda s: self.losses(s, *small, bound=5e-3, more=("--bf16",)))
         self.item("losses mixtral fp32", 40,

@@ -4,7 +4,7 @@
 usage: tools/gpu_pack.py BUILD PACK [--double]
 
 BUILD was built with the CUDA plug-in. PACK gets the program, its libraries with Debian's among them, the test program
-gpu_tests, its fixtures and gpu_check.py, stripped. LibTorch itself is the other machine's (the same wheel, torch
+device_check, its fixtures and gpu_check.py, stripped. LibTorch itself is the other machine's (the same wheel, torch
 2.11.0+cu130). --double: the tests' double of the device takes the plug-in's place, for a machine without a GPU.
 """
 import argparse
@@ -41,7 +41,7 @@ def main():
     shutil.rmtree(options.pack, ignore_errors=True)
     lib = os.path.join(options.pack, "lib")
     os.makedirs(lib)
-    programs = [os.path.join(options.build, "tessera"), os.path.join(options.build, "tests", "gpu_tests")]
+    programs = [os.path.join(options.build, "tessera"), os.path.join(options.build, "tests", "device_check")]
     tool = os.path.join(options.build, "libtessera_tool.so")
     wanted = {"libtessera_tool.so": tool, "libtessera_cuda.so": plugin}
     for path in programs + [tool]:

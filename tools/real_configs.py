@@ -104,7 +104,8 @@ class Stand:
         if eos_token not in self.models:
             self.models[eos_token] = self.made(f"model-{len(self.models)}", {
                 "config.json": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
-                                "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 257},
+                                "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 257,
+                                "max_position_embeddings": 4096},
                 "tokenizer.json": {}, "tokenizer_config.json": {"eos_token": eos_token}})
         return self.models[eos_token]
 

@@ -166,7 +166,8 @@ std::string why_not_resumable(const format::Manifest& manifest) {
   if (!lists(kRandomFile))
     return concat(format::kManifestName, " does not list ", kRandomFile,
                   ", with which tessera::Trainer goes on: another program wrote it");
-  return lists(checkpoint::kRunStateFile)
+  // Older checkpoints of tessera::Trainer have an optimizer and no file of the run's state.
+  return lists(checkpoint::kRunStateFile) || lists(checkpoint::kOptimizerFile) || lists(checkpoint::kOptimizerIndexFile)
              ? ""
              : "it holds the model only (--save_only_model), so no training can be resumed from it";
 }

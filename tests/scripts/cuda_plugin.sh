@@ -17,7 +17,7 @@ LD_BIND_NOW=1 "$build/tessera" env > "$work/env.txt"
 grep -q "plug-in found, 0 devices" "$work/env.txt" ||
   { echo "tessera env does not find the plug-in:"; cat "$work/env.txt"; exit 1; }
 
-yes "a small stone of the mosaic" | head -n 200 > "$work/text.txt"
+for _ in {1..200}; do echo "a small stone of the mosaic"; done > "$work/text.txt"
 train() {
   "$build/tessera" train --config_name gpt2-tiny --config_overrides n_layer=1,n_embd=32,n_head=2 --tokenizer_name byte \
     --train_file "$work/text.txt" --block_size 32 --max_steps 2 --output_dir "$work/out" --save_strategy no "$@" \

@@ -5,7 +5,7 @@
 set -euo pipefail
 build=$(cd "$1" && pwd)
 root=$(cd "$(dirname "$0")/../.." && pwd)
-[ -x "$build/tests/gpu_tests" ] || { echo "skipped: a build without LibTorch"; exit 77; }
+[ -x "$build/tests/device_check" ] || { echo "skipped: a build without LibTorch"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 -B "$root/tools/gpu_pack.py" "$build" "$work/pack" --double

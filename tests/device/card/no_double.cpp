@@ -1,4 +1,4 @@
-// gpu_tests runs on a real device: there is no double to find anything.
+// device_check runs on a real device: there is no double to find anything.
 #include <tests/double/findings.h>
 
 namespace cuda_double {
