@@ -32,7 +32,7 @@ MIXTRAL = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vo
            "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
            "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
            "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": False}
-SMALL = "n_layer=2,n_embd=64,n_head=4,n_positions=128," + GPT2
+SMALL = "n_layer=2,n_embd=64,n_head=4,n_positions=128,vocab_size=257,bos_token_id=256,eos_token_id=256," + GPT2
 
 # A GPT-2 of plain PyTorch modules: what its users would write. Prints tokens a second.
 PEER = r'''
@@ -101,6 +101,7 @@ class Check:
 
     def item(self, name, limit, function):
         began = time.monotonic()
+        limit *= 10 if self.options.tiny else 1  # whoever tries the script has a busy processor
         if began - self.begin > self.options.seconds:
             line = {"item": name, "ok": None, "why": "no time left"}
         else:
