@@ -18,7 +18,7 @@ struct DeviceKernels {
   /// kernels::adamw on device pointers, on the current stream.
   void (*adamw)(float* p, const float* g, float* m, float* v, std::int64_t n, const kernels::AdamwArgs& args);
   /// kernels::cuda::add_exact_squares on the current stream.
-  void (*add_exact_squares)(std::span<const kernels::cuda::SquareRange> ranges, kernels::cuda::SquareType type,
+  void (*add_exact_squares)(std::span<const kernels::cuda::SquareRange> ranges, kernels::cuda::Real type,
                             std::int64_t* words);
 };
 

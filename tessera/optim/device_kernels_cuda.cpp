@@ -11,7 +11,7 @@ void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const k
   kernels::cuda::adamw(p, g, m, v, n, args, c10::cuda::getCurrentCUDAStream().stream());
 }
 
-void add_exact_squares(std::span<const kernels::cuda::SquareRange> ranges, kernels::cuda::SquareType type,
+void add_exact_squares(std::span<const kernels::cuda::SquareRange> ranges, kernels::cuda::Real type,
                        std::int64_t* words) {
   kernels::cuda::add_exact_squares(ranges, type, words, c10::cuda::getCurrentCUDAStream().stream());
 }

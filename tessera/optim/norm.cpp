@@ -62,8 +62,8 @@ struct DeviceGradients {
     const c10::DeviceGuard guard(first.device());
     static const DeviceKernels& device = comm::plugin_table<DeviceKernels>("cuda");
     const at::Tensor words = at::zeros({kernels::cuda::exact_words}, first.options().dtype(at::kLong));
-    for (const auto& [gradients, type] : {std::pair(&float32, kernels::cuda::SquareType::float32),
-                                          std::pair(&bfloat16, kernels::cuda::SquareType::bfloat16)}) {
+    for (const auto& [gradients, type] : {std::pair(&float32, kernels::cuda::Real::float32),
+                                          std::pair(&bfloat16, kernels::cuda::Real::bfloat16)}) {
       std::vector<kernels::cuda::SquareRange> ranges;
       for (const at::Tensor& g : *gradients) ranges.push_back({g.const_data_ptr(), g.numel()});
       if (!ranges.empty()) device.add_exact_squares(ranges, type, words.data_ptr<std::int64_t>());

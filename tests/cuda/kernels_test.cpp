@@ -81,7 +81,7 @@ TEST(CudaExactSquares, HasTheBitsOfTheCpu) {
   ranges.push_back({nullptr, 0});
   Orders::each([&] {
     std::vector<std::int64_t> words(cuda::exact_words, 0);
-    cuda::add_exact_squares(ranges, cuda::SquareType::float32, words.data(), nullptr);
+    cuda::add_exact_squares(ranges, cuda::Real::float32, words.data(), nullptr);
     EXPECT_EQ(value_of(words), expected(pieces));
   });
 }
@@ -89,7 +89,7 @@ TEST(CudaExactSquares, HasTheBitsOfTheCpu) {
 TEST(CudaExactSquares, MoreRangesThanOneLaunchTakes) {
   const Floats x = reference::random(65, 3);
   std::vector<std::int64_t> words(cuda::exact_words, 0);
-  cuda::add_exact_squares(std::vector<cuda::SquareRange>(130, {x.data(), 65}), cuda::SquareType::float32, words.data(),
+  cuda::add_exact_squares(std::vector<cuda::SquareRange>(130, {x.data(), 65}), cuda::Real::float32, words.data(),
                           nullptr);
   EXPECT_EQ(value_of(words), expected(std::vector<Floats>(130, x)));
 }
@@ -105,7 +105,7 @@ TEST(CudaExactSquares, Bfloat16) {
   }
   std::vector<std::int64_t> words(cuda::exact_words, 0);
   const cuda::SquareRange range{bits.get(), static_cast<std::int64_t>(n)};
-  cuda::add_exact_squares({&range, 1}, cuda::SquareType::bfloat16, words.data(), nullptr);
+  cuda::add_exact_squares({&range, 1}, cuda::Real::bfloat16, words.data(), nullptr);
   EXPECT_EQ(value_of(words), expected({rounded}));
 }
 
@@ -115,7 +115,7 @@ TEST(CudaExactSquares, NotANumberAndInfinityStayVisible) {
     x[77] = bad;
     std::vector<std::int64_t> words(cuda::exact_words, 0);
     const cuda::SquareRange range{x.data(), 100};
-    cuda::add_exact_squares({&range, 1}, cuda::SquareType::float32, words.data(), nullptr);
+    cuda::add_exact_squares({&range, 1}, cuda::Real::float32, words.data(), nullptr);
     const double value = value_of(words);
     EXPECT_EQ(std::isnan(value), std::isnan(bad));
     EXPECT_FALSE(std::isfinite(value));

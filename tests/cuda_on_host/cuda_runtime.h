@@ -82,6 +82,11 @@ inline long long __double_as_longlong(double a) {
   std::memcpy(&bits, &a, sizeof bits);
   return bits;
 }
+inline unsigned __float_as_uint(float a) {
+  unsigned bits;
+  std::memcpy(&bits, &a, sizeof bits);
+  return bits;
+}
 inline float __uint_as_float(unsigned a) {
   float value;
   std::memcpy(&value, &a, sizeof value);

@@ -3,21 +3,14 @@
 // Environment: DOUBLE_ONE_GPU: all devices say that they are one GPU, so that ranks share it.
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/c10d/c10d_backend.h>
-#include <tessera/kernels/cpu/adamw.h>
-#include <tessera/kernels/cpu/block_squares.h>
+#include <tessera/kernels/cuda/adamw.h>
 #include <tessera/layout/backends.h>
 #include <tessera/optim/device_kernels.h>
-#include <tessera/optim/exact_sum.h>
 
-#include <tests/double/memory.h>
+#include <tests/double/launch.h>
 #include <tests/double/nccl.h>
-#include <tests/double/order.h>
 
-#include <algorithm>
-#include <bit>
 #include <cstdlib>
-#include <cstring>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -27,6 +20,7 @@ namespace {
 using tessera::comm::BackendPlugin;
 using tessera::comm::BackendRequest;
 using tessera::optim::DeviceKernels;
+namespace cuda = tessera::kernels::cuda;
 
 std::string device_identity(int index) {
   return "double:" + std::to_string(std::getenv("DOUBLE_ONE_GPU") != nullptr ? 0 : index);
@@ -40,69 +34,24 @@ std::shared_ptr<tessera::comm::Backend> make_backend(const BackendRequest& reque
                                                                .owner = nullptr});
 }
 
-/// Throws as a GPU does for a host pointer; a finding for memory of another device than the current one.
-void check_pointer(const char* kernel, const void* pointer) {
-  if (!is_device(pointer)) {
-    add_finding(Kind::mixed_devices, std::string("the kernel ") + kernel + " gets a host pointer");
-    throw std::runtime_error("CUDA error: an illegal memory access was encountered");
-  }
-  if (device_of(pointer) != current_device()) {
-    add_finding(Kind::wrong_device, std::string("the kernel ") + kernel +
-                                        " is launched on cuda:" + std::to_string(current_device()) +
-                                        " for memory of cuda:" + std::to_string(device_of(pointer)));
-  }
+void add_exact_squares(std::span<const cuda::SquareRange> ranges, cuda::Real type, std::int64_t* words) {
+  KernelArguments arguments("add_exact_squares");
+  std::vector<cuda::SquareRange> seen;
+  for (const auto& [data, numel] : ranges)
+    seen.push_back({arguments.read(cuda::ConstReals{data, type}, numel).data, numel});
+  std::int64_t* const sums = arguments.update(words, cuda::exact_words);
+  arguments.enqueue();
+  cuda::add_exact_squares(seen, type, sums, nullptr);
 }
 
-/// ExactSum::add on words of the mirror.
-void add_exact_squares(std::span<const tessera::kernels::cuda::SquareRange> ranges,
-                       tessera::kernels::cuda::SquareType type, std::int64_t* words) {
-  constexpr std::size_t words_bytes = tessera::kernels::cuda::exact_words * sizeof(std::int64_t);
-  const bool half = type == tessera::kernels::cuda::SquareType::bfloat16;
-  std::vector<Access> accesses = {{words, words_bytes, false}, {words, words_bytes, true}};
-  check_pointer("add_exact_squares", words);
-  tessera::optim::ExactSum sum = tessera::optim::ExactSum::of_words(
-      {static_cast<const std::int64_t*>(mirror(words)), tessera::kernels::cuda::exact_words});
-  for (const auto& range : ranges) {
-    if (range.numel == 0) continue;
-    check_pointer("add_exact_squares", range.data);
-    accesses.push_back({range.data, static_cast<std::size_t>(range.numel) * (half ? 2 : 4), false});
-    std::vector<float> values(static_cast<std::size_t>(range.numel));
-    if (half) {
-      const auto* bits = static_cast<const std::uint16_t*>(mirror(range.data));
-      std::transform(bits, bits + range.numel, values.begin(),
-                     [](std::uint16_t b) { return std::bit_cast<float>(static_cast<std::uint32_t>(b) << 16); });
-    } else {
-      std::memcpy(values.data(), mirror(range.data), values.size() * sizeof(float));
-    }
-    std::vector<double> sums((values.size() + 63) / 64);
-    tessera::kernels::block_squares(values.data(), range.numel, sums.data());
-    sum.add(sums);
-  }
-  const std::vector<std::int64_t> added = sum.words();
-  std::copy(added.begin(), added.end(), static_cast<std::int64_t*>(mirror(words)));
-  enqueue("add_exact_squares", current_device(), current_stream(current_device()), accesses);
-  count_operation("add_exact_squares");
-}
-
-/// The CPU's kernel on the mirrors, launched on the current stream of the current device.
 void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const tessera::kernels::AdamwArgs& args) {
-  const int device = current_device();
-  for (const void* pointer : {static_cast<const void*>(p), static_cast<const void*>(g), static_cast<const void*>(m),
-                              static_cast<const void*>(v)}) {
-    check_pointer("adamw", pointer);
-  }
-  const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
-  enqueue("adamw", device, current_stream(device),
-          {{p, bytes, false},
-           {g, bytes, false},
-           {m, bytes, false},
-           {v, bytes, false},
-           {p, bytes, true},
-           {m, bytes, true},
-           {v, bytes, true}});
-  count_operation("adamw");
-  tessera::kernels::adamw(static_cast<float*>(mirror(p)), static_cast<const float*>(mirror(g)),
-                          static_cast<float*>(mirror(m)), static_cast<float*>(mirror(v)), n, args);
+  KernelArguments arguments("adamw");
+  p = arguments.update(p, n);
+  g = arguments.read(g, n);
+  m = arguments.update(m, n);
+  v = arguments.update(v, n);
+  arguments.enqueue();
+  cuda::adamw(p, g, m, v, n, args, nullptr);
 }
 
 constexpr BackendPlugin backend = {BackendPlugin::current_abi, &device_count, &device_identity, &make_backend};

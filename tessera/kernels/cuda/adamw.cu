@@ -1,10 +1,8 @@
 #include <tessera/kernels/cuda/adamw.h>
 
-#include <cuda_runtime.h>
+#include <tessera/kernels/cuda/device_code.h>
 
 #include <cmath>
-#include <stdexcept>
-#include <string>
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -46,12 +44,8 @@ void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const A
   constexpr int threads = 256;
   constexpr std::int64_t most_blocks = 132 * 16;  // enough to fill an H100/H200; the loop takes the rest
   const std::int64_t blocks = (n + threads - 1) / threads;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks));
-  config.blockDim = dim3(threads);
-  config.stream = static_cast<cudaStream_t>(stream);
-  if (const cudaError_t error = cudaLaunchKernelEx(&config, adamw_elements, p, g, m, v, n, c); error != cudaSuccess)
-    throw std::runtime_error(std::string("[cuda adamw] launch failed: ") + cudaGetErrorString(error));
+  launch("adamw", adamw_elements, dim3(static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks)),
+         dim3(threads), 0, stream, p, g, m, v, n, c);
 }
 
 }  // namespace tessera::kernels::cuda

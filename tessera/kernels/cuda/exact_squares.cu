@@ -1,9 +1,6 @@
 #include <tessera/kernels/cuda/exact_squares.h>
 
-#include <cuda_runtime.h>
-
-#include <stdexcept>
-#include <string>
+#include <tessera/kernels/cuda/device_code.h>
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -21,9 +18,7 @@ struct Ranges {
 };
 
 __device__ float element(const float* x, std::int64_t i) { return x[i]; }
-__device__ float element(const unsigned short* x, std::int64_t i) {  // bfloat16: the upper half of a float
-  return __uint_as_float(static_cast<unsigned>(x[i]) << 16);
-}
+__device__ float element(const unsigned short* x, std::int64_t i) { return widened(x[i]); }
 
 // ExactSum::add of one number that is not negative.
 __device__ void add_exactly(unsigned long long* words, double x) {
@@ -88,23 +83,17 @@ __global__ void exact_squares(Ranges ranges, unsigned long long* words) {
 }
 
 template <class Element>
-void launch(const Ranges& ranges, std::int64_t* words, void* stream) {
+void add_some(const Ranges& ranges, std::int64_t* words, void* stream) {
   const std::int64_t portions = ranges.first[ranges.count];
   if (portions == 0) return;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(portions < most_thread_blocks ? portions : most_thread_blocks));
-  config.blockDim = dim3(threads);
-  config.stream = static_cast<cudaStream_t>(stream);
-  const cudaError_t error =
-      cudaLaunchKernelEx(&config, exact_squares<Element>, ranges, reinterpret_cast<unsigned long long*>(words));
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("[cuda exact_squares] launch failed: ") + cudaGetErrorString(error));
-  }
+  launch("exact_squares", exact_squares<Element>,
+         dim3(static_cast<unsigned>(portions < most_thread_blocks ? portions : most_thread_blocks)), dim3(threads), 0,
+         stream, ranges, reinterpret_cast<unsigned long long*>(words));
 }
 
 }  // namespace
 
-void add_exact_squares(std::span<const SquareRange> ranges, SquareType type, std::int64_t* words, void* stream) {
+void add_exact_squares(std::span<const SquareRange> ranges, Real type, std::int64_t* words, void* stream) {
   for (std::size_t begin = 0; begin < ranges.size(); begin += most_ranges) {
     Ranges some = {};
     for (std::size_t i = begin; i < ranges.size() && i < begin + most_ranges; ++i) {
@@ -113,10 +102,10 @@ void add_exact_squares(std::span<const SquareRange> ranges, SquareType type, std
       some.first[some.count + 1] = some.first[some.count] + (blocks + blocks_at_once - 1) / blocks_at_once;
       ++some.count;
     }
-    if (type == SquareType::float32) {
-      launch<float>(some, words, stream);
+    if (type == Real::float32) {
+      add_some<float>(some, words, stream);
     } else {
-      launch<unsigned short>(some, words, stream);
+      add_some<unsigned short>(some, words, stream);
     }
   }
 }

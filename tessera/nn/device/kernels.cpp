@@ -1,0 +1,34 @@
+#include <tessera/nn/device/kernels.h>
+
+#include <tessera/comm/backend_plugin.h>
+
+namespace tessera::nn {
+namespace {
+
+kernels::cuda::Real real(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat ? kernels::cuda::Real::float32 : kernels::cuda::Real::bfloat16;
+}
+
+}  // namespace
+
+const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors) {
+  for (const at::Tensor& t : tensors) {
+    if (!t.defined()) continue;
+    if (!t.is_cuda() || t.layout() != at::kStrided) return nullptr;
+    if (t.scalar_type() != at::kFloat && t.scalar_type() != at::kBFloat16) return nullptr;
+  }
+  static const DeviceKernels& table = comm::plugin_table<DeviceKernels>("cuda");
+  return &table;
+}
+
+kernels::cuda::ConstReals const_reals(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.const_data_ptr(), real(tensor)};
+}
+
+kernels::cuda::Reals reals(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.mutable_data_ptr(), real(tensor)};
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,55 @@
+#pragma once
+/// \file
+/// Our own CUDA kernels on the double: compiled for the host (tests/cuda_on_host), they run on the mirrors of their
+/// pointers; the pointers are checked and their accesses ordered as those of every other operator.
+
+#include <tessera/kernels/cuda/reals.h>
+
+#include <cstdint>
+#include <vector>
+
+#include <tests/double/memory.h>
+#include <tests/double/order.h>
+
+namespace cuda_double {
+
+/// The pointers of one kernel. Each function returns the argument for the host's kernel; a null pointer stays null.
+/// Throws as a GPU does for a host pointer; adds a finding for memory of another device than the current one.
+class KernelArguments {
+ public:
+  /// `kernel`: its name, with the life of the process.
+  explicit KernelArguments(const char* kernel) : kernel_(kernel) {}
+
+  template <class Number>
+  const Number* read(const Number* pointer, std::int64_t count) {
+    return static_cast<const Number*>(add(pointer, count * static_cast<std::int64_t>(sizeof(Number)), true, false));
+  }
+  template <class Number>
+  Number* write(Number* pointer, std::int64_t count) {
+    return static_cast<Number*>(add(pointer, count * static_cast<std::int64_t>(sizeof(Number)), false, true));
+  }
+  template <class Number>
+  Number* update(Number* pointer, std::int64_t count) {  ///< read and written
+    return static_cast<Number*>(add(pointer, count * static_cast<std::int64_t>(sizeof(Number)), true, true));
+  }
+  tessera::kernels::cuda::ConstReals read(tessera::kernels::cuda::ConstReals x, std::int64_t count) {
+    return {add(x.data, count * bytes_of(x.type), true, false), x.type};
+  }
+  tessera::kernels::cuda::Reals write(tessera::kernels::cuda::Reals y, std::int64_t count) {
+    return {add(y.data, count * bytes_of(y.type), false, true), y.type};
+  }
+  tessera::kernels::cuda::Reals update(tessera::kernels::cuda::Reals y, std::int64_t count) {
+    return {add(y.data, count * bytes_of(y.type), true, true), y.type};
+  }
+
+  /// Enqueues the kernel on the current stream of the current device; then it may run on the mirrors.
+  void enqueue() const;
+
+ private:
+  void* add(const void* pointer, std::int64_t bytes, bool read, bool written);
+
+  const char* kernel_;
+  std::vector<Access> accesses_;
+};
+
+}  // namespace cuda_double
