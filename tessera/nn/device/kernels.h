@@ -4,6 +4,7 @@
 /// devices: where device_kernels() answers, they call its table instead of kernels/cpu.
 
 #include <ATen/core/Tensor.h>
+#include <tessera/kernels/cuda/dropout.h>
 #include <tessera/kernels/cuda/reals.h>
 
 #include <initializer_list>
@@ -15,6 +16,11 @@ struct DeviceKernels {
   static constexpr const char* symbol = "tessera_nn_kernels";
   static constexpr int current_abi = 1;
   int abi;
+
+  // Random numbers by place (kernels/cuda/dropout.h).
+  void (*dropout)(kernels::cuda::ConstReals x, kernels::cuda::Reals y, kernels::cuda::RandomLines lines,
+                  std::uint32_t limit, float scale);
+  void (*uniform)(float* y, kernels::cuda::RandomLines lines);
 };
 
 /// The table that serves these tensors: every defined one is dense float32 or bfloat16 on a CUDA device. Else null. The
