@@ -38,10 +38,23 @@ void uniform(float* y, cuda::RandomLines lines) {
   cuda::uniform(y, lines, nullptr);
 }
 
+void softmax_cross_entropy(cuda::Reals logits, const std::int64_t* targets, double* losses, std::int64_t rows,
+                           std::int64_t columns, cuda::CrossEntropyArgs args) {
+  KernelArguments arguments("softmax_cross_entropy");
+  const cuda::ConstReals read = {logits.data, logits.type};
+  logits = args.gradient ? arguments.update(logits, rows * columns)
+                         : cuda::Reals{const_cast<void*>(arguments.read(read, rows * columns).data), logits.type};
+  targets = arguments.read(targets, rows);
+  losses = arguments.write(losses, rows);
+  arguments.enqueue();
+  cuda::softmax_cross_entropy(logits, targets, losses, rows, columns, args, nullptr);
+}
+
 constexpr DeviceKernels kernels = {
     .abi = DeviceKernels::current_abi,
     .dropout = &dropout,
     .uniform = &uniform,
+    .softmax_cross_entropy = &softmax_cross_entropy,
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ constexpr DeviceKernels table = {
     .abi = DeviceKernels::current_abi,
     .dropout = &on_current_stream<&kernels::cuda::dropout>,
     .uniform = &on_current_stream<&kernels::cuda::uniform>,
+    .softmax_cross_entropy = &on_current_stream<&kernels::cuda::softmax_cross_entropy>,
 };
 
 }  // namespace
