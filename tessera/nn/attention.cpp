@@ -230,6 +230,9 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const bool plain = documents.empty() && (options.window == 0 || options.window >= t);
   if (!plain && options.dropout == 0 && options.softcap == 0 && document_attention_takes(q, k, v))
     return document_attention(q, k, v, documents, options.scale, options.window);
+  if (plain && options.dropout == 0 && options.softcap == 0) {
+    if (const auto out = grouped_attention(q, k, v, options.scale)) return *out;
+  }
   const auto mask = plain ? std::nullopt : std::optional(seen_tokens(documents, b, t, options.window, q.device()));
   const auto by_head = [&](const at::Tensor& x) { return for_each_query_head(x, heads).transpose(1, 2); };
   if (options.dropout > 0 || options.softcap > 0) {

@@ -6,6 +6,7 @@
 #include <tessera/nn/autocast.h>
 #include <tests/distributed/harness.h>
 #include <tests/double/findings.h>
+#include <tests/double/memory.h>
 
 #include <algorithm>
 
@@ -25,6 +26,7 @@ const std::vector<Case> cases = {
     {"a window of one token", 4, 1, {0, 5, 11}},
     {"a window as long as any document", 2, 9, {0, 9, 11, 20}},
     {"one document per row, a long window", 4, 11, {}},
+    {"grouped heads of whole rows", 2, 0, {}},
 };
 
 /// {output, gradients of q, k and v} on the CPU.
@@ -106,6 +108,28 @@ TEST(DeviceAttention, Autocast) {
         EXPECT_EQ(got[0].scalar_type(), at::kBFloat16);
         EXPECT_EQ(got[1].scalar_type(), at::kFloat);
         expect_close(got, results(in, c10::kCPU, c, false), 0x1p-5, c.name);
+      },
+      on_device());
+}
+
+/// Bytes of the device at the peak of a forward pass, above those that were in use before.
+std::size_t peak(const at::Tensor& q, const at::Tensor& k, const nn::DocumentStarts& documents) {
+  const int device = q.device().index();
+  cuda_double::reset_peak(device);
+  const std::size_t before = cuda_double::bytes_in_use(device);
+  (void)nn::attention(q, k, k, documents, {.scale = 0.3});
+  return cuda_double::bytes_peak(device) - before;
+}
+
+TEST(DeviceAttention, NeitherMasksNorCopiesOfKeys) {
+  run_ranks(
+      1,
+      [](comm::World& world) {
+        const at::TensorOptions options = at::TensorOptions(at::kBFloat16).device(world.device());
+        const at::Tensor q = at::ones({1, 512, 8, 16}, options), k = at::ones({1, 512, 1, 16}, options);
+        const std::size_t bytes = q.nbytes();  // as many as keys, values or the output have, with all heads
+        EXPECT_LT(peak(q, k, {0, 100, 101}), 2 * bytes) << "a mask of 512 x 512 has " << 512 * 512;
+        EXPECT_LT(peak(q, k, {}), 2 * bytes);
       },
       on_device());
 }

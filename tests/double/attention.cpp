@@ -43,20 +43,32 @@ Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel) {
 
 /// The kernel that LibTorch 2.11 takes on compute capability 9.0 with cuDNN 9.19, in outline: alignment and the
 /// environment's switches are not modelled.
-at::SDPBackend kernel_for(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool masked, double dropout) {
+at::SDPBackend kernel_for(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool masked, double dropout,
+                          bool groups) {
   const bool half = q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
   const std::int64_t head = q.size(-1);
   if (q.dim() != 4 || dropout != 0.0 || k.size(-1) != head || v.size(-1) != head) return at::SDPBackend::math;
   if (half && head % 8 == 0 && head <= 128) return at::SDPBackend::cudnn_attention;
   if (half && !masked && head <= 256) return at::SDPBackend::flash_attention;
-  if (half || q.scalar_type() == at::kFloat) return at::SDPBackend::efficient_attention;
+  const bool takes_heads = !groups || k.size(1) == q.size(1);
+  if (takes_heads && (half || q.scalar_type() == at::kFloat)) return at::SDPBackend::efficient_attention;
   return at::SDPBackend::math;
 }
 
 std::int64_t choose_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::optional<at::Tensor>& mask, double dropout, bool, std::optional<double>,
-                              bool) {
-  return static_cast<std::int64_t>(kernel_for(q, k, v, mask.has_value(), dropout));
+                              bool groups) {
+  return static_cast<std::int64_t>(kernel_for(q, k, v, mask.has_value(), dropout, groups));
+}
+
+/// [B, key heads, T, D] -> [B, heads, T, D]
+at::Tensor spread(const at::Tensor& x, std::int64_t heads) {
+  return x.size(1) == heads ? x : x.repeat_interleave(heads / x.size(1), 1);
+}
+/// Its transpose.
+at::Tensor gathered(const at::Tensor& x, std::int64_t heads) {
+  if (x.size(1) == heads) return x;
+  return x.reshape({x.size(0), heads, x.size(1) / heads, x.size(2), x.size(3)}).sum(2);
 }
 
 std::optional<at::Tensor> optional(const at::Tensor& tensor) {
@@ -67,8 +79,9 @@ std::optional<at::Tensor> optional(const at::Tensor& tensor) {
 Tensors attend(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                bool causal, std::optional<double> scale) {
   return on_mirrors(name, {q, k, v, mask}, [&](const Tensors& in) {
-    auto [output, logsumexp] =
-        at::_scaled_dot_product_flash_attention_for_cpu(in[0], in[1], in[2], 0.0, causal, optional(in[3]), scale);
+    const std::int64_t heads = in[0].size(1);
+    auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+        in[0], spread(in[1], heads), spread(in[2], heads), 0.0, causal, optional(in[3]), scale);
     return Tensors{output, logsumexp};
   });
 }
@@ -76,9 +89,10 @@ Tensors attend(const char* name, const at::Tensor& q, const at::Tensor& k, const
 /// {gradient of q, of k, of v}
 Tensors attend_backward(const char* name, const Tensors& inputs, bool causal, std::optional<double> scale) {
   return on_mirrors(name, inputs, [&](const Tensors& in) {
-    auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(in[0], in[1], in[2], in[3], in[4], in[5],
-                                                                              0.0, causal, optional(in[6]), scale);
-    return Tensors{q, k, v};
+    const std::int64_t heads = in[1].size(1), own = in[2].size(1);
+    auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        in[0], in[1], spread(in[2], heads), spread(in[3], heads), in[4], in[5], 0.0, causal, optional(in[6]), scale);
+    return Tensors{q, gathered(k, own), gathered(v, own)};
   });
 }
 
@@ -158,10 +172,9 @@ std::vector<Document> documents_of(const at::Tensor& bounds, const Numbers& left
   return all;
 }
 
-/// [tokens, heads, D] -> [1, `heads`, the document's tokens, D]
+/// [tokens, own heads, D] -> [1, `heads`, the document's tokens, D]
 at::Tensor of_document(const at::Tensor& x, const Document& document, std::int64_t heads) {
-  const at::Tensor own = x.slice(0, document.begin, document.end);
-  return (x.size(1) == heads ? own : own.repeat_interleave(heads / x.size(1), 1)).transpose(0, 1).unsqueeze(0);
+  return spread(x.slice(0, document.begin, document.end).transpose(0, 1).unsqueeze(0), heads);
 }
 
 /// What the product asks of the flash kernel: documents that are causal, with a window to the left at most.
@@ -209,7 +222,7 @@ Gradients flash_documents_backward(const at::Tensor& gradient, const at::Tensor&
   check_documents_form(q_bounds, q_bounds, dropout, causal, left, right, q);
   const Tensors inputs = {gradient, q, k, v, output, logsumexp, q_bounds, k_bounds};
   const Tensors r = on_mirrors("flash_attention_backward", inputs, [&](const Tensors& in) {
-    const std::int64_t heads = q.size(1), own = k.size(1), size = q.size(2);
+    const std::int64_t heads = q.size(1), own = k.size(1);
     const auto like = [](const at::Tensor& x) { return at::empty_like(x, at::MemoryFormat::Contiguous); };
     const at::Tensor dq = like(in[1]), dk = like(in[2]), dv = like(in[3]);
     for (const Document& d : documents_of(in[6], left, in[1])) {
@@ -217,13 +230,9 @@ Gradients flash_documents_backward(const at::Tensor& gradient, const at::Tensor&
       const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           part(in[0]), part(in[1]), part(in[2]), part(in[3]), part(in[4]), in[5].slice(1, d.begin, d.end).unsqueeze(0),
           0.0, causal, optional(d.mask), scale);
-      const auto summed = [&](const at::Tensor& g) {  // [1, heads, n, D] -> [n, key heads, D]
-        const at::Tensor by_token = g.squeeze(0).transpose(0, 1);
-        return by_token.reshape({d.end - d.begin, own, heads / own, size}).sum(2);
-      };
       dq.slice(0, d.begin, d.end).copy_(gq.squeeze(0).transpose(0, 1));
-      dk.slice(0, d.begin, d.end).copy_(summed(gk));
-      dv.slice(0, d.begin, d.end).copy_(summed(gv));
+      dk.slice(0, d.begin, d.end).copy_(gathered(gk, own).squeeze(0).transpose(0, 1));
+      dv.slice(0, d.begin, d.end).copy_(gathered(gv, own).squeeze(0).transpose(0, 1));
     }
     return Tensors{dq, dk, dv};
   });
@@ -257,6 +266,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("_scaled_dot_product_cudnn_attention_backward", &cudnn_backward);
   m.impl("_scaled_dot_product_flash_attention", &flash);
   m.impl("_scaled_dot_product_flash_attention_backward", &flash_backward);
+  m.impl("_fused_sdp_choice", &choose_attention);
   m.impl("_flash_attention_forward", &flash_documents);
   m.impl("_flash_attention_backward", &flash_documents_backward);
   m.impl("_scaled_dot_product_efficient_attention", &efficient);

@@ -30,6 +30,7 @@ bool has_own_kernel(const std::string& name) {
                                               "aten::set_.source_Tensor",
                                               "aten::set_",
                                               "aten::record_stream",
+                                              "aten::_fused_sdp_choice",
                                               "aten::_softmax",
                                               "aten::_softmax.out",
                                               "aten::_log_softmax",

@@ -16,8 +16,8 @@ constexpr std::uint32_t mixed_bits(std::uint32_t x) {
   return x ^ (x >> 16);
 }
 
-/// The number of column c of the line with `key`: mix(mix(c ^ low key) + high key), mix being mixed_bits(). Every key is
-/// a permutation of the 2^32 columns; keys should differ in all bits (mixed_key()).
+/// The number of column c of the line with `key`: mix(mix(c ^ low key) + high key), mix being mixed_bits(). Every key
+/// is a permutation of the 2^32 columns; keys should differ in all bits (mixed_key()).
 constexpr std::uint32_t random_number(std::uint64_t key, std::uint32_t column) {
   return mixed_bits(mixed_bits(column ^ static_cast<std::uint32_t>(key)) + static_cast<std::uint32_t>(key >> 32));
 }

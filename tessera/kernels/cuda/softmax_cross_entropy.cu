@@ -19,7 +19,7 @@ __device__ void put(unsigned short* x, std::int64_t i, float value) { x[i] = nar
 struct Part {
   float largest = -HUGE_VALF;
   float total = 0;  // sum of exp(x - largest)
-  double sum = 0;   // of x; only with smoothing
+  double sum = 0;   // all x together; only with smoothing
 };
 
 /// What to subtract before exp: -infinity minus itself would be NaN.

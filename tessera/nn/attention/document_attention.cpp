@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/device/send.h>
 
@@ -15,6 +16,11 @@ namespace {
 at::ScalarType type_of(const at::Tensor& x) {
   if (x.scalar_type() == at::kDouble) return at::kDouble;
   return libtorch_autocast_type(x.device().type()).value_or(x.scalar_type());
+}
+
+bool is_half(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const at::ScalarType type = type_of(q);
+  return (type == at::kHalf || type == at::kBFloat16) && type_of(k) == type && type_of(v) == type;
 }
 
 /// Where each document begins in the batch's tokens, and where the last one ends.
@@ -42,10 +48,9 @@ Bounds bounds_of(const DocumentStarts& documents, std::int64_t rows, std::int64_
 }  // namespace
 
 bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const at::ScalarType type = type_of(q);
   const std::int64_t d = q.size(-1);
-  return q.is_cuda() && q.numel() > 0 && (type == at::kHalf || type == at::kBFloat16) && type_of(k) == type &&
-         type_of(v) == type && d % 8 == 0 && d <= 256 && at::globalContext().userEnabledFlashSDP();
+  return q.is_cuda() && q.numel() > 0 && is_half(q, k, v) && d % 8 == 0 && d <= 256 &&
+         at::globalContext().userEnabledFlashSDP();
 }
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -61,6 +66,21 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
       rows(q), rows(k), rows(v), bounds.tokens, bounds.tokens, bounds.longest, bounds.longest, /*dropout_p=*/0,
       /*is_causal=*/!windowed, /*return_debug_mask=*/false, scale, left, right));
   return out.view({b, t, heads * d});
+}
+
+std::optional<at::Tensor> grouped_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                            double scale) {
+  if (!q.is_cuda() || k.size(2) == q.size(2) || !is_half(q, k, v)) return std::nullopt;
+  const auto by_head = [](const at::Tensor& x) { return x.to(type_of(x)).transpose(1, 2); };
+  const at::Tensor queries = by_head(q), keys = by_head(k), values = by_head(v);
+  // What scaled_dot_product_attention asks itself: in other kernels groups would cost the matrix of all scores.
+  const auto kernel = static_cast<at::SDPBackend>(at::_fused_sdp_choice(queries, keys, values, {}, /*dropout_p=*/0,
+                                                                        /*is_causal=*/true, scale,
+                                                                        /*enable_gqa=*/true));
+  if (kernel != at::SDPBackend::flash_attention && kernel != at::SDPBackend::cudnn_attention) return std::nullopt;
+  const at::Tensor out = at::scaled_dot_product_attention(queries, keys, values, {}, /*dropout_p=*/0,
+                                                          /*is_causal=*/true, scale, /*enable_gqa=*/true);
+  return out.transpose(1, 2).reshape({q.size(0), q.size(1), q.size(2) * q.size(3)});
 }
 
 }  // namespace tessera::nn

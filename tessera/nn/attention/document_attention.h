@@ -1,10 +1,14 @@
 #pragma once
 /// \file
-/// Attention within documents and windows on a CUDA device, by LibTorch's flash kernel for rows of different lengths.
+/// Attention in bf16 and fp16 on a CUDA device by those of LibTorch's kernels that need neither masks nor copies: the
+/// flash kernel for rows of different lengths (documents, windows), and kernels that know groups of query heads.
 
 #include <ATen/core/Tensor.h>
 
 #include <tessera/nn/documents.h>
+
+#include <cstdint>
+#include <optional>
 
 namespace tessera::nn {
 
@@ -17,5 +21,10 @@ bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at
 /// host does not wait. Returns [B, T, heads * D]. Differentiable.
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const DocumentStarts& documents, double scale, std::int64_t window);
+
+/// Causal attention of whole rows where keys have fewer heads than queries, without copies of them for each query head;
+/// otherwise as document_attention(). Nothing where LibTorch would choose a kernel that wants them copied.
+std::optional<at::Tensor> grouped_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                            double scale);
 
 }  // namespace tessera::nn
