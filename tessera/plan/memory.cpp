@@ -166,7 +166,8 @@ double BlockActivations::recomputed(const Plan& run) const {
 
 namespace {
 
-/// What the head needs for a moment: nn/linear_cross_entropy.cpp on the CPU, whole logits elsewhere.
+/// What the head needs for a moment: nn/linear_cross_entropy.cpp on the CPU; elsewhere as if all logits were whole, the
+/// most that it can be (in fp32 and bf16 nn/device/head_loss.h takes at least 8,192 tokens at a time).
 double head_bytes(const Model& model, const Plan& run, const Elements& elements) {
   const double tokens = run.tokens(), c = static_cast<double>(model.hidden);
   const double words = elements.head / c;

@@ -126,10 +126,31 @@ TEST(DeviceAttention, NeitherMasksNorCopiesOfKeys) {
       1,
       [](comm::World& world) {
         const at::TensorOptions options = at::TensorOptions(at::kBFloat16).device(world.device());
-        const at::Tensor q = at::ones({1, 512, 8, 16}, options), k = at::ones({1, 512, 1, 16}, options);
+        const at::Tensor q = at::ones({1, 512, 8, 16}, options), k = at::ones({1, 512, 2, 16}, options);
         const std::size_t bytes = q.nbytes();  // as many as keys, values or the output have, with all heads
         EXPECT_LT(peak(q, k, {0, 100, 101}), 2 * bytes) << "a mask of 512 x 512 has " << 512 * 512;
         EXPECT_LT(peak(q, k, {}), 2 * bytes);
+      },
+      on_device());
+}
+
+TEST(DeviceAttention, TensorsOfAnyStrides) {
+  run_ranks(
+      1,
+      [](comm::World& world) {
+        const auto laid = [](const at::Tensor& x, std::vector<std::int64_t> order) {  // in memory in this order
+          std::vector<std::int64_t> back(order.size());
+          for (std::size_t i = 0; i < order.size(); ++i) back[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
+          return x.permute(order).contiguous().permute(back);
+        };
+        const at::Tensor wide = at::randn({1, 9, 4, 16}).to(at::kBFloat16).to(at::kFloat);
+        const at::Tensor want = nn::attention(wide, wide, wide, {0, 4}, {.scale = 0.3});
+        for (const std::vector<std::int64_t>& order : {std::vector<std::int64_t>{0, 2, 1, 3}, {0, 1, 3, 2}}) {
+          const at::Tensor x = laid(wide.to(world.device(), at::kBFloat16), order);
+          const at::Tensor y = nn::attention(x, x, x, {0, 4}, {.scale = 0.3});
+          EXPECT_LE((y.cpu().to(at::kFloat) - want).abs().max().item<double>(),
+                    0x1p-6 * want.abs().max().item<double>());
+        }
       },
       on_device());
 }

@@ -185,6 +185,7 @@ void check_documents_form(const std::optional<at::Tensor>& q_bounds, const std::
   TORCH_CHECK(q_bounds->scalar_type() == at::kInt && q_bounds->dim() == 1, "cu_seqlens must be int32 [documents + 1]");
   TORCH_CHECK(q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16,
               "FlashAttention only support fp16 and bf16 data type");
+  TORCH_CHECK(q.stride(-1) == 1, "Input tensor must have contiguous last dimension");
   TORCH_CHECK(q.size(-1) % 8 == 0 && q.size(-1) <= 256, "flash attention of heads of ", q.size(-1));
   TORCH_CHECK(causal ? !left && !right : left && right && right->expect_int() == 0, "not causal");
 }
@@ -199,8 +200,7 @@ FlashResults flash_documents(const at::Tensor& q, const at::Tensor& k, const at:
   check_documents_form(q_bounds, k_bounds, dropout, causal, left, right, q);
   const Tensors r = on_mirrors("flash_attention_forward", {q, k, v, *q_bounds}, [&](const Tensors& in) {
     const std::int64_t heads = q.size(1);
-    const at::Tensor out = at::empty_like(in[0], at::MemoryFormat::Contiguous),
-                     sums = at::empty({heads, q.size(0)}, at::kFloat);
+    const at::Tensor out = at::empty_like(in[0]), sums = at::empty({heads, q.size(0)}, at::kFloat);
     for (const Document& d : documents_of(in[3], left, in[0])) {
       const auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
           of_document(in[0], d, heads), of_document(in[1], d, heads), of_document(in[2], d, heads), 0.0, causal,

@@ -57,7 +57,10 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                               const DocumentStarts& documents, double scale, std::int64_t window) {
   const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
   const Bounds bounds = bounds_of(documents, b, t, q.device());
-  const auto rows = [&](const at::Tensor& x) { return x.to(type_of(x)).reshape({b * t, x.size(2), d}); };
+  const auto rows = [&](const at::Tensor& x) {
+    const at::Tensor all = x.to(type_of(x)).reshape({b * t, x.size(2), d});
+    return all.stride(2) == 1 ? all : all.contiguous();  // the kernel wants heads without gaps
+  };
   // As torch.nn.attention.varlen calls it: a window is no causal mask, but one whose right side is 0.
   const bool windowed = window > 0 && window < bounds.longest;
   const std::optional<std::int64_t> left = windowed ? std::optional(window - 1) : std::nullopt,
@@ -65,7 +68,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
   const at::Tensor out = std::get<0>(at::_flash_attention_forward(
       rows(q), rows(k), rows(v), bounds.tokens, bounds.tokens, bounds.longest, bounds.longest, /*dropout_p=*/0,
       /*is_causal=*/!windowed, /*return_debug_mask=*/false, scale, left, right));
-  return out.view({b, t, heads * d});
+  return out.reshape({b, t, heads * d});  // it lies as the queries do
 }
 
 std::optional<at::Tensor> grouped_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
