@@ -61,7 +61,7 @@ foreach(source ${cuda_kernels})
   set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
   add_custom_command(OUTPUT ${object}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
-    COMMAND ${TESSERA_NVCC} -std=c++20 -O3 -Xcompiler -fPIC,-Wall,-Wextra --Werror all-warnings
+    COMMAND ${TESSERA_NVCC} -std=c++20 -O3 --expt-relaxed-constexpr -Xcompiler -fPIC,-Wall,-Wextra --Werror all-warnings
             -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
             -I ${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}.cu" VERBATIM)

@@ -77,6 +77,13 @@ inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __dsqrt_rn(double a) { return std::sqrt(a); }
+inline double __longlong_as_double(long long a) {
+  double value;
+  std::memcpy(&value, &a, sizeof value);
+  return value;
+}
 inline long long __double_as_longlong(double a) {
   long long bits;
   std::memcpy(&bits, &a, sizeof bits);

@@ -3,6 +3,8 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_softmax.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <ATen/native/transformers/attention.h>
 #include <c10/core/DeviceGuard.h>
@@ -10,6 +12,7 @@
 
 #include <tests/double/mirrors.h>
 #include <tests/double/operators.h>
+#include <tests/double/products.h>
 
 namespace cuda_double {
 namespace {
@@ -18,8 +21,7 @@ using Tensors = std::vector<at::Tensor>;
 
 /// Runs `kernel` on the mirrors of `inputs` and returns its results on the device.
 template <class Kernel>
-Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel) {
-  count_operation(name);
+Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel, double flops = 0) {
   const c10::Device device = inputs.front().device();
   const c10::DeviceGuard guard(device);
   const BelowAutograd below;
@@ -34,6 +36,7 @@ Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel) {
   for (at::Tensor& t : results) t = mirrors.back(t);
   for (const at::Tensor& t : mirrors.made()) add_accesses(t, true, accesses);
   start(name, device, accesses);
+  count_operation(name, {.bytes = bytes_of(accesses), .flops = flops});
   return results;
 }
 
@@ -59,23 +62,33 @@ std::optional<at::Tensor> optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
+/// Two products of [queries, keys] with D columns, for every head; a causal one forms half of them.
+double attention_flops(const at::Tensor& q, const at::Tensor& k, bool causal) {
+  return 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2)) * (causal ? 0.5 : 1.0);
+}
+
 /// {output, logsumexp}
 Tensors attend(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                bool causal, std::optional<double> scale) {
-  return on_mirrors(name, {q, k, v, mask}, [&](const Tensors& in) {
+  const auto kernel = [&](const Tensors& in) {
+    if (products_are_skipped())
+      return Tensors{at::zeros_like(in[0]), at::zeros({q.size(0), q.size(1), q.size(2)}, at::kFloat)};
     auto [output, logsumexp] =
         at::_scaled_dot_product_flash_attention_for_cpu(in[0], in[1], in[2], 0.0, causal, optional(in[3]), scale);
     return Tensors{output, logsumexp};
-  });
+  };
+  return on_mirrors(name, {q, k, v, mask}, kernel, attention_flops(q, k, causal));
 }
 
 /// {gradient of q, of k, of v}
 Tensors attend_backward(const char* name, const Tensors& inputs, bool causal, std::optional<double> scale) {
-  return on_mirrors(name, inputs, [&](const Tensors& in) {
+  const auto kernel = [&](const Tensors& in) {
+    if (products_are_skipped()) return Tensors{at::zeros_like(in[1]), at::zeros_like(in[2]), at::zeros_like(in[3])};
     auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(in[0], in[1], in[2], in[3], in[4], in[5],
                                                                               0.0, causal, optional(in[6]), scale);
     return Tensors{q, k, v};
-  });
+  };
+  return on_mirrors(name, inputs, kernel, 2.5 * attention_flops(inputs[1], inputs[2], causal));
 }
 
 using Fused = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,

@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 kernels=0
 for source in "$root"/tessera/kernels/cuda/*.cu; do
   most=$(sed -n 's|^// registers: \([0-9]*\)$|\1|p' "$source")
-  "$nvcc" -std=c++20 -O3 -arch=sm_90 -Xptxas -v -I "$root" -cubin -o "$work/kernel.cubin" "$source" 2> "$work/log"
+  "$nvcc" -std=c++20 -O3 --expt-relaxed-constexpr -arch=sm_90 -Xptxas -v -I "$root" -cubin -o "$work/kernel.cubin" "$source" 2> "$work/log"
   while read -r registers; do
     kernels=$((kernels + 1))
     [ "$registers" -le "${most:-64}" ] ||
