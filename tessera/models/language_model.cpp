@@ -38,8 +38,8 @@ at::Tensor ForwardContext::embedded(const at::Tensor& tokens) const {
   if (embedding_noise == 0) return tokens;
   const std::int64_t length = part ? part->length : tokens.size(1);
   const double bound = embedding_noise / std::sqrt(static_cast<double>(length * tokens.size(2)));
-  const at::Tensor noise =
-      nn::uniform(tokens.size(0), tokens.size(1), tokens.size(2), random.at(number_of(Draw::embedding_noise, 0)));
+  const at::Tensor noise = nn::uniform(tokens.size(0), tokens.size(1), tokens.size(2),
+                                       random.at(number_of(Draw::embedding_noise, 0)), tokens.device());
   return tokens + noise.mul_(2 * bound).sub_(bound).to(tokens.options());
 }
 

@@ -7,8 +7,10 @@
 
 #include <tessera/base/error.h>
 #include <tessera/nn/attention/attention_pieces.h>
+#include <tessera/nn/attention/document_attention.h>
 #include <tessera/nn/attention/dropout_attention.h>
 #include <tessera/nn/attention/flash_attention.h>
+#include <tessera/nn/device/send.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/softcap.h>
 
@@ -194,20 +196,19 @@ struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
   }
 };
 
-/// True where the query token sees the key token: bool [B, 1, T, T].
+/// True where the query token sees the key token: bool [B, 1, T, T], formed on the device.
 at::Tensor seen_tokens(const DocumentStarts& documents, std::int64_t b, std::int64_t t, std::int64_t window,
                        const at::Device& device) {
-  at::Tensor seen = at::ones({t, t}, at::kBool).tril();
+  at::Tensor seen = at::ones({t, t}, at::TensorOptions(at::kBool).device(device)).tril();
   if (window > 0) seen = seen.triu(1 - window);
   seen = seen.expand({b, 1, t, t});
-  if (!documents.empty()) {
-    const at::Tensor marks = at::zeros({b * t}, at::kLong);
-    auto* mark = marks.mutable_data_ptr<std::int64_t>();
-    for (const std::int64_t start : documents) mark[start] = 1;
-    const at::Tensor number = marks.cumsum(0).view({b, 1, t});  // number of each token's document
-    seen = seen.logical_and(number.unsqueeze(3) == number.unsqueeze(2));
-  }
-  return seen.to(device);
+  if (documents.empty()) return seen;
+  const at::Tensor marks = at::zeros({b * t}, at::kInt);
+  auto* mark = marks.mutable_data_ptr<std::int32_t>();
+  for (const std::int64_t start : documents) mark[start] = 1;
+  // The number of each token's document.
+  const at::Tensor number = send(marks.cumsum(0, at::kInt), device).view({b, 1, t});
+  return seen.logical_and(number.unsqueeze(3) == number.unsqueeze(2));
 }
 
 /// 0 where `seen`, else -infinity.
@@ -227,6 +228,8 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (options.dropout == 0 && fusable({q, k, v}) && q.numel() > 0)
     return PieceAttention::apply(q, k, v, documents, ScoreForm{options.scale, options.softcap}, options.window);
   const bool plain = documents.empty() && (options.window == 0 || options.window >= t);
+  if (!plain && options.dropout == 0 && options.softcap == 0 && document_attention_takes(q, k, v))
+    return document_attention(q, k, v, documents, options.scale, options.window);
   const auto mask = plain ? std::nullopt : std::optional(seen_tokens(documents, b, t, options.window, q.device()));
   const auto by_head = [&](const at::Tensor& x) { return for_each_query_head(x, heads).transpose(1, 2); };
   if (options.dropout > 0 || options.softcap > 0) {

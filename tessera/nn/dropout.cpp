@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/dropout.h>
+#include <tessera/nn/device/kernels.h>
+#include <tessera/nn/device/random_lines.h>
 #include <tessera/nn/fused.h>
 
 #include <cmath>
@@ -35,31 +38,40 @@ void for_lines(std::int64_t rows, std::int64_t tokens, std::int64_t columns, con
   });
 }
 
+/// Where numbers for a tensor on `device` are drawn.
+c10::Device place_of_numbers(c10::Device device) { return device.is_cuda() ? device : c10::Device(c10::kCPU); }
+
 /// Rows and tokens of x [B, t, C] or [B, C].
 std::pair<std::int64_t, std::int64_t> lines_of(const at::Tensor& x) {
   return {x.size(0), x.dim() == 3 ? x.size(1) : 1};
 }
 
-at::Tensor dropped(const at::Tensor& x, double p, const RandomPlace& place) {
+/// y = 0 or x * scale. x and y are contiguous; y may be x.
+void drop(const at::Tensor& x, const at::Tensor& y, double p, float scale, const RandomPlace& place) {
   const auto [rows, tokens] = lines_of(x);
   const std::int64_t columns = x.size(-1);
   const auto limit = static_cast<std::uint32_t>(std::llround(p * 4294967295.0));
-  const auto scale = static_cast<float>(1 / (1 - p));
-  const auto first = static_cast<std::uint32_t>(place.column);
-  if (fusable({x})) {
+  if (const DeviceKernels* device = device_kernels({x})) {
+    const c10::DeviceGuard guard(x.device());
+    const DeviceLines there = device_lines(place, rows, /*heads=*/0, tokens, columns, {}, x.device());
+    device->dropout(const_reals(x), reals(y), there.lines, limit, scale);
+    return;
+  }
+  for_lines(rows, tokens, columns, place, [&](std::int64_t line, std::uint64_t key) {
+    const std::int64_t o = line * columns;
+    kernels::dropout(data(x) + o, data(y) + o, columns, key, static_cast<std::uint32_t>(place.column), limit, scale);
+  });
+}
+
+at::Tensor dropped(const at::Tensor& x, double p, const RandomPlace& place) {
+  if (fusable({x}) || device_kernels({x}) != nullptr) {
     const at::Tensor from = x.contiguous(), to = at::empty(x.sizes(), x.options());
-    for_lines(rows, tokens, columns, place, [&](std::int64_t line, std::uint64_t key) {
-      const std::int64_t o = line * columns;
-      kernels::dropout(data(from) + o, data(to) + o, columns, key, first, limit, scale);
-    });
+    drop(from, to, p, static_cast<float>(1 / (1 - p)), place);
     return to;
   }
   // Other types: 0 or 1 as fp32, and the factor in x's own precision.
-  const at::Tensor kept = at::ones(x.sizes(), at::kFloat);
-  for_lines(rows, tokens, columns, place, [&](std::int64_t line, std::uint64_t key) {
-    float* const at = data(kept) + line * columns;
-    kernels::dropout(at, at, columns, key, first, limit, 1);
-  });
+  const at::Tensor kept = at::ones(x.sizes(), at::TensorOptions(at::kFloat).device(place_of_numbers(x.device())));
+  drop(kept, kept, p, 1, place);
   return x * kept.to(x.options()) * (1 / (1 - p));
 }
 
@@ -92,12 +104,20 @@ at::Tensor dropout(const at::Tensor& x, double p, const RandomPlace& place) {
   return Dropout::apply(x, p, place);
 }
 
-at::Tensor uniform(std::int64_t rows, std::int64_t tokens, std::int64_t columns, const RandomPlace& place) {
-  const at::Tensor y = at::empty({rows, tokens, columns}, at::kFloat);
+at::Tensor uniform(std::int64_t rows, std::int64_t tokens, std::int64_t columns, const RandomPlace& place,
+                   c10::Device device) {
+  const at::Tensor y =
+      at::empty({rows, tokens, columns}, at::TensorOptions(at::kFloat).device(place_of_numbers(device)));
+  if (const DeviceKernels* kernels = device_kernels({y})) {
+    const c10::DeviceGuard guard(y.device());
+    const DeviceLines there = device_lines(place, rows, /*heads=*/0, tokens, columns, {}, y.device());
+    kernels->uniform(y.mutable_data_ptr<float>(), there.lines);
+    return y;
+  }
   for_lines(rows, tokens, columns, place, [&](std::int64_t line, std::uint64_t key) {
     kernels::uniform(data(y) + line * columns, columns, key, static_cast<std::uint32_t>(place.column));
   });
-  return y;
+  return y.to(device);
 }
 
 std::uint64_t drawn_key() {

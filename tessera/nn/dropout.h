@@ -30,12 +30,13 @@ struct RandomPlace {
 };
 
 /// x, each element set to 0 with probability p, else divided by 1 - p. x [B, t, C] or [B, C] (one token per row), of
-/// any floating type and device (drawn on the CPU). Differentiable. p = 0: x itself. Throws Error for p outside [0, 1]
+/// any floating type and device (drawn there, where it has kernels; the same elements everywhere). Differentiable. p = 0: x itself. Throws Error for p outside [0, 1]
 /// and other shapes.
 at::Tensor dropout(const at::Tensor& x, double p, const RandomPlace& place);
 
-/// Uniform numbers in [0, 1), fp32 [B, t, C] on the CPU.
-at::Tensor uniform(std::int64_t rows, std::int64_t tokens, std::int64_t columns, const RandomPlace& place);
+/// Uniform numbers in [0, 1), fp32 [B, t, C] on `device`; the same ones on every device.
+at::Tensor uniform(std::int64_t rows, std::int64_t tokens, std::int64_t columns, const RandomPlace& place,
+                   c10::Device device);
 
 /// A key from the CPU's default generator, for a pass that nobody has given one.
 std::uint64_t drawn_key();

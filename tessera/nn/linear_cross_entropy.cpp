@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/softmax_cross_entropy.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/device/head_loss.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/label_smoothing.h>
@@ -42,58 +43,66 @@ std::vector<std::int64_t> targets_of(const at::Tensor& labels, std::int64_t voca
   return targets;
 }
 
+/// On the CPU in fp32.
+HeadLoss host_head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+                        const at::Tensor& labels, double scale, const LossOptions& form, HeadGradients wanted) {
+  const double smoothing = form.label_smoothing;
+  const auto half = autocast_type(at::kCPU);
+  const auto narrow = [&](const at::Tensor& t) { return half ? t.to(*half) : t; };
+  const auto times = half ? multiply_half : multiply;
+  const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1),
+                     chunk = chunk_rows(n, c);
+  const auto targets = targets_of(labels, v, form.place);
+  const at::Tensor x = narrow(hidden.reshape({n, c})), w = narrow(weight);
+  const auto options = hidden.options();
+  at::Tensor dx, dweight, dbias, buffer = at::empty({chunk, v}, options);
+  if (wanted.hidden) dx = at::empty({n, c}, options);
+  if (wanted.weight) dweight = at::empty({v, c}, options);
+  if (wanted.bias) dbias = at::zeros({v}, options);
+  double total = 0;
+  for (std::int64_t first = 0; first < n; first += chunk) {
+    const std::int64_t rows = std::min(chunk, n - first);
+    const at::Tensor part = x.narrow(0, first, rows);
+    const at::Tensor logits = buffer.narrow(0, 0, rows);
+    times(logits, part, w.t(), /*accumulate=*/false);
+    if (bias.defined()) logits.add_(bias);
+    softcap_(logits, form.softcap);
+    const at::Tensor slope = form.softcap > 0 && wanted.any() ? softcap_slope(logits, form.softcap) : at::Tensor();
+    std::vector<double> losses(static_cast<std::size_t>(at::get_num_threads()), 0.0);
+    for_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
+      double& loss = losses[static_cast<std::size_t>(at::get_thread_num())];
+      float* const part_of_rows = data(logits) + begin * v;
+      const std::int64_t* const goals = targets.data() + first + begin;
+      if (smoothing > 0) loss += smoothing_loss(part_of_rows, goals, end - begin, v, smoothing);
+      loss +=
+          kernels::softmax_cross_entropy(part_of_rows, goals, end - begin, v, static_cast<float>(scale), wanted.any());
+      if (smoothing > 0 && wanted.any()) add_smoothing_gradient(part_of_rows, goals, end - begin, v, smoothing, scale);
+    });
+    for (const double loss : losses) total += loss;
+    if (!wanted.any()) continue;
+    if (slope.defined()) logits.mul_(slope);
+    if (dbias.defined()) dbias.add_(logits.sum(0));
+    const at::Tensor dlogits = narrow(logits);
+    if (wanted.hidden) times(dx.narrow(0, first, rows), dlogits, w, /*accumulate=*/false);
+    if (wanted.weight) times(dweight, dlogits.t(), part, /*accumulate=*/first > 0);
+  }
+  if (dx.defined()) dx = dx.view(hidden.sizes());
+  return {at::scalar_tensor(total * scale, options), dx, dweight, dbias};
+}
+
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const std::optional<at::Tensor>& head_bias, const at::Tensor& labels, double scale,
-                            const LossOptions& form, bool hidden_gradient, bool weight_gradient, bool bias_gradient) {
-    const double smoothing = form.label_smoothing;
+                            const LossOptions& form, HeadGradients wanted) {
     const at::Tensor bias = head_bias.value_or(at::Tensor());
     const Materialized materialized({&hidden, &weight, &bias});
-    const auto half = autocast_type(at::kCPU);
-    const auto narrow = [&](const at::Tensor& t) { return half ? t.to(*half) : t; };
-    const auto times = half ? multiply_half : multiply;
-    const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1),
-                       chunk = chunk_rows(n, c);
-    const auto targets = targets_of(labels, v, form.place);
-    const at::Tensor x = narrow(hidden.reshape({n, c})), w = narrow(weight);
-    const auto options = hidden.options();
-    at::Tensor dx, dweight, dbias, buffer = at::empty({chunk, v}, options);
-    if (hidden_gradient) dx = at::empty({n, c}, options);
-    if (weight_gradient) dweight = at::empty({v, c}, options);
-    if (bias_gradient) dbias = at::zeros({v}, options);
-    const bool gradient = hidden_gradient || weight_gradient || dbias.defined();
-    double total = 0;
-    for (std::int64_t first = 0; first < n; first += chunk) {
-      const std::int64_t rows = std::min(chunk, n - first);
-      const at::Tensor part = x.narrow(0, first, rows);
-      const at::Tensor logits = buffer.narrow(0, 0, rows);
-      times(logits, part, w.t(), /*accumulate=*/false);
-      if (bias.defined()) logits.add_(bias);
-      softcap_(logits, form.softcap);
-      const at::Tensor slope = form.softcap > 0 && gradient ? softcap_slope(logits, form.softcap) : at::Tensor();
-      std::vector<double> losses(static_cast<std::size_t>(at::get_num_threads()), 0.0);
-      for_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
-        double& loss = losses[static_cast<std::size_t>(at::get_thread_num())];
-        float* const part_of_rows = data(logits) + begin * v;
-        const std::int64_t* const goals = targets.data() + first + begin;
-        if (smoothing > 0) loss += smoothing_loss(part_of_rows, goals, end - begin, v, smoothing);
-        loss +=
-            kernels::softmax_cross_entropy(part_of_rows, goals, end - begin, v, static_cast<float>(scale), gradient);
-        if (smoothing > 0 && gradient) add_smoothing_gradient(part_of_rows, goals, end - begin, v, smoothing, scale);
-      });
-      for (const double loss : losses) total += loss;
-      if (!gradient) continue;
-      if (slope.defined()) logits.mul_(slope);
-      if (dbias.defined()) dbias.add_(logits.sum(0));
-      const at::Tensor dlogits = narrow(logits);
-      if (hidden_gradient) times(dx.narrow(0, first, rows), dlogits, w, /*accumulate=*/false);
-      if (weight_gradient) times(dweight, dlogits.t(), part, /*accumulate=*/first > 0);
-    }
-    if (dx.defined()) dx = dx.view(hidden.sizes());
-    ctx->saved_data["gradients"] =
-        std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0}),
-                                dbias.defined() ? dbias : at::empty({0})};
-    return at::scalar_tensor(total * scale, options);
+    const HeadLoss formed = hidden.is_cuda() ? device_head_loss(hidden, weight, bias, labels, scale, form, wanted)
+                                             : host_head_loss(hidden, weight, bias, labels, scale, form, wanted);
+    std::vector<at::Tensor> gradients = {formed.dhidden, formed.dweight, formed.dbias};
+    for (at::Tensor& g : gradients)
+      if (!g.defined()) g = at::empty({0});
+    ctx->saved_data["gradients"] = gradients;
+    return formed.loss;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
@@ -103,15 +112,15 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     auto formed = place->second.toTensorVector();
     ctx->saved_data.erase(
         place);  // so that autograd may move the gradients into the parameters instead of copying them
-    const double factor = gradients[0].item<double>();
+    const at::Tensor& factor = gradients[0];
+    const bool is_one = factor.is_cpu() && factor.item<double>() == 1;  // a device's number would have to be waited for
     for (at::Tensor& g : formed) {
       if (g.numel() == 0)
         g = at::Tensor();
-      else if (factor != 1)
+      else if (!is_one)
         g.mul_(factor);
     }
-    return {formed[0],    formed[1],    formed[2],    at::Tensor(), at::Tensor(),
-            at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {formed[0], formed[1], formed[2], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -128,12 +137,13 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   if (const ParameterSemantics* cut = semantics_of(weight)) [[unlikely]]
     return cut->linear_cross_entropy(hidden, weight, labels, scale, options, bias);
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
-  const bool fuses = fusable({hidden, weight}) && (!bias.defined() || fusable({hidden, bias}));
+  const bool fuses = fusable({hidden, weight, bias}) || device_computes_head(hidden, weight, bias);
   if (fuses && weight.is_contiguous() && hidden.numel() > 0) {
     const bool gradient = at::GradMode::is_enabled();
-    return LinearCrossEntropy::apply(hidden, weight, bias.defined() ? std::optional(bias) : std::nullopt, labels, scale,
-                                     options, gradient && hidden.requires_grad(), gradient && weight.requires_grad(),
-                                     gradient && bias.defined() && bias.requires_grad());
+    const HeadGradients wanted{.hidden = gradient && hidden.requires_grad(),
+                               .weight = gradient && weight.requires_grad(),
+                               .bias = gradient && bias.defined() && bias.requires_grad()};
+    return LinearCrossEntropy::apply(hidden, weight, maybe(bias), labels, scale, options, wanted);
   }
   const std::int64_t shift = options.place == LabelPlace::next ? 1 : 0;
   const at::Tensor rows = hidden.slice(1, 0, t - shift).reshape({-1, c});

@@ -95,6 +95,10 @@ TEST_F(DeviceTraining, Bf16) { expect_same(1, gpt2() + batch(2, 1, 3) + Strings{
 
 TEST_F(DeviceTraining, Packing) { expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--packing"}); }
 
+TEST_F(DeviceTraining, PackingInBf16) {
+  expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--packing", "--bf16"}, 1e-3);
+}
+
 TEST_F(DeviceTraining, Muon) { expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--optim", "muon"}); }
 
 TEST_F(DeviceTraining, Lamb) { expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--optim", "lamb"}); }

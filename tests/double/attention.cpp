@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <ATen/Functions.h>
 #include <ATen/native/transformers/attention.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -13,6 +14,9 @@
 #include <tests/double/mirrors.h>
 #include <tests/double/operators.h>
 #include <tests/double/products.h>
+
+#include <limits>
+#include <vector>
 
 namespace cuda_double {
 namespace {
@@ -143,6 +147,102 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
   return {r[0], r[1], r[2], {}};
 }
 
+using Numbers = std::optional<c10::SymInt>;
+
+/// One document of packed rows: tokens [begin, end) and, with a window, 0 where a query sees a key, else -infinity.
+struct Document {
+  std::int64_t begin, end;
+  at::Tensor mask;
+};
+
+std::vector<Document> documents_of(const at::Tensor& bounds, const Numbers& left, const at::Tensor& q) {
+  std::vector<Document> all;
+  const auto* at = bounds.const_data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i + 1 < bounds.numel(); ++i) {
+    const std::int64_t length = at[i + 1] - at[i];
+    at::Tensor mask;
+    if (left) {
+      const at::Tensor seen = at::ones({length, length}, at::kBool).tril().triu(-left->expect_int());
+      mask = at::zeros({length, length}, q.options())
+                 .masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
+    }
+    all.push_back({at[i], at[i + 1], mask});
+  }
+  return all;
+}
+
+/// [tokens, heads, D] -> [1, `heads`, the document's tokens, D]
+at::Tensor of_document(const at::Tensor& x, const Document& document, std::int64_t heads) {
+  const at::Tensor own = x.slice(0, document.begin, document.end);
+  return (x.size(1) == heads ? own : own.repeat_interleave(heads / x.size(1), 1)).transpose(0, 1).unsqueeze(0);
+}
+
+/// What the product asks of the flash kernel: documents that are causal, with a window to the left at most.
+void check_documents_form(const std::optional<at::Tensor>& q_bounds, const std::optional<at::Tensor>& k_bounds,
+                          double dropout, bool causal, const Numbers& left, const Numbers& right, const at::Tensor& q) {
+  TORCH_CHECK(q_bounds && k_bounds && q_bounds->is_same(*k_bounds) && dropout == 0,
+              "the double's flash attention has documents and no dropout");
+  TORCH_CHECK(q_bounds->scalar_type() == at::kInt && q_bounds->dim() == 1, "cu_seqlens must be int32 [documents + 1]");
+  TORCH_CHECK(q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16,
+              "FlashAttention only support fp16 and bf16 data type");
+  TORCH_CHECK(q.size(-1) % 8 == 0 && q.size(-1) <= 256, "flash attention of heads of ", q.size(-1));
+  TORCH_CHECK(causal ? !left && !right : left && right && right->expect_int() == 0, "not causal");
+}
+
+using FlashResults = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+FlashResults flash_documents(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const std::optional<at::Tensor>& q_bounds, const std::optional<at::Tensor>& k_bounds,
+                             c10::SymInt, c10::SymInt, double dropout, bool causal, bool, std::optional<double> scale,
+                             Numbers left, Numbers right, const std::optional<at::Tensor>&,
+                             const std::optional<at::Tensor>&) {
+  check_documents_form(q_bounds, k_bounds, dropout, causal, left, right, q);
+  const Tensors r = on_mirrors("flash_attention_forward", {q, k, v, *q_bounds}, [&](const Tensors& in) {
+    const std::int64_t heads = q.size(1);
+    const at::Tensor out = at::empty_like(in[0], at::MemoryFormat::Contiguous),
+                     sums = at::empty({heads, q.size(0)}, at::kFloat);
+    for (const Document& d : documents_of(in[3], left, in[0])) {
+      const auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+          of_document(in[0], d, heads), of_document(in[1], d, heads), of_document(in[2], d, heads), 0.0, causal,
+          optional(d.mask), scale);
+      out.slice(0, d.begin, d.end).copy_(output.squeeze(0).transpose(0, 1));
+      sums.slice(1, d.begin, d.end).copy_(logsumexp.squeeze(0));
+    }
+    // Two tensors that only dropout needs.
+    return Tensors{out, sums, at::zeros({2}, at::kLong), at::empty({0}, at::kLong)};
+  });
+  return {r[0], r[1], r[2], r[3], {}};
+}
+
+Gradients flash_documents_backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const at::Tensor& output, const at::Tensor& logsumexp,
+                                   const at::Tensor& q_bounds, const at::Tensor& k_bounds, c10::SymInt, c10::SymInt,
+                                   double dropout, bool causal, const at::Tensor&, const at::Tensor&,
+                                   std::optional<double> scale, Numbers left, Numbers right) {
+  check_documents_form(q_bounds, q_bounds, dropout, causal, left, right, q);
+  const Tensors inputs = {gradient, q, k, v, output, logsumexp, q_bounds, k_bounds};
+  const Tensors r = on_mirrors("flash_attention_backward", inputs, [&](const Tensors& in) {
+    const std::int64_t heads = q.size(1), own = k.size(1), size = q.size(2);
+    const auto like = [](const at::Tensor& x) { return at::empty_like(x, at::MemoryFormat::Contiguous); };
+    const at::Tensor dq = like(in[1]), dk = like(in[2]), dv = like(in[3]);
+    for (const Document& d : documents_of(in[6], left, in[1])) {
+      const auto part = [&](const at::Tensor& x) { return of_document(x, d, heads); };
+      const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          part(in[0]), part(in[1]), part(in[2]), part(in[3]), part(in[4]), in[5].slice(1, d.begin, d.end).unsqueeze(0),
+          0.0, causal, optional(d.mask), scale);
+      const auto summed = [&](const at::Tensor& g) {  // [1, heads, n, D] -> [n, key heads, D]
+        const at::Tensor by_token = g.squeeze(0).transpose(0, 1);
+        return by_token.reshape({d.end - d.begin, own, heads / own, size}).sum(2);
+      };
+      dq.slice(0, d.begin, d.end).copy_(gq.squeeze(0).transpose(0, 1));
+      dk.slice(0, d.begin, d.end).copy_(summed(gk));
+      dv.slice(0, d.begin, d.end).copy_(summed(gv));
+    }
+    return Tensors{dq, dk, dv};
+  });
+  return {r[0], r[1], r[2]};
+}
+
 // half_to_float: CUDA's kernels widen inside, the CPU's refuse.
 at::Tensor& softmax_out(const at::Tensor& self, std::int64_t dim, bool widen, at::Tensor& out) {
   const Tensors r = on_mirrors("aten::_softmax.out", {widen ? self.to(at::kFloat) : self},
@@ -170,6 +270,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("_scaled_dot_product_cudnn_attention_backward", &cudnn_backward);
   m.impl("_scaled_dot_product_flash_attention", &flash);
   m.impl("_scaled_dot_product_flash_attention_backward", &flash_backward);
+  m.impl("_flash_attention_forward", &flash_documents);
+  m.impl("_flash_attention_backward", &flash_documents_backward);
   m.impl("_scaled_dot_product_efficient_attention", &efficient);
   m.impl("_scaled_dot_product_efficient_attention_backward", &efficient_backward);
 }

@@ -7,20 +7,23 @@
 
 namespace tessera::kernels {
 
-/// The number of column c of the line with `key`: two rounds of a 32-bit finaliser (Wellons 2018, hash prospector,
-/// lowbias32), mix(mix(c ^ low key) + high key). Every key is a permutation of the 2^32 columns; keys should differ in
-/// all bits (mixed_key()).
-inline std::uint32_t random_number(std::uint64_t key, std::uint32_t column) {
-  const auto mix = [](std::uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x7feb352du;
-    x = (x ^ (x >> 15)) * 0x846ca68bu;
-    return x ^ (x >> 16);
-  };
-  return mix(mix(column ^ static_cast<std::uint32_t>(key)) + static_cast<std::uint32_t>(key >> 32));
+// constexpr: nvcc compiles these functions for devices, too (--expt-relaxed-constexpr).
+
+/// A 32-bit finaliser (Wellons 2018, hash prospector, lowbias32).
+constexpr std::uint32_t mixed_bits(std::uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+/// The number of column c of the line with `key`: mix(mix(c ^ low key) + high key), mix being mixed_bits(). Every key is
+/// a permutation of the 2^32 columns; keys should differ in all bits (mixed_key()).
+constexpr std::uint32_t random_number(std::uint64_t key, std::uint32_t column) {
+  return mixed_bits(mixed_bits(column ^ static_cast<std::uint32_t>(key)) + static_cast<std::uint32_t>(key >> 32));
 }
 
 /// A key for each pair (splitmix64, Steele, Lea & Flood 2014).
-inline std::uint64_t mixed_key(std::uint64_t key, std::uint64_t number) {
+constexpr std::uint64_t mixed_key(std::uint64_t key, std::uint64_t number) {
   key += (number + 1) * 0x9E3779B97F4A7C15u;
   key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9u;
   key = (key ^ (key >> 27)) * 0x94D049BB133111EBu;

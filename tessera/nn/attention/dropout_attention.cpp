@@ -4,10 +4,13 @@
 #include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/device/kernels.h>
+#include <tessera/nn/device/random_lines.h>
 #include <tessera/nn/parallel_for.h>
 #include <tessera/nn/softcap.h>
 
@@ -15,6 +18,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <span>
 
 namespace tessera::nn {
 namespace {
@@ -40,35 +44,53 @@ void for_runs(const AttentionRectangle& a, const std::function<void(const Run&)>
   }
 }
 
-/// 0 or 1 / (1 - p) for each weight of a run: [B, heads, queries, keys].
-at::Tensor factors(const AttentionRectangle& a, const Run& run, const WeightDropout& dropout,
-                   const RectanglePlace& place) {
+/// Multiplies the weights of a run, fp32 [B, heads, queries, keys], by 0 or 1 / (1 - p).
+void drop_fp32(const at::Tensor& weights, const AttentionRectangle& a, const Run& run, const WeightDropout& dropout,
+               const RectanglePlace& place) {
   const std::int64_t rows = a.q.size(0), heads = a.q.size(1), queries = run.end - run.begin;
-  const at::Tensor all = at::ones({rows, heads, queries, run.keys}, at::kFloat);
-  float* const begin = all.data_ptr<float>();
   const auto limit = static_cast<std::uint32_t>(std::llround(dropout.p * 4294967295.0));
   const auto scale = static_cast<float>(1 / (1 - dropout.p));
-  const RandomPlace& origin = dropout.place;
+  RandomPlace lines = dropout.place;
+  lines.row += place.row;
+  lines.token += place.query + run.begin;
+  lines.column = 0;
+  const std::span<const std::int64_t> keys = place.keys.empty()
+                                                 ? std::span<const std::int64_t>()
+                                                 : std::span(place.keys).first(static_cast<std::size_t>(run.keys));
+  if (const DeviceKernels* device = device_kernels({weights})) {
+    const c10::DeviceGuard guard(weights.device());
+    const DeviceLines there = device_lines(lines, rows, heads, queries, run.keys, keys, weights.device());
+    device->dropout(const_reals(weights), reals(weights), there.lines, limit, scale);
+    return;
+  }
+  float* const begin = weights.data_ptr<float>();
   parallel_for(0, rows * heads * queries, std::max<std::int64_t>(1, 16384 / run.keys), [&](auto first, auto last) {
     for (std::int64_t line = first; line < last; ++line) {
       const std::int64_t query = line % queries, head = line / queries % heads, row = line / queries / heads;
-      std::uint64_t key = kernels::mixed_key(origin.key, static_cast<std::uint64_t>(origin.row + place.row + row));
-      key = kernels::mixed_key(key, static_cast<std::uint64_t>(origin.position(place.query + run.begin + query)));
-      key = kernels::mixed_key(key, static_cast<std::uint64_t>(origin.head + head));
-      float* const weights = begin + line * run.keys;
+      std::uint64_t key = kernels::mixed_key(lines.key, static_cast<std::uint64_t>(lines.row + row));
+      key = kernels::mixed_key(key, static_cast<std::uint64_t>(lines.position(query)));
+      key = kernels::mixed_key(key, static_cast<std::uint64_t>(lines.head + head));
+      float* const own = begin + line * run.keys;
       for (std::int64_t from = 0; from < run.keys;) {  // consecutive positions at once
-        std::int64_t to = place.keys.empty() ? run.keys : from + 1;
-        const auto position = [&](std::int64_t i) {
-          return place.keys.empty() ? i : place.keys[static_cast<std::size_t>(i)];
-        };
+        std::int64_t to = keys.empty() ? run.keys : from + 1;
+        const auto position = [&](std::int64_t i) { return keys.empty() ? i : keys[static_cast<std::size_t>(i)]; };
         while (to < run.keys && position(to) == position(to - 1) + 1) ++to;
-        kernels::dropout(weights + from, weights + from, to - from, key, static_cast<std::uint32_t>(position(from)),
-                         limit, scale);
+        kernels::dropout(own + from, own + from, to - from, key, static_cast<std::uint32_t>(position(from)), limit,
+                         scale);
         from = to;
       }
     }
   });
-  return all.to(a.q.options().dtype(at::toOpMathType(a.q.scalar_type())));
+}
+
+/// The same for weights of the type of sums, fp32 or fp64, in place.
+void drop(const at::Tensor& weights, const AttentionRectangle& a, const Run& run, const WeightDropout& dropout,
+          const RectanglePlace& place) {
+  if (dropout.p == 0) return;
+  if (weights.scalar_type() == at::kFloat && weights.is_contiguous()) return drop_fp32(weights, a, run, dropout, place);
+  const at::Tensor factors = at::ones(weights.sizes(), weights.options().dtype(at::kFloat));
+  drop_fp32(factors, a, run, dropout, place);
+  weights.mul_(factors);
 }
 
 /// q k^T of a run, capped, in the type of sums; nothing is masked yet.
@@ -134,7 +156,7 @@ std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& 
     const std::int64_t count = run.end - run.begin;
     const at::Tensor s = masked(capped_scores(a, run), a, run), sums = at::logsumexp(s, {-1}, /*keepdim=*/true);
     const at::Tensor weights = s.sub_(sums).exp_();
-    if (dropout.p > 0) weights.mul_(factors(a, run, dropout, place));
+    drop(weights, a, run, dropout, place);
     out.narrow(2, run.begin, count).copy_(at::matmul(weights, v.narrow(2, 0, run.keys)));
     log_sum.narrow(2, run.begin, count).copy_(sums.squeeze(-1));
   });
@@ -156,10 +178,11 @@ RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const Atte
     const at::Tensor capped = capped_scores(a, run);
     const at::Tensor slope = a.softcap > 0 ? softcap_slope(capped, a.softcap) : at::Tensor();
     const at::Tensor weights = masked(capped, a, run).sub_(own(log_sum).unsqueeze(-1)).exp_();
-    const at::Tensor kept = dropout.p > 0 ? factors(a, run, dropout, place) : at::Tensor();
-    keys(dv).add_(at::matmul((kept.defined() ? weights * kept : weights).transpose(2, 3), own(dout)));
     const at::Tensor dweights = at::matmul(own(dout), keys(v).transpose(2, 3));
-    if (kept.defined()) dweights.mul_(kept);
+    drop(dweights, a, run, dropout, place);
+    const at::Tensor kept = dropout.p > 0 ? weights.clone() : weights;
+    drop(kept, a, run, dropout, place);
+    keys(dv).add_(at::matmul(kept.transpose(2, 3), own(dout)));
     const at::Tensor ds = dweights.sub_(own(seen)).mul_(weights).mul_(a.scale);
     if (slope.defined()) ds.mul_(slope);
     own(dq).copy_(at::matmul(ds, keys(k)));

@@ -5,7 +5,7 @@
 namespace tessera::nn {
 namespace {
 
-kernels::cuda::Real real_of(const at::Tensor& tensor) {
+kernels::cuda::Real type_of(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat ? kernels::cuda::Real::float32 : kernels::cuda::Real::bfloat16;
 }
 
@@ -23,12 +23,12 @@ const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors) {
 
 kernels::cuda::ConstReals const_reals(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  return {tensor.const_data_ptr(), real_of(tensor)};
+  return {tensor.const_data_ptr(), type_of(tensor)};
 }
 
 kernels::cuda::Reals reals(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  return {tensor.mutable_data_ptr(), real_of(tensor)};
+  return {tensor.mutable_data_ptr(), type_of(tensor)};
 }
 
 }  // namespace tessera::nn

@@ -4,7 +4,9 @@
 /// devices: where device_kernels() answers, they call its table instead of kernels/cpu.
 
 #include <ATen/core/Tensor.h>
+#include <tessera/kernels/cuda/dropout.h>
 #include <tessera/kernels/cuda/reals.h>
+#include <tessera/kernels/cuda/softmax_cross_entropy.h>
 
 #include <initializer_list>
 
@@ -15,6 +17,15 @@ struct DeviceKernels {
   static constexpr const char* symbol = "tessera_nn_kernels";
   static constexpr int current_abi = 1;
   int abi;
+
+  // Random numbers by place (kernels/cuda/dropout.h).
+  void (*dropout)(kernels::cuda::ConstReals x, kernels::cuda::Reals y, kernels::cuda::RandomLines lines,
+                  std::uint32_t limit, float scale);
+  void (*uniform)(float* y, kernels::cuda::RandomLines lines);
+
+  // The head's loss (kernels/cuda/softmax_cross_entropy.h).
+  void (*softmax_cross_entropy)(kernels::cuda::Reals logits, const std::int64_t* targets, double* losses,
+                                std::int64_t rows, std::int64_t columns, kernels::cuda::CrossEntropyArgs args);
 };
 
 /// The table that serves these tensors: every defined one is dense float32 or bfloat16 on a CUDA device. Else null. The

@@ -12,7 +12,12 @@ void on_current_stream(Arguments... arguments) {
   kernel(arguments..., c10::cuda::getCurrentCUDAStream().stream());
 }
 
-constexpr DeviceKernels table = {DeviceKernels::current_abi};
+constexpr DeviceKernels table = {
+    .abi = DeviceKernels::current_abi,
+    .dropout = &on_current_stream<&kernels::cuda::dropout>,
+    .uniform = &on_current_stream<&kernels::cuda::uniform>,
+    .softmax_cross_entropy = &on_current_stream<&kernels::cuda::softmax_cross_entropy>,
+};
 
 }  // namespace
 }  // namespace tessera::nn

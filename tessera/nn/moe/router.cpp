@@ -94,7 +94,7 @@ Routing route(const at::Tensor& logits, const RouterOptions& o, const at::Tensor
 
 at::Tensor jittered(const at::Tensor& x, double amount, const RandomPlace& place) {
   TESSERA_CHECK(amount >= 0 && amount < 1, "router jitter of ", amount, "; it must lie in [0, 1)");
-  const at::Tensor noise = uniform(x.size(0), x.size(1), x.size(2), place);
+  const at::Tensor noise = uniform(x.size(0), x.size(1), x.size(2), place, x.device());
   return x * noise.mul_(2 * amount).add_(1 - amount).to(x.options());
 }
 

@@ -1,0 +1,66 @@
+#include <tessera/nn/attention/document_attention.h>
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/nn/device/send.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace tessera::nn {
+namespace {
+
+/// The type that autocast, or else x itself, asks for.
+at::ScalarType type_of(const at::Tensor& x) {
+  if (x.scalar_type() == at::kDouble) return at::kDouble;
+  return libtorch_autocast_type(x.device().type()).value_or(x.scalar_type());
+}
+
+/// Where each document begins in the batch's tokens, and where the last one ends.
+struct Bounds {
+  at::Tensor tokens;         // int32 [documents + 1] on the device
+  std::int64_t longest = 0;  // document
+};
+Bounds bounds_of(const DocumentStarts& documents, std::int64_t rows, std::int64_t length, c10::Device device) {
+  DocumentStarts all = documents;
+  if (all.empty()) {
+    for (std::int64_t row = 0; row < rows; ++row) all.push_back(row * length);
+  }
+  all.push_back(rows * length);
+  Bounds bounds;
+  const at::Tensor here = at::empty({static_cast<std::int64_t>(all.size())}, at::kInt);
+  auto* out = here.mutable_data_ptr<std::int32_t>();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    out[i] = static_cast<std::int32_t>(all[i]);
+    if (i > 0) bounds.longest = std::max(bounds.longest, all[i] - all[i - 1]);
+  }
+  bounds.tokens = send(here, device);
+  return bounds;
+}
+
+}  // namespace
+
+bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const at::ScalarType type = type_of(q);
+  const std::int64_t d = q.size(-1);
+  return q.is_cuda() && q.numel() > 0 && (type == at::kHalf || type == at::kBFloat16) && type_of(k) == type &&
+         type_of(v) == type && d % 8 == 0 && d <= 256 && at::globalContext().userEnabledFlashSDP();
+}
+
+at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const DocumentStarts& documents, double scale, std::int64_t window) {
+  const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
+  const Bounds bounds = bounds_of(documents, b, t, q.device());
+  const auto rows = [&](const at::Tensor& x) { return x.to(type_of(x)).reshape({b * t, x.size(2), d}); };
+  // As torch.nn.attention.varlen calls it: a window is no causal mask, but one whose right side is 0.
+  const bool windowed = window > 0 && window < bounds.longest;
+  const std::optional<std::int64_t> left = windowed ? std::optional(window - 1) : std::nullopt,
+                                    right = windowed ? std::optional<std::int64_t>(0) : std::nullopt;
+  const at::Tensor out = std::get<0>(at::_flash_attention_forward(
+      rows(q), rows(k), rows(v), bounds.tokens, bounds.tokens, bounds.longest, bounds.longest, /*dropout_p=*/0,
+      /*is_causal=*/!windowed, /*return_debug_mask=*/false, scale, left, right));
+  return out.view({b, t, heads * d});
+}
+
+}  // namespace tessera::nn

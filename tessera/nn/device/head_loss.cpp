@@ -1,0 +1,116 @@
+#include <tessera/nn/device/head_loss.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/nn/device/kernels.h>
+#include <tessera/nn/device/send.h>
+#include <tessera/nn/softcap.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace tessera::nn {
+namespace {
+
+/// The type of the products, as at::mm would have it; nothing where it would refuse.
+std::optional<at::ScalarType> product_type(const at::Tensor& hidden, const at::Tensor& weight) {
+  const auto half = libtorch_autocast_type(hidden.device().type());
+  const auto type_of = [&](const at::Tensor& t) {
+    return half && t.scalar_type() != at::kDouble ? *half : t.scalar_type();
+  };
+  if (type_of(hidden) != type_of(weight)) return std::nullopt;
+  return type_of(hidden);
+}
+
+/// [B T] on the labels' device: the label of what each position predicts.
+at::Tensor targets_of(const at::Tensor& labels, LabelPlace place) {
+  if (place == LabelPlace::own) return labels.reshape({-1}).contiguous();
+  const at::Tensor targets = at::full(labels.sizes(), ignored_label, labels.options());
+  const std::int64_t t = labels.size(1);
+  targets.narrow(1, 0, t - 1).copy_(labels.narrow(1, 1, t - 1));
+  return targets.view({-1});
+}
+
+/// The sum over chunks of a^T b: chunks rounded to bf16 are added in fp32.
+class WeightGradient {
+ public:
+  /// `like`: the gradient's type and device; `whole`: there is one chunk only.
+  WeightGradient(const at::Tensor& like, bool whole) : like_(like), whole_(whole) {}
+  void add(const at::Tensor& a, const at::Tensor& b) {
+    if (whole_) {
+      sum_ = at::mm(a.t(), b);
+    } else if (!sum_.defined()) {
+      sum_ = at::mm(a.t(), b).to(at::kFloat);
+    } else if (a.scalar_type() == at::kFloat) {
+      sum_.addmm_(a.t(), b);
+    } else {
+      sum_.add_(at::mm(a.t(), b));
+    }
+  }
+  at::Tensor get() const { return sum_.to(like_.scalar_type()); }
+
+ private:
+  const at::Tensor& like_;
+  bool whole_;
+  at::Tensor sum_;
+};
+
+}  // namespace
+
+bool device_computes_head(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias) {
+  if (!hidden.is_cuda() || device_kernels({hidden, weight, bias}) == nullptr) return false;
+  const auto type = product_type(hidden, weight);
+  return type == at::kFloat || type == at::kBFloat16;
+}
+
+HeadLoss device_head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
+                          const at::Tensor& labels, double scale, const LossOptions& form, HeadGradients wanted,
+                          std::int64_t chunk) {
+  const c10::DeviceGuard guard(hidden.device());
+  const DeviceKernels& device = *device_kernels({hidden, weight, bias});
+  const at::ScalarType type = *product_type(hidden, weight);
+  const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1);
+  // Enough tokens to fill a device; with as many as C, the logits take no more room than dWeight does.
+  chunk = std::min(n, chunk > 0 ? chunk : std::max<std::int64_t>(c, 8192));
+  const at::Tensor targets = targets_of(send(labels, hidden.device()), form.place);
+  const at::Tensor x = hidden.reshape({n, c}).to(type), w = weight.to(type);
+  const at::Tensor buffer = at::empty({chunk, v}, x.options()), losses = at::empty({n}, x.options().dtype(at::kDouble));
+  const at::Tensor dx = wanted.hidden ? at::empty({n, c}, x.options()) : at::Tensor();
+  const at::Tensor dbias = wanted.bias ? at::zeros({v}, x.options().dtype(at::kFloat)) : at::Tensor();
+  WeightGradient dweight(weight, /*whole=*/chunk == n);
+  const bool wide = bias.defined() || form.softcap > 0;
+  for (std::int64_t first = 0; first < n; first += chunk) {
+    const std::int64_t rows = std::min(chunk, n - first);
+    const at::Tensor part = x.narrow(0, first, rows);
+    at::Tensor product = buffer.narrow(0, 0, rows);
+    at::mm_out(product, part, w.t());
+    const at::Tensor logits = wide ? product.to(at::kFloat) : product;
+    if (bias.defined()) logits.add_(bias);
+    softcap_(logits, form.softcap);
+    const at::Tensor slope = form.softcap > 0 && wanted.any() ? softcap_slope(logits, form.softcap) : at::Tensor();
+    device.softmax_cross_entropy(reals(logits), targets.const_data_ptr<std::int64_t>() + first,
+                                 losses.mutable_data_ptr<double>() + first, rows, v,
+                                 {.scale = static_cast<float>(scale),
+                                  .smoothing = static_cast<float>(form.label_smoothing),
+                                  .ignored = ignored_label,
+                                  .gradient = wanted.any()});
+    if (!wanted.any()) continue;
+    if (slope.defined()) logits.mul_(slope);
+    if (wanted.bias) dbias.add_(logits.sum(0));
+    const at::Tensor dlogits = logits.to(type);
+    if (wanted.hidden) {
+      at::Tensor own = dx.narrow(0, first, rows);
+      at::mm_out(own, dlogits, w);
+    }
+    if (wanted.weight) dweight.add(dlogits, part);
+  }
+  HeadLoss formed;
+  formed.loss = losses.sum().mul_(scale).to(at::kFloat);
+  if (wanted.hidden) formed.dhidden = dx.view(hidden.sizes()).to(hidden.scalar_type());
+  if (wanted.weight) formed.dweight = dweight.get();
+  if (wanted.bias) formed.dbias = dbias.to(bias.scalar_type());
+  return formed;
+}
+
+}  // namespace tessera::nn
