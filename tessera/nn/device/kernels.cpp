@@ -5,17 +5,20 @@
 namespace tessera::nn {
 namespace {
 
-kernels::cuda::Real real(const at::Tensor& tensor) {
+kernels::cuda::Real type_of(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat ? kernels::cuda::Real::float32 : kernels::cuda::Real::bfloat16;
 }
 
 }  // namespace
 
 const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors) {
+  const at::Tensor* first = nullptr;
   for (const at::Tensor& t : tensors) {
     if (!t.defined()) continue;
+    if (first == nullptr) first = &t;
     if (!t.is_cuda() || t.layout() != at::kStrided) return nullptr;
     if (t.scalar_type() != at::kFloat && t.scalar_type() != at::kBFloat16) return nullptr;
+    if (t.device() != first->device()) return nullptr;  // ATen's own operators say what is wrong
   }
   static const DeviceKernels& table = comm::plugin_table<DeviceKernels>("cuda");
   return &table;
@@ -23,12 +26,12 @@ const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors) {
 
 kernels::cuda::ConstReals const_reals(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  return {tensor.const_data_ptr(), real(tensor)};
+  return {tensor.const_data_ptr(), type_of(tensor)};
 }
 
 kernels::cuda::Reals reals(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  return {tensor.mutable_data_ptr(), real(tensor)};
+  return {tensor.mutable_data_ptr(), type_of(tensor)};
 }
 
 }  // namespace tessera::nn
