@@ -34,6 +34,13 @@ __device__ inline void store(Reals y, std::int64_t i, float value) {
   }
 }
 
+/// 1 / (1 + exp(-z)). `fast`: to about seven digits where |z| is small, and fewer where the result is next to 0.
+template <bool fast>
+__device__ inline float logistic(float z) {
+  if constexpr (fast) return __fdividef(1, 1 + __expf(-z));
+  return 1 / (1 + expf(-z));
+}
+
 /// Neighbouring numbers of one thread: one, or four in one access.
 template <int width>
 __device__ inline void load(ConstReals x, std::int64_t i, float (&to)[width]) {

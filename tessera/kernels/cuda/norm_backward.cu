@@ -23,18 +23,19 @@ struct OwnSums {
       }
     }
   }
-  __device__ void read(const float* partial, std::int64_t column, std::int64_t columns) {
-    for (int s = 0; s < sums_of<centred>; ++s) load(seen(partial), s * columns + column, of[s]);
+  __device__ void read(const float* partial, int column, int columns) {
+    for (int s = 0; s < sums_of<centred>; ++s) load(seen(partial), std::int64_t{s} * columns + column, of[s]);
   }
-  __device__ void write(float* partial, std::int64_t column, std::int64_t columns) const {
-    for (int s = 0; s < sums_of<centred>; ++s) store(Reals{partial, Real::float32}, s * columns + column, of[s]);
+  __device__ void write(float* partial, int column, int columns) const {
+    for (int s = 0; s < sums_of<centred>; ++s)
+      store(Reals{partial, Real::float32}, std::int64_t{s} * columns + column, of[s]);
   }
 };
 
 // dy and the normalised row n, `width` numbers at `place`, and what they add to the averages.
 template <int width>
-__device__ void look(const NormBackward& a, std::int64_t place, std::int64_t column, float mean, float rstd,
-                     float (&dy)[width], float (&n)[width], float (&totals)[2]) {
+__device__ void look(const NormBackward& a, std::int64_t place, int column, float mean, float rstd, float (&dy)[width],
+                     float (&n)[width], float (&totals)[2]) {
   float w[width];
   load(a.sum, place, n);
   load(a.dy, place, dy);
@@ -47,7 +48,7 @@ __device__ void look(const NormBackward& a, std::int64_t place, std::int64_t col
 }
 
 template <bool centred, int width>
-__device__ void write_gradient(const NormBackward& a, std::int64_t place, std::int64_t column, float rstd,
+__device__ void write_gradient(const NormBackward& a, std::int64_t place, int column, float rstd,
                                const float (&dy)[width], const float (&n)[width], const float (&averages)[2],
                                float (&dx)[width]) {
   float w[width], before[width] = {};
@@ -65,29 +66,28 @@ __device__ void write_gradient(const NormBackward& a, std::int64_t place, std::i
 // Rows g, g + groups, ... are a group's. A thread keeps its first `held` chunks, and their sums over the group's rows,
 // in registers; those of very long rows it reads again, and their sums are in memory, where only it adds to them.
 template <bool centred, int width, int held>
-__global__ void __launch_bounds__(1024) norm_rows_backward(NormBackward a, std::int64_t rows, std::int64_t columns) {
+__global__ void __launch_bounds__(1024, 1) norm_rows_backward(NormBackward a, std::int64_t rows, int columns) {
   __shared__ WarpSums<2> shared;
-  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * width, own = threadIdx.x * width;
+  const int step = static_cast<int>(blockDim.x) * width, own = static_cast<int>(threadIdx.x) * width;
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   float* const partial = a.partial == nullptr ? nullptr : a.partial + group * sums_of<centred> * columns;
   OwnSums<centred, width> sums[held];
   if (partial != nullptr) {
-    for (std::int64_t c = own + held * step; c < columns; c += step)
-      OwnSums<centred, width>{}.write(partial, c, columns);
+    for (int c = own + held * step; c < columns; c += step) OwnSums<centred, width>{}.write(partial, c, columns);
   }
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < rows;
        first += static_cast<std::int64_t>(gridDim.x) * blockDim.y) {
     const std::int64_t row = first + threadIdx.y, begin = row * columns;
-    const std::int64_t end = row < rows ? columns : 0;
+    const int end = row < rows ? columns : 0;
     const float rstd = end != 0 ? a.rstd[row] : 0, mean = centred && end != 0 ? a.mean[row] : 0;
     float dy[held][width], n[held][width];
     float totals[2] = {0, 0};
 #pragma unroll
     for (int j = 0; j < held; ++j) {
-      const std::int64_t c = own + j * step;
+      const int c = own + j * step;
       if (c < end) look(a, begin + c, c, mean, rstd, dy[j], n[j], totals);
     }
-    for (std::int64_t c = own + held * step; c < end; c += step) {
+    for (int c = own + held * step; c < end; c += step) {
       float far_dy[width], far_n[width];
       look(a, begin + c, c, mean, rstd, far_dy, far_n, totals);
     }
@@ -95,13 +95,13 @@ __global__ void __launch_bounds__(1024) norm_rows_backward(NormBackward a, std::
     const float averages[2] = {totals[0] / static_cast<float>(columns), totals[1] / static_cast<float>(columns)};
 #pragma unroll
     for (int j = 0; j < held; ++j) {
-      const std::int64_t c = own + j * step;
+      const int c = own + j * step;
       if (c >= end) continue;
       float dx[width];
       write_gradient<centred>(a, begin + c, c, rstd, dy[j], n[j], averages, dx);
       sums[j].add(dy[j], n[j], dx);
     }
-    for (std::int64_t c = own + held * step; c < end; c += step) {
+    for (int c = own + held * step; c < end; c += step) {
       float far_dy[width], far_n[width], unused[2] = {0, 0}, dx[width];
       look(a, begin + c, c, mean, rstd, far_dy, far_n, unused);
       write_gradient<centred>(a, begin + c, c, rstd, far_dy, far_n, averages, dx);
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(1024) norm_rows_backward(NormBackward a, std::
   if (partial == nullptr) return;
 #pragma unroll
   for (int j = 0; j < held; ++j) {
-    const std::int64_t c = own + j * step;
+    const int c = own + j * step;
     if (c < columns) sums[j].write(partial, c, columns);
   }
 }
@@ -127,7 +127,8 @@ void launch_backward(const NormBackward& a, std::int64_t rows, std::int64_t colu
   constexpr int held = width == 4 && centred ? 1 : 2;  // as many as 64 registers hold
   const dim3 block = row_block(columns / width, held);
   const auto blocks = static_cast<unsigned>((row_groups(rows, columns) + block.y - 1) / block.y);
-  launch("norm_backward", norm_rows_backward<centred, width, held>, dim3(blocks), block, 0, stream, a, rows, columns);
+  launch("norm_backward", norm_rows_backward<centred, width, held>, dim3(blocks), block, 0, stream, a, rows,
+         static_cast<int>(columns));
   if (a.partial == nullptr) return;
   add_partial_sums(a.partial, {{a.dweight, a.dbias, a.ddelta_bias}}, static_cast<std::int64_t>(blocks) * block.y,
                    sums_of<centred>, columns, stream);

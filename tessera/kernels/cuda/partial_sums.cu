@@ -5,12 +5,13 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr unsigned columns_at_once = 32, parts = 16;
+constexpr unsigned columns_at_once = 32, most_parts = 16;
 
-// 32 columns and one sum a block; each of its 16 warps adds every sixteenth group.
+// 32 columns and one sum a block; its warps, at most 16, take the groups in turn.
 __global__ void partial_sums(const float* __restrict__ partial, ColumnSums to, std::int64_t groups, int sums,
                              std::int64_t columns) {
-  __shared__ float part[parts][columns_at_once];
+  const unsigned parts = blockDim.y;
+  __shared__ float part[most_parts][columns_at_once];
   const Reals out = blockIdx.y == 0 ? to.sum[0] : blockIdx.y == 1 ? to.sum[1] : to.sum[2];
   if (out.data == nullptr) return;  // the same for the whole block
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * columns_at_once + threadIdx.x;
@@ -32,6 +33,7 @@ __global__ void partial_sums(const float* __restrict__ partial, ColumnSums to, s
 void add_partial_sums(const float* partial, const ColumnSums& to, std::int64_t groups, int sums, std::int64_t columns,
                       void* stream) {
   const auto blocks = static_cast<unsigned>((columns + columns_at_once - 1) / columns_at_once);
+  const unsigned parts = groups < most_parts ? static_cast<unsigned>(groups) : most_parts;
   launch("partial_sums", partial_sums, dim3(blocks, static_cast<unsigned>(sums)), dim3(columns_at_once, parts), 0,
          stream, partial, to, groups, sums, columns);
 }
