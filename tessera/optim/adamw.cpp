@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <tessera/base/error.h>
-#include <tessera/comm/backend_plugin.h>
 #include <tessera/kernels/cpu/adamw.h>
 #include <tessera/optim/device_kernels.h>
 #include <tessera/optim/elementwise.h>
@@ -28,6 +27,13 @@ class AdamW final : public ElementwiseOptimizer {
     return true;
   }
 
+  bool takes_step_scalars() const override {
+    if (decay_in_gradient_ || common().bf16_state) return false;
+    for (std::size_t i = 0; i < slot_count(); ++i)
+      if (!slot(i).parameter.is_cuda() || slot(i).parameter.scalar_type() != at::kFloat) return false;
+    return true;
+  }
+
  private:
   void update_block(const Block& b, const float* gradient, const StepFactors& factors) override {
     const kernels::AdamwArgs a = arguments(b.slot, factors);
@@ -43,16 +49,25 @@ class AdamW final : public ElementwiseOptimizer {
 
   void update_slot(std::size_t i, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                    const StepFactors& factors) override {
-    const at::Tensor p = slot(i).parameter;
-    const kernels::AdamwArgs a = arguments(i, factors);
-    if (!p.is_cuda() || p.scalar_type() != at::kFloat || decay_in_gradient_) {
-      generic_update(p, gradient, states[0], states[1], a);
-      return;
+    generic_update(slot(i).parameter, gradient, states[0], states[1], arguments(i, factors));
+  }
+
+  bool update_together(const std::vector<at::Tensor>& gradients, const StepFactors& factors) override {
+    if (!takes_step_scalars()) return false;
+    std::vector<kernels::cuda::AdamwRange> ranges;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
+      ranges.push_back({.p = slot(i).parameter.data_ptr<float>(),
+                        .g = gradients[i].const_data_ptr<float>(),
+                        .m = state_of(0, i).data_ptr<float>(),
+                        .v = state_of(1, i).data_ptr<float>(),
+                        .n = gradients[i].numel(),
+                        .args = arguments(i, factors)});
     }
-    static const DeviceKernels& kernels = comm::plugin_table<DeviceKernels>("cuda");
-    const c10::DeviceGuard guard(p.device());  // the kernel takes the current device's stream
-    kernels.adamw(p.data_ptr<float>(), gradient.const_data_ptr<float>(), states[0].data_ptr<float>(),
-                  states[1].data_ptr<float>(), p.numel(), a);
+    if (ranges.empty()) return true;
+    const c10::DeviceGuard guard(slot(0).parameter.device());  // the kernel takes the current device's stream
+    device_kernels().adamw(ranges, factors.scalars);
+    return true;
   }
 
   kernels::AdamwArgs arguments(std::size_t i, const StepFactors& factors) const {

@@ -3,23 +3,28 @@
 /// The optimizers' kernels that a device's plug-in gives (comm/backend_plugin.h):
 /// comm::plugin_table<DeviceKernels>("cuda").
 
-#include <tessera/kernels/cpu/adamw.h>
+#include <tessera/kernels/cuda/adamw.h>
 #include <tessera/kernels/cuda/exact_squares.h>
+#include <tessera/kernels/cuda/step_scalars.h>
 
 #include <cstdint>
 #include <span>
 
 namespace tessera::optim {
 
+/// Those of kernels/cuda with the same names, on the current stream.
 struct DeviceKernels {
   static constexpr const char* symbol = "tessera_optimizer_kernels";
-  static constexpr int current_abi = 2;
+  static constexpr int current_abi = 3;
   int abi;
-  /// kernels::adamw on device pointers, on the current stream.
-  void (*adamw)(float* p, const float* g, float* m, float* v, std::int64_t n, const kernels::AdamwArgs& args);
-  /// kernels::cuda::add_exact_squares on the current stream.
+  void (*adamw)(std::span<const kernels::cuda::AdamwRange> ranges, const kernels::cuda::StepScalars* scalars);
   void (*add_exact_squares)(std::span<const kernels::cuda::SquareRange> ranges, kernels::cuda::Real type,
                             std::int64_t* words);
+  void (*carry_words)(std::int64_t* words);
+  void (*form_step_scalars)(std::int64_t* words, double max_norm, kernels::cuda::StepScalars* scalars);
 };
+
+/// The plug-in's table. Throws InputError where there is none.
+const DeviceKernels& device_kernels();
 
 }  // namespace tessera::optim

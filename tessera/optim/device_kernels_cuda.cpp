@@ -1,22 +1,21 @@
 // The optimizers' kernels for CUDA, in libtessera_cuda.so.
 #include <c10/cuda/CUDAStream.h>
 
-#include <tessera/kernels/cuda/adamw.h>
 #include <tessera/optim/device_kernels.h>
 
 namespace tessera::optim {
 namespace {
 
-void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const kernels::AdamwArgs& args) {
-  kernels::cuda::adamw(p, g, m, v, n, args, c10::cuda::getCurrentCUDAStream().stream());
+/// A kernel of kernels/cuda, whose last argument is the stream, on the current one.
+template <auto kernel, class... Arguments>
+void on_current_stream(Arguments... arguments) {
+  kernel(arguments..., c10::cuda::getCurrentCUDAStream().stream());
 }
 
-void add_exact_squares(std::span<const kernels::cuda::SquareRange> ranges, kernels::cuda::Real type,
-                       std::int64_t* words) {
-  kernels::cuda::add_exact_squares(ranges, type, words, c10::cuda::getCurrentCUDAStream().stream());
-}
-
-constexpr DeviceKernels table = {DeviceKernels::current_abi, &adamw, &add_exact_squares};
+constexpr DeviceKernels table = {DeviceKernels::current_abi, &on_current_stream<&kernels::cuda::adamw>,
+                                 &on_current_stream<&kernels::cuda::add_exact_squares>,
+                                 &on_current_stream<&kernels::cuda::carry_words>,
+                                 &on_current_stream<&kernels::cuda::form_step_scalars>};
 
 }  // namespace
 }  // namespace tessera::optim

@@ -19,6 +19,7 @@ void ElementwiseOptimizer::update(const std::vector<at::Tensor>& gradients, cons
     });
     return;
   }
+  if (update_together(gradients, factors)) return;
   const std::size_t kinds = flat().kind_count();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined() || gradients[i].numel() == 0) continue;

@@ -19,6 +19,12 @@ class ElementwiseOptimizer : public FusedOptimizer {
   virtual void update_slot(std::size_t slot, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                            const StepFactors& factors) = 0;
 
+  /// Updates all slots at once; false: it cannot, and update_slot() is called for each.
+  virtual bool update_together(const std::vector<at::Tensor>& gradients, const StepFactors& factors) {
+    (void)gradients, (void)factors;
+    return false;
+  }
+
   /// How the states of a block are rounded in this step.
   kernels::Bf16Rounding rounding(const Block& block) const;
 

@@ -3,6 +3,8 @@
 /// A sum of doubles without rounding: the order of the additions and how they are shared out over threads and ranks do
 /// not matter. (Kulisch's long accumulator, in 32-bit digits held in 64-bit words.)
 
+#include <tessera/kernels/cpu/exact_words.h>
+
 #include <array>
 #include <cstdint>
 #include <span>
@@ -28,7 +30,7 @@ class ExactSum {
   static ExactSum of_words(std::span<const std::int64_t> words);
 
   /// 32-bit digits from 2^-1074 to 2^1102; counts of NaN, +infinity, -infinity.
-  static constexpr std::size_t digits = 68, word_count = digits + 3;
+  static constexpr std::size_t digits = kernels::exact_digits, word_count = kernels::exact_words;
 
  private:
   void carry();

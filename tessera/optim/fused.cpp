@@ -6,11 +6,18 @@
 
 namespace tessera::optim {
 
-void FusedOptimizer::step(double learning_rate, double gradient_scale) {
+void Optimizer::step_by(const at::Tensor&, double) { throw Error("this optimizer takes no scalars on the device"); }
+
+void FusedOptimizer::step_by(const at::Tensor& scalars, double learning_rate) {
+  TESSERA_CHECK(takes_step_scalars(), "this optimizer takes no scalars on the device");
+  take_step({learning_rate, 1, static_cast<const kernels::cuda::StepScalars*>(scalars.const_data_ptr())});
+}
+
+void FusedOptimizer::take_step(const StepFactors& factors) {
   const at::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = state_.gradients();
   ++steps_;
-  update(gradients, {learning_rate, gradient_scale});
+  update(gradients, factors);
   // Kernels write through raw pointers: autograd and the sharding engine see a change by the version only.
   for (std::size_t i = 0; i < gradients.size(); ++i)
     if (gradients[i].defined() && !slot(i).parameter.is_inference())

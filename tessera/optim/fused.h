@@ -3,6 +3,7 @@
 /// What all optimizers share: one step is gradients, count, update, and the versions of what was written.
 
 #include <tessera/kernels/cpu/bf16_rounding.h>
+#include <tessera/kernels/cuda/step_scalars.h>
 #include <tessera/optim/flat_state.h>
 #include <tessera/optim/optimizer.h>
 
@@ -15,11 +16,13 @@ namespace tessera::optim {
 /// The numbers of one step, besides the slot's own.
 struct StepFactors {
   double learning_rate, gradient_scale;
+  const kernels::cuda::StepScalars* scalars = nullptr;  ///< on the device; null: there are none
 };
 
 class FusedOptimizer : public Optimizer {
  public:
-  void step(double learning_rate, double gradient_scale) final;
+  void step(double learning_rate, double gradient_scale) final { take_step({learning_rate, gradient_scale}); }
+  void step_by(const at::Tensor& scalars, double learning_rate) final;
   void set_learning_rate_scales(const std::vector<double>& scales) final { state_.set_learning_rate_scales(scales); }
   std::vector<std::pair<std::string, at::Tensor>> state() const final { return state_.named(); }
   std::vector<EncodedState> encoded_states() const final { return state_.encoded(); }
@@ -47,6 +50,8 @@ class FusedOptimizer : public Optimizer {
   }
 
  private:
+  void take_step(const StepFactors& factors);
+
   CommonOptions common_;
   FlatState state_;
   std::int64_t steps_ = 0;

@@ -4,7 +4,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
-#include <tessera/comm/backend_plugin.h>
 #include <tessera/kernels/cpu/block_squares.h>
 #include <tessera/nn/parallel_for.h>
 #include <tessera/optim/block_sums.h>
@@ -34,45 +33,50 @@ void check(const GradientPiece& piece) {
                 square_block);
 }
 
-/// Gradients of one device.
-struct DeviceGradients {
-  std::vector<at::Tensor> float32, bfloat16;  // what the kernel reads
-  std::vector<at::Tensor> block_sums;         // sums of the others, float64
+using OnDevice = std::vector<at::Tensor>;
 
-  void add(const at::Tensor& gradient) {
-    const at::ScalarType type = gradient.scalar_type();
-    if (gradient.is_cuda() && type == at::kFloat) {
-      float32.push_back(gradient);
-    } else if (gradient.is_cuda() && type == at::kBFloat16) {
-      bfloat16.push_back(gradient);
-    } else {
-      block_sums.push_back(block_squares_of(gradient));
-    }
+bool has_kernel(const at::Tensor& gradient) {
+  return gradient.is_cuda() && (gradient.scalar_type() == at::kFloat || gradient.scalar_type() == at::kBFloat16);
+}
+
+/// Adds the squares of gradients for which has_kernel() to words [exact_words] on their device.
+void add_squares(const OnDevice& gradients, const at::Tensor& words) {
+  const c10::DeviceGuard guard(words.device());
+  for (const auto& [type, real] :
+       {std::pair(at::kFloat, kernels::cuda::Real::float32), std::pair(at::kBFloat16, kernels::cuda::Real::bfloat16)}) {
+    std::vector<kernels::cuda::SquareRange> ranges;
+    for (const at::Tensor& g : gradients)
+      if (g.scalar_type() == type) ranges.push_back({g.const_data_ptr(), g.numel()});
+    if (!ranges.empty()) device_kernels().add_exact_squares(ranges, real, words.data_ptr<std::int64_t>());
   }
+}
 
-  /// The host waits once for what the kernel reads, and once for the others.
-  ExactSum sum() const {
-    ExactSum total;
-    if (!block_sums.empty()) {
-      const at::Tensor here = at::cat(block_sums).cpu();
-      total.add(std::span<const double>(here.const_data_ptr<double>(), static_cast<std::size_t>(here.numel())));
-    }
-    if (float32.empty() && bfloat16.empty()) return total;
-    const at::Tensor& first = float32.empty() ? bfloat16.front() : float32.front();
-    const c10::DeviceGuard guard(first.device());
-    static const DeviceKernels& device = comm::plugin_table<DeviceKernels>("cuda");
-    const at::Tensor words = at::zeros({kernels::cuda::exact_words}, first.options().dtype(at::kLong));
-    for (const auto& [gradients, type] : {std::pair(&float32, kernels::cuda::Real::float32),
-                                          std::pair(&bfloat16, kernels::cuda::Real::bfloat16)}) {
-      std::vector<kernels::cuda::SquareRange> ranges;
-      for (const at::Tensor& g : *gradients) ranges.push_back({g.const_data_ptr(), g.numel()});
-      if (!ranges.empty()) device.add_exact_squares(ranges, type, words.data_ptr<std::int64_t>());
-    }
+at::Tensor zero_words(c10::Device device) {
+  return at::zeros({kernels::exact_words}, at::TensorOptions(at::kLong).device(device));
+}
+
+/// The sum over gradients of one device. The host waits once for what the kernel reads, and once for the others.
+ExactSum sum_on_device(const OnDevice& gradients) {
+  ExactSum total;
+  OnDevice read, block_sums;
+  for (const at::Tensor& g : gradients) {
+    if (has_kernel(g))
+      read.push_back(g);
+    else
+      block_sums.push_back(block_squares_of(g));
+  }
+  if (!block_sums.empty()) {
+    const at::Tensor here = at::cat(block_sums).cpu();
+    total.add(std::span<const double>(here.const_data_ptr<double>(), static_cast<std::size_t>(here.numel())));
+  }
+  if (!read.empty()) {
+    const at::Tensor words = zero_words(read.front().device());
+    add_squares(read, words);
     const at::Tensor here = words.cpu();
-    total.merge(ExactSum::of_words({here.const_data_ptr<std::int64_t>(), kernels::cuda::exact_words}));
-    return total;
+    total.merge(ExactSum::of_words({here.const_data_ptr<std::int64_t>(), kernels::exact_words}));
   }
-};
+  return total;
+}
 
 }  // namespace
 
@@ -83,14 +87,14 @@ ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
     std::int64_t begin, numel;
   };
   std::vector<at::Tensor> gradients;
-  std::map<std::string, DeviceGradients> elsewhere;  // by device
+  std::map<std::string, OnDevice> elsewhere;  // by device
   for (const GradientPiece& piece : pieces) {
     if (!piece.gradient.defined()) continue;
     check(piece);
     const at::Tensor g = piece.gradient.contiguous();
     if (g.numel() == 0) continue;
     if (!g.is_cpu())
-      elsewhere[g.device().str()].add(g);
+      elsewhere[g.device().str()].push_back(g);
     else
       gradients.push_back(g.scalar_type() == at::kFloat || g.scalar_type() == at::kDouble ? g : g.to(at::kFloat));
   }
@@ -115,7 +119,7 @@ ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
     const std::lock_guard lock(mutex);
     total.merge(part);
   });
-  for (const auto& [device, on_device] : elsewhere) total.merge(on_device.sum());
+  for (const auto& [device, on_device] : elsewhere) total.merge(sum_on_device(on_device));
   return total;
 }
 
@@ -139,6 +143,33 @@ double clip_coefficient(double norm, double max_norm) {
   if (max_norm <= 0) return 1;
   const double coefficient = max_norm / (norm + 1e-6);
   return coefficient >= 1 ? 1 : coefficient;  // a NaN norm stays visible
+}
+
+at::Tensor squares_on_device(const std::vector<GradientPiece>& pieces, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  OnDevice gradients;
+  for (const GradientPiece& piece : pieces) {
+    if (!piece.gradient.defined() || piece.gradient.numel() == 0) continue;
+    check(piece);
+    TESSERA_CHECK(has_kernel(piece.gradient) && piece.gradient.device() == device, "squares_on_device: a gradient is ",
+                  c10::toString(piece.gradient.scalar_type()), " on ", piece.gradient.device().str(),
+                  ", not float32 on ", device.str());
+    gradients.push_back(piece.gradient.contiguous());
+  }
+  const at::Tensor words = zero_words(device);
+  add_squares(gradients, words);
+  const c10::DeviceGuard guard(device);
+  device_kernels().carry_words(words.data_ptr<std::int64_t>());
+  return words;
+}
+
+at::Tensor step_scalars(const at::Tensor& words, double max_norm) {
+  const c10::DeviceGuard guard(words.device());
+  static_assert(sizeof(kernels::cuda::StepScalars) == 2 * sizeof(double));
+  const at::Tensor scalars = at::empty({2}, words.options().dtype(at::kDouble));
+  device_kernels().form_step_scalars(words.data_ptr<std::int64_t>(), max_norm,
+                                     static_cast<kernels::cuda::StepScalars*>(scalars.data_ptr()));
+  return scalars;
 }
 
 }  // namespace tessera::optim

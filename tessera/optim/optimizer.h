@@ -66,6 +66,12 @@ class Optimizer {
   /// One update. Every gradient is multiplied by `gradient_scale` on the fly (clipping costs no extra pass). Collective
   /// where SumOverShards is given to Adafactor, LAMB or LARS. Every updated parameter's version counter grows.
   virtual void step(double learning_rate, double gradient_scale = 1) = 0;
+  /// Whether a step can take its factor from the device, so that nobody waits for the gradients' norm: AdamW with
+  /// float32 states on CUDA.
+  virtual bool takes_step_scalars() const { return false; }
+  /// step() with gradients times the factor of `scalars` (optim::step_scalars()); where those say skip, nothing changes
+  /// but steps(). Throws Error unless takes_step_scalars().
+  virtual void step_by(const at::Tensor& scalars, double learning_rate);
   /// From the next step on slot i's learning_rate_scale is scales[i]; one for each slot.
   virtual void set_learning_rate_scales(const std::vector<double>& scales) = 0;
   /// State tensors by name ("exp_avg.h.0.attn.c_attn.weight", ...), for checkpoints; they alias the live state. Of a

@@ -92,6 +92,8 @@ void Sharded::reduce() { impl_->reduce(); }
 
 double Sharded::grad_norm() const { return impl_->grad_norm(); }
 
+at::Tensor Sharded::step_scalars(double max_norm) const { return impl_->step_scalars(max_norm); }
+
 double Sharded::clip_grad_norm(double max_norm) {
   const double norm = impl_->grad_norm();
   if (!std::isfinite(norm)) impl_->throw_not_finite(norm);

@@ -213,6 +213,9 @@ class Sharded {
   /// The same; gradients are scaled in place when it exceeds max_norm (<= 0: never). Throws Error on every rank when it
   /// is not finite, naming rank and parameter (check_finite).
   double clip_grad_norm(double max_norm);
+  /// The norm and clip_coefficient() on the CUDA device of all gradients, without a wait of the host: optim/norm.h's
+  /// step_scalars(). Collective.
+  at::Tensor step_scalars(double max_norm) const;
   /// All gradients that are here, those that paused backwards have left unreduced, too, are multiplied by `factor`.
   void scale_gradients(double factor);
   /// Clamps every element to [-limit, limit].

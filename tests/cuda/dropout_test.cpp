@@ -1,7 +1,7 @@
 // Dropout and uniform numbers by place: the formulas of kernels/cpu/dropout.h, element by element.
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/kernels/cuda/dropout.h>
-#include <tests/cuda/arguments.h>
+#include <tests/cuda/numbers.h>
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,11 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-using reference::Floats;
+using cuda_tests::Doubles;
+using cuda_tests::Floats;
+using cuda_tests::in_each_order;
+using cuda_tests::nearest;
+using cuda_tests::Numbers;
 
 /// The number of each element.
 std::vector<std::uint32_t> numbers(const RandomLines& l) {
@@ -35,12 +39,10 @@ std::vector<std::uint32_t> numbers(const RandomLines& l) {
 constexpr std::uint32_t limit = 0x50000000;  // drops 5 of 16
 constexpr float scale = 16.0F / 11;
 
-Floats expected(const Floats& x, const std::vector<std::uint32_t>& numbers, Real type) {
-  Floats y;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const float value = type == Real::float32 ? x[i] * scale : widen(narrow(widen(narrow(x[i])) * scale));
-    y.push_back(numbers[i] < limit ? 0 : value);
-  }
+Doubles expected(const Floats& x, const std::vector<std::uint32_t>& numbers, Real type) {
+  Doubles y;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    y.push_back(numbers[i] < limit ? 0 : nearest(nearest(x[i], type) * scale, type));
   return y;
 }
 
@@ -48,12 +50,12 @@ void expect_dropped(const RandomLines& lines) {
   const std::vector<std::uint32_t> all = numbers(lines);
   const Floats x = reference::random(static_cast<std::int64_t>(all.size()), 3);
   for (const Real type : {Real::float32, Real::bfloat16}) {
-    for (const std::size_t shift : {0U, 1U}) {
-      in_every_order([&] {
-        const Numbers from(x, type, shift), to(Floats(x.size(), -1), type, shift);
-        dropout(from.read(), to.written(), lines, limit, scale, nullptr);
+    for (const int shift : {0, 1}) {
+      in_each_order([&] {
+        Numbers from(type, x, shift), to(type, static_cast<std::int64_t>(x.size()), shift);
+        dropout(from.read(), to.write(), lines, limit, scale, nullptr);
         EXPECT_EQ(to.values(), expected(x, all, type)) << lines.columns << " columns";
-        dropout(from.read(), from.written(), lines, limit, scale, nullptr);
+        dropout(from.read(), from.write(), lines, limit, scale, nullptr);
         EXPECT_EQ(from.values(), to.values()) << "in place";
       });
     }
@@ -83,8 +85,8 @@ TEST(CudaDropout, AttentionWeights) {
 TEST(CudaDropout, MoreLinesThanThreads) {
   const RandomLines lines{.rows = 2, .tokens = 9000, .columns = 1, .key = 8};
   const Floats x(18000, 1);
-  const Numbers y(x, Real::float32);
-  dropout(y.read(), y.written(), lines, limit, scale, nullptr);
+  Numbers y(Real::float32, x);
+  dropout(y.read(), y.write(), lines, limit, scale, nullptr);
   EXPECT_EQ(y.values(), expected(x, numbers(lines), Real::float32));
 }
 
@@ -96,7 +98,7 @@ TEST(CudaDropout, NoElements) {
 TEST(CudaUniform, HasTheBitsOfTheCpu) {
   for (const std::int64_t columns : {1, 33, 100}) {
     const RandomLines lines{.rows = 2, .tokens = 3, .columns = columns, .key = 9, .row = 1, .token = 2, .column = 4};
-    in_every_order([&] {
+    in_each_order([&] {
       Floats y(static_cast<std::size_t>(6 * columns), -1), want;
       uniform(y.data(), lines, nullptr);
       for (const std::uint32_t number : numbers(lines)) want.push_back(static_cast<float>(number >> 8) * 0x1p-24F);

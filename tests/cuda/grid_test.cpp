@@ -1,5 +1,5 @@
 // The host's CUDA (tests/cuda_on_host): kernels with a barrier left out give other results in some order of threads.
-#include <cuda_runtime.h>
+#include <tests/cuda_on_host/cuda_runtime.h>
 
 #include <gtest/gtest.h>
 
@@ -73,6 +73,21 @@ __global__ void reuse(const int* in, int* out) {  // shared memory that is read 
   out[threadIdx.x] = first;
 }
 
+template <bool barrier>
+__global__ void ahead(const int* in, int* out) {  // a warp overtakes another although it waits for its own lanes
+  __shared__ int part[4];
+  int sums[2];
+  for (int i = 0; i < 2; ++i) {
+    int value = in[threadIdx.x] * (i + 1);
+    for (unsigned half = 16; half > 0; half /= 2) value += __shfl_xor_sync(0xffffffffU, value, half);
+    if (barrier) __syncthreads();
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;
+    __syncthreads();
+    sums[i] = part[0] + part[1] + part[2] + part[3];
+  }
+  out[threadIdx.x] = sums[0];
+}
+
 TEST(CudaOnHost, AMissingBarrierShows) {
   EXPECT_EQ(results(&reverse<true>).size(), 1U);
   EXPECT_GT(results(&reverse<false>).size(), 1U);
@@ -80,6 +95,8 @@ TEST(CudaOnHost, AMissingBarrierShows) {
   EXPECT_GT(results(&sum<false>).size(), 1U);
   EXPECT_EQ(results(&reuse<true>).size(), 1U);
   EXPECT_GT(results(&reuse<false>).size(), 1U);
+  EXPECT_EQ(results(&ahead<true>).size(), 1U);
+  EXPECT_GT(results(&ahead<false>).size(), 1U);
 }
 
 __global__ void some_wait(const int*, int*) {
@@ -112,6 +129,16 @@ TEST(CudaOnHost, ShufflesStayInsideOfAWarp) {
       EXPECT_EQ((*all.begin())[static_cast<std::size_t>(32 * warp + lane)], 32 * 32 * warp + 32 * 33 / 2);
     }
   }
+}
+
+__global__ void of_a_lane(const int* in, int* out) {
+  out[threadIdx.x] = __shfl_sync(0xffffffffU, in[threadIdx.x], 5U) + __shfl_sync(0xffffffffU, in[threadIdx.x], 6U);
+}
+
+TEST(CudaOnHost, AValueOfOneLane) {
+  const auto all = results(&of_a_lane);
+  ASSERT_EQ(all.size(), 1U);
+  for (std::size_t i = 0; i < 128; ++i) EXPECT_EQ((*all.begin())[i], static_cast<int>(2 * (i / 32 * 32) + 13));
 }
 
 __global__ void places(int* out) { out[blockIdx.x * blockDim.x + threadIdx.x] += 1; }

@@ -1,6 +1,6 @@
 // Cross-entropy of rows of logits and its gradient against the plain formulas in double.
 #include <tessera/kernels/cuda/softmax_cross_entropy.h>
-#include <tests/cuda/arguments.h>
+#include <tests/cuda/numbers.h>
 
 #include <gtest/gtest.h>
 
@@ -12,14 +12,16 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-using reference::Doubles;
-using reference::Floats;
+using cuda_tests::Doubles;
+using cuda_tests::Floats;
+using cuda_tests::in_each_order;
+using cuda_tests::Numbers;
 
 constexpr std::int64_t ignored = -100;
 constexpr double scale = 0.37, nan = std::numeric_limits<double>::quiet_NaN();
 
 /// {losses, gradients}
-std::pair<Doubles, Doubles> expected(const Floats& logits, const std::vector<std::int64_t>& targets,
+std::pair<Doubles, Doubles> expected(const Doubles& logits, const std::vector<std::int64_t>& targets,
                                      std::int64_t columns, double smoothing) {
   Doubles losses, gradients;
   const auto v = static_cast<double>(columns);
@@ -34,13 +36,12 @@ std::pair<Doubles, Doubles> expected(const Floats& logits, const std::vector<std
     }
     const double largest = *std::max_element(row, row + columns);
     double total = 0;
-    for (auto x = row; x != row + columns; ++x) total += std::exp(static_cast<double>(*x) - largest);
+    for (auto x = row; x != row + columns; ++x) total += std::exp(*x - largest);
     const double at_target = row[target], mean = std::accumulate(row, row + columns, 0.0) / v;
     losses.push_back(std::log(total) + largest - at_target + (smoothing > 0 ? smoothing * (at_target - mean) : 0));
     for (std::int64_t j = 0; j < columns; ++j) {
       const double is_target = j == target ? 1 : 0;
-      gradients.push_back(scale * (std::exp(static_cast<double>(row[j]) - largest) / total - is_target +
-                                   smoothing * (is_target - 1 / v)));
+      gradients.push_back(scale * (std::exp(row[j] - largest) / total - is_target + smoothing * (is_target - 1 / v)));
     }
   }
   return {losses, gradients};
@@ -60,15 +61,15 @@ void expect_near(const Some& got, const Doubles& want, double bound, double scal
 }
 
 void check(const Floats& logits, const std::vector<std::int64_t>& targets, std::int64_t columns, double smoothing,
-           Real type, std::size_t shift) {
+           Real type, int shift) {
   const auto rows = static_cast<std::int64_t>(targets.size());
-  in_every_order([&] {
+  in_each_order([&] {
     for (const bool gradient : {false, true}) {
-      const Numbers x(logits, type, shift);
-      const Floats seen = x.values();
+      Numbers x(type, logits, shift);
+      const Doubles seen = x.values();
       const auto [losses, gradients] = expected(seen, targets, columns, smoothing);
       Doubles got(targets.size(), -1);
-      softmax_cross_entropy(x.written(), targets.data(), got.data(), rows, columns,
+      softmax_cross_entropy(x.write(), targets.data(), got.data(), rows, columns,
                             {.scale = static_cast<float>(scale),
                              .smoothing = static_cast<float>(smoothing),
                              .ignored = ignored,

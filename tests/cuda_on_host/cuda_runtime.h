@@ -2,7 +2,8 @@
 /// \file
 /// Stands in for the CUDA toolkit's header of the same name where a .cu file is compiled for the host: the part of CUDA
 /// that tessera/kernels/cuda uses, on the fibers of grid.h. Numbers are rounded as on a device (compile with
-/// -ffp-contract=off); atomics are plain, since fibers switch at barriers only.
+/// -ffp-contract=off); atomics are plain, since fibers switch at barriers only. Shared memory belongs to the calling
+/// thread, since several threads run grids at once.
 
 #include <tests/cuda_on_host/grid.h>
 
@@ -17,7 +18,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static
+#define __shared__ static thread_local
 
 template <cuda_on_host::Dim3 cuda_on_host::Place::* which>
 struct CudaIndices {
@@ -48,6 +49,15 @@ enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return "an error of the host's CUDA"; }
 
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+
 struct dim3 : cuda_on_host::Dim3 {
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : cuda_on_host::Dim3{x_, y_, z_} {}
 };
@@ -75,8 +85,17 @@ inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __expf(float a) { return std::exp(a); }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __dsqrt_rn(double a) { return std::sqrt(a); }
+inline double __longlong_as_double(long long a) {
+  double value;
+  std::memcpy(&value, &a, sizeof value);
+  return value;
+}
 inline long long __double_as_longlong(double a) {
   long long bits;
   std::memcpy(&bits, &a, sizeof bits);
@@ -94,22 +113,25 @@ inline float __uint_as_float(unsigned a) {
 }
 
 template <class Number>
-Number __shfl_down_sync(unsigned, Number value, unsigned delta) {
+Number exchanged(Number value, unsigned source) {
   static_assert(sizeof(Number) <= 8);
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
-  const std::uint64_t other = cuda_on_host::exchange(bits, cuda_on_host::lane() + delta);
+  const std::uint64_t other = cuda_on_host::exchange(bits, source);
   std::memcpy(&value, &other, sizeof value);
   return value;
 }
 template <class Number>
+Number __shfl_sync(unsigned, Number value, unsigned source) {
+  return exchanged(value, source % 32);
+}
+template <class Number>
+Number __shfl_down_sync(unsigned, Number value, unsigned delta) {
+  return exchanged(value, cuda_on_host::lane() + delta);
+}
+template <class Number>
 Number __shfl_xor_sync(unsigned, Number value, unsigned mask) {
-  static_assert(sizeof(Number) <= 8);
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof value);
-  const std::uint64_t other = cuda_on_host::exchange(bits, cuda_on_host::lane() ^ mask);
-  std::memcpy(&value, &other, sizeof value);
-  return value;
+  return exchanged(value, cuda_on_host::lane() ^ mask);
 }
 
 template <class Number>

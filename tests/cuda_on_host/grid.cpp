@@ -1,5 +1,6 @@
 #include <tests/cuda_on_host/grid.h>
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -23,8 +25,11 @@ namespace {
 constexpr unsigned warp_size = 32;
 constexpr std::size_t stack_bytes = 64 << 10;
 
+/// A stack, made once: it runs one thread of a block after another. swapcontext() asks the kernel for the mask of
+/// signals each time, so it only starts a fiber; from then on they jump.
 struct Fiber {
-  ucontext_t context{};
+  jmp_buf context;
+  bool started = false;
   std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
   void* fake_stack = nullptr;
   Place place;
@@ -32,14 +37,17 @@ struct Fiber {
   bool ended = false;
   const void* block_site = nullptr;  // the barrier that it waits at
   const void* warp_site = nullptr;
-  std::uint64_t value = 0;  // what it gives to the exchange under way
+  // What it gives to the exchange under way. Two in turn: who has passed a barrier may give the next value while others
+  // still read this one.
+  std::uint64_t values[2] = {0, 0};
+  unsigned exchanges = 0;
 };
 
 /// One block: its fibers, and who runs.
 struct Block {
-  std::vector<Fiber> fibers;
+  std::span<Fiber> fibers;
   Fiber* running = nullptr;
-  ucontext_t scheduler{};
+  jmp_buf scheduler;
   void* scheduler_fake_stack = nullptr;
   const void* scheduler_bottom = nullptr;
   std::size_t scheduler_size = 0;
@@ -49,6 +57,7 @@ struct Block {
 };
 
 thread_local Block* block_now = nullptr;
+thread_local std::vector<Fiber> idle;  // between grids: their stacks are the dear part
 thread_local Order order_now = Order::forward;
 thread_local std::mt19937_64 random_now;
 
@@ -57,40 +66,61 @@ Fiber& self() {
   return *block_now->running;
 }
 
-void leave(bool for_good) {
+void leave() {
   Block& block = *block_now;
   Fiber& fiber = *block.running;
-  if (__sanitizer_start_switch_fiber != nullptr) {
-    __sanitizer_start_switch_fiber(for_good ? nullptr : &fiber.fake_stack, block.scheduler_bottom,
-                                   block.scheduler_size);
-  }
-  swapcontext(&fiber.context, &block.scheduler);
-  if (__sanitizer_finish_switch_fiber != nullptr) __sanitizer_finish_switch_fiber(fiber.fake_stack, nullptr, nullptr);
+  if (__sanitizer_start_switch_fiber != nullptr)
+    __sanitizer_start_switch_fiber(&fiber.fake_stack, block.scheduler_bottom, block.scheduler_size);
+  if (_setjmp(fiber.context) == 0) _longjmp(block.scheduler, 1);
 }
 
-void begin_fiber() {
+/// What a fiber does when it goes on, on its own stack.
+void arrive() {
+  if (__sanitizer_finish_switch_fiber == nullptr) return;
   Block& block = *block_now;
-  if (__sanitizer_finish_switch_fiber != nullptr) {
-    __sanitizer_finish_switch_fiber(nullptr, &block.scheduler_bottom, &block.scheduler_size);
+  __sanitizer_finish_switch_fiber(block.running->fake_stack, &block.scheduler_bottom, &block.scheduler_size);
+}
+
+void wait() {
+  leave();
+  arrive();
+}
+
+void run_threads() {
+  for (;;) {
+    arrive();
+    Block& block = *block_now;
+    try {
+      (*block.thread)();
+    } catch (...) {
+      block.failure = std::current_exception();
+    }
+    block.running->ended = true;
+    leave();
   }
-  try {
-    (*block.thread)();
-  } catch (...) {
-    block.failure = std::current_exception();
-  }
-  block.running->ended = true;
-  leave(/*for_good=*/true);
+}
+
+/// It never returns: AddressSanitizer must leave no marks in a frame that a jump leaves.
+__attribute__((no_sanitize("address"))) void start(Fiber& fiber) {
+  ucontext_t context, unused;
+  getcontext(&context);
+  context.uc_stack = {.ss_sp = fiber.stack.get(), .ss_flags = 0, .ss_size = stack_bytes};
+  context.uc_link = nullptr;
+  makecontext(&context, &run_threads, 0);
+  fiber.started = true;
+  swapcontext(&unused, &context);
 }
 
 void resume(Block& block, Fiber& fiber) {
   block.running = &fiber;
-  if (__sanitizer_start_switch_fiber != nullptr) {
+  if (__sanitizer_start_switch_fiber != nullptr)
     __sanitizer_start_switch_fiber(&block.scheduler_fake_stack, fiber.stack.get(), stack_bytes);
+  if (_setjmp(block.scheduler) == 0) {
+    if (!fiber.started) start(fiber);
+    _longjmp(fiber.context, 1);
   }
-  swapcontext(&block.scheduler, &fiber.context);
-  if (__sanitizer_finish_switch_fiber != nullptr) {
+  if (__sanitizer_finish_switch_fiber != nullptr)
     __sanitizer_finish_switch_fiber(block.scheduler_fake_stack, nullptr, nullptr);
-  }
   block.running = nullptr;
   if (block.failure) std::rethrow_exception(block.failure);
 }
@@ -109,28 +139,39 @@ bool release(Block& block, unsigned begin, unsigned end, const void* Fiber::* si
   return true;
 }
 
-void run_block(Block& block) {
-  const auto count = static_cast<unsigned>(block.fibers.size());
+std::vector<unsigned> ordered(unsigned count) {
   std::vector<unsigned> order(count);
   std::iota(order.begin(), order.end(), 0U);
   if (order_now == Order::backward) std::reverse(order.begin(), order.end());
-  for (;;) {
-    if (order_now == Order::shuffled) std::shuffle(order.begin(), order.end(), random_now);
-    bool any = false;
-    for (const unsigned i : order) {
-      Fiber& fiber = block.fibers[i];
-      if (fiber.ended || fiber.block_site != nullptr || fiber.warp_site != nullptr) continue;
-      resume(block, fiber);
-      any = true;
+  return order;
+}
+void reorder(std::vector<unsigned>& order) {
+  if (order_now == Order::shuffled) std::shuffle(order.begin(), order.end(), random_now);
+}
+
+/// A warp goes on until all of it waits for the block or has ended. That another warp does not begin before is the
+/// order in which a barrier left out shows most.
+void run_warp(Block& block, unsigned begin, unsigned end, std::vector<unsigned>& lanes) {
+  do {
+    reorder(lanes);
+    for (const unsigned lane : lanes) {
+      if (begin + lane >= end) continue;
+      Fiber& fiber = block.fibers[begin + lane];
+      if (!fiber.ended && fiber.block_site == nullptr && fiber.warp_site == nullptr) resume(block, fiber);
     }
-    for (unsigned begin = 0; begin < count; begin += warp_size) {
-      any |= release(block, begin, std::min(begin + warp_size, count), &Fiber::warp_site);
-    }
-    any |= release(block, 0, count, &Fiber::block_site);
-    if (any) continue;
-    if (std::all_of(block.fibers.begin(), block.fibers.end(), [](const Fiber& f) { return f.ended; })) return;
+  } while (release(block, begin, end, &Fiber::warp_site));
+}
+
+void run_block(Block& block) {
+  const auto count = static_cast<unsigned>(block.fibers.size());
+  std::vector<unsigned> warps = ordered((count + warp_size - 1) / warp_size), lanes = ordered(warp_size);
+  do {
+    reorder(warps);
+    for (const unsigned warp : warps)
+      run_warp(block, warp * warp_size, std::min(warp * warp_size + warp_size, count), lanes);
+  } while (release(block, 0, count, &Fiber::block_site));
+  if (!std::all_of(block.fibers.begin(), block.fibers.end(), [](const Fiber& f) { return f.ended; }))
     throw std::logic_error("the threads of a block wait at different barriers, or some have ended");
-  }
 }
 
 }  // namespace
@@ -142,22 +183,22 @@ void set_order(Order order, std::uint64_t seed) {
 
 void run_grid(Dim3 grid, Dim3 size, std::size_t shared_bytes, const std::function<void()>& thread) {
   const unsigned count = size.x * size.y * size.z;
-  std::vector<Fiber> fibers(count);  // one block's after the other's: their stacks are the dear part
-  for (unsigned index = 0; index < grid.x * grid.y * grid.z; ++index) {
-    Block block;
-    block.thread = &thread;
+  std::vector<Fiber> fibers = std::move(idle);  // after a failure they are in the middle of it, and end with this call
+  while (fibers.size() < count) fibers.emplace_back();
+  Block block;
+  block.fibers = {fibers.data(), count};
+  block.thread = &thread;
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  for (std::uint64_t index = 0; index < blocks; ++index) {
     block.shared.assign(shared_bytes, 0xFF);
-    block.fibers = std::move(fibers);
-    const Dim3 block_index{index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y};
+    const Dim3 block_index{static_cast<unsigned>(index % grid.x), static_cast<unsigned>(index / grid.x % grid.y),
+                           static_cast<unsigned>(index / grid.x / grid.y)};
     for (unsigned i = 0; i < count; ++i) {
-      Fiber& fiber = block.fibers[i];
+      Fiber& fiber = fibers[i];
       fiber.number = i;
       fiber.ended = false;
+      fiber.exchanges = 0;
       fiber.place = {block_index, {i % size.x, i / size.x % size.y, i / size.x / size.y}, grid, size};
-      getcontext(&fiber.context);
-      fiber.context.uc_stack = {.ss_sp = fiber.stack.get(), .ss_flags = 0, .ss_size = stack_bytes};
-      fiber.context.uc_link = nullptr;
-      makecontext(&fiber.context, &begin_fiber, 0);
     }
     block_now = &block;
     try {
@@ -167,8 +208,8 @@ void run_grid(Dim3 grid, Dim3 size, std::size_t shared_bytes, const std::functio
       throw;
     }
     block_now = nullptr;
-    fibers = std::move(block.fibers);
   }
+  idle = std::move(fibers);
 }
 
 const Place& place() { return self().place; }
@@ -180,24 +221,22 @@ unsigned lane() { return self().number % warp_size; }
 
 void block_barrier(const void* site) {
   self().block_site = site;
-  leave(/*for_good=*/false);
+  wait();
 }
 
 void warp_barrier(const void* site) {
   self().warp_site = site;
-  leave(/*for_good=*/false);
+  wait();
 }
 
 std::uint64_t exchange(std::uint64_t mine, unsigned source) {
-  static const char given = 0, taken = 0;
+  static const char given = 0;
   Fiber& fiber = self();
-  fiber.value = mine;
+  const unsigned which = fiber.exchanges++ % 2;
+  fiber.values[which] = mine;
   warp_barrier(&given);
   const unsigned from = fiber.number / warp_size * warp_size + source;
-  const std::uint64_t value =
-      source < warp_size && from < block_now->fibers.size() ? block_now->fibers[from].value : mine;
-  warp_barrier(&taken);
-  return value;
+  return source < warp_size && from < block_now->fibers.size() ? block_now->fibers[from].values[which] : mine;
 }
 
 }  // namespace cuda_on_host

@@ -76,14 +76,6 @@ std::vector<double> train(models::CausalLm& model, c10::Device device, Sharded* 
   return numbers;
 }
 
-std::size_t all_findings() {
-  std::size_t count = 0;
-  for (int kind = 0; kind <= static_cast<int>(cuda_double::Kind::not_here); ++kind) {
-    count += cuda_double::findings(static_cast<cuda_double::Kind>(kind));
-  }
-  return count;
-}
-
 void expect_equal(const std::vector<double>& cuda, const std::vector<double>& cpu) {
   ASSERT_EQ(cuda.size(), cpu.size());
   for (std::size_t i = 0; i < cpu.size(); ++i) {
@@ -108,7 +100,7 @@ TEST_P(DeviceFamilies, OneRank) {
       [&](comm::World& world) {
         const auto cpu = load(GetParam(), c10::Device(c10::kCPU)), cuda = load(GetParam(), world.device());
         expect_equal(train(*cuda, world.device(), nullptr), train(*cpu, c10::Device(c10::kCPU), nullptr));
-        EXPECT_EQ(all_findings(), 0U);
+        EXPECT_EQ(cuda_double::all_findings(), 0U);
       },
       on_device());
 }
@@ -123,7 +115,7 @@ TEST_P(DeviceFamilies, FullShardOverTwoRanks) {
         Sharded sharded(*cuda, options);
         // Both ranks have the same rows, so the mean is one rank's alone.
         expect_equal(train(*cuda, world.device(), &sharded), train(*cpu, c10::Device(c10::kCPU), nullptr));
-        EXPECT_EQ(all_findings(), 0U);
+        EXPECT_EQ(cuda_double::all_findings(), 0U);
       },
       on_device());
 }

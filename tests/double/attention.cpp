@@ -3,6 +3,8 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_softmax.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <ATen/Functions.h>
 #include <ATen/native/transformers/attention.h>
@@ -11,7 +13,9 @@
 
 #include <tests/double/mirrors.h>
 #include <tests/double/operators.h>
+#include <tests/double/products.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -22,8 +26,7 @@ using Tensors = std::vector<at::Tensor>;
 
 /// Runs `kernel` on the mirrors of `inputs` and returns its results on the device.
 template <class Kernel>
-Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel) {
-  count_operation(name);
+Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel, double flops = 0) {
   const c10::Device device = inputs.front().device();
   const c10::DeviceGuard guard(device);
   const BelowAutograd below;
@@ -38,6 +41,7 @@ Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel) {
   for (at::Tensor& t : results) t = mirrors.back(t);
   for (const at::Tensor& t : mirrors.made()) add_accesses(t, true, accesses);
   start(name, device, accesses);
+  count_operation(name, {.bytes = bytes_of(accesses), .flops = flops});
   return results;
 }
 
@@ -75,25 +79,35 @@ std::optional<at::Tensor> optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
+/// Two products of [queries, keys] with D columns, for every head; a causal one forms half of them.
+double attention_flops(const at::Tensor& q, const at::Tensor& k, bool causal) {
+  return 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2)) * (causal ? 0.5 : 1.0);
+}
+
 /// {output, logsumexp}
 Tensors attend(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                bool causal, std::optional<double> scale) {
-  return on_mirrors(name, {q, k, v, mask}, [&](const Tensors& in) {
+  const auto kernel = [&](const Tensors& in) {
+    if (products_are_skipped())
+      return Tensors{at::zeros_like(in[0]), at::zeros({q.size(0), q.size(1), q.size(2)}, at::kFloat)};
     const std::int64_t heads = in[0].size(1);
     auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
         in[0], spread(in[1], heads), spread(in[2], heads), 0.0, causal, optional(in[3]), scale);
     return Tensors{output, logsumexp};
-  });
+  };
+  return on_mirrors(name, {q, k, v, mask}, kernel, attention_flops(q, k, causal));
 }
 
 /// {gradient of q, of k, of v}
 Tensors attend_backward(const char* name, const Tensors& inputs, bool causal, std::optional<double> scale) {
-  return on_mirrors(name, inputs, [&](const Tensors& in) {
+  const auto kernel = [&](const Tensors& in) {
+    if (products_are_skipped()) return Tensors{at::zeros_like(in[1]), at::zeros_like(in[2]), at::zeros_like(in[3])};
     const std::int64_t heads = in[1].size(1), own = in[2].size(1);
     auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         in[0], in[1], spread(in[2], heads), spread(in[3], heads), in[4], in[5], 0.0, causal, optional(in[6]), scale);
     return Tensors{q, gathered(k, own), gathered(v, own)};
-  });
+  };
+  return on_mirrors(name, inputs, kernel, 2.5 * attention_flops(inputs[1], inputs[2], causal));
 }
 
 using Fused = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
@@ -172,6 +186,19 @@ std::vector<Document> documents_of(const at::Tensor& bounds, const Numbers& left
   return all;
 }
 
+/// Two products with D columns for every head, of the keys that each query sees.
+double documents_flops(const at::Tensor& q, const at::Tensor& bounds, const Numbers& left) {
+  const at::Tensor here = host_view(bounds);
+  const auto* at = here.const_data_ptr<std::int32_t>();
+  double seen = 0;
+  for (std::int64_t i = 0; i + 1 < here.numel(); ++i) {
+    const auto length = static_cast<double>(at[i + 1] - at[i]);
+    const double window = left ? std::min(static_cast<double>(left->expect_int()) + 1, length) : length;
+    seen += length * window - (left ? window * (window - 1) / 2 : length * length / 2);
+  }
+  return 4.0 * static_cast<double>(q.size(1) * q.size(2)) * seen;
+}
+
 /// [tokens, own heads, D] -> [1, `heads`, the document's tokens, D]
 at::Tensor of_document(const at::Tensor& x, const Document& document, std::int64_t heads) {
   return spread(x.slice(0, document.begin, document.end).transpose(0, 1).unsqueeze(0), heads);
@@ -198,10 +225,11 @@ FlashResults flash_documents(const at::Tensor& q, const at::Tensor& k, const at:
                              Numbers left, Numbers right, const std::optional<at::Tensor>&,
                              const std::optional<at::Tensor>&) {
   check_documents_form(q_bounds, k_bounds, dropout, causal, left, right, q);
-  const Tensors r = on_mirrors("flash_attention_forward", {q, k, v, *q_bounds}, [&](const Tensors& in) {
+  const auto kernel = [&](const Tensors& in) {
     const std::int64_t heads = q.size(1);
-    const at::Tensor out = at::empty_like(in[0]), sums = at::empty({heads, q.size(0)}, at::kFloat);
+    const at::Tensor out = at::zeros_like(in[0]), sums = at::zeros({heads, q.size(0)}, at::kFloat);
     for (const Document& d : documents_of(in[3], left, in[0])) {
+      if (products_are_skipped()) break;
       const auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
           of_document(in[0], d, heads), of_document(in[1], d, heads), of_document(in[2], d, heads), 0.0, causal,
           optional(d.mask), scale);
@@ -210,7 +238,9 @@ FlashResults flash_documents(const at::Tensor& q, const at::Tensor& k, const at:
     }
     // Two tensors that only dropout needs.
     return Tensors{out, sums, at::zeros({2}, at::kLong), at::empty({0}, at::kLong)};
-  });
+  };
+  const Tensors r =
+      on_mirrors("flash_attention_forward", {q, k, v, *q_bounds}, kernel, documents_flops(q, *q_bounds, left));
   return {r[0], r[1], r[2], r[3], {}};
 }
 
@@ -221,11 +251,11 @@ Gradients flash_documents_backward(const at::Tensor& gradient, const at::Tensor&
                                    std::optional<double> scale, Numbers left, Numbers right) {
   check_documents_form(q_bounds, q_bounds, dropout, causal, left, right, q);
   const Tensors inputs = {gradient, q, k, v, output, logsumexp, q_bounds, k_bounds};
-  const Tensors r = on_mirrors("flash_attention_backward", inputs, [&](const Tensors& in) {
+  const auto kernel = [&](const Tensors& in) {
     const std::int64_t heads = q.size(1), own = k.size(1);
-    const auto like = [](const at::Tensor& x) { return at::empty_like(x, at::MemoryFormat::Contiguous); };
-    const at::Tensor dq = like(in[1]), dk = like(in[2]), dv = like(in[3]);
+    const at::Tensor dq = at::zeros_like(in[1]), dk = at::zeros_like(in[2]), dv = at::zeros_like(in[3]);
     for (const Document& d : documents_of(in[6], left, in[1])) {
+      if (products_are_skipped()) break;
       const auto part = [&](const at::Tensor& x) { return of_document(x, d, heads); };
       const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           part(in[0]), part(in[1]), part(in[2]), part(in[3]), part(in[4]), in[5].slice(1, d.begin, d.end).unsqueeze(0),
@@ -235,7 +265,8 @@ Gradients flash_documents_backward(const at::Tensor& gradient, const at::Tensor&
       dv.slice(0, d.begin, d.end).copy_(gathered(gv, own).squeeze(0).transpose(0, 1));
     }
     return Tensors{dq, dk, dv};
-  });
+  };
+  const Tensors r = on_mirrors("flash_attention_backward", inputs, kernel, 2.5 * documents_flops(q, q_bounds, left));
   return {r[0], r[1], r[2]};
 }
 

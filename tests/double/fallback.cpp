@@ -6,6 +6,7 @@
 
 #include <tests/double/mirrors.h>
 #include <tests/double/operators.h>
+#include <tests/double/products.h>
 #include <tests/double/random.h>
 
 #include <set>
@@ -101,7 +102,6 @@ class Call {
         device_(find_device()) {}
 
   void run() {
-    count_operation(name_);
     const c10::DeviceGuard guard(device_);
     const BelowAutograd below;
     mirror_arguments();
@@ -113,6 +113,8 @@ class Call {
     for (const at::Tensor& t : written_) add_accesses(t, true, accesses_);  // after the call: out= may have grown
     for (const at::Tensor& t : mirrors_.made()) add_accesses(t, true, accesses_);
     if (!accesses_.empty()) start(name_, device_, accesses_);
+    cost_.bytes = bytes_of(accesses_);
+    count_operation(label_, cost_);
     const std::string& name = op_.schema().name();
     const auto stream = current_stream(device_.index());
     if (name == "aten::_local_scalar_dense") host_waits(Wait::item, name_, device_.index(), stream);
@@ -172,7 +174,27 @@ class Call {
     }
   }
 
+  /// Notes what a product costs; true: its result is on the stack already, zeros.
+  bool skip_product() {
+    const int first = first_matrix_of(op_.schema().name());
+    if (first < 0) return false;
+    const at::Tensor a = stack_[arguments_ + static_cast<std::size_t>(first)].toTensor(),
+                     b = stack_[arguments_ + static_cast<std::size_t>(first) + 1].toTensor();
+    cost_.flops = product_flops(a, b);
+    label_ += std::string(" ") + c10::toString(a.scalar_type()) + (is_aligned(a) && is_aligned(b) ? "" : " unaligned");
+    if (!products_are_skipped()) return false;
+    const c10::Argument& last = op_.schema().arguments().back();
+    const bool in_place = op_.schema().name().ends_with('_');
+    const at::Tensor result = in_place        ? stack_[arguments_].toTensor().zero_()
+                              : last.is_out() ? stack_.back().toTensor().resize_(zero_product(a, b).sizes()).zero_()
+                                              : zero_product(a, b);
+    stack_.resize(arguments_);
+    stack_.emplace_back(result);
+    return true;
+  }
+
   void call_cpu() {
+    if (skip_product()) return;
     // A kernel that takes no generator uses LibTorch's default one of the CPU: for this call it gets the device's
     // numbers.
     const bool lend = op_.hasTag(at::Tag::nondeterministic_seeded) && !seeded_;
@@ -192,6 +214,8 @@ class Call {
   torch::jit::Stack& stack_;
   std::size_t arguments_;  // index of the first argument on the stack, then of the first result
   const char* name_;
+  std::string label_ = name_;  // in the table of operators
+  Cost cost_;
   c10::Device device_;
   Mirrors mirrors_;
   std::vector<Access> accesses_;

@@ -45,7 +45,11 @@ struct State {
   std::vector<Finding> findings;
   std::map<std::pair<std::string, Stack>, std::size_t> waits;
   std::size_t wait_count = 0;
-  std::map<std::string, std::size_t> operations;
+  struct Calls {
+    std::size_t count = 0;
+    Cost cost;
+  };
+  std::map<std::string, Calls> operations;
 
   State() {
     void* frame[1];
@@ -102,6 +106,12 @@ std::size_t findings(Kind kind) {
       std::count_if(s.findings.begin(), s.findings.end(), [&](const Finding& f) { return f.kind == kind; }));
 }
 
+std::size_t all_findings() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.findings.size();
+}
+
 void count_wait(Wait kind, const std::string& operation) {
   State& s = state();
   const Stack stack = own_stack();
@@ -116,10 +126,13 @@ std::size_t waits() {
   return s.wait_count;
 }
 
-void count_operation(const std::string& operation) {
+void count_operation(const std::string& operation, Cost cost) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  ++s.operations[operation];
+  State::Calls& calls = s.operations[operation];
+  ++calls.count;
+  calls.cost.bytes += cost.bytes;
+  calls.cost.flops += cost.flops;
 }
 
 void write_own_stack(int descriptor) { write_frames(descriptor, own_stack()); }
@@ -152,8 +165,9 @@ void write_report() {
     std::fflush(out);
     write_frames(fileno(out), key.second);
   }
-  for (const auto& [operation, count] : s.operations)
-    std::fprintf(out, "OPERATION x%zu %s\n", count, operation.c_str());
+  for (const auto& [operation, calls] : s.operations)
+    std::fprintf(out, "OPERATION x%zu %s bytes %.0f flops %.0f\n", calls.count, operation.c_str(), calls.cost.bytes,
+                 calls.cost.flops);
   std::fclose(out);
 }
 

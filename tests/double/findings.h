@@ -28,18 +28,24 @@ void add_finding(Kind kind, const std::string& text);
 
 /// Number of different findings of `kind`.
 std::size_t findings(Kind kind);
+/// Number of different findings.
+std::size_t all_findings();
 
 /// Why the host waited for the device.
 enum class Wait { item, to_host, to_device, shape, stream, event, device };
 
-/// Counts one wait of the host under `operation` and the caller's stack.
+/// Counts one wait of the host, during which the device runs dry, under `operation` and the caller's stack.
 void count_wait(Wait kind, const std::string& operation);
 
 /// Number of waits that were counted.
 std::size_t waits();
 
+/// What one call of an operator moves in device memory and computes in matrix products.
+struct Cost {
+  double bytes = 0, flops = 0;
+};
 /// Counts one call of `operation` for the report's table of operators.
-void count_operation(const std::string& operation);
+void count_operation(const std::string& operation, Cost cost);
 
 /// Writes the report. Called by itself at the end of the process.
 void write_report();

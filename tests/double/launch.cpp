@@ -23,7 +23,7 @@ void* KernelArguments::add(const void* pointer, std::int64_t bytes, bool read, b
 
 void KernelArguments::enqueue() const {
   cuda_double::enqueue(kernel_, current_device(), current_stream(current_device()), accesses_);
-  count_operation(kernel_);
+  count_operation(kernel_, {.bytes = bytes_of(accesses_)});
 }
 
 }  // namespace cuda_double

@@ -120,7 +120,6 @@ void order_streams(c10::Device earlier, c10::Device later) {
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
-  count_operation("aten::copy_");
   if (self.is_same(source) || self.numel() == 0) return self;
   const BelowAutograd below;
   Mirrors mirrors;
@@ -129,6 +128,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   const at::Tensor from = source.is_cuda() ? mirrors.of(source) : source;
   if (source.is_cuda()) add_accesses(source, false, accesses);
   if (self.is_cuda()) add_accesses(self, true, accesses);
+  const bool over_the_bus = self.is_cuda() != source.is_cuda();
+  count_operation(over_the_bus ? "copy between host and device" : "aten::copy_", {.bytes = bytes_of(accesses)});
   const c10::Device device = source.is_cuda() ? source.device() : self.device();
   const c10::DeviceGuard guard(device);
   // A copy between two devices is ordered with the streams of both, as CUDA's is.

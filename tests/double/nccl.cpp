@@ -155,7 +155,7 @@ class Nccl final : public c10d::Backend {
         tensors.push_back(t);
       }
     }
-    count_operation(name);
+    count_operation(name, {.bytes = bytes_of(accesses)});
     void* ready = event_record(nullptr, device_, current_stream(device_));
     event_block(ready, device_, stream_);
     event_destroy(ready);

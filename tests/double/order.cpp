@@ -32,7 +32,8 @@ struct Clock {
 
 struct Event {
   Clock clock;
-  bool asked = false;  // event_query() has said no since it was recorded
+  std::uint32_t stream = 0;  // that recorded it
+  bool asked = false;        // event_query() has said no since it was recorded
   std::chrono::steady_clock::time_point time;
 };
 
@@ -168,6 +169,12 @@ std::int64_t new_stream() {
   return s.next_stream++;
 }
 
+double bytes_of(const std::vector<Access>& accesses) {
+  double bytes = 0;
+  for (const Access& access : accesses) bytes += static_cast<double>(access.bytes);
+  return bytes;
+}
+
 void enqueue(const char* operation, int device, std::int64_t stream, const std::vector<Access>& accesses) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
@@ -243,7 +250,8 @@ void* event_record(void* event, int device, std::int64_t stream) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   Event* e = event == nullptr ? new Event : static_cast<Event*>(event);
-  e->clock = s.clocks[number_of(s, device, stream)];
+  e->stream = number_of(s, device, stream);
+  e->clock = s.clocks[e->stream];
   e->clock.join(s.host);
   e->asked = false;
   e->time = std::chrono::steady_clock::now();
@@ -284,11 +292,16 @@ void host_waits(Wait kind, const std::string& operation, int device, std::int64_
 }
 
 void host_waits_event(void* event) {
-  count_wait(Wait::event, "event");
   if (event == nullptr) return;
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  s.host.join(static_cast<Event*>(event)->clock);
+  bool runs_dry = false;
+  {
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    const auto* e = static_cast<const Event*>(event);
+    s.host.join(e->clock);
+    runs_dry = e->clock.covers(s.clocks[e->stream]);
+  }
+  if (runs_dry) count_wait(Wait::event, "event");
 }
 
 void host_waits_device(int device) {

@@ -36,6 +36,9 @@ struct Access {
   bool write;
 };
 
+/// Their bytes together.
+double bytes_of(const std::vector<Access>& accesses);
+
 /// A kernel's start on a stream. Adds a finding for every access that is not ordered behind what it depends on, and for
 /// every read of bytes that nothing wrote. `operation` must live as long as the process (kept()).
 void enqueue(const char* operation, int device, std::int64_t stream, const std::vector<Access>& accesses);
@@ -62,6 +65,7 @@ double event_milliseconds(void* event);
 
 /// The host waits for everything that the stream was given. Counted as a wait.
 void host_waits(Wait kind, const std::string& operation, int device, std::int64_t stream);
+/// The same for an event. Counted only if the stream has nothing to do behind it: else the device goes on meanwhile.
 void host_waits_event(void* event);
 void host_waits_device(int device);
 

@@ -39,23 +39,43 @@ void add_exact_squares(std::span<const cuda::SquareRange> ranges, cuda::Real typ
   std::vector<cuda::SquareRange> seen;
   for (const auto& [data, numel] : ranges)
     seen.push_back({arguments.read(cuda::ConstReals{data, type}, numel).data, numel});
-  std::int64_t* const sums = arguments.update(words, cuda::exact_words);
+  std::int64_t* const sums = arguments.update(words, tessera::kernels::exact_words);
   arguments.enqueue();
   cuda::add_exact_squares(seen, type, sums, nullptr);
 }
 
-void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const tessera::kernels::AdamwArgs& args) {
+void adamw(std::span<const cuda::AdamwRange> ranges, const cuda::StepScalars* scalars) {
   KernelArguments arguments("adamw");
-  p = arguments.update(p, n);
-  g = arguments.read(g, n);
-  m = arguments.update(m, n);
-  v = arguments.update(v, n);
+  std::vector<cuda::AdamwRange> seen(ranges.begin(), ranges.end());
+  for (cuda::AdamwRange& r : seen) {
+    r.p = arguments.update(r.p, r.n);
+    r.g = arguments.read(r.g, r.n);
+    r.m = arguments.update(r.m, r.n);
+    r.v = arguments.update(r.v, r.n);
+  }
+  scalars = arguments.read(scalars, 1);
   arguments.enqueue();
-  cuda::adamw(p, g, m, v, n, args, nullptr);
+  cuda::adamw(seen, scalars, nullptr);
+}
+
+void carry_words(std::int64_t* words) {
+  KernelArguments arguments("carry_words");
+  words = arguments.update(words, tessera::kernels::exact_words);
+  arguments.enqueue();
+  cuda::carry_words(words, nullptr);
+}
+
+void form_step_scalars(std::int64_t* words, double max_norm, cuda::StepScalars* scalars) {
+  KernelArguments arguments("form_step_scalars");
+  words = arguments.update(words, tessera::kernels::exact_words);
+  scalars = arguments.write(scalars, 1);
+  arguments.enqueue();
+  cuda::form_step_scalars(words, max_norm, scalars, nullptr);
 }
 
 constexpr BackendPlugin backend = {BackendPlugin::current_abi, &device_count, &device_identity, &make_backend};
-constexpr DeviceKernels kernels = {DeviceKernels::current_abi, &adamw, &add_exact_squares};
+constexpr DeviceKernels kernels = {DeviceKernels::current_abi, &adamw, &add_exact_squares, &carry_words,
+                                   &form_step_scalars};
 
 }  // namespace
 }  // namespace cuda_double

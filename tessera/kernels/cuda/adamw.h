@@ -1,16 +1,28 @@
 #pragma once
 /// \file
-/// kernels/cuda/: raw-pointer kernels for NVIDIA GPUs, compiled by nvcc into the plug-in. This header: AdamW over a
-/// range.
+/// kernels/cuda/: raw-pointer kernels for NVIDIA GPUs, compiled by nvcc into the plug-in. This header: AdamW over many
+/// parameters.
 
 #include <tessera/kernels/cpu/adamw.h>
+#include <tessera/kernels/cuda/step_scalars.h>
 
 #include <cstdint>
+#include <span>
 
 namespace tessera::kernels::cuda {
 
-/// kernels::adamw (kernels/cpu/adamw.h: the formula and its source) on device pointers, in the order of `stream` (a
-/// cudaStream_t); returns before it is done. Throws std::runtime_error with CUDA's words when the launch fails.
-void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& args, void* stream);
+/// One parameter, or a piece of one: n elements each of parameter, gradient and averages, on the device.
+struct AdamwRange {
+  float* p;
+  const float* g;
+  float *m, *v;
+  std::int64_t n;
+  AdamwArgs args;  ///< decay_in_gradient is false
+};
+
+/// kernels::adamw (kernels/cpu/adamw.h: the formula and its source) on every range, in the order of `stream` (a
+/// cudaStream_t); returns before it is done. `scalars`, on the device: gradients are multiplied by its factor, too, and
+/// nothing changes where it says skip; null: neither. Throws std::runtime_error with CUDA's words when a launch fails.
+void adamw(std::span<const AdamwRange> ranges, const StepScalars* scalars, void* stream);
 
 }  // namespace tessera::kernels::cuda

@@ -34,6 +34,63 @@ __device__ inline void store(Reals y, std::int64_t i, float value) {
   }
 }
 
+/// 1 / (1 + exp(-z)). `fast`: to about seven digits where |z| is small, and fewer where the result is next to 0.
+template <bool fast>
+__device__ inline float logistic(float z) {
+  if constexpr (fast) return __fdividef(1, 1 + __expf(-z));
+  return 1 / (1 + expf(-z));
+}
+
+/// Neighbouring numbers of one thread: one, or four in one access.
+template <int width>
+__device__ inline void load(ConstReals x, std::int64_t i, float (&to)[width]) {
+  static_assert(width == 1 || width == 4);
+  if constexpr (width == 1) {
+    to[0] = load(x, i);
+  } else if (x.type == Real::float32) {
+    const float4 four = *reinterpret_cast<const float4*>(static_cast<const float*>(x.data) + i);
+    to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+  } else {
+    const uint2 four = *reinterpret_cast<const uint2*>(static_cast<const unsigned short*>(x.data) + i);
+    to[0] = __uint_as_float(four.x << 16), to[1] = __uint_as_float(four.x & 0xffff0000U);
+    to[2] = __uint_as_float(four.y << 16), to[3] = __uint_as_float(four.y & 0xffff0000U);
+  }
+}
+template <int width>
+__device__ inline void store(Reals y, std::int64_t i, const float (&from)[width]) {
+  static_assert(width == 1 || width == 4);
+  if constexpr (width == 1) {
+    store(y, i, from[0]);
+  } else if (y.type == Real::float32) {
+    *reinterpret_cast<float4*>(static_cast<float*>(y.data) + i) = make_float4(from[0], from[1], from[2], from[3]);
+  } else {
+    *reinterpret_cast<uint2*>(static_cast<unsigned short*>(y.data) + i) =
+        make_uint2(narrowed(from[0]) | static_cast<unsigned>(narrowed(from[1])) << 16,
+                   narrowed(from[2]) | static_cast<unsigned>(narrowed(from[3])) << 16);
+  }
+}
+/// What a number is after it was stored.
+__device__ inline float rounded(float x, Real type) { return type == Real::float32 ? x : widened(narrowed(x)); }
+
+/// Whether the numbers can be read and written four at a time, from every index that is a multiple of 4.
+template <class... Numbers>
+bool in_fours(std::int64_t columns, const Numbers&... all) {
+  const auto aligned = [](const void* data, Real type) {
+    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(4 * bytes_of(type)) == 0;
+  };
+  return columns % 4 == 0 && (aligned(all.data, all.type) && ...);
+}
+
+/// x as what is read.
+__host__ __device__ inline ConstReals seen(Reals x) { return {x.data, x.type}; }
+__host__ __device__ inline ConstReals seen(const float* x) { return {x, Real::float32}; }
+
+constexpr unsigned warp_size = 32;
+constexpr unsigned whole_warps(std::int64_t threads, unsigned most) {
+  const std::int64_t whole = (threads + warp_size - 1) / warp_size * warp_size;
+  return whole < warp_size ? warp_size : whole < most ? static_cast<unsigned>(whole) : most;
+}
+
 /// Launches `kernel` on `stream` (a cudaStream_t). Throws std::runtime_error with `name` and CUDA's words.
 template <class... Parameters>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,

@@ -2,6 +2,7 @@
 /// \file
 /// The exact sum of the squares of gradients: what a norm is made of, with the bits of the CPU's.
 
+#include <tessera/kernels/cpu/exact_words.h>
 #include <tessera/kernels/cuda/reals.h>
 
 #include <cstdint>
@@ -15,12 +16,8 @@ struct SquareRange {
   std::int64_t numel;
 };
 
-/// Words of an exact sum (optim/exact_sum.h): 68 digits of 32 bits from 2^-1074 up, then the counts of NaN, +infinity
-/// and -infinity.
-inline constexpr int exact_words = 71;
-
 /// Adds the sums of squares of blocks of 64 elements (kernels::block_squares, kernels/cpu/block_squares.h: the order of
-/// the additions) to `words` on the device, without rounding: integers, so the order of blocks does not matter. Between
+/// the additions) to `words` [exact_words] on the device, without rounding: integers, so the order of blocks does not matter. Between
 /// two carries at most 2^30 blocks may be added. In the order of `stream` (a cudaStream_t); returns before it is done.
 /// Throws std::runtime_error with CUDA's words when a launch fails.
 void add_exact_squares(std::span<const SquareRange> ranges, Real type, std::int64_t* words, void* stream);

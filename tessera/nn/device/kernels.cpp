@@ -12,10 +12,13 @@ kernels::cuda::Real type_of(const at::Tensor& tensor) {
 }  // namespace
 
 const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors) {
+  const at::Tensor* first = nullptr;
   for (const at::Tensor& t : tensors) {
     if (!t.defined()) continue;
+    if (first == nullptr) first = &t;
     if (!t.is_cuda() || t.layout() != at::kStrided) return nullptr;
     if (t.scalar_type() != at::kFloat && t.scalar_type() != at::kBFloat16) return nullptr;
+    if (t.device() != first->device()) return nullptr;  // ATen's own operators say what is wrong
   }
   static const DeviceKernels& table = comm::plugin_table<DeviceKernels>("cuda");
   return &table;

@@ -28,8 +28,8 @@ struct DeviceKernels {
                                 std::int64_t rows, std::int64_t columns, kernels::cuda::CrossEntropyArgs args);
 };
 
-/// The table that serves these tensors: every defined one is dense float32 or bfloat16 on a CUDA device. Else null. The
-/// kernels also want rows contiguous; callers see to that.
+/// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device. Else null.
+/// The kernels also want rows contiguous; callers see to that.
 const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors);
 
 /// A contiguous tensor as a kernel's argument; undefined: null.

@@ -508,19 +508,37 @@ void Sharded::Impl::zero_grad() {
     for (ShardedParameter& p : local_) p.local.mutable_grad().reset();
 }
 
-double Sharded::Impl::grad_norm() {
-  const at::NoGradGuard no_grad;
-  const c10::impl::ExcludeDispatchKeyGuard allowed(parallel::managed_key);
+std::vector<optim::GradientPiece> Sharded::Impl::gradient_pieces() const {
   std::vector<optim::GradientPiece> pieces;
   for (std::size_t i = 0; i < local_.size(); ++i)
     if (counted_[i]) pieces.push_back({local_[i].local.grad(), local_[i].begin});
-  const bool divided = !plain() && context_.shards.size() > 1;
-  return optim::gradient_norm(pieces, [&](std::vector<std::int64_t>& words) {
+  return pieces;
+}
+
+std::vector<comm::Group> Sharded::Impl::norm_groups() const {
+  std::vector<comm::Group> groups;
+  if (!plain() && context_.shards.size() > 1) groups.push_back(context_.shards);
+  if (tensor_group_) groups.push_back(tensor_group_);
+  if (options_.stages) groups.push_back(options_.stages);
+  return groups;
+}
+
+double Sharded::Impl::grad_norm() {
+  const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard allowed(parallel::managed_key);
+  return optim::gradient_norm(gradient_pieces(), [&](std::vector<std::int64_t>& words) {
     const comm::Tag tag("gradient norm");
-    if (divided) comm::all_reduce_numbers(context_.shards, words);
-    if (tensor_group_) comm::all_reduce_numbers(tensor_group_, words);
-    if (options_.stages) comm::all_reduce_numbers(options_.stages, words);
+    for (const comm::Group& group : norm_groups()) comm::all_reduce_numbers(group, words);
   });
+}
+
+at::Tensor Sharded::Impl::step_scalars(double max_norm) {
+  const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard allowed(parallel::managed_key);
+  const at::Tensor words = optim::squares_on_device(gradient_pieces(), world().device());
+  const comm::Tag tag("gradient norm");
+  for (const comm::Group& group : norm_groups()) group.all_reduce(words).wait();
+  return optim::step_scalars(words, max_norm);
 }
 
 void Sharded::Impl::scale_gradients(double factor) {

@@ -9,6 +9,7 @@
 ///   end        remaining gradients are reduced, remaining units dropped; local parts' grad() hold the sums
 
 #include <tessera/layout/residency.h>
+#include <tessera/optim/norm.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/dispatch/module_units.h>
 #include <tessera/parallel/fully_shard.h>
@@ -42,6 +43,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void resume(bool under_all_strategies = false);
   void reduce();
   double grad_norm();
+  at::Tensor step_scalars(double max_norm);
   void scale_gradients(double factor);
   /// `peers_can_read`: `held` are parts of the shards, read in place by peers; else copies are sent, a few at a time.
   void deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep,
@@ -76,6 +78,8 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::int64_t offloaded_bytes_ = 0;
 
  private:
+  std::vector<optim::GradientPiece> gradient_pieces() const;
+  std::vector<comm::Group> norm_groups() const;  ///< over whose ranks, one after the other, squares are added up
   void choose_groups();
   void share_values();
   void make_groups();

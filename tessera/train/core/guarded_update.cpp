@@ -16,7 +16,17 @@ GuardedUpdate::GuardedUpdate(StepCore& core, comm::Group all, const RunConfig& c
     : core_(core), all_(std::move(all)), config_(config), hooks_(std::move(hooks)) {}
 
 GuardedUpdate::Outcome GuardedUpdate::finish_step(std::int64_t step) {
-  Outcome end{.grad_norm = core_.gradient_norm(), .learning_rate = core_.update().learning_rates().front()};
+  settle();
+  const double learning_rate = core_.update().learning_rates().front();
+  if (!hooks_.outcome_at_once) {
+    if (const std::optional<nn::LateNumber> norm = core_.step_late(config_.optimization.max_grad_norm)) {
+      pending_ = {step, *norm};
+      core_.step_schedule();
+      return {.learning_rate = learning_rate, .taken = true};
+    }
+  }
+  Outcome end{.grad_norm = core_.gradient_norm(), .learning_rate = learning_rate};
+  grad_norm_ = end.grad_norm;
   const bool good = core_.loss_scale() != nullptr || admits(step, end.grad_norm);
   if (good) core_.clip_by(end.grad_norm, config_.optimization.max_grad_norm);
   if (hooks_.before_update) hooks_.before_update();
@@ -25,6 +35,15 @@ GuardedUpdate::Outcome GuardedUpdate::finish_step(std::int64_t step) {
   if (end.taken || !good) core_.step_schedule();  // skipped steps count in the schedule, but for those of --fp16
   skipped_ += end.taken ? 0 : 1;
   return end;
+}
+
+void GuardedUpdate::settle() {
+  if (!pending_) return;
+  const Pending last = *std::exchange(pending_, std::nullopt);
+  grad_norm_ = last.norm.value();
+  if (admits(last.step, grad_norm_)) return;
+  core_.forget_step();
+  ++skipped_;
 }
 
 std::int64_t GuardedUpdate::take_newly_skipped() { return skipped_ - std::exchange(told_, skipped_); }

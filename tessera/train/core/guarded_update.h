@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace tessera::train {
@@ -18,13 +19,16 @@ struct UpdateHooks {
   std::function<std::string()> find_source = {};
   std::function<void()> before_failing = {};  ///< before the error that ends the training. Collective
   std::function<void()> before_update = {};   ///< gradients are clipped, the optimizer is next
+  /// Whether somebody must know at the end of each step what became of it. false: a device that can decides by itself,
+  /// and the host learns of it one step later, without a wait that would let the device run dry.
+  bool outcome_at_once = true;
 };
 
 /// Every rank has one, and all decide alike, as all have the same norm. Not thread-safe.
 class GuardedUpdate {
  public:
   struct Outcome {
-    double grad_norm = 0;      ///< before clipping
+    double grad_norm = 0;      ///< before clipping; without outcome_at_once meaningless: grad_norm()
     double learning_rate = 0;  ///< the first parameter group's, in this step
     bool taken = false;        ///< false: skipped, and weights and optimizer are as they were
   };
@@ -36,17 +40,28 @@ class GuardedUpdate {
   /// gradients are not finite and neither --fp16 nor --nan_policy skip passes over such a step; only rank 0's has a
   /// text. Collective.
   Outcome finish_step(std::int64_t step);
+  /// What became of the last step is known afterwards. Before everything that reads norms, counts of steps or states of
+  /// the optimizer. Throws as finish_step(), for that step. Collective.
+  void settle();
+  double grad_norm() const { return grad_norm_; }  ///< of the last step, before clipping; after settle()
 
   std::int64_t skipped() const { return skipped_; }  ///< steps without an update
   std::int64_t take_newly_skipped();                 ///< those since the last call
 
  private:
+  struct Pending {
+    std::int64_t step;
+    nn::LateNumber norm;
+  };
+
   bool admits(std::int64_t step, double norm);
 
   StepCore& core_;
   comm::Group all_;
   const RunConfig& config_;
   UpdateHooks hooks_;
+  std::optional<Pending> pending_;  // the last step, if its norm has not been looked at
+  double grad_norm_ = 0;
   std::int64_t skipped_ = 0, told_ = 0;
   std::int64_t in_a_row_ = 0;  // for --nan_skip_limit
 };

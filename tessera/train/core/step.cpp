@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <tessera/comm/heartbeat.h>
+#include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/record/former_settings.h>
@@ -74,6 +75,16 @@ bool StepCore::step() {
   if (taken) update_->step(factor);
   end_step();
   return taken;
+}
+
+std::optional<nn::LateNumber> StepCore::step_late(double max_norm) {
+  if (loss_scale_ || world().device().is_cpu()) return std::nullopt;
+  if (!steps_late_) steps_late_ = !comm::any_rank(world().group(), !update_->takes_step_scalars());
+  if (!*steps_late_) return std::nullopt;
+  const at::Tensor scalars = sharded_->step_scalars(max_norm);
+  update_->step_by(scalars);
+  end_step();
+  return nn::LateNumber(scalars[0]);
 }
 
 void StepCore::end_step() {

@@ -14,6 +14,7 @@
 #include <torch/nn/module.h>
 
 #include <tessera/checkpoint/run_state.h>
+#include <tessera/nn/device/send.h>
 #include <tessera/optim/loss_scale.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/rates.h>
@@ -74,6 +75,11 @@ class StepCore {
   /// Clamps every element of the gradients, without the loss scale and after clip(), to [-limit, limit]. With fp16
   /// collective, since gradients that overflow anywhere stay as they are, so that step() is skipped.
   void clip_values(double limit);
+  /// gradient_norm(), clip_by() and step() at once, the host waiting for none of them, where optimizer and device can
+  /// do that and there is no loss scale; else nullopt, and nothing was done. The norm before clipping: if it turns out
+  /// not to be finite, weights and states were left as they are, and forget_step() belongs before the next step.
+  std::optional<nn::LateNumber> step_late(double max_norm);
+  void forget_step() { update_->forget_step(); }
   /// Updates the weights; false: skipped, since fp16 gradients overflowed (the loss scale has been lowered).
   bool step();
   /// Ends the step; instead of step() it is one without an update.
@@ -120,6 +126,7 @@ class StepCore {
   std::optional<Sharded::NoSync> pause_;
   std::optional<double> scaled_norm_;  // this step's
   double clip_ = 1;
+  std::optional<bool> steps_late_;  // whether all ranks can; decided at the first step
   RateSchedule schedule_;
   std::int64_t schedule_steps_ = 0;
   std::function<double(std::int64_t)> rate_factor_;  // empty: 1

@@ -33,14 +33,10 @@ class OwnUpdate final : public Update {
         groups_(std::move(groups)),
         scales_(std::move(scales)) {}
 
-  void step(double gradient_scale) override {
-    if (rates_.size() == 1) return optimizer_->step(rates_.front(), gradient_scale);
-    // One of the rates may be 0 while another is not, so none of them is the unit.
-    std::vector<double> rates;
-    for (std::size_t i = 0; i < groups_.size(); ++i) rates.push_back(rates_.at(groups_[i]) * scales_[i]);
-    optimizer_->set_learning_rate_scales(rates);
-    optimizer_->step(1, gradient_scale);
-  }
+  void step(double gradient_scale) override { optimizer_->step(unit_rate(), gradient_scale); }
+  bool takes_step_scalars() const override { return optimizer_->takes_step_scalars(); }
+  void step_by(const at::Tensor& scalars) override { optimizer_->step_by(scalars, unit_rate()); }
+  void forget_step() override { optimizer_->set_steps(optimizer_->steps() - 1); }
   void set_learning_rates(const std::function<double(double, std::size_t)>& rate) override {
     // Schedules with a least rate have none below a peak of 0: embeddings with it stay as they are.
     for (std::size_t i = 0; i < bases_.size(); ++i) rates_[i] = i > 0 && bases_[i] == 0 ? 0 : rate(bases_[i], i);
@@ -65,6 +61,16 @@ class OwnUpdate final : public Update {
   }
 
  private:
+  /// The learning rate of a step; with several parameter groups slots get theirs as factors.
+  double unit_rate() {
+    if (rates_.size() == 1) return rates_.front();
+    // One of the rates may be 0 while another is not, so none of them is the unit.
+    std::vector<double> rates;
+    for (std::size_t i = 0; i < groups_.size(); ++i) rates.push_back(rates_.at(groups_[i]) * scales_[i]);
+    optimizer_->set_learning_rate_scales(rates);
+    return 1;
+  }
+
   /// Returns how many states are read, and how many this run has, without those of an earlier stage.
   Counts read_own(const Sharded& sharded, const checkpoint::StoredState& stored, const std::string& folder) const {
     std::vector<HeldState> state = states(sharded);
@@ -123,6 +129,8 @@ void scale_by_width(optim::Slot& slot, OptimizerKind kind, double width, bool em
 }
 
 }  // namespace
+
+void Update::step_by(const at::Tensor&) { throw Error("this update takes no scalars on the device"); }
 
 WeightDecay decay_everything(double weight_decay) {
   return [=](const std::string&, const std::vector<std::int64_t>&) { return weight_decay; };

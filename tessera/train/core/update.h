@@ -29,6 +29,10 @@ class Update {
   virtual ~Update() = default;
   /// One step; gradients are multiplied by `gradient_scale`.
   virtual void step(double gradient_scale) = 0;
+  virtual bool takes_step_scalars() const { return false; }  ///< as optim::Optimizer
+  /// The same by scalars on the device (optim::Optimizer); only if takes_step_scalars().
+  virtual void step_by(const at::Tensor& scalars);
+  virtual void forget_step() {}  ///< the last step by scalars turns out to have been skipped: it does not count
   /// Every learning rate becomes rate(the one that the optimizer was made with, the number of its parameter group).
   virtual void set_learning_rates(const std::function<double(double base, std::size_t group)>& rate) = 0;
   /// Acts on this library's optimizers that have betas; elsewhere nothing, and false.

@@ -4,6 +4,7 @@
 
 #include <tessera/train/features/run_feature.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
@@ -23,6 +24,10 @@ class Features {
   template <class Hook, class... Arguments>
   void each(Hook hook, Arguments&&... arguments) const {
     for (const auto& feature : list_) std::invoke(hook, *feature, arguments...);
+  }
+  /// Whether one of them has to know what became of a step at its end.
+  bool reads_outcome() const {
+    return std::any_of(list_.begin(), list_.end(), [](const auto& feature) { return feature->reads_outcome(); });
   }
 
  private:

@@ -75,6 +75,7 @@ class NoiseScaleFeature : public RunFeature {
     is_first_ = false;
     small_.end_backward();
   }
+  bool reads_outcome() const override { return true; }
   void after_step(const StepEnd& end) override {
     last_rows_ = run_->plan.rows_of_step(end.step - 1);
     if (std::isfinite(end.grad_norm) && small_.count() > 0) add_step(end.step - 1, end.grad_norm);

@@ -201,12 +201,14 @@ class RoutersFeature : public RunFeature {
  public:
   void prepare_model(ModelBuild& build) override {
     set_up_routers(build.model, build.config.optimization, build.groups);
+    moves_biases_ = build.config.optimization.router_bias_update_rate > 0;
   }
   void divided(const RunContext& run) override { run_ = &run; }
   void begin_step(const StepStart& start) override {
     run_->model->take_router_statistics();  // a trial before the first step left some
     micro_batches_ += run_->plan.micro_batches_with_rows(start.step);
   }
+  bool reads_outcome() const override { return moves_biases_; }
   void after_step(const StepEnd& end) override {
     const models::RouterStatistics statistics = run_->model->take_router_statistics();
     if (end.taken)
@@ -224,6 +226,7 @@ class RoutersFeature : public RunFeature {
  private:
   const RunContext* run_ = nullptr;
   RouterWindow window_;
+  bool moves_biases_ = false;
   std::int64_t micro_batches_ = 0;  // all ranks', since the last log, those without rows left out
 };
 

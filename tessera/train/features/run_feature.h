@@ -103,6 +103,8 @@ class RunFeature {
   virtual void begin_micro_batch(const data::Batch& batch) { (void)batch; }
   virtual void after_backward() {}
   virtual void after_step(const StepEnd& end) { (void)end; }
+  /// Whether after_step() looks at norm and outcome of the step.
+  virtual bool reads_outcome() const { return false; }
   /// When the steps since the last log are told of, and when a checkpoint is written.
   virtual void log(LogSums& sums) { (void)sums; }
   virtual void save(checkpoint::RunState& state) const { (void)state; }

@@ -29,7 +29,8 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       update_(model_.core, world_.group(), setup_.config,
               {.find_source = [this] { return passes_->first_not_finite(); },
                .before_failing = [this] { checkpoints_.finish(); },  // it is of a step before, and good
-               .before_update = [this] { clock_.enter(Phase::optimizer); }}) {
+               .before_update = [this] { clock_.enter(Phase::optimizer); },
+               .outcome_at_once = setup_.features.reads_outcome()}) {
   if (setup_.resume) setup_.resume->log_history = {};  // the journal goes on with it
   run_on_all_ranks(world_.group(), [&] { divide_model(); });
   run_on_all_ranks(world_.group(), [&] { make_optimizer(); });
@@ -160,6 +161,7 @@ void TrainingLoop::train_one_step(const std::vector<data::Batch>& batches, const
 }
 
 void TrainingLoop::log(bool tell) {
+  update_.settle();
   const std::int64_t steps = numbers_.window().steps();
   const PhaseSeconds phases = clock_.take();
   LogSums sums;
@@ -173,7 +175,7 @@ void TrainingLoop::log(bool tell) {
   if (scale != nullptr) metrics.loss_scale = scale->scale();
   if (scale != nullptr || setup_.config.output.nan_policy == NanPolicy::skip)
     metrics.skipped_steps = update_.take_newly_skipped();
-  metrics.grad_norm = last_.grad_norm;
+  metrics.grad_norm = update_.grad_norm();
   metrics.learning_rate = last_.learning_rate;
   metrics.epoch = plan().epoch(step_);
   metrics.flops_utilization = numbers_.flops_utilization(metrics.tokens_per_second);
@@ -187,6 +189,7 @@ void TrainingLoop::log(bool tell) {
 }
 
 bool TrainingLoop::evaluate() {
+  update_.settle();
   const comm::LifeState evaluating(launch::RankState::evaluating);
   clock_.enter(Phase::other, "evaluate");
   EvalMetrics metrics = objective().evaluate(divided(), passes_->losses());
@@ -208,6 +211,7 @@ bool TrainingLoop::evaluate() {
 /// The end of the loop, whatever led to it.
 ExitCode TrainingLoop::finish(StopRequest stop) {
   const comm::LongPhase phase("finishing");
+  update_.settle();
   const bool done = stop == StopRequest::none;
   if (numbers_.window().steps() > 0)
     log(setup_.config.output.logging_strategy != Interval::no);  // an early stop between two logs

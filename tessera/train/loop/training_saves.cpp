@@ -49,10 +49,10 @@ void TrainingLoop::open_checkpoints() {
 
 /// After a step, and its evaluation: the best so far, when `best`.
 void TrainingLoop::save_if_due(bool best) {
-  if (plan().saves_after(step_) || (best && setup_.config.output.save_strategy == SaveStrategy::best))
-    save();
-  else if (checkpoints_.has_memory() && step_ % setup_.config.output.checkpoint_in_memory == 0)
-    save_in_memory();
+  const bool to_disk = plan().saves_after(step_) || (best && setup_.config.output.save_strategy == SaveStrategy::best);
+  if (!to_disk && !(checkpoints_.has_memory() && step_ % setup_.config.output.checkpoint_in_memory == 0)) return;
+  update_.settle();
+  to_disk ? save() : save_in_memory();
 }
 
 void TrainingLoop::save() {

@@ -1,0 +1,26 @@
+#pragma once
+/// \file
+/// Rotary position embedding: kernels::rotary (kernels/cpu/rotary.h: the formula and its source) on a device, with
+/// numbers of either type.
+
+#include <tessera/kernels/cuda/reals.h>
+
+#include <cstdint>
+
+namespace tessera::kernels::cuda {
+
+/// Token t, head k of x is at x + t * x_stride + k * size (x_stride in numbers), of y, contiguous, at y + (t * heads +
+/// k) * size; cos and sin, fp32, of token t are at + (t % period) * size / 2. y may be x where x is contiguous and of
+/// y's type. `direction` -1 turns backwards, which is the gradient.
+struct Rotary {
+  ConstReals x = {};
+  const float *cos = nullptr, *sin = nullptr;
+  Reals y = {};
+  std::int64_t x_stride = 0, period = 0;
+  float direction = 1;
+};
+/// `size` is even. Returns before it is done, in the order of `stream` (a cudaStream_t). Throws std::runtime_error with
+/// CUDA's words when the launch fails.
+void rotary(const Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size, void* stream);
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,25 @@
+#pragma once
+/// \file
+/// What an update needs of the gradients' norm, formed on the device, so that the host need not wait for it.
+
+#include <tessera/kernels/cpu/exact_words.h>
+
+#include <cstdint>
+
+namespace tessera::kernels::cuda {
+
+struct StepScalars {
+  double norm;           ///< of all gradients, before clipping
+  float gradient_scale;  ///< gradients are multiplied by it: min(1, max_norm / (norm + 1e-6)), or 1
+  std::uint32_t skip;    ///< 1: the norm is not finite, and the update changes nothing
+};
+
+/// Carries `words` [exact_words], so that words of up to 2^16 ranks can be added. In the order of `stream`.
+void carry_words(std::int64_t* words, void* stream);
+
+/// Forms `scalars` of the exact sum of all squares, `words`, which change; max_norm <= 0: gradients stay as they are.
+/// The same bits as optim::gradient_norm() and clip_coefficient(). Both throw std::runtime_error with CUDA's words when
+/// the launch fails.
+void form_step_scalars(std::int64_t* words, double max_norm, StepScalars* scalars, void* stream);
+
+}  // namespace tessera::kernels::cuda

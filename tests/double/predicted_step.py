@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Predicts a training step on one H200 from what the double counts: bytes, FLOPs and launches of every operator.
+
+usage: predicted_step.py BUILD [gpt2-124m] [llama-8b]
+
+The double runs steps without computing products, small ones of the true widths; what an operator costs is linear in
+rows, layers and vocabulary, so the full size follows. An operator takes the longer of bytes / 4.2 TB/s and FLOPs / the
+rate of its kind; the step takes the longer of that sum and the host's launches. The rates are those that others measured
+on an H200 (cuBLASLt bf16 products of 768 columns and more, cuDNN attention); nothing here was run on one.
+"""
+import argparse
+import collections
+import os
+import re
+import subprocess
+import tempfile
+
+BYTES_PER_SECOND = 4.2e12
+LAUNCH_SECONDS = 5e-6
+# FLOPs per second, by the beginning of the operator's name; the first that fits.
+RATES = [(r"aten::\w+ BFloat16 unaligned", 230e12), (r"aten::\w+ BFloat16", 600e12), (r"aten::\w+ Float", 50e12),
+         (r".*attention", 400e12)]
+OPERATION = re.compile(r"OPERATION x(\d+) (.*) bytes (\d+) flops (\d+)")
+
+
+def settings(name, rows, layers, vocabulary):
+    """The program's flags."""
+    common = ["--mock_data", "--bf16", "--save_strategy", "no", "--report_to", "none", "--per_device_train_batch_size",
+              str(rows)]
+    if name == "gpt2-124m":
+        return common + ["--config_name", "gpt2", "--block_size", "1024", "--config_overrides",
+                         f"n_layer={layers},vocab_size={vocabulary},resid_pdrop=0,embd_pdrop=0,attn_pdrop=0"]
+    return common + ["--config_name", "llama-tiny", "--block_size", "8192", "--config_overrides",
+                     f"num_hidden_layers={layers},vocab_size={vocabulary},hidden_size=4096,intermediate_size=14336,"
+                     "num_attention_heads=32,num_key_value_heads=8,head_dim=128,max_position_embeddings=8192,"
+                     "tie_word_embeddings=false"]
+
+
+def counted(build, name, *size):
+    """Calls, bytes and FLOPs of a steady step by operator: of a run of three steps, without those of one of two."""
+    total = collections.defaultdict(lambda: [0.0, 0.0, 0.0])
+    for steps, sign in ((3, 1), (2, -1)):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "double"), DOUBLE_SKIP_PRODUCTS="1",
+                               DOUBLE_REPORT=os.path.join(folder, "report"))
+            subprocess.run([os.path.join(build, "tessera"), "train", "--device", "cuda", "--max_steps", str(steps),
+                            "--output_dir", os.path.join(folder, "out")] + settings(name, *size),
+                           env=environment, check=True, stdout=subprocess.DEVNULL)
+            for file in os.listdir(folder):
+                if file.startswith("report"):
+                    for line in open(os.path.join(folder, file), errors="replace"):
+                        if found := OPERATION.match(line):
+                            for i, number in enumerate((found[1], found[3], found[4])):
+                                total[found[2]][i] += sign * float(number)
+    return {key: numbers for key, numbers in total.items() if any(numbers)}
+
+
+def extrapolated(runs, base, changes):
+    """`runs`: [(size, counts)], the first at `base` and one for each change; `changes`: [(index, small, large, full)]."""
+    result = {}
+    for key in set().union(*(counts for _, counts in runs)):
+        at_base = runs[0][1].get(key, [0, 0, 0])
+        numbers = list(at_base)
+        for (_, counts), (small, large, full) in zip(runs[1:], changes):
+            other = counts.get(key, [0, 0, 0])
+            for i in range(3):
+                numbers[i] += (other[i] - at_base[i]) / (large - small) * (full - small)
+        result[key] = numbers
+    return result
+
+
+MODELS = {
+    # name: (base size: rows, layers, vocabulary; what changes: (index, other, full); tokens of the step; target)
+    "gpt2-124m": ((1, 12, 50257), [(0, 2, 64)], 64 * 1024, 590_000),
+    "llama-8b": ((1, 1, 16032), [(1, 2, 32), (2, 32064, 128256)], 8192, 11_500),
+}
+
+
+def predict(build, name):
+    base, changes, tokens, target = MODELS[name]
+    runs = [(base, counted(build, name, *base))]
+    for index, other, _ in changes:
+        size = list(base)
+        size[index] = other
+        runs.append((size, counted(build, name, *size)))
+    step = extrapolated(runs, base, [(base[i], other, full) for i, other, full in changes])
+    rows = []
+    for key, (calls, moved, flops) in step.items():
+        rate = next((r for pattern, r in RATES if re.match(pattern, key)), None)
+        seconds = max(moved / BYTES_PER_SECOND, flops / rate if rate else 0)
+        rows.append((seconds, key, calls, moved, flops))
+    device = sum(row[0] for row in rows)
+    host = sum(row[2] for row in rows) * LAUNCH_SECONDS
+    print(f"\n{name}: {tokens} tokens a step, predicted for one H200, not measured")
+    print(f"{'ms':>8} {'calls':>7} {'GB':>8} {'TFLOP':>7}  operator")
+    for seconds, key, calls, moved, flops in sorted(rows, reverse=True)[:25]:
+        print(f"{seconds * 1e3:8.2f} {calls:7.0f} {moved / 1e9:8.2f} {flops / 1e12:7.2f}  {key}")
+    print(f"{device * 1e3:8.2f} on the device, {host * 1e3:.2f} for the host's {sum(r[2] for r in rows):.0f} launches: "
+          f"{tokens / max(device, host):,.0f} tokens/s; target {target:,}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("models", nargs="*", choices=[[], *MODELS], default=[])
+    arguments = parser.parse_args()
+    for name in arguments.models or MODELS:
+        predict(os.path.abspath(arguments.build), name)
+
+
+if __name__ == "__main__":
+    main()

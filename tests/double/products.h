@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// Matrix products on the double: what they cost, and leaving them out, for runs that only count.
+///
+/// Environment: DOUBLE_SKIP_PRODUCTS=1: a product gives zeros, and fused attention too. All shapes, bytes and launches
+/// of a step stay what they are, at sizes that the CPU could not compute.
+
+#include <ATen/core/ivalue.h>
+
+#include <string>
+#include <vector>
+
+namespace cuda_double {
+
+bool products_are_skipped();
+
+/// A product among the operators that the fallback runs, by its name without overload ("aten::addmm"), and where its
+/// two matrices are among the arguments; -1: no product.
+int first_matrix_of(const std::string& name);
+
+/// 2 m n k, for each of a batch.
+double product_flops(const at::Tensor& a, const at::Tensor& b);
+
+/// Whether every row begins at a multiple of 16 bytes: else cuBLAS cannot load vectors and is several times slower.
+bool is_aligned(const at::Tensor& matrix);
+
+/// Zeros of the product's shape and type.
+at::Tensor zero_product(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace cuda_double
