@@ -10,7 +10,7 @@ using tessera::nn::DeviceKernels;
 
 namespace cuda = tessera::kernels::cuda;
 
-// Of rows.
+// Operations on rows.
 
 void norm(const cuda::NormForward& a, std::int64_t rows, std::int64_t columns) {
   const std::int64_t n = rows * columns;

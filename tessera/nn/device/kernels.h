@@ -20,7 +20,7 @@ struct DeviceKernels {
   static constexpr int current_abi = 1;
   int abi;
 
-  // Of rows: norm.h, gelu.h, swiglu.h, rotary.h of kernels/cuda.
+  // Operations on rows: norm.h, gelu.h, swiglu.h, rotary.h of kernels/cuda.
   void (*norm)(const kernels::cuda::NormForward& a, std::int64_t rows, std::int64_t columns);
   void (*norm_backward)(const kernels::cuda::NormBackward& a, std::int64_t rows, std::int64_t columns);
   std::int64_t (*norm_partial_sums)(bool has_mean, std::int64_t rows, std::int64_t columns);
@@ -33,8 +33,8 @@ struct DeviceKernels {
   void (*rotary)(const kernels::cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size);
 };
 
-/// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device. Else null.
-/// The kernels also want rows contiguous; callers see to that.
+/// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device. Else
+/// null. The kernels also want rows contiguous; callers see to that.
 const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors);
 
 /// A contiguous tensor as a kernel's argument; undefined: null.

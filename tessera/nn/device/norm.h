@@ -21,7 +21,7 @@ struct DeviceNorm {
 };
 struct DeviceNormed {
   at::Tensor sum;         ///< x itself without delta; else of sum_type()
-  at::Tensor normed;      ///< of normed_type
+  at::Tensor normed;      ///< its type is normed_type
   at::Tensor statistics;  ///< fp32, [1, rows]: rstd; centred [2, rows]: mean, rstd
 };
 DeviceNormed device_norm(const DeviceKernels& device, const DeviceNorm& a);
