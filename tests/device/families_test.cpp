@@ -144,7 +144,7 @@ TEST(DeviceFamiliesInBf16, AsOnTheCpu) {
             EXPECT_LE(std::abs(numbers[i] - expected[i]), (i % 2 == 0 ? 2e-3 : 2e-2) * std::abs(expected[i]))
                 << family << ", " << (i % 2 == 0 ? "loss" : "norm") << " of step " << i / 2;
           }
-          EXPECT_EQ(all_findings(), 0U);
+          EXPECT_EQ(cuda_double::all_findings(), 0U);
         }
       },
       on_device());
