@@ -40,8 +40,9 @@ void softmax_cross_entropy(cuda::Reals logits, const std::int64_t* targets, doub
                            std::int64_t columns, cuda::CrossEntropyArgs args) {
   KernelArguments arguments("softmax_cross_entropy");
   const cuda::ConstReals read = {logits.data, logits.type};
-  logits = args.gradient ? arguments.update(logits, rows * columns)
-                         : cuda::Reals{const_cast<void*>(arguments.read(read, rows * columns).data), logits.type};
+  const std::int64_t n = rows * (columns + args.padding);
+  logits = args.gradient ? arguments.update(logits, n)
+                         : cuda::Reals{const_cast<void*>(arguments.read(read, n).data), logits.type};
   targets = arguments.read(targets, rows);
   losses = arguments.write(losses, rows);
   if (arguments.enqueue()) cuda::softmax_cross_entropy(logits, targets, losses, rows, columns, args, nullptr);
