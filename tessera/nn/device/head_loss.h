@@ -27,8 +27,8 @@ bool device_computes_head(const at::Tensor& hidden, const at::Tensor& weight, co
 
 /// As linear_cross_entropy(), where device_computes_head(). Chunks of `chunk` tokens; 0: of 8,192, or as many as C if
 /// that is more. Logits have the type of the products, or fp32 with a bias or a softcap; the losses are formed in fp32
-/// and added in double, in a fixed order. A label outside [0, V) other than ignored_label makes the loss and the token's
-/// gradients NaN: to throw, the host would have to wait.
+/// and added in double, in a fixed order. A label outside [0, V) other than ignored_label makes the loss and the
+/// token's gradients NaN: to throw, the host would have to wait.
 HeadLoss device_head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                           const at::Tensor& labels, double scale, const LossOptions& form, HeadGradients wanted,
                           std::int64_t chunk = 0);
