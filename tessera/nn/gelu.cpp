@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/kernels/cpu/gelu.h>
+#include <tessera/nn/device/served.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/materialized.h>
 

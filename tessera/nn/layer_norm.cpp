@@ -5,6 +5,7 @@
 #include <tessera/kernels/cpu/layer_norm.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/device/norm.h>
+#include <tessera/nn/device/served.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/linear.h>
 #include <tessera/nn/materialized.h>

@@ -23,7 +23,7 @@ struct LossOptions {
 /// outside [0, V) other than -100 throws Error. On the CPU in fp32 the tokens are taken in chunks (at least 256, as
 /// many as C), under autocast with their products in bf16 and the rest in fp32; forward also forms both gradients (the
 /// gradient of the logits overwrites them), so backward costs a scaling at most. On a CUDA device in fp32 or bf16 the
-/// same in chunks of at least 8,192 (device/head_loss.h); there a wrong label makes the loss NaN instead.
+/// same in chunks of at least 8,192 (nn/device/head_loss.h); there a wrong label makes the loss NaN instead.
 /// LabelPlace::own: labels[b, t] instead of labels[b, t+1], for all t < T. `bias` [V] is added to the logits; it may be
 /// undefined.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,

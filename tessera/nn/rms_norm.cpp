@@ -4,6 +4,7 @@
 
 #include <tessera/kernels/cpu/rms_norm.h>
 #include <tessera/nn/device/norm.h>
+#include <tessera/nn/device/served.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/materialized.h>
 

@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/rotary.h>
+#include <tessera/nn/device/served.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/materialized.h>
 

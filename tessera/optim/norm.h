@@ -38,8 +38,8 @@ double clip_coefficient(double norm, double max_norm);
 /// The same on a CUDA device, without a wait of the host. `pieces`: float32 and bfloat16 on `device`. Returns int64
 /// [kernels::exact_words]: words to be added up over the ranks that hold the other pieces.
 at::Tensor squares_on_device(const std::vector<GradientPiece>& pieces, c10::Device device);
-/// Of those words, which change: norm, clip_coefficient() and whether the norm is not finite, on their device: one
-/// kernels::cuda::StepScalars (kernels/cuda/step_scalars.h) as float64 [2]; its first element is the norm.
+/// What follows from those words, which change, on their device: norm, clip_coefficient() and whether the norm is not
+/// finite, one kernels::cuda::StepScalars (kernels/cuda/step_scalars.h) as float64 [2], the norm first.
 at::Tensor step_scalars(const at::Tensor& words, double max_norm);
 
 }  // namespace tessera::optim

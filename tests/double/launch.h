@@ -42,8 +42,8 @@ class KernelArguments {
     return {add(y.data, count * bytes_of(y.type), true, true), y.type};
   }
 
-  /// Enqueues the kernel on the current stream of the current device; true: now it runs on the mirrors. false: runs only
-  /// count (products.h), and what the kernel would write is zeros.
+  /// Enqueues the kernel on the current stream of the current device; true: now it runs on the mirrors. false: this
+  /// process only counts (products.h), and what the kernel would write is zeros.
   [[nodiscard]] bool enqueue() const;
 
  private:

@@ -1,14 +1,15 @@
 #pragma once
 /// \file
 /// Arithmetic of an exact sum (optim/exact_sum.h) on its words, for the host and for devices: plain integers, one
-/// thread. A sum is 68 digits of 32 bits, the first of weight 2^-1074, each in a 64-bit word that may hold more until it
-/// is carried; then the counts of NaN, +infinity and -infinity.
+/// thread. A sum is 68 digits of 32 bits, the first of weight 2^-1074, each in a 64-bit word that may hold more until
+/// it is carried; then the counts of NaN, +infinity and -infinity.
 
 #include <bit>
 #include <cstdint>
 
 namespace tessera::kernels {
 
+/// Digits, and words, of a sum.
 inline constexpr int exact_digits = 68, exact_words = exact_digits + 3;
 
 /// Afterwards every digit is in [0, 2^32), but for the last one, which holds the sign.

@@ -48,8 +48,8 @@ Range with_scalars(const AdamwRange& r) {
           .gradient_scale = static_cast<float>(a.gradient_scale)};
 }
 
-// Elements begin + thread, begin + thread + threads, ...: 16 bytes read and 12 written for about 12 flops each, so memory
-// is the bound, and all loads come before the first store.
+// Elements begin + thread, begin + thread + threads, ...: 16 bytes read and 12 written for about 12 flops each, so
+// memory is the bound, and all loads come before the first store.
 __device__ void update(const Range& c, std::int64_t begin, float gradient_scale) {
   float p[per_thread], g[per_thread], m[per_thread], v[per_thread];
 #pragma unroll

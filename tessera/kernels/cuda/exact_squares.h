@@ -17,8 +17,9 @@ struct SquareRange {
 };
 
 /// Adds the sums of squares of blocks of 64 elements (kernels::block_squares, kernels/cpu/block_squares.h: the order of
-/// the additions) to `words` [exact_words] on the device, without rounding: integers, so the order of blocks does not matter. Between
-/// two carries at most 2^30 blocks may be added. In the order of `stream` (a cudaStream_t); returns before it is done.
+/// the additions) to `words` [exact_words] on the device, without rounding: integers, so the order of blocks does not
+/// matter. Between two carries at most 2^30 blocks may be added. In the order of `stream` (a cudaStream_t); returns
+/// before it is done.
 /// Throws std::runtime_error with CUDA's words when a launch fails.
 void add_exact_squares(std::span<const SquareRange> ranges, Real type, std::int64_t* words, void* stream);
 

@@ -43,7 +43,7 @@ class GuardedUpdate {
   /// What became of the last step is known afterwards. Before everything that reads norms, counts of steps or states of
   /// the optimizer. Throws as finish_step(), for that step. Collective.
   void settle();
-  double grad_norm() const { return grad_norm_; }  ///< of the last step, before clipping; after settle()
+  double grad_norm() const { return grad_norm_; }  ///< the last step's, before clipping; after settle()
 
   std::int64_t skipped() const { return skipped_; }  ///< steps without an update
   std::int64_t take_newly_skipped();                 ///< those since the last call
