@@ -79,6 +79,10 @@ std::vector<Case> cases() {
       {"add_layer_norm of nothing",
        [=](const Tensors& x) { return pair(nn::add_layer_norm(x[0], {}, {}, x[1], x[2], 1e-5)); },
        random({{3, 5, 24}, {24}, {24}})},
+      {"add_bias", [](const Tensors& x) { return Tensors{nn::add_bias(x[0], x[1], x[2])}; },
+       random({{3, 50, 24}, {3, 50, 24}, {24}})},
+      {"add_bias of nothing", [](const Tensors& x) { return Tensors{nn::add_bias(x[0], x[1], {})}; },
+       random({{3, 5, 23}, {3, 5, 23}})},
       {"gelu", [](const Tensors& x) { return Tensors{nn::bias_gelu_tanh(x[0], x[1])}; }, random({{3, 30, 20}, {20}})},
       {"gelu without bias", [](const Tensors& x) { return Tensors{nn::bias_gelu_tanh(x[0], {})}; }, random({{3, 21}})},
       {"swiglu", [](const Tensors& x) { return Tensors{nn::swiglu(x[0], x[1])}; }, random({{3, 5, 21}, {3, 5, 21}})},
@@ -151,6 +155,8 @@ TEST_F(DeviceRows, TypesUnderAutocast) {
   EXPECT_EQ(types_of("add_rms_norm", {f, b, f}), (Types{f, f, f, b, f}));
   EXPECT_EQ(types_of("layer_norm", {b, f, f}), (Types{f, b, f, f}));
   EXPECT_EQ(types_of("rms_norm of heads", {b, f}), (Types{f, b, f}));
+  EXPECT_EQ(types_of("add_bias", {f, b, f}), (Types{f, f, b, f}));
+  EXPECT_EQ(types_of("add_bias of nothing", {f, b}), (Types{f, f, b}));
   EXPECT_EQ(types_of("gelu", {b, f}), (Types{b, b, f})) << "an fp32 bias must not widen the input";
   EXPECT_EQ(types_of("swiglu", {b, b}), (Types{b, b, b}));
   EXPECT_EQ(types_of("rotary", {b}), (Types{b, b}));

@@ -15,9 +15,18 @@ void on_current_stream(Arguments... arguments) {
 namespace cuda = kernels::cuda;
 
 constexpr DeviceKernels table = {
-    DeviceKernels::current_abi,       &on_current_stream<cuda::norm>,      &on_current_stream<cuda::norm_backward>,
-    &cuda::norm_partial_sums,         &on_current_stream<cuda::gelu_tanh>, &on_current_stream<cuda::gelu_tanh_backward>,
-    &cuda::gelu_partial_sums,         &on_current_stream<cuda::swiglu>,    &on_current_stream<cuda::swiglu_backward>,
+    DeviceKernels::current_abi,
+    &on_current_stream<cuda::norm>,
+    &on_current_stream<cuda::norm_backward>,
+    &cuda::norm_partial_sums,
+    &on_current_stream<cuda::add_residual>,
+    &on_current_stream<cuda::add_residual_backward>,
+    &cuda::residual_partial_sums,
+    &on_current_stream<cuda::gelu_tanh>,
+    &on_current_stream<cuda::gelu_tanh_backward>,
+    &cuda::gelu_partial_sums,
+    &on_current_stream<cuda::swiglu>,
+    &on_current_stream<cuda::swiglu_backward>,
     &on_current_stream<cuda::rotary>,
 };
 
