@@ -223,30 +223,25 @@ struct AddBias : torch::autograd::Function<AddBias> {
     } else {
       add_rows(a, d, bias, y);
     }
-    ctx->saved_data["x"] = type_or_none(a);
-    ctx->saved_data["delta"] = type_or_none(d);
-    ctx->saved_data["bias"] = type_or_none(bias);
+    ctx->saved_data["x"] = saved_type(a);
+    ctx->saved_data["delta"] = saved_type(d);
+    ctx->saved_data["bias"] = saved_type(bias);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const at::Tensor dy = gradients[0].contiguous();
-    const bool of_bias = ctx->saved_data["bias"].toInt() != none && ctx->needs_input_grad(2);
+    const bool of_bias = type_of_saved(ctx->saved_data["bias"]) && ctx->needs_input_grad(2);
     if (const DeviceKernels* const device = device_kernels({dy})) return device_backward(*device, ctx, dy, of_bias);
     return {dy, dy, of_bias ? column_sums(dy) : at::Tensor()};
   }
 
  private:
-  static constexpr std::int64_t none = -1;
-  static std::int64_t type_or_none(const at::Tensor& t) {
-    return t.defined() ? static_cast<std::int64_t>(t.scalar_type()) : none;
-  }
-
   static variable_list device_backward(const DeviceKernels& device, AutogradContext* ctx, const at::Tensor& dy,
                                        bool of_bias) {
     const c10::DeviceGuard guard(dy.device());
     const std::int64_t columns = dy.size(-1), rows = dy.numel() / columns;
-    const auto type = [&](const char* of) { return static_cast<at::ScalarType>(ctx->saved_data[of].toInt()); };
+    const auto type = [&](const char* of) { return *type_of_saved(ctx->saved_data[of]); };
     const bool other_type = type("delta") != dy.scalar_type();
     at::Tensor ddelta, dbias, partial;
     if (other_type) ddelta = at::empty(dy.sizes(), dy.options().dtype(type("delta")));
