@@ -54,6 +54,14 @@ at::Tensor for_rows_with_sums(std::int64_t rows, std::int64_t columns, std::int6
 /// Autograd functions take an absent tensor as an empty optional, not as an undefined tensor.
 inline std::optional<at::Tensor> maybe(const at::Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; }
 
+/// A tensor's type for AutogradContext::saved_data, and back: nothing for an undefined one.
+inline std::int64_t saved_type(const at::Tensor& t) {
+  return t.defined() ? static_cast<std::int64_t>(t.scalar_type()) : -1;
+}
+inline std::optional<at::ScalarType> type_of_saved(const c10::IValue& saved) {
+  return saved.toInt() < 0 ? std::nullopt : std::optional(static_cast<at::ScalarType>(saved.toInt()));
+}
+
 /// data_ptr of a contiguous tensor, null when undefined.
 inline float* data(const at::Tensor& t) { return t.defined() ? t.data_ptr<float>() : nullptr; }
 inline float* data(const std::optional<at::Tensor>& t) { return t ? t->data_ptr<float>() : nullptr; }

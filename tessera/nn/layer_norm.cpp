@@ -35,10 +35,10 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
     const DeviceKernels* const device = device_kernels({a.x, a.delta, a.delta_bias, weight, bias});
     const DeviceNormed out = device ? device_norm(*device, a) : on_cpu(a);
     ctx->save_for_backward({out.sum, weight, out.statistics});
-    ctx->saved_data["x"] = type_or_none(x);
-    ctx->saved_data["delta"] = type_or_none(a.delta);
-    ctx->saved_data["delta_bias"] = type_or_none(a.delta_bias);
-    ctx->saved_data["bias"] = type_or_none(bias);
+    ctx->saved_data["x"] = saved_type(x);
+    ctx->saved_data["delta"] = saved_type(a.delta);
+    ctx->saved_data["delta_bias"] = saved_type(a.delta_bias);
+    ctx->saved_data["bias"] = saved_type(bias);
     ctx->set_materialize_grads(false);
     return {out.sum, out.normed};
   }
@@ -47,17 +47,16 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &sum = saved[0], &weight = saved[1], &statistics = saved[2];
     const Materialized materialized({&sum, &weight});
-    const bool has_delta = ctx->saved_data["delta"].toInt() != none,
-               has_delta_bias = ctx->saved_data["delta_bias"].toInt() != none;
+    const bool has_delta = type_of_saved(ctx->saved_data["delta"]).has_value(),
+               has_delta_bias = type_of_saved(ctx->saved_data["delta_bias"]).has_value();
     const at::Tensor dsum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
     const at::Tensor dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
     if (const DeviceKernels* const device = device_kernels({sum, weight})) {
       // The engine counts the arguments that are there.
       const std::size_t first = 1 + (has_delta ? 1 : 0), second = first + (has_delta_bias ? 1 : 0);
       const auto wanted = [&](const char* name, std::size_t argument) {
-        const std::int64_t type = ctx->saved_data[name].toInt();
-        return type != none && ctx->needs_input_grad(argument) ? GradientType(static_cast<at::ScalarType>(type))
-                                                               : std::nullopt;
+        const GradientType type = type_of_saved(ctx->saved_data[name]);
+        return type && ctx->needs_input_grad(argument) ? type : std::nullopt;
       };
       const DeviceNormGradients out = device_norm_backward(
           *device, {.sum = sum,
@@ -65,7 +64,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
                     .dsum = dsum,
                     .weight = weight,
                     .statistics = statistics,
-                    .x = static_cast<at::ScalarType>(ctx->saved_data["x"].toInt()),
+                    .x = *type_of_saved(ctx->saved_data["x"]),
                     .delta = wanted("delta", 1),
                     .delta_bias = wanted("delta_bias", first),
                     .weights = ctx->needs_input_grad(second) ? GradientType(weight.scalar_type()) : std::nullopt,
@@ -91,11 +90,6 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
   }
 
  private:
-  static constexpr std::int64_t none = -1;
-  static std::int64_t type_or_none(const at::Tensor& t) {
-    return t.defined() ? static_cast<std::int64_t>(t.scalar_type()) : none;
-  }
-
   static DeviceNormed on_cpu(const DeviceNorm& a) {
     const std::int64_t columns = a.x.size(-1), rows = a.x.numel() / columns;
     const bool adds = a.delta.defined();

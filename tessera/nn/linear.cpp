@@ -1,11 +1,13 @@
 #include <tessera/nn/linear.h>
 
 #include <ATen/autocast_mode.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/device/norm.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/linear_maps/fp8_linear.h>
@@ -210,19 +212,49 @@ at::Tensor plain_linear(const at::Tensor& x, const at::Tensor& weight, const at:
 
 struct AddBias : torch::autograd::Function<AddBias> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta,
-                            const std::optional<at::Tensor>& bias) {
-    const Materialized materialized({&x, &delta, pointer(bias)});
-    const at::Tensor a = x.contiguous(), d = delta.contiguous(), y = at::empty(x.sizes(), x.options());
-    add_rows(a, d, bias.value_or(at::Tensor()), y);
-    ctx->saved_data["has_bias"] = bias.has_value();
+                            const std::optional<at::Tensor>& given_bias) {
+    const Materialized materialized({&x, &delta, pointer(given_bias)});
+    const at::Tensor a = x.contiguous(), d = delta.contiguous(), bias = given_bias.value_or(at::Tensor());
+    const at::Tensor y = at::empty(x.sizes(), x.options().dtype(sum_type(a, d, bias)));
+    if (const DeviceKernels* const device = device_kernels({a, d, bias})) {
+      const c10::DeviceGuard guard(a.device());
+      device->add_residual({const_reals(a), const_reals(d), const_reals(bias), reals(y)}, a.numel() / a.size(-1),
+                           a.size(-1));
+    } else {
+      add_rows(a, d, bias, y);
+    }
+    ctx->saved_data["x"] = saved_type(a);
+    ctx->saved_data["delta"] = saved_type(d);
+    ctx->saved_data["bias"] = saved_type(bias);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const at::Tensor dy = gradients[0].contiguous();
-    at::Tensor dbias;
-    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) dbias = column_sums(dy);
-    return {dy, dy, dbias};
+    const bool of_bias = type_of_saved(ctx->saved_data["bias"]) && ctx->needs_input_grad(2);
+    if (const DeviceKernels* const device = device_kernels({dy})) return device_backward(*device, ctx, dy, of_bias);
+    return {dy, dy, of_bias ? column_sums(dy) : at::Tensor()};
+  }
+
+ private:
+  static variable_list device_backward(const DeviceKernels& device, AutogradContext* ctx, const at::Tensor& dy,
+                                       bool of_bias) {
+    const c10::DeviceGuard guard(dy.device());
+    const std::int64_t columns = dy.size(-1), rows = dy.numel() / columns;
+    const auto type = [&](const char* of) { return *type_of_saved(ctx->saved_data[of]); };
+    const bool other_type = type("delta") != dy.scalar_type();
+    at::Tensor ddelta, dbias, partial;
+    if (other_type) ddelta = at::empty(dy.sizes(), dy.options().dtype(type("delta")));
+    if (of_bias) {
+      dbias = at::empty(columns, dy.options().dtype(type("bias")));
+      partial = at::empty(device.residual_partial_sums(rows, columns), dy.options().dtype(at::kFloat));
+    }
+    if (other_type || of_bias) {
+      device.add_residual_backward(
+          {const_reals(dy), reals(ddelta), reals(dbias), of_bias ? partial.mutable_data_ptr<float>() : nullptr}, rows,
+          columns);
+    }
+    return {dy.to(type("x")), other_type ? ddelta : dy, dbias};
   }
 };
 
@@ -272,7 +304,8 @@ at::Tensor linear_in_parts(const at::Tensor& x, const at::Tensor& weight, Weight
 }
 
 at::Tensor add_bias(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias) {
-  if (fusable({x, delta, bias}) && x.numel() > 0) return AddBias::apply(x, delta, maybe(bias));
+  if (served({x, delta, bias}) && x.sizes() == delta.sizes() && x.numel() > 0)
+    return AddBias::apply(x, delta, maybe(bias));
   return bias.defined() ? x + (delta + bias) : x + delta;
 }
 

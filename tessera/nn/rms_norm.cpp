@@ -32,8 +32,8 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
                                        .centred = false})
                : on_cpu(a, d, weight, eps);
     ctx->save_for_backward({out.sum, weight, out.statistics});
-    ctx->saved_data["x"] = static_cast<std::int64_t>(x.scalar_type());
-    ctx->saved_data["delta"] = d.defined() ? static_cast<std::int64_t>(d.scalar_type()) : no_delta;
+    ctx->saved_data["x"] = saved_type(x);
+    ctx->saved_data["delta"] = saved_type(d);
     ctx->set_materialize_grads(false);
     return {out.sum, out.normed};
   }
@@ -42,28 +42,25 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &sum = saved[0], &weight = saved[1], &rstd = saved[2];
     const Materialized materialized({&sum, &weight});
-    const bool has_delta = ctx->saved_data["delta"].toInt() != no_delta;
+    const GradientType delta = type_of_saved(ctx->saved_data["delta"]);
     const at::Tensor dsum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
+    const at::Tensor dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
     if (const DeviceKernels* const device = device_kernels({sum, weight})) {
-      const auto type = [&](const char* of) { return static_cast<at::ScalarType>(ctx->saved_data[of].toInt()); };
-      DeviceNormBackward a = {.sum = sum,
-                              .dy = {},
-                              .dsum = dsum,
-                              .weight = weight,
-                              .statistics = rstd,
-                              .x = type("x"),
-                              .delta = {},
-                              .delta_bias = {},
-                              .weights = {},
-                              .bias = {}};
-      a.dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
-      if (has_delta) a.delta = type("delta");
-      if (ctx->needs_input_grad(has_delta ? 2 : 1)) a.weights = weight.scalar_type();
-      const DeviceNormGradients out = device_norm_backward(*device, a);
+      const bool wanted = ctx->needs_input_grad(delta ? 2 : 1);  // the engine counts the arguments that are there
+      const DeviceNormGradients out =
+          device_norm_backward(*device, {.sum = sum,
+                                         .dy = dy,
+                                         .dsum = dsum,
+                                         .weight = weight,
+                                         .statistics = rstd,
+                                         .x = *type_of_saved(ctx->saved_data["x"]),
+                                         .delta = delta,
+                                         .delta_bias = {},
+                                         .weights = wanted ? GradientType(weight.scalar_type()) : std::nullopt,
+                                         .bias = {}});
       return {out.x, out.delta, out.weight, at::Tensor()};
     }
     const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;
-    const at::Tensor dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
     const at::Tensor dx = at::empty(sum.sizes(), sum.options());
     const at::Tensor sums = for_rows_with_sums(rows, columns, 1, [&](std::int64_t begin, std::int64_t end, float* out) {
       const std::int64_t o = begin * columns;
@@ -71,12 +68,10 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
                                   data(rstd) + begin, data(dx) + o, out},
                                  end - begin, columns);
     });
-    return {dx, has_delta ? dx : at::Tensor(), sums[0], at::Tensor()};
+    return {dx, delta ? dx : at::Tensor(), sums[0], at::Tensor()};
   }
 
  private:
-  static constexpr std::int64_t no_delta = -1;
-
   static DeviceNormed on_cpu(const at::Tensor& x, const at::Tensor& d, const at::Tensor& weight, double eps) {
     const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
     const DeviceNormed out = {.sum = d.defined() ? at::empty(x.sizes(), x.options()) : x,

@@ -2,9 +2,9 @@
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
-#include <tessera/comm/world.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/nn.h>
+#include <tests/distributed/harness.h>
 #include <tests/double/findings.h>
 
 #include <functional>
@@ -79,6 +79,10 @@ std::vector<Case> cases() {
       {"add_layer_norm of nothing",
        [=](const Tensors& x) { return pair(nn::add_layer_norm(x[0], {}, {}, x[1], x[2], 1e-5)); },
        random({{3, 5, 24}, {24}, {24}})},
+      {"add_bias", [](const Tensors& x) { return Tensors{nn::add_bias(x[0], x[1], x[2])}; },
+       random({{3, 50, 24}, {3, 50, 24}, {24}})},
+      {"add_bias of nothing", [](const Tensors& x) { return Tensors{nn::add_bias(x[0], x[1], {})}; },
+       random({{3, 5, 23}, {3, 5, 23}})},
       {"gelu", [](const Tensors& x) { return Tensors{nn::bias_gelu_tanh(x[0], x[1])}; }, random({{3, 30, 20}, {20}})},
       {"gelu without bias", [](const Tensors& x) { return Tensors{nn::bias_gelu_tanh(x[0], {})}; }, random({{3, 21}})},
       {"swiglu", [](const Tensors& x) { return Tensors{nn::swiglu(x[0], x[1])}; }, random({{3, 5, 21}, {3, 5, 21}})},
@@ -98,33 +102,42 @@ std::vector<Case> cases() {
   return all;
 }
 
-class DeviceRows : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { ASSERT_TRUE(at::hasCUDA()); }
-  void TearDown() override {
-    for (int kind = 0; kind <= static_cast<int>(cuda_double::Kind::not_here); ++kind)
-      EXPECT_EQ(cuda_double::findings(static_cast<cuda_double::Kind>(kind)), 0U) << kind;
-  }
-};
+/// Runs the body in a process of its own, since backward starts threads; it must have no finding.
+void on_the_double(const std::function<void()>& body) {
+  RankOptions options;
+  options.init.device = Device::cuda;
+  run_ranks(
+      1,
+      [&](comm::World&) {
+        body();
+        for (int kind = 0; kind <= static_cast<int>(cuda_double::Kind::not_here); ++kind)
+          EXPECT_EQ(cuda_double::findings(static_cast<cuda_double::Kind>(kind)), 0U) << kind;
+      },
+      options);
+}
 
-TEST_F(DeviceRows, AsOnTheCpu) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(c.name);
-    expect_close(run(c.operation, c.inputs, cuda), run(c.operation, c.inputs, c10::Device(c10::kCPU)), 1e-6);
-  }
+TEST(DeviceRows, AsOnTheCpu) {
+  on_the_double([] {
+    for (const Case& c : cases()) {
+      SCOPED_TRACE(c.name);
+      expect_close(run(c.operation, c.inputs, cuda), run(c.operation, c.inputs, c10::Device(c10::kCPU)), 1e-6);
+    }
+  });
 }
 
 /// What is bf16 may differ by roundings to it.
-TEST_F(DeviceRows, InBf16AsTheCpuInFp32) {
-  const std::vector<at::ScalarType> all_narrow(5, at::kBFloat16);
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(c.name);
-    const Tensors narrow = run(c.operation, c.inputs, cuda, all_narrow);
-    for (const at::Tensor& t : narrow) EXPECT_EQ(t.scalar_type(), at::kBFloat16);
-    Tensors rounded;
-    for (const at::Tensor& x : c.inputs) rounded.push_back(x.to(at::kBFloat16).to(at::kFloat));
-    expect_close(narrow, run(c.operation, rounded, c10::Device(c10::kCPU)), 1e-2);
-  }
+TEST(DeviceRows, InBf16AsTheCpuInFp32) {
+  on_the_double([] {
+    const std::vector<at::ScalarType> all_narrow(5, at::kBFloat16);
+    for (const Case& c : cases()) {
+      SCOPED_TRACE(c.name);
+      const Tensors narrow = run(c.operation, c.inputs, cuda, all_narrow);
+      for (const at::Tensor& t : narrow) EXPECT_EQ(t.scalar_type(), at::kBFloat16);
+      Tensors rounded;
+      for (const at::Tensor& x : c.inputs) rounded.push_back(x.to(at::kBFloat16).to(at::kFloat));
+      expect_close(narrow, run(c.operation, rounded, c10::Device(c10::kCPU)), 1e-2);
+    }
+  });
 }
 
 std::vector<at::ScalarType> types(const Tensors& tensors) {
@@ -133,44 +146,52 @@ std::vector<at::ScalarType> types(const Tensors& tensors) {
   return all;
 }
 
-TEST_F(DeviceRows, TypesUnderAutocast) {
-  constexpr auto f = at::kFloat, b = at::kBFloat16;
-  const auto in = [](const Operation& operation) {
-    return [operation](const Tensors& x) {
-      const nn::Autocast autocast(true, c10::kCUDA);
-      return operation(x);
+TEST(DeviceRows, TypesUnderAutocast) {
+  on_the_double([] {
+    constexpr auto f = at::kFloat, b = at::kBFloat16;
+    const auto in = [](const Operation& operation) {
+      return [operation](const Tensors& x) {
+        const nn::Autocast autocast(true, c10::kCUDA);
+        return operation(x);
+      };
     };
-  };
-  const auto types_of = [&](const char* name, const std::vector<at::ScalarType>& given) {
-    for (const Case& c : cases())
-      if (c.name == std::string(name)) return types(run(in(c.operation), c.inputs, cuda, given));
-    return std::vector<at::ScalarType>{};
-  };
-  using Types = std::vector<at::ScalarType>;
-  EXPECT_EQ(types_of("add_layer_norm and bias", {f, b, f, f, f}), (Types{f, f, f, b, f, f, f}));
-  EXPECT_EQ(types_of("add_rms_norm", {f, b, f}), (Types{f, f, f, b, f}));
-  EXPECT_EQ(types_of("layer_norm", {b, f, f}), (Types{f, b, f, f}));
-  EXPECT_EQ(types_of("rms_norm of heads", {b, f}), (Types{f, b, f}));
-  EXPECT_EQ(types_of("gelu", {b, f}), (Types{b, b, f})) << "an fp32 bias must not widen the input";
-  EXPECT_EQ(types_of("swiglu", {b, b}), (Types{b, b, b}));
-  EXPECT_EQ(types_of("rotary", {b}), (Types{b, b}));
+    const auto types_of = [&](const char* name, const std::vector<at::ScalarType>& given) {
+      for (const Case& c : cases())
+        if (c.name == std::string(name)) return types(run(in(c.operation), c.inputs, cuda, given));
+      return std::vector<at::ScalarType>{};
+    };
+    using Types = std::vector<at::ScalarType>;
+    EXPECT_EQ(types_of("add_layer_norm and bias", {f, b, f, f, f}), (Types{f, f, f, b, f, f, f}));
+    EXPECT_EQ(types_of("add_rms_norm", {f, b, f}), (Types{f, f, f, b, f}));
+    EXPECT_EQ(types_of("layer_norm", {b, f, f}), (Types{f, b, f, f}));
+    EXPECT_EQ(types_of("rms_norm of heads", {b, f}), (Types{f, b, f}));
+    EXPECT_EQ(types_of("add_bias", {f, b, f}), (Types{f, f, b, f}));
+    EXPECT_EQ(types_of("add_bias of nothing", {f, b}), (Types{f, f, b}));
+    EXPECT_EQ(types_of("gelu", {b, f}), (Types{b, b, f})) << "an fp32 bias must not widen the input";
+    EXPECT_EQ(types_of("swiglu", {b, b}), (Types{b, b, b}));
+    EXPECT_EQ(types_of("rotary", {b}), (Types{b, b}));
+  });
 }
 
-TEST_F(DeviceRows, FrozenWeightsHaveNoGradient) {
-  const Tensors given = random({{3, 5, 24}, {24}, {24}});
-  const at::Tensor x = given[0].to(cuda).requires_grad_(), weight = given[1].to(cuda), bias = given[2].to(cuda);
-  nn::layer_norm(x, weight, bias, 1e-5).square().sum().backward();
-  const at::Tensor y = given[0].clone().requires_grad_();
-  nn::layer_norm(y, given[1], given[2], 1e-5).square().sum().backward();
-  expect_close({x.grad()}, {y.grad()}, 1e-6);
-  EXPECT_FALSE(weight.grad().defined());
+TEST(DeviceRows, FrozenWeightsHaveNoGradient) {
+  on_the_double([] {
+    const Tensors given = random({{3, 5, 24}, {24}, {24}});
+    const at::Tensor x = given[0].to(cuda).requires_grad_(), weight = given[1].to(cuda), bias = given[2].to(cuda);
+    nn::layer_norm(x, weight, bias, 1e-5).square().sum().backward();
+    const at::Tensor y = given[0].clone().requires_grad_();
+    nn::layer_norm(y, given[1], given[2], 1e-5).square().sum().backward();
+    expect_close({x.grad()}, {y.grad()}, 1e-6);
+    EXPECT_FALSE(weight.grad().defined());
+  });
 }
 
-TEST_F(DeviceRows, OtherTypesAreLeftToATen) {
-  const Tensors given = random({{3, 5, 24}, {24}, {24}});
-  const auto norm = [](const Tensors& x) { return Tensors{nn::layer_norm(x[0], x[1], x[2], 1e-5)}; };
-  const std::vector<at::ScalarType> wide(3, at::kDouble);
-  EXPECT_EQ(run(norm, given, cuda, wide)[0].scalar_type(), at::kDouble);
+TEST(DeviceRows, OtherTypesAreLeftToATen) {
+  on_the_double([] {
+    const Tensors given = random({{3, 5, 24}, {24}, {24}});
+    const auto norm = [](const Tensors& x) { return Tensors{nn::layer_norm(x[0], x[1], x[2], 1e-5)}; };
+    const std::vector<at::ScalarType> wide(3, at::kDouble);
+    EXPECT_EQ(run(norm, given, cuda, wide)[0].scalar_type(), at::kDouble);
+  });
 }
 
 }  // namespace

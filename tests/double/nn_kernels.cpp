@@ -85,6 +85,23 @@ void norm_backward(const cuda::NormBackward& a, std::int64_t rows, std::int64_t 
   if (arguments.enqueue()) cuda::norm_backward(seen, rows, columns, nullptr);
 }
 
+void add_residual(const cuda::Residual& a, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  KernelArguments arguments("add_residual");
+  const cuda::Residual seen = {arguments.read(a.x, n), arguments.read(a.delta, n), arguments.read(a.bias, columns),
+                               arguments.write(a.y, n)};
+  if (arguments.enqueue()) cuda::add_residual(seen, rows, columns, nullptr);
+}
+
+void add_residual_backward(const cuda::ResidualBackward& a, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  KernelArguments arguments("add_residual_backward");
+  const cuda::ResidualBackward seen = {arguments.read(a.dy, n), arguments.write(a.ddelta, n),
+                                       arguments.write(a.dbias, columns),
+                                       arguments.write(a.partial, cuda::residual_partial_sums(rows, columns))};
+  if (arguments.enqueue()) cuda::add_residual_backward(seen, rows, columns, nullptr);
+}
+
 void gelu_tanh(cuda::ConstReals x, cuda::ConstReals bias, cuda::Reals y, std::int64_t rows, std::int64_t columns) {
   KernelArguments arguments("gelu_tanh");
   x = arguments.read(x, rows * columns);
@@ -138,6 +155,9 @@ constexpr DeviceKernels kernels = {
     .norm = &norm,
     .norm_backward = &norm_backward,
     .norm_partial_sums = &cuda::norm_partial_sums,
+    .add_residual = &add_residual,
+    .add_residual_backward = &add_residual_backward,
+    .residual_partial_sums = &cuda::residual_partial_sums,
     .gelu_tanh = &gelu_tanh,
     .gelu_tanh_backward = &gelu_tanh_backward,
     .gelu_partial_sums = &cuda::gelu_partial_sums,

@@ -118,14 +118,14 @@ inline double gelu_slope(double u) {
   return 0.5 * (1 + t) + 0.5 * u * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * u * u);
 }
 
-/// Largest |a - b| over (scale + |b|).
+/// Largest |a - b| over (scale + |b|); infinity where it is not a number.
 template <class A, class B>
 double error(const A& a, const B& b, double scale = 1) {
   double worst = a.size() == b.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
     const double e =
         std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])) / (scale + std::abs(static_cast<double>(b[i])));
-    worst = e <= worst ? worst : e;  // a NaN in e becomes the worst
+    if (!(e <= worst)) worst = std::isnan(e) ? INFINITY : e;
   }
   return worst;
 }

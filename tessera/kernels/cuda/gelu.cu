@@ -1,7 +1,6 @@
 #include <tessera/kernels/cuda/gelu.h>
 
-#include <tessera/kernels/cuda/device_code.h>
-#include <tessera/kernels/cuda/partial_sums.h>
+#include <tessera/kernels/cuda/column_threads.h>
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -14,10 +13,9 @@ __device__ float share(float u) {
   return logistic<fast>(twice_root * (u + cubic * u * u * u));
 }
 
-// A thread has `width` columns, and with its own row of blocks every so many rows: the bias is read once.
 template <int width, bool fast>
 __global__ void gelu_rows(ConstReals x, ConstReals bias, Reals y, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
+  const std::int64_t column = own_column(width);
   if (column >= columns) return;
   float b[width] = {};
   if (bias.data != nullptr) load(bias, column, b);
@@ -32,10 +30,10 @@ __global__ void gelu_rows(ConstReals x, ConstReals bias, Reals y, std::int64_t r
   }
 }
 
-// The same; the rows of a thread are a group of the bias's gradient.
+// The rows of a thread are a group of the bias's gradient.
 template <int width, bool fast>
 __global__ void gelu_rows_backward(GeluBackward a, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
+  const std::int64_t column = own_column(width);
   if (column >= columns) return;
   float b[width] = {}, sum[width] = {};
   if (a.bias.data != nullptr) load(a.bias, column, b);
@@ -54,17 +52,6 @@ __global__ void gelu_rows_backward(GeluBackward a, std::int64_t rows, std::int64
   if (a.partial != nullptr) store(Reals{a.partial, Real::float32}, blockIdx.y * columns + column, sum);
 }
 
-struct Shape {
-  dim3 grid, block;
-};
-Shape shape_of(std::int64_t rows, std::int64_t columns, int width) {
-  const std::int64_t chunks = columns / width;
-  const unsigned threads = whole_warps(chunks, 256);
-  return {
-      dim3(static_cast<unsigned>((chunks + threads - 1) / threads), static_cast<unsigned>(row_groups(rows, columns))),
-      dim3(threads)};
-}
-
 }  // namespace
 
 std::int64_t gelu_partial_sums(std::int64_t rows, std::int64_t columns) { return row_groups(rows, columns) * columns; }
@@ -72,23 +59,23 @@ std::int64_t gelu_partial_sums(std::int64_t rows, std::int64_t columns) { return
 void gelu_tanh(ConstReals x, ConstReals bias, Reals y, std::int64_t rows, std::int64_t columns, void* stream) {
   if (rows == 0 || columns == 0) return;
   const bool fours = in_fours(columns, x, bias, y), fast = x.type == Real::bfloat16;
-  const Shape shape = shape_of(rows, columns, fours ? 4 : 1);
+  const ColumnThreads threads(rows, columns, fours ? 4 : 1);
   const auto kernel = fours  ? fast ? gelu_rows<4, true> : gelu_rows<4, false>
                        : fast ? gelu_rows<1, true>
                              : gelu_rows<1, false>;
-  launch("gelu", kernel, shape.grid, shape.block, 0, stream, x, bias, y, rows, columns);
+  launch("gelu", kernel, threads.grid, threads.block, 0, stream, x, bias, y, rows, columns);
 }
 
 void gelu_tanh_backward(const GeluBackward& a, std::int64_t rows, std::int64_t columns, void* stream) {
   if (rows == 0 || columns == 0) return;
   const bool fours = in_fours(columns, a.x, a.bias, a.dy, a.dx, seen(static_cast<const float*>(a.partial)));
   const bool fast = a.x.type == Real::bfloat16;
-  const Shape shape = shape_of(rows, columns, fours ? 4 : 1);
+  const ColumnThreads threads(rows, columns, fours ? 4 : 1);
   const auto kernel = fours  ? fast ? gelu_rows_backward<4, true> : gelu_rows_backward<4, false>
                        : fast ? gelu_rows_backward<1, true>
                              : gelu_rows_backward<1, false>;
-  launch("gelu_backward", kernel, shape.grid, shape.block, 0, stream, a, rows, columns);
-  if (a.partial != nullptr) add_partial_sums(a.partial, {{a.dbias, {}, {}}}, shape.grid.y, 1, columns, stream);
+  launch("gelu_backward", kernel, threads.grid, threads.block, 0, stream, a, rows, columns);
+  if (a.partial != nullptr) add_partial_sums(a.partial, {{a.dbias, {}, {}}}, threads.grid.y, 1, columns, stream);
 }
 
 }  // namespace tessera::kernels::cuda

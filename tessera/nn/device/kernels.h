@@ -8,6 +8,7 @@
 #include <tessera/kernels/cuda/gelu.h>
 #include <tessera/kernels/cuda/norm.h>
 #include <tessera/kernels/cuda/reals.h>
+#include <tessera/kernels/cuda/residual.h>
 #include <tessera/kernels/cuda/rotary.h>
 #include <tessera/kernels/cuda/softmax_cross_entropy.h>
 #include <tessera/kernels/cuda/swiglu.h>
@@ -31,10 +32,13 @@ struct DeviceKernels {
   void (*softmax_cross_entropy)(kernels::cuda::Reals logits, const std::int64_t* targets, double* losses,
                                 std::int64_t rows, std::int64_t columns, kernels::cuda::CrossEntropyArgs args);
 
-  // Operations on rows: norm.h, gelu.h, swiglu.h, rotary.h of kernels/cuda.
+  // Operations on rows: norm.h, residual.h, gelu.h, swiglu.h, rotary.h of kernels/cuda.
   void (*norm)(const kernels::cuda::NormForward& a, std::int64_t rows, std::int64_t columns);
   void (*norm_backward)(const kernels::cuda::NormBackward& a, std::int64_t rows, std::int64_t columns);
   std::int64_t (*norm_partial_sums)(bool has_mean, std::int64_t rows, std::int64_t columns);
+  void (*add_residual)(const kernels::cuda::Residual& a, std::int64_t rows, std::int64_t columns);
+  void (*add_residual_backward)(const kernels::cuda::ResidualBackward& a, std::int64_t rows, std::int64_t columns);
+  std::int64_t (*residual_partial_sums)(std::int64_t rows, std::int64_t columns);
   void (*gelu_tanh)(kernels::cuda::ConstReals x, kernels::cuda::ConstReals bias, kernels::cuda::Reals y,
                     std::int64_t rows, std::int64_t columns);
   void (*gelu_tanh_backward)(const kernels::cuda::GeluBackward& a, std::int64_t rows, std::int64_t columns);

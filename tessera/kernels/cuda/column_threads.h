@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// What the kernels whose threads have columns share; only .cu files include it. A thread has one or four neighbouring
+/// columns, so what belongs to a column is read once, and the rows y, y + groups, ... of its row y of blocks.
+
+#include <tessera/kernels/cuda/device_code.h>
+#include <tessera/kernels/cuda/partial_sums.h>
+
+namespace tessera::kernels::cuda {
+
+/// The first of the calling thread's columns.
+__device__ inline std::int64_t own_column(int width) {
+  return (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
+}
+
+struct ColumnThreads {
+  dim3 grid, block;
+
+  ColumnThreads(std::int64_t rows, std::int64_t columns, int width) {
+    const std::int64_t chunks = columns / width;
+    const unsigned threads = whole_warps(chunks, 256);
+    block = dim3(threads);
+    grid =
+        dim3(static_cast<unsigned>((chunks + threads - 1) / threads), static_cast<unsigned>(row_groups(rows, columns)));
+  }
+};
+
+}  // namespace tessera::kernels::cuda
