@@ -253,8 +253,10 @@ at::Tensor packed_attention(const at::Tensor& qkv, std::int64_t heads, const Doc
       qkv.numel() > 0)
     return PackedFlashAttention::apply(qkv, heads, options.scale);
   const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
-  const at::Tensor parts = qkv.view({b, t, 3, heads, c / heads});
-  return attention(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2), documents, options);
+  // Not three select(): the backward of unbind() writes the three gradients into one tensor, instead of adding three
+  // that are zero elsewhere.
+  const std::vector<at::Tensor> parts = qkv.view({b, t, 3, heads, c / heads}).unbind(2);
+  return attention(parts[0], parts[1], parts[2], documents, options);
 }
 
 at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,

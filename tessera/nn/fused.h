@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <tessera/kernels/cpu/rows.h>
+#include <tessera/nn/device/kernels.h>
 #include <tessera/nn/parallel_for.h>
 
 namespace tessera::nn {
@@ -23,6 +24,11 @@ inline bool fusable(std::initializer_list<at::Tensor> tensors) {
     if (t.defined() && !(t.device().is_cpu() && t.scalar_type() == at::kFloat && t.layout() == at::kStrided))
       return false;
   return true;
+}
+
+/// True when kernels of ours serve these tensors: those of kernels/cpu, or a device's (nn/device/kernels.h).
+inline bool served(std::initializer_list<at::Tensor> tensors) {
+  return fusable(tensors) || device_kernels(tensors) != nullptr;
 }
 
 /// Calls f(first row, end row) on at::get_num_threads() threads; a thread gets at least about 16 k elements.

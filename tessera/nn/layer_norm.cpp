@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/kernels/cpu/layer_norm.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/nn/device/norm.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/linear.h>
 #include <tessera/nn/materialized.h>
@@ -19,34 +21,57 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
                                const std::optional<at::Tensor>& delta_bias, const at::Tensor& weight,
                                const at::Tensor& bias, double eps) {
     const Materialized materialized({&x, pointer(delta), pointer(delta_bias), &weight, &bias});
-    const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-    const at::Tensor a = x.contiguous(), d = delta ? delta->contiguous() : at::Tensor();
-    const at::Tensor sum = d.defined() ? at::empty(x.sizes(), x.options()) : a;
-    const at::Tensor y = at::empty(x.sizes(), x.options()),
-                     statistics = at::empty({2, rows}, x.options());  // mean, rstd
-    float *mean = data(statistics), *rstd = mean + rows;
-    for_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t o = begin * columns;
-      kernels::layer_norm({data(a) + o, d.defined() ? data(d) + o : nullptr, data(delta_bias), data(weight), data(bias),
-                           eps, d.defined() ? data(sum) + o : nullptr, data(y) + o, mean + begin, rstd + begin},
-                          end - begin, columns);
-    });
-    ctx->save_for_backward({sum, weight, statistics});
-    ctx->saved_data["has_delta"] = d.defined();
-    ctx->saved_data["has_delta_bias"] = delta_bias.has_value();
+    DeviceNorm a = {.x = x.contiguous(),
+                    .delta = delta ? delta->contiguous() : at::Tensor(),
+                    .delta_bias = delta_bias.value_or(at::Tensor()),
+                    .weight = weight,
+                    .bias = bias,
+                    .eps = eps,
+                    .centred = true};
+    // What at::layer_norm gives.
+    const bool autocast = libtorch_autocast_type(x.device().type()).has_value();
+    a.normed_type = autocast ? at::kFloat : sum_type(a.x, a.delta, a.delta_bias);
+    const DeviceKernels* const device = device_kernels({a.x, a.delta, a.delta_bias, weight, bias});
+    const DeviceNormed out = device ? device_norm(*device, a) : on_cpu(a);
+    ctx->save_for_backward({out.sum, weight, out.statistics});
+    ctx->saved_data["x"] = type_or_none(x);
+    ctx->saved_data["delta"] = type_or_none(a.delta);
+    ctx->saved_data["delta_bias"] = type_or_none(a.delta_bias);
+    ctx->saved_data["bias"] = type_or_none(bias);
     ctx->set_materialize_grads(false);
-    return {sum, y};
+    return {out.sum, out.normed};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &sum = saved[0], &weight = saved[1], &statistics = saved[2];
     const Materialized materialized({&sum, &weight});
-    const bool has_delta = ctx->saved_data["has_delta"].toBool(),
-               has_delta_bias = ctx->saved_data["has_delta_bias"].toBool();
-    const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;
+    const bool has_delta = ctx->saved_data["delta"].toInt() != none,
+               has_delta_bias = ctx->saved_data["delta_bias"].toInt() != none;
     const at::Tensor dsum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
     const at::Tensor dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
+    if (const DeviceKernels* const device = device_kernels({sum, weight})) {
+      // The engine counts the arguments that are there.
+      const std::size_t first = 1 + (has_delta ? 1 : 0), second = first + (has_delta_bias ? 1 : 0);
+      const auto wanted = [&](const char* name, std::size_t argument) {
+        const std::int64_t type = ctx->saved_data[name].toInt();
+        return type != none && ctx->needs_input_grad(argument) ? GradientType(static_cast<at::ScalarType>(type))
+                                                               : std::nullopt;
+      };
+      const DeviceNormGradients out = device_norm_backward(
+          *device, {.sum = sum,
+                    .dy = dy,
+                    .dsum = dsum,
+                    .weight = weight,
+                    .statistics = statistics,
+                    .x = static_cast<at::ScalarType>(ctx->saved_data["x"].toInt()),
+                    .delta = wanted("delta", 1),
+                    .delta_bias = wanted("delta_bias", first),
+                    .weights = ctx->needs_input_grad(second) ? GradientType(weight.scalar_type()) : std::nullopt,
+                    .bias = wanted("bias", second + 1)});
+      return {out.x, out.delta, out.delta_bias, out.weight, out.bias, at::Tensor()};
+    }
+    const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;
     const at::Tensor dx = at::empty(sum.sizes(), sum.options());
     const float *mean = data(statistics), *rstd = mean + rows;
     const at::Tensor sums = for_rows_with_sums(rows, columns, 3, [&](std::int64_t begin, std::int64_t end, float* out) {
@@ -63,19 +88,42 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
             sums[1].clone(),
             at::Tensor()};
   }
+
+ private:
+  static constexpr std::int64_t none = -1;
+  static std::int64_t type_or_none(const at::Tensor& t) {
+    return t.defined() ? static_cast<std::int64_t>(t.scalar_type()) : none;
+  }
+
+  static DeviceNormed on_cpu(const DeviceNorm& a) {
+    const std::int64_t columns = a.x.size(-1), rows = a.x.numel() / columns;
+    const bool adds = a.delta.defined();
+    const DeviceNormed out = {.sum = adds ? at::empty(a.x.sizes(), a.x.options()) : a.x,
+                              .normed = at::empty(a.x.sizes(), a.x.options()),
+                              .statistics = at::empty({2, rows}, a.x.options())};  // mean, rstd
+    float *mean = data(out.statistics), *rstd = mean + rows;
+    for_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t o = begin * columns;
+      kernels::layer_norm(
+          {data(a.x) + o, adds ? data(a.delta) + o : nullptr, data(a.delta_bias), data(a.weight), data(a.bias), a.eps,
+           adds ? data(out.sum) + o : nullptr, data(out.normed) + o, mean + begin, rstd + begin},
+          end - begin, columns);
+    });
+    return out;
+  }
 };
 
 }  // namespace
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  if (fusable({x, weight, bias}) && x.numel() > 0)
+  if (served({x, weight, bias}) && x.numel() > 0)
     return AddLayerNorm::apply(x, std::optional<at::Tensor>(), std::optional<at::Tensor>(), weight, bias, eps)[1];
   return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
 }
 
 ResidualNorm add_layer_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias,
                             const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  if (fusable({x, delta, delta_bias, weight, bias}) && x.numel() > 0) {
+  if (served({x, delta, delta_bias, weight, bias}) && x.numel() > 0) {
     const auto out = AddLayerNorm::apply(x, maybe(delta), maybe(delta_bias), weight, bias, eps);
     return {out[0], out[1]};
   }

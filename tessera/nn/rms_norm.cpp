@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/kernels/cpu/rms_norm.h>
+#include <tessera/nn/device/norm.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/materialized.h>
 
@@ -17,28 +18,50 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& delta,
                                const at::Tensor& weight, double eps) {
     const Materialized materialized({&x, pointer(delta), &weight});
-    const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
     const at::Tensor a = x.contiguous(), d = delta ? delta->contiguous() : at::Tensor();
-    const at::Tensor sum = d.defined() ? at::empty(x.sizes(), x.options()) : a;
-    const at::Tensor y = at::empty(x.sizes(), x.options()), rstd = at::empty({rows}, x.options());
-    for_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t o = begin * columns;
-      kernels::rms_norm({data(a) + o, d.defined() ? data(d) + o : nullptr, data(weight), eps,
-                         d.defined() ? data(sum) + o : nullptr, data(y) + o, data(rstd) + begin},
-                        end - begin, columns);
-    });
-    ctx->save_for_backward({sum, weight, rstd});
-    ctx->saved_data["has_delta"] = d.defined();
+    const DeviceKernels* const device = device_kernels({a, d, weight});
+    const DeviceNormed out =
+        device ? device_norm(*device, {.x = a,
+                                       .delta = d,
+                                       .delta_bias = {},
+                                       .weight = weight,
+                                       .bias = {},
+                                       .eps = eps,
+                                       .normed_type = at::promote_types(sum_type(a, d, {}), weight.scalar_type()),
+                                       .centred = false})
+               : on_cpu(a, d, weight, eps);
+    ctx->save_for_backward({out.sum, weight, out.statistics});
+    ctx->saved_data["x"] = static_cast<std::int64_t>(x.scalar_type());
+    ctx->saved_data["delta"] = d.defined() ? static_cast<std::int64_t>(d.scalar_type()) : no_delta;
     ctx->set_materialize_grads(false);
-    return {sum, y};
+    return {out.sum, out.normed};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &sum = saved[0], &weight = saved[1], &rstd = saved[2];
     const Materialized materialized({&sum, &weight});
-    const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;
+    const bool has_delta = ctx->saved_data["delta"].toInt() != no_delta;
     const at::Tensor dsum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
+    if (const DeviceKernels* const device = device_kernels({sum, weight})) {
+      const auto type = [&](const char* of) { return static_cast<at::ScalarType>(ctx->saved_data[of].toInt()); };
+      DeviceNormBackward a = {.sum = sum,
+                              .dy = {},
+                              .dsum = dsum,
+                              .weight = weight,
+                              .statistics = rstd,
+                              .x = type("x"),
+                              .delta = {},
+                              .delta_bias = {},
+                              .weights = {},
+                              .bias = {}};
+      a.dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
+      if (has_delta) a.delta = type("delta");
+      if (ctx->needs_input_grad(has_delta ? 2 : 1)) a.weights = weight.scalar_type();
+      const DeviceNormGradients out = device_norm_backward(*device, a);
+      return {out.x, out.delta, out.weight, at::Tensor()};
+    }
+    const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;
     const at::Tensor dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
     const at::Tensor dx = at::empty(sum.sizes(), sum.options());
     const at::Tensor sums = for_rows_with_sums(rows, columns, 1, [&](std::int64_t begin, std::int64_t end, float* out) {
@@ -47,20 +70,37 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
                                   data(rstd) + begin, data(dx) + o, out},
                                  end - begin, columns);
     });
-    return {dx, ctx->saved_data["has_delta"].toBool() ? dx : at::Tensor(), sums[0], at::Tensor()};
+    return {dx, has_delta ? dx : at::Tensor(), sums[0], at::Tensor()};
+  }
+
+ private:
+  static constexpr std::int64_t no_delta = -1;
+
+  static DeviceNormed on_cpu(const at::Tensor& x, const at::Tensor& d, const at::Tensor& weight, double eps) {
+    const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
+    const DeviceNormed out = {.sum = d.defined() ? at::empty(x.sizes(), x.options()) : x,
+                              .normed = at::empty(x.sizes(), x.options()),
+                              .statistics = at::empty({1, rows}, x.options())};
+    for_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t o = begin * columns;
+      kernels::rms_norm({data(x) + o, d.defined() ? data(d) + o : nullptr, data(weight), eps,
+                         d.defined() ? data(out.sum) + o : nullptr, data(out.normed) + o, data(out.statistics) + begin},
+                        end - begin, columns);
+    });
+    return out;
   }
 };
 
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (fusable({x, weight}) && x.numel() > 0) return AddRmsNorm::apply(x, std::optional<at::Tensor>(), weight, eps)[1];
+  if (served({x, weight}) && x.numel() > 0) return AddRmsNorm::apply(x, std::optional<at::Tensor>(), weight, eps)[1];
   const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
   return weight * (wide * at::rsqrt(wide.pow(2).mean({-1}, /*keepdim=*/true) + eps)).to(x.scalar_type());
 }
 
 ResidualNorm add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps) {
-  if (fusable({x, delta, weight}) && x.numel() > 0) {
+  if (served({x, delta, weight}) && x.numel() > 0) {
     const auto out = AddRmsNorm::apply(x, maybe(delta), weight, eps);
     return {out[0], out[1]};
   }

@@ -1,5 +1,6 @@
 #include <tessera/nn/rotary.h>
 
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
@@ -13,9 +14,32 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// True where the heads of a token are together and tokens one stride apart: a part of a packed tensor.
+bool has_token_stride(const at::Tensor& x) {
+  return x.stride(3) == 1 && x.stride(2) == x.size(3) && x.stride(0) == x.size(1) * x.stride(1);
+}
+
+at::Tensor turned_on_device(const DeviceKernels& device, const at::Tensor& x, const at::Tensor& cos,
+                            const at::Tensor& sin, float direction) {
+  const c10::DeviceGuard guard(x.device());
+  const at::Tensor in = has_token_stride(x) ? x : x.contiguous(), c = cos.contiguous(), s = sin.contiguous();
+  const at::Tensor out = at::empty(x.sizes(), x.options());
+  device.rotary({.x = const_reals(in),
+                 .cos = c.const_data_ptr<float>(),
+                 .sin = s.const_data_ptr<float>(),
+                 .y = reals(out),
+                 .x_stride = in.stride(1),
+                 .period = c.size(0),
+                 .direction = direction},
+                x.size(0) * x.size(1), x.size(2), x.size(3));
+  return out;
+}
+
 /// x [B, T, heads, D] turned by +-1 times the angle.
 at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float direction) {
   const Materialized materialized({&x, &cos, &sin});
+  if (const DeviceKernels* const device = device_kernels({x, cos, sin}))
+    return turned_on_device(*device, x, cos, sin, direction);
   const at::Tensor in = x.contiguous(), out = at::empty(x.sizes(), x.options());
   const std::int64_t tokens = x.size(0) * x.size(1), heads = x.size(2), d = x.size(3);
   const kernels::Rotary arguments{data(in),  data(cos), data(sin),   data(out),
@@ -50,7 +74,8 @@ at::Tensor rotary(const at::Tensor& x, const RotaryTable& table) {
                 "]");
   TESSERA_CHECK(table.cos.size(0) == x.size(1) || table.cos.size(0) == x.size(0) * x.size(1), "a table of ",
                 table.cos.size(0), " positions for ", x.size(0), " rows of ", x.size(1), " tokens");
-  if (fusable({x, table.cos}) && x.numel() > 0) return Rotate::apply(x, table.cos, table.sin);
+  if (served({x, table.cos, table.sin}) && table.cos.scalar_type() == at::kFloat && x.numel() > 0)
+    return Rotate::apply(x, table.cos, table.sin);
   const std::int64_t half = x.size(3) / 2;
   const auto spread = [&](const at::Tensor& t) {  // [1 or B, T, 1, D/2] of x's type
     return t.view({-1, x.size(1), 1, half}).to(x.scalar_type());

@@ -124,6 +124,28 @@ TEST(CudaSoftmaxCrossEntropy, NotANumberStaysVisible) {
   EXPECT_TRUE(std::isnan(logits[0]));
 }
 
+// Columns behind the vocabulary count for nothing, and their gradient is 0.
+TEST(CudaSoftmaxCrossEntropy, Padding) {
+  constexpr std::int64_t rows = 3, columns = 513, padding = 7;
+  const std::vector<std::int64_t> targets = {0, ignored, columns - 1};
+  Floats plain = reference::random(rows * columns, 9, 3), padded;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto row = plain.begin() + r * columns;
+    padded.insert(padded.end(), row, row + columns);
+    padded.insert(padded.end(), padding, 50.0F);
+  }
+  std::vector<double> losses(rows), losses_of_padded(rows);
+  softmax_cross_entropy({plain.data(), Real::float32}, targets.data(), losses.data(), rows, columns, {}, nullptr);
+  softmax_cross_entropy({padded.data(), Real::float32}, targets.data(), losses_of_padded.data(), rows, columns,
+                        {.padding = padding}, nullptr);
+  EXPECT_EQ(losses_of_padded, losses);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto row = padded.begin() + r * (columns + padding);
+    EXPECT_TRUE(std::equal(row, row + columns, plain.begin() + r * columns)) << r;
+    EXPECT_EQ(Floats(row + columns, row + columns + padding), Floats(padding, 0.0F)) << r;
+  }
+}
+
 TEST(CudaSoftmaxCrossEntropy, NoRows) { softmax_cross_entropy({}, nullptr, nullptr, 0, 5, {}, nullptr); }
 
 }  // namespace

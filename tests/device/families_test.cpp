@@ -6,6 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>
+#include <tessera/nn/autocast.h>
 #include <tessera/nn/device/send.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
@@ -23,7 +24,13 @@ constexpr std::int64_t vocabulary = 97, length = 20, ignored = -100;
 
 std::shared_ptr<models::CausalLm> load(const std::string& family, c10::Device device) {
   ModelConfig config;
-  config.model_name_or_path = source_path("tests/fixtures/llama/" + family);
+  if (family == "gpt2") {  // which has no fixture with enough positions: weights by the seed
+    config.config_name = "gpt2-tiny";
+    config.config_overrides =
+        "n_layer=2,n_embd=32,n_head=2,vocab_size=97,n_positions=20,bos_token_id=96,eos_token_id=96";
+  } else {
+    config.model_name_or_path = source_path("tests/fixtures/llama/" + family);
+  }
   auto model = models::load_model(config, 0);
   model->to(device);
   model->train();
@@ -48,8 +55,8 @@ data::Batch batch(std::int64_t step, bool packed) {
   return data;
 }
 
-/// Losses and gradient norms of four steps of AdamW: two of plain rows, two of packed ones.
-std::vector<double> train(models::CausalLm& model, c10::Device device, Sharded* sharded) {
+/// Losses and gradient norms of four steps of AdamW: two of plain rows, two of packed ones. `bf16`: by autocast.
+std::vector<double> train(models::CausalLm& model, c10::Device device, Sharded* sharded, bool bf16 = false) {
   std::vector<optim::Slot> slots;
   if (sharded != nullptr) {
     slots = sharded->slots();
@@ -62,7 +69,11 @@ std::vector<double> train(models::CausalLm& model, c10::Device device, Sharded* 
   std::vector<double> numbers;
   for (std::int64_t step = 0; step < 4; ++step) {
     const data::Batch data = batch(step, step >= 2);
-    const at::Tensor loss = model.loss(train::to_device(data, device), 1.0 / static_cast<double>(data.scored_tokens));
+    at::Tensor loss;
+    {
+      const nn::Autocast autocast(bf16, device.type());
+      loss = model.loss(train::to_device(data, device), 1.0 / static_cast<double>(data.scored_tokens));
+    }
     loss.backward();
     std::vector<at::Tensor> gradients;
     for (const optim::Slot& slot : slots) gradients.push_back(slot.parameter.grad());
@@ -116,6 +127,25 @@ TEST_P(DeviceFamilies, FullShardOverTwoRanks) {
         // Both ranks have the same rows, so the mean is one rank's alone.
         expect_equal(train(*cuda, world.device(), &sharded), train(*cpu, c10::Device(c10::kCPU), nullptr));
         EXPECT_EQ(cuda_double::all_findings(), 0U);
+      },
+      on_device());
+}
+
+/// A device rounds what the CPU keeps in fp32 between its products, and the other way round.
+TEST(DeviceFamiliesInBf16, AsOnTheCpu) {
+  run_ranks(
+      1,
+      [&](comm::World& world) {
+        for (const std::string family : {"gpt2", "llama", "qwen3", "gemma2", "opt"}) {
+          const auto cpu = load(family, c10::Device(c10::kCPU)), cuda = load(family, world.device());
+          const auto expected = train(*cpu, c10::Device(c10::kCPU), nullptr, true),
+                     numbers = train(*cuda, world.device(), nullptr, true);
+          for (std::size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_LE(std::abs(numbers[i] - expected[i]), (i % 2 == 0 ? 2e-3 : 2e-2) * std::abs(expected[i]))
+                << family << ", " << (i % 2 == 0 ? "loss" : "norm") << " of step " << i / 2;
+          }
+          EXPECT_EQ(cuda_double::all_findings(), 0U);
+        }
       },
       on_device());
 }

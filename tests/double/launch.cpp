@@ -1,5 +1,7 @@
 #include <tests/double/launch.h>
+#include <tests/double/products.h>
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -18,12 +20,14 @@ void* KernelArguments::add(const void* pointer, std::int64_t bytes, bool read, b
   }
   if (read) accesses_.push_back({pointer, static_cast<std::size_t>(bytes), false});
   if (written) accesses_.push_back({pointer, static_cast<std::size_t>(bytes), true});
+  if (!read && products_are_skipped()) std::memset(mirror(pointer), 0, static_cast<std::size_t>(bytes));
   return mirror(pointer);
 }
 
-void KernelArguments::enqueue() const {
+bool KernelArguments::enqueue() const {
   cuda_double::enqueue(kernel_, current_device(), current_stream(current_device()), accesses_);
   count_operation(kernel_, {.bytes = bytes_of(accesses_)});
+  return !products_are_skipped();
 }
 
 }  // namespace cuda_double

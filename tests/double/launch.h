@@ -42,8 +42,9 @@ class KernelArguments {
     return {add(y.data, count * bytes_of(y.type), true, true), y.type};
   }
 
-  /// Enqueues the kernel on the current stream of the current device; then it may run on the mirrors.
-  void enqueue() const;
+  /// Enqueues the kernel on the current stream of the current device; true: now it runs on the mirrors. false: runs only
+  /// count (products.h), and what the kernel would write is zeros.
+  [[nodiscard]] bool enqueue() const;
 
  private:
   void* add(const void* pointer, std::int64_t bytes, bool read, bool written);

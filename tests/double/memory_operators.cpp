@@ -129,7 +129,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   if (source.is_cuda()) add_accesses(source, false, accesses);
   if (self.is_cuda()) add_accesses(self, true, accesses);
   const bool over_the_bus = self.is_cuda() != source.is_cuda();
-  count_operation(over_the_bus ? "copy between host and device" : "aten::copy_", {.bytes = bytes_of(accesses)});
+  const std::string types = std::string(c10::toString(source.scalar_type())) + " to " + c10::toString(self.scalar_type());
+  count_operation(over_the_bus ? "copy between host and device" : "aten::copy_ " + types, {.bytes = bytes_of(accesses)});
   const c10::Device device = source.is_cuda() ? source.device() : self.device();
   const c10::DeviceGuard guard(device);
   // A copy between two devices is ordered with the streams of both, as CUDA's is.

@@ -26,28 +26,108 @@ void dropout(cuda::ConstReals x, cuda::Reals y, cuda::RandomLines lines, std::ui
   x = arguments.read(x, numel(lines));
   y = arguments.write(y, numel(lines));
   lines = seen(arguments, lines);
-  arguments.enqueue();
-  cuda::dropout(x, y, lines, limit, scale, nullptr);
+  if (arguments.enqueue()) cuda::dropout(x, y, lines, limit, scale, nullptr);
 }
 
 void uniform(float* y, cuda::RandomLines lines) {
   KernelArguments arguments("uniform");
   y = arguments.write(y, numel(lines));
   lines = seen(arguments, lines);
-  arguments.enqueue();
-  cuda::uniform(y, lines, nullptr);
+  if (arguments.enqueue()) cuda::uniform(y, lines, nullptr);
 }
 
 void softmax_cross_entropy(cuda::Reals logits, const std::int64_t* targets, double* losses, std::int64_t rows,
                            std::int64_t columns, cuda::CrossEntropyArgs args) {
   KernelArguments arguments("softmax_cross_entropy");
   const cuda::ConstReals read = {logits.data, logits.type};
-  logits = args.gradient ? arguments.update(logits, rows * columns)
-                         : cuda::Reals{const_cast<void*>(arguments.read(read, rows * columns).data), logits.type};
+  const std::int64_t n = rows * (columns + args.padding);
+  logits = args.gradient ? arguments.update(logits, n)
+                         : cuda::Reals{const_cast<void*>(arguments.read(read, n).data), logits.type};
   targets = arguments.read(targets, rows);
   losses = arguments.write(losses, rows);
-  arguments.enqueue();
-  cuda::softmax_cross_entropy(logits, targets, losses, rows, columns, args, nullptr);
+  if (arguments.enqueue()) cuda::softmax_cross_entropy(logits, targets, losses, rows, columns, args, nullptr);
+}
+
+// Operations on rows.
+
+void norm(const cuda::NormForward& a, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  KernelArguments arguments("norm");
+  const cuda::NormForward seen = {.x = arguments.read(a.x, n),
+                                  .delta = arguments.read(a.delta, n),
+                                  .delta_bias = arguments.read(a.delta_bias, columns),
+                                  .weight = arguments.read(a.weight, columns),
+                                  .bias = arguments.read(a.bias, columns),
+                                  .eps = a.eps,
+                                  .sum = arguments.write(a.sum, n),
+                                  .y = arguments.write(a.y, n),
+                                  .mean = arguments.write(a.mean, rows),
+                                  .rstd = arguments.write(a.rstd, rows)};
+  if (arguments.enqueue()) cuda::norm(seen, rows, columns, nullptr);
+}
+
+void norm_backward(const cuda::NormBackward& a, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  KernelArguments arguments("norm_backward");
+  const cuda::NormBackward seen = {
+      .sum = arguments.read(a.sum, n),
+      .dy = arguments.read(a.dy, n),
+      .dsum = arguments.read(a.dsum, n),
+      .weight = arguments.read(a.weight, columns),
+      .mean = arguments.read(a.mean, rows),
+      .rstd = arguments.read(a.rstd, rows),
+      .dx = arguments.write(a.dx, n),
+      .ddelta = arguments.write(a.ddelta, n),
+      .dweight = arguments.write(a.dweight, columns),
+      .dbias = arguments.write(a.dbias, columns),
+      .ddelta_bias = arguments.write(a.ddelta_bias, columns),
+      .partial = arguments.write(a.partial, cuda::norm_partial_sums(a.mean != nullptr, rows, columns))};
+  if (arguments.enqueue()) cuda::norm_backward(seen, rows, columns, nullptr);
+}
+
+void gelu_tanh(cuda::ConstReals x, cuda::ConstReals bias, cuda::Reals y, std::int64_t rows, std::int64_t columns) {
+  KernelArguments arguments("gelu_tanh");
+  x = arguments.read(x, rows * columns);
+  bias = arguments.read(bias, columns);
+  y = arguments.write(y, rows * columns);
+  if (arguments.enqueue()) cuda::gelu_tanh(x, bias, y, rows, columns, nullptr);
+}
+
+void gelu_tanh_backward(const cuda::GeluBackward& a, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  KernelArguments arguments("gelu_tanh_backward");
+  const cuda::GeluBackward seen = {.x = arguments.read(a.x, n),
+                                   .bias = arguments.read(a.bias, columns),
+                                   .dy = arguments.read(a.dy, n),
+                                   .dx = arguments.write(a.dx, n),
+                                   .dbias = arguments.write(a.dbias, columns),
+                                   .partial = arguments.write(a.partial, cuda::gelu_partial_sums(rows, columns))};
+  if (arguments.enqueue()) cuda::gelu_tanh_backward(seen, rows, columns, nullptr);
+}
+
+void swiglu(cuda::ConstReals gate, cuda::ConstReals up, cuda::Reals y, std::int64_t n) {
+  KernelArguments arguments("swiglu");
+  gate = arguments.read(gate, n);
+  up = arguments.read(up, n);
+  y = arguments.write(y, n);
+  if (arguments.enqueue()) cuda::swiglu(gate, up, y, n, nullptr);
+}
+
+void swiglu_backward(const cuda::SwigluBackward& a, std::int64_t n) {
+  KernelArguments arguments("swiglu_backward");
+  const cuda::SwigluBackward seen = {arguments.read(a.gate, n), arguments.read(a.up, n), arguments.read(a.dy, n),
+                                     arguments.write(a.dgate, n), arguments.write(a.dup, n)};
+  if (arguments.enqueue()) cuda::swiglu_backward(seen, n, nullptr);
+}
+
+void rotary(const cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size) {
+  KernelArguments arguments("rotary");
+  cuda::Rotary seen = a;
+  seen.x = arguments.read(a.x, (tokens - 1) * a.x_stride + heads * size);
+  seen.cos = arguments.read(a.cos, a.period * size / 2);
+  seen.sin = arguments.read(a.sin, a.period * size / 2);
+  seen.y = arguments.write(a.y, tokens * heads * size);
+  if (arguments.enqueue()) cuda::rotary(seen, tokens, heads, size, nullptr);
 }
 
 constexpr DeviceKernels kernels = {
@@ -55,6 +135,15 @@ constexpr DeviceKernels kernels = {
     .dropout = &dropout,
     .uniform = &uniform,
     .softmax_cross_entropy = &softmax_cross_entropy,
+    .norm = &norm,
+    .norm_backward = &norm_backward,
+    .norm_partial_sums = &cuda::norm_partial_sums,
+    .gelu_tanh = &gelu_tanh,
+    .gelu_tanh_backward = &gelu_tanh_backward,
+    .gelu_partial_sums = &cuda::gelu_partial_sums,
+    .swiglu = &swiglu,
+    .swiglu_backward = &swiglu_backward,
+    .rotary = &rotary,
 };
 
 }  // namespace

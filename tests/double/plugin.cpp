@@ -40,8 +40,7 @@ void add_exact_squares(std::span<const cuda::SquareRange> ranges, cuda::Real typ
   for (const auto& [data, numel] : ranges)
     seen.push_back({arguments.read(cuda::ConstReals{data, type}, numel).data, numel});
   std::int64_t* const sums = arguments.update(words, tessera::kernels::exact_words);
-  arguments.enqueue();
-  cuda::add_exact_squares(seen, type, sums, nullptr);
+  if (arguments.enqueue()) cuda::add_exact_squares(seen, type, sums, nullptr);
 }
 
 void adamw(std::span<const cuda::AdamwRange> ranges, const cuda::StepScalars* scalars) {
@@ -54,23 +53,20 @@ void adamw(std::span<const cuda::AdamwRange> ranges, const cuda::StepScalars* sc
     r.v = arguments.update(r.v, r.n);
   }
   scalars = arguments.read(scalars, 1);
-  arguments.enqueue();
-  cuda::adamw(seen, scalars, nullptr);
+  if (arguments.enqueue()) cuda::adamw(seen, scalars, nullptr);
 }
 
 void carry_words(std::int64_t* words) {
   KernelArguments arguments("carry_words");
   words = arguments.update(words, tessera::kernels::exact_words);
-  arguments.enqueue();
-  cuda::carry_words(words, nullptr);
+  if (arguments.enqueue()) cuda::carry_words(words, nullptr);
 }
 
 void form_step_scalars(std::int64_t* words, double max_norm, cuda::StepScalars* scalars) {
   KernelArguments arguments("form_step_scalars");
   words = arguments.update(words, tessera::kernels::exact_words);
   scalars = arguments.write(scalars, 1);
-  arguments.enqueue();
-  cuda::form_step_scalars(words, max_norm, scalars, nullptr);
+  if (arguments.enqueue()) cuda::form_step_scalars(words, max_norm, scalars, nullptr);
 }
 
 constexpr BackendPlugin backend = {BackendPlugin::current_abi, &device_count, &device_identity, &make_backend};

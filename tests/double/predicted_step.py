@@ -18,7 +18,7 @@ import tempfile
 BYTES_PER_SECOND = 4.2e12
 LAUNCH_SECONDS = 5e-6
 # FLOPs per second, by the beginning of the operator's name; the first that fits.
-RATES = [(r"aten::\w+ BFloat16 unaligned", 230e12), (r"aten::\w+ BFloat16", 600e12), (r"aten::\w+ Float", 50e12),
+RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::[\w.]+ BFloat16", 600e12), (r"aten::[\w.]+ Float", 50e12),
          (r".*attention", 400e12)]
 OPERATION = re.compile(r"OPERATION x(\d+) (.*) bytes (\d+) flops (\d+)")
 

@@ -3,10 +3,10 @@
 /// Residual addition joined with layer or root-mean-square normalisation, forward and backward: kernels::layer_norm and
 /// kernels::rms_norm (kernels/cpu) on a device, with numbers of either type; sums are fp32.
 ///
-/// All are rows [rows, columns], contiguous, or one of the [columns] or [rows] said below; columns < 2^30. Functions return before the
-/// work is done, in the order of `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's words when a launch
-/// fails. Four numbers are read at a time where `columns` and all pointers allow it. Results depend on nothing but the
-/// arguments.
+/// All are rows [rows, columns], contiguous, or one of the [columns] or [rows] said below; columns < 2^30. Functions
+/// return before the work is done, in the order of `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's
+/// words when a launch fails. Four numbers are read at a time where `columns` and all pointers allow it. Results depend
+/// on nothing but the arguments.
 
 #include <tessera/kernels/cuda/reals.h>
 

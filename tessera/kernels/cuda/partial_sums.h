@@ -19,8 +19,8 @@ struct ColumnSums {
 void add_partial_sums(const float* partial, const ColumnSums& to, std::int64_t groups, int sums, std::int64_t columns,
                       void* stream);
 
-/// How many groups the rows of a pass are cut into: enough to fill an H100/H200 with four columns a thread, and no group
-/// of fewer than 16 rows where there are more.
+/// How many groups the rows of a pass are cut into: enough to fill an H100/H200 with four columns a thread, and none of
+/// fewer than 16 rows where there are more.
 constexpr std::int64_t row_groups(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t multiprocessors = 132, threads = 1024;
   const std::int64_t of_columns = multiprocessors * threads * 4 / columns, of_rows = (rows + 15) / 16;

@@ -8,7 +8,7 @@ namespace {
 // A block has one token at a time; a thread turns `width` pairs of a head.
 template <int width>
 __global__ void rotary_tokens(Rotary a, std::int64_t tokens, unsigned heads, unsigned half) {
-  const unsigned pieces = half / width;  // of a head
+  const unsigned pieces = half / width;  // that a head has
   for (std::int64_t t = blockIdx.x; t < tokens; t += gridDim.x) {
     const std::int64_t angle = t % a.period * half;
     for (unsigned i = threadIdx.x; i < heads * pieces; i += blockDim.x) {

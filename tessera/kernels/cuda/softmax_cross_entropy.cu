@@ -100,7 +100,8 @@ template <class Element>
 __global__ void __launch_bounds__(threads)
     cross_entropy_rows(Element* logits, const std::int64_t* targets, double* losses, std::int64_t columns,
                        CrossEntropyArgs args) {
-  Element* const x = logits + static_cast<std::int64_t>(blockIdx.x) * columns;
+  Element* const x = logits + static_cast<std::int64_t>(blockIdx.x) * (columns + args.padding);
+  if (args.gradient) fill(x + columns, args.padding, 0);
   const std::int64_t target = targets[blockIdx.x];
   if (target < 0 || target >= columns) {  // the same for the whole block
     const float value = target == args.ignored ? 0.0F : NAN;

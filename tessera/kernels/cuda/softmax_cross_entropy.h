@@ -14,9 +14,10 @@ struct CrossEntropyArgs {
   float smoothing = 0;          ///< label smoothing, in [0, 1)
   std::int64_t ignored = -100;  ///< rows with this target are not scored: loss 0, gradient 0
   bool gradient = true;         ///< false: the logits stay as they are
+  std::int64_t padding = 0;     ///< columns behind those of each row that hold no logits; their gradient is 0
 };
 
-/// For each row r of logits [rows, columns], contiguous, with target t = targets[r]:
+/// For each row r of logits [rows, columns + padding], contiguous, with target t = targets[r]:
 ///   losses[r] = log sum_j exp(x_j) - x_t + smoothing (x_t - mean x)
 ///   x_j      := scale (softmax(x)_j - [j == t] + smoothing ([j == t] - 1 / columns))
 /// in float32, the logarithm and the differences in double, each result rounded once to its type. A target outside

@@ -32,10 +32,24 @@ at::Tensor targets_of(const at::Tensor& labels, LabelPlace place) {
   return targets.view({-1});
 }
 
+/// The rows that the head is given in products: with a vocabulary that is no multiple of 16 bytes their columns would
+/// begin anywhere, and cuBLAS could not load vectors (2-3 times slower).
+std::int64_t padded_vocabulary(std::int64_t v) { return v % 8 == 0 ? v : (v + 63) / 64 * 64; }
+
+/// weight [v, c] in `type`, with rows of zeros behind it up to `rows`.
+at::Tensor padded(const at::Tensor& weight, at::ScalarType type, std::int64_t rows) {
+  const std::int64_t v = weight.size(0);
+  if (rows == v) return weight.to(type);
+  const at::Tensor all = at::empty({rows, weight.size(1)}, weight.options().dtype(type));
+  all.narrow(0, 0, v).copy_(weight);
+  all.narrow(0, v, rows - v).zero_();
+  return all;
+}
+
 /// The sum over chunks of a^T b: chunks rounded to bf16 are added in fp32.
 class WeightGradient {
  public:
-  /// `like`: the gradient's type and device; `whole`: there is one chunk only.
+  /// `like` [v, c]: the gradient's type, device and shape; a has v columns or more; `whole`: there is one chunk only.
   WeightGradient(const at::Tensor& like, bool whole) : like_(like), whole_(whole) {}
   void add(const at::Tensor& a, const at::Tensor& b) {
     if (whole_) {
@@ -48,7 +62,7 @@ class WeightGradient {
       sum_.add_(at::mm(a.t(), b));
     }
   }
-  at::Tensor get() const { return sum_.to(like_.scalar_type()); }
+  at::Tensor get() const { return sum_.narrow(0, 0, like_.size(0)).to(like_.scalar_type()); }
 
  private:
   const at::Tensor& like_;
@@ -74,8 +88,10 @@ HeadLoss device_head_loss(const at::Tensor& hidden, const at::Tensor& weight, co
   // Enough tokens to fill a device; with as many as C, the logits take no more room than dWeight does.
   chunk = std::min(n, chunk > 0 ? chunk : std::max<std::int64_t>(c, 8192));
   const at::Tensor targets = targets_of(send(labels, hidden.device()), form.place);
-  const at::Tensor x = hidden.reshape({n, c}).to(type), w = weight.to(type);
-  const at::Tensor buffer = at::empty({chunk, v}, x.options()), losses = at::empty({n}, x.options().dtype(at::kDouble));
+  const std::int64_t columns = padded_vocabulary(v);
+  const at::Tensor x = hidden.reshape({n, c}).to(type), w = padded(weight, type, columns);
+  const at::Tensor buffer = at::empty({chunk, columns}, x.options()),
+                   losses = at::empty({n}, x.options().dtype(at::kDouble));
   const at::Tensor dx = wanted.hidden ? at::empty({n, c}, x.options()) : at::Tensor();
   const at::Tensor dbias = wanted.bias ? at::zeros({v}, x.options().dtype(at::kFloat)) : at::Tensor();
   WeightGradient dweight(weight, /*whole=*/chunk == n);
@@ -86,7 +102,7 @@ HeadLoss device_head_loss(const at::Tensor& hidden, const at::Tensor& weight, co
     at::Tensor product = buffer.narrow(0, 0, rows);
     at::mm_out(product, part, w.t());
     const at::Tensor logits = wide ? product.to(at::kFloat) : product;
-    if (bias.defined()) logits.add_(bias);
+    if (bias.defined()) logits.narrow(1, 0, v).add_(bias);
     softcap_(logits, form.softcap);
     const at::Tensor slope = form.softcap > 0 && wanted.any() ? softcap_slope(logits, form.softcap) : at::Tensor();
     device.softmax_cross_entropy(reals(logits), targets.const_data_ptr<std::int64_t>() + first,
@@ -94,10 +110,11 @@ HeadLoss device_head_loss(const at::Tensor& hidden, const at::Tensor& weight, co
                                  {.scale = static_cast<float>(scale),
                                   .smoothing = static_cast<float>(form.label_smoothing),
                                   .ignored = ignored_label,
-                                  .gradient = wanted.any()});
+                                  .gradient = wanted.any(),
+                                  .padding = columns - v});
     if (!wanted.any()) continue;
     if (slope.defined()) logits.mul_(slope);
-    if (wanted.bias) dbias.add_(logits.sum(0));
+    if (wanted.bias) dbias.add_(logits.narrow(1, 0, v).sum(0));
     const at::Tensor dlogits = logits.to(type);
     if (wanted.hidden) {
       at::Tensor own = dx.narrow(0, first, rows);

@@ -5,8 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <tessera/kernels/cuda/dropout.h>
+#include <tessera/kernels/cuda/gelu.h>
+#include <tessera/kernels/cuda/norm.h>
 #include <tessera/kernels/cuda/reals.h>
+#include <tessera/kernels/cuda/rotary.h>
 #include <tessera/kernels/cuda/softmax_cross_entropy.h>
+#include <tessera/kernels/cuda/swiglu.h>
 
 #include <initializer_list>
 
@@ -26,10 +30,22 @@ struct DeviceKernels {
   // The head's loss (kernels/cuda/softmax_cross_entropy.h).
   void (*softmax_cross_entropy)(kernels::cuda::Reals logits, const std::int64_t* targets, double* losses,
                                 std::int64_t rows, std::int64_t columns, kernels::cuda::CrossEntropyArgs args);
+
+  // Operations on rows: norm.h, gelu.h, swiglu.h, rotary.h of kernels/cuda.
+  void (*norm)(const kernels::cuda::NormForward& a, std::int64_t rows, std::int64_t columns);
+  void (*norm_backward)(const kernels::cuda::NormBackward& a, std::int64_t rows, std::int64_t columns);
+  std::int64_t (*norm_partial_sums)(bool has_mean, std::int64_t rows, std::int64_t columns);
+  void (*gelu_tanh)(kernels::cuda::ConstReals x, kernels::cuda::ConstReals bias, kernels::cuda::Reals y,
+                    std::int64_t rows, std::int64_t columns);
+  void (*gelu_tanh_backward)(const kernels::cuda::GeluBackward& a, std::int64_t rows, std::int64_t columns);
+  std::int64_t (*gelu_partial_sums)(std::int64_t rows, std::int64_t columns);
+  void (*swiglu)(kernels::cuda::ConstReals gate, kernels::cuda::ConstReals up, kernels::cuda::Reals y, std::int64_t n);
+  void (*swiglu_backward)(const kernels::cuda::SwigluBackward& a, std::int64_t n);
+  void (*rotary)(const kernels::cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size);
 };
 
-/// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device. Else null.
-/// The kernels also want rows contiguous; callers see to that.
+/// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device. Else
+/// null. The kernels also want rows contiguous; callers see to that.
 const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors);
 
 /// A contiguous tensor as a kernel's argument; undefined: null.

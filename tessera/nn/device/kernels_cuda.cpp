@@ -12,11 +12,22 @@ void on_current_stream(Arguments... arguments) {
   kernel(arguments..., c10::cuda::getCurrentCUDAStream().stream());
 }
 
+namespace cuda = kernels::cuda;
+
 constexpr DeviceKernels table = {
     .abi = DeviceKernels::current_abi,
-    .dropout = &on_current_stream<&kernels::cuda::dropout>,
-    .uniform = &on_current_stream<&kernels::cuda::uniform>,
-    .softmax_cross_entropy = &on_current_stream<&kernels::cuda::softmax_cross_entropy>,
+    .dropout = &on_current_stream<cuda::dropout>,
+    .uniform = &on_current_stream<cuda::uniform>,
+    .softmax_cross_entropy = &on_current_stream<cuda::softmax_cross_entropy>,
+    .norm = &on_current_stream<cuda::norm>,
+    .norm_backward = &on_current_stream<cuda::norm_backward>,
+    .norm_partial_sums = &cuda::norm_partial_sums,
+    .gelu_tanh = &on_current_stream<cuda::gelu_tanh>,
+    .gelu_tanh_backward = &on_current_stream<cuda::gelu_tanh_backward>,
+    .gelu_partial_sums = &cuda::gelu_partial_sums,
+    .swiglu = &on_current_stream<cuda::swiglu>,
+    .swiglu_backward = &on_current_stream<cuda::swiglu_backward>,
+    .rotary = &on_current_stream<cuda::rotary>,
 };
 
 }  // namespace

@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// Normalisations by a device's kernels: what the autograd functions of rms_norm and layer_norm do there.
+
+#include <ATen/core/Tensor.h>
+#include <tessera/nn/device/kernels.h>
+
+#include <optional>
+
+namespace tessera::nn {
+
+/// The type of x + (delta + delta_bias), of which the last two may be undefined.
+at::ScalarType sum_type(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias);
+
+/// kernels::cuda::NormForward's arguments. x and delta contiguous; the absent ones undefined.
+struct DeviceNorm {
+  at::Tensor x, delta, delta_bias, weight, bias;
+  double eps = 0;
+  at::ScalarType normed_type = at::kFloat;
+  bool centred = false;
+};
+struct DeviceNormed {
+  at::Tensor sum;         ///< x itself without delta; else of sum_type()
+  at::Tensor normed;      ///< its type is normed_type
+  at::Tensor statistics;  ///< fp32, [1, rows]: rstd; centred [2, rows]: mean, rstd
+};
+DeviceNormed device_norm(const DeviceKernels& device, const DeviceNorm& a);
+
+/// The type of a gradient; nothing where it is not wanted.
+using GradientType = std::optional<at::ScalarType>;
+
+struct DeviceNormBackward {
+  at::Tensor sum, dy, dsum, weight, statistics;  ///< contiguous; dsum may be undefined
+  at::ScalarType x = at::kFloat;
+  GradientType delta, delta_bias, weights, bias;
+};
+struct DeviceNormGradients {
+  at::Tensor x, delta, delta_bias, weight, bias;  ///< undefined where not wanted; delta may be x
+};
+DeviceNormGradients device_norm_backward(const DeviceKernels& device, const DeviceNormBackward& a);
+
+}  // namespace tessera::nn

@@ -1,0 +1,177 @@
+// The row operations of nn/ on the double of the device, against the CPU: results, gradients, types.
+#include <ATen/ATen.h>
+
+#include <gtest/gtest.h>
+#include <tessera/comm/world.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/nn/nn.h>
+#include <tests/double/findings.h>
+
+#include <functional>
+
+namespace tessera::testing {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Operation = std::function<Tensors(const Tensors&)>;
+
+const c10::Device cuda(c10::kCUDA, 0);
+
+Tensors random(const std::vector<std::vector<std::int64_t>>& shapes) {
+  at::manual_seed(5);
+  Tensors all;
+  for (const auto& shape : shapes) all.push_back(at::randn(shape));
+  return all;
+}
+
+/// Results of `operation` on the inputs, then the gradients of the sum of weighted results.
+Tensors run(const Operation& operation, const Tensors& inputs, c10::Device device,
+            const std::vector<at::ScalarType>& types = {}) {
+  Tensors own;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    own.push_back(inputs[i].to(device).to(i < types.size() ? types[i] : at::kFloat).requires_grad_());
+  Tensors out = operation(own);
+  at::Tensor total;
+  double factor = 1;
+  for (const at::Tensor& y : out) {
+    const at::Tensor weights = at::arange(y.numel()).remainder(7).view(y.sizes()).to(device).to(at::kFloat);
+    const at::Tensor part = (y.to(at::kFloat) * weights).sum() * factor;
+    total = total.defined() ? total + part : part;
+    factor += 1;
+  }
+  total.backward();
+  for (at::Tensor& y : out) y = y.detach();
+  for (const at::Tensor& x : own) out.push_back(x.grad());
+  return out;
+}
+
+void expect_close(const Tensors& device, const Tensors& cpu, double bound) {
+  ASSERT_EQ(device.size(), cpu.size());
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    ASSERT_EQ(device[i].defined(), cpu[i].defined()) << i;
+    if (!cpu[i].defined()) continue;
+    const at::Tensor x = device[i].cpu().to(at::kDouble), y = cpu[i].to(at::kDouble);
+    EXPECT_LT(((x - y).abs().max() / (1 + y.abs().max())).item<double>(), bound) << "of result or gradient " << i;
+  }
+}
+
+struct Case {
+  const char* name;
+  Operation operation;
+  Tensors inputs;
+};
+std::vector<Case> cases() {
+  const auto pair = [](const nn::ResidualNorm& n) { return Tensors{n.sum, n.normed}; };
+  std::vector<Case> all = {
+      {"rms_norm", [](const Tensors& x) { return Tensors{nn::rms_norm(x[0], x[1], 1e-5)}; },
+       random({{3, 5, 24}, {24}})},
+      {"rms_norm of heads", [](const Tensors& x) { return Tensors{nn::rms_norm(x[0], x[1], 1e-5)}; },
+       random({{2, 5, 3, 8}, {8}})},
+      {"add_rms_norm", [=](const Tensors& x) { return pair(nn::add_rms_norm(x[0], x[1], x[2], 1e-5)); },
+       random({{3, 5, 24}, {3, 5, 24}, {24}})},
+      {"layer_norm", [](const Tensors& x) { return Tensors{nn::layer_norm(x[0], x[1], x[2], 1e-5)}; },
+       random({{3, 5, 23}, {23}, {23}})},
+      {"add_layer_norm", [=](const Tensors& x) { return pair(nn::add_layer_norm(x[0], x[1], {}, x[2], x[3], 1e-5)); },
+       random({{3, 5, 24}, {3, 5, 24}, {24}, {24}})},
+      {"add_layer_norm and bias",
+       [=](const Tensors& x) { return pair(nn::add_layer_norm(x[0], x[1], x[2], x[3], x[4], 1e-5)); },
+       random({{3, 50, 24}, {3, 50, 24}, {24}, {24}, {24}})},
+      {"add_layer_norm of nothing",
+       [=](const Tensors& x) { return pair(nn::add_layer_norm(x[0], {}, {}, x[1], x[2], 1e-5)); },
+       random({{3, 5, 24}, {24}, {24}})},
+      {"gelu", [](const Tensors& x) { return Tensors{nn::bias_gelu_tanh(x[0], x[1])}; }, random({{3, 30, 20}, {20}})},
+      {"gelu without bias", [](const Tensors& x) { return Tensors{nn::bias_gelu_tanh(x[0], {})}; }, random({{3, 21}})},
+      {"swiglu", [](const Tensors& x) { return Tensors{nn::swiglu(x[0], x[1])}; }, random({{3, 5, 21}, {3, 5, 21}})},
+      {"swiglu of halves",
+       [](const Tensors& x) { return Tensors{nn::swiglu(x[0].narrow(1, 0, 10), x[0].narrow(1, 10, 10))}; },
+       random({{6, 20}})},
+  };
+  const auto table = [](const at::Tensor& x) {
+    return nn::rotary_table(at::arange(5, x.options().dtype(at::kLong)),
+                            at::arange(1, 5, x.options().dtype(at::kFloat)) * 0.3, 1);
+  };
+  all.push_back(
+      {"rotary", [=](const Tensors& x) { return Tensors{nn::rotary(x[0], table(x[0]))}; }, random({{2, 5, 3, 8}})});
+  all.push_back({"rotary of a packed part",
+                 [=](const Tensors& x) { return Tensors{nn::rotary(x[0].select(2, 1), table(x[0]))}; },
+                 random({{2, 5, 3, 2, 8}})});
+  return all;
+}
+
+class DeviceRows : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { ASSERT_TRUE(at::hasCUDA()); }
+  void TearDown() override {
+    for (int kind = 0; kind <= static_cast<int>(cuda_double::Kind::not_here); ++kind)
+      EXPECT_EQ(cuda_double::findings(static_cast<cuda_double::Kind>(kind)), 0U) << kind;
+  }
+};
+
+TEST_F(DeviceRows, AsOnTheCpu) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    expect_close(run(c.operation, c.inputs, cuda), run(c.operation, c.inputs, c10::Device(c10::kCPU)), 1e-6);
+  }
+}
+
+/// What is bf16 may differ by roundings to it.
+TEST_F(DeviceRows, InBf16AsTheCpuInFp32) {
+  const std::vector<at::ScalarType> all_narrow(5, at::kBFloat16);
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    const Tensors narrow = run(c.operation, c.inputs, cuda, all_narrow);
+    for (const at::Tensor& t : narrow) EXPECT_EQ(t.scalar_type(), at::kBFloat16);
+    Tensors rounded;
+    for (const at::Tensor& x : c.inputs) rounded.push_back(x.to(at::kBFloat16).to(at::kFloat));
+    expect_close(narrow, run(c.operation, rounded, c10::Device(c10::kCPU)), 1e-2);
+  }
+}
+
+std::vector<at::ScalarType> types(const Tensors& tensors) {
+  std::vector<at::ScalarType> all;
+  for (const at::Tensor& t : tensors) all.push_back(t.scalar_type());
+  return all;
+}
+
+TEST_F(DeviceRows, TypesUnderAutocast) {
+  constexpr auto f = at::kFloat, b = at::kBFloat16;
+  const auto in = [](const Operation& operation) {
+    return [operation](const Tensors& x) {
+      const nn::Autocast autocast(true, c10::kCUDA);
+      return operation(x);
+    };
+  };
+  const auto types_of = [&](const char* name, const std::vector<at::ScalarType>& given) {
+    for (const Case& c : cases())
+      if (c.name == std::string(name)) return types(run(in(c.operation), c.inputs, cuda, given));
+    return std::vector<at::ScalarType>{};
+  };
+  using Types = std::vector<at::ScalarType>;
+  EXPECT_EQ(types_of("add_layer_norm and bias", {f, b, f, f, f}), (Types{f, f, f, b, f, f, f}));
+  EXPECT_EQ(types_of("add_rms_norm", {f, b, f}), (Types{f, f, f, b, f}));
+  EXPECT_EQ(types_of("layer_norm", {b, f, f}), (Types{f, b, f, f}));
+  EXPECT_EQ(types_of("rms_norm of heads", {b, f}), (Types{f, b, f}));
+  EXPECT_EQ(types_of("gelu", {b, f}), (Types{b, b, f})) << "an fp32 bias must not widen the input";
+  EXPECT_EQ(types_of("swiglu", {b, b}), (Types{b, b, b}));
+  EXPECT_EQ(types_of("rotary", {b}), (Types{b, b}));
+}
+
+TEST_F(DeviceRows, FrozenWeightsHaveNoGradient) {
+  const Tensors given = random({{3, 5, 24}, {24}, {24}});
+  const at::Tensor x = given[0].to(cuda).requires_grad_(), weight = given[1].to(cuda), bias = given[2].to(cuda);
+  nn::layer_norm(x, weight, bias, 1e-5).square().sum().backward();
+  const at::Tensor y = given[0].clone().requires_grad_();
+  nn::layer_norm(y, given[1], given[2], 1e-5).square().sum().backward();
+  expect_close({x.grad()}, {y.grad()}, 1e-6);
+  EXPECT_FALSE(weight.grad().defined());
+}
+
+TEST_F(DeviceRows, OtherTypesAreLeftToATen) {
+  const Tensors given = random({{3, 5, 24}, {24}, {24}});
+  const auto norm = [](const Tensors& x) { return Tensors{nn::layer_norm(x[0], x[1], x[2], 1e-5)}; };
+  const std::vector<at::ScalarType> wide(3, at::kDouble);
+  EXPECT_EQ(run(norm, given, cuda, wide)[0].scalar_type(), at::kDouble);
+}
+
+}  // namespace
+}  // namespace tessera::testing
