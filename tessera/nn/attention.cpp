@@ -228,7 +228,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (options.dropout == 0 && fusable({q, k, v}) && q.numel() > 0)
     return PieceAttention::apply(q, k, v, documents, ScoreForm{options.scale, options.softcap}, options.window);
   const bool plain = documents.empty() && (options.window == 0 || options.window >= t);
-  if (!plain && options.dropout == 0 && options.softcap == 0 && document_attention_takes(q, k, v))
+  if (!plain && options.dropout == 0 && options.softcap == 0 && document_attention_takes(q, k, v, documents))
     return document_attention(q, k, v, documents, options.scale, options.window);
   if (plain && options.dropout == 0 && options.softcap == 0) {
     if (const auto out = grouped_attention(q, k, v, options.scale)) return *out;

@@ -47,10 +47,12 @@ Bounds bounds_of(const DocumentStarts& documents, std::int64_t rows, std::int64_
 
 }  // namespace
 
-bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const DocumentStarts& documents) {
+  constexpr std::int64_t most = 65535;
   const std::int64_t d = q.size(-1);
-  return q.is_cuda() && q.numel() > 0 && is_half(q, k, v) && d % 8 == 0 && d <= 256 &&
-         at::globalContext().userEnabledFlashSDP();
+  return q.is_cuda() && q.numel() > 0 && is_half(q, k, v) && d % 8 == 0 && d <= 256 && q.size(0) <= most &&
+         static_cast<std::int64_t>(documents.size()) <= most && at::globalContext().userEnabledFlashSDP();
 }
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -74,6 +76,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
 std::optional<at::Tensor> grouped_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                             double scale) {
   if (!q.is_cuda() || k.size(2) == q.size(2) || !is_half(q, k, v)) return std::nullopt;
+  if (!at::globalContext().userEnabledMathSDP()) return std::nullopt;  // without a last resort the question may throw
   const auto by_head = [](const at::Tensor& x) { return x.to(type_of(x)).transpose(1, 2); };
   const at::Tensor queries = by_head(q), keys = by_head(k), values = by_head(v);
   // What scaled_dot_product_attention asks itself: in other kernels groups would cost the matrix of all scores.
