@@ -8,6 +8,7 @@
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/device/norm.h>
+#include <tessera/nn/device/served.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/linear_maps/fp8_linear.h>
