@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <gtest/gtest.h>
+#include <tests/distributed/harness.h>
 #include <tests/double/memory.h>
 #include <tests/double/order.h>
 
@@ -29,12 +30,13 @@ void wait_between(c10::Stream earlier, c10::Stream later) {
   event.block(later);
 }
 
-/// Number of findings of `kind` that `work` adds.
+/// Number of findings of `kind` that `work` adds; then all are forgotten.
 template <class Work>
 std::size_t found(Kind kind, Work work) {
-  const std::size_t before = findings(kind);
   work();
-  return findings(kind) - before;
+  const std::size_t count = findings(kind);
+  cuda_double::forget_findings();
+  return count;
 }
 
 /// compute -> side -> compute, with or without the wait before and behind.
@@ -141,6 +143,7 @@ TEST(DoubleMemory, OperatorsRefuseTwoDevices) {
   EXPECT_THROW(here + there, c10::Error);
   EXPECT_THROW(here.add_(at::ones({2})), c10::Error);
   EXPECT_NO_THROW(here.add_(at::scalar_tensor(2)));  // a number of the host is an argument of the kernel
+  cuda_double::forget_findings();
 }
 
 TEST(DoubleMemory, AHostAccessEndsTheProcessWithTheAllocation) {
@@ -165,15 +168,20 @@ TEST(DoubleMemory, WaitsOfTheHostAreCounted) {
 }
 
 TEST(DoubleMemory, ResultsAreTheCpusToTheBit) {
-  at::manual_seed(1);
-  const at::Tensor x = at::randn({4, 16}), w = at::randn({16, 16}), g = at::ones({16}), b = at::zeros({16});
-  const auto compute = [&](c10::Device d) {
-    at::Tensor weight = w.to(d).requires_grad_();
-    const at::Tensor y = at::layer_norm(at::linear(x.to(d), weight), {16}, g.to(d), b.to(d));
-    at::gelu(y).square().sum().backward();
-    return weight.grad().cpu();
+  tessera::testing::RankOptions options;  // a process of its own: backward starts threads
+  options.init.device = tessera::Device::cuda;
+  const auto body = [](tessera::comm::World&) {
+    at::manual_seed(1);
+    const at::Tensor x = at::randn({4, 16}), w = at::randn({16, 16}), g = at::ones({16}), b = at::zeros({16});
+    const auto compute = [&](c10::Device d) {
+      at::Tensor weight = w.to(d).requires_grad_();
+      const at::Tensor y = at::layer_norm(at::linear(x.to(d), weight), {16}, g.to(d), b.to(d));
+      at::gelu(y).square().sum().backward();
+      return weight.grad().cpu();
+    };
+    EXPECT_TRUE(at::equal(compute(cuda), compute(c10::Device(c10::kCPU))));
   };
-  EXPECT_TRUE(at::equal(compute(cuda), compute(c10::Device(c10::kCPU))));
+  tessera::testing::run_ranks(1, body, options);
 }
 
 }  // namespace

@@ -112,6 +112,12 @@ std::size_t all_findings() {
   return s.findings.size();
 }
 
+void forget_findings() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.findings.clear();
+}
+
 void count_wait(Wait kind, const std::string& operation) {
   State& s = state();
   const Stack stack = own_stack();

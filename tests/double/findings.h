@@ -30,6 +30,8 @@ void add_finding(Kind kind, const std::string& text);
 std::size_t findings(Kind kind);
 /// Number of different findings.
 std::size_t all_findings();
+/// For tests that plant faults.
+void forget_findings();
 
 /// Why the host waited for the device.
 enum class Wait { item, to_host, to_device, shape, stream, event, device };
