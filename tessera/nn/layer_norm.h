@@ -6,7 +6,8 @@
 
 namespace tessera::nn {
 
-/// y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension. x [..., C], weight and bias [C].
+/// y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension. x [..., C], weight and bias [C]. y has x's
+/// type, under autocast fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
 
 struct ResidualNorm {
@@ -15,7 +16,7 @@ struct ResidualNorm {
 };
 /// Both in one pass, and in backward the two gradients that meet at `sum` in one pass. x, delta [..., C], delta_bias
 /// [C]; delta and delta_bias may be undefined (sum is then x itself; take it instead of x to have the gradients meet
-/// here).
+/// here). Types may differ, as under autocast: sum has the widest, and each gradient the type of its tensor.
 ResidualNorm add_layer_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias,
                             const at::Tensor& weight, const at::Tensor& bias, double eps);
 

@@ -6,7 +6,9 @@
 
 namespace tessera::nn {
 
-/// y = x / sqrt(average of x^2 over the last dimension + eps) * weight. x [..., C], weight [C].
+/// y = x / sqrt(average of x^2 over the last dimension + eps) * weight. x [..., C], weight [C]. Computed in fp32 at
+/// least; what is multiplied by the weight is rounded to x's type first, as in transformers, and y has the wider type
+/// of both.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 /// sum = x + delta (x itself when delta is undefined) and its normalisation in one pass; in backward the two gradients
