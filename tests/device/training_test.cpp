@@ -186,6 +186,10 @@ TEST_F(DeviceTraining, WaitsOfTheHostPerStep) {
     return (waits(5) - three) / 2;
   };
   EXPECT_EQ(per_step("gpt2", gpt2()), 0U);
+  EXPECT_EQ(per_step("llama", {"--config_name", "llama-tiny", "--config_overrides",
+                               "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,"
+                               "head_dim=8,intermediate_size=48,vocab_size=257,max_position_embeddings=64"}),
+            0U);
   EXPECT_EQ(per_step("mixtral", mixtral()), 2U);  // each layer's: how many rows every expert has
 }
 

@@ -17,9 +17,9 @@ import tempfile
 
 BYTES_PER_SECOND = 4.2e12
 LAUNCH_SECONDS = 5e-6
-# FLOPs per second, by the beginning of the operator's name; the first that fits.
-RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::[\w.]+ BFloat16", 600e12),
-         (r"aten::[\w.]+ Float", 50e12), (r".*attention", 400e12)]
+# FLOPs per second, by the beginning of the operator's name; the first that fits. Products in bf16: MODELS.
+RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::[\w.]+ Float", 50e12), (r".*attention", 400e12)]
+BF16_PRODUCT = re.compile(r"aten::[\w.]+ BFloat16$")
 OPERATION = re.compile(r"OPERATION x(\d+) (.*) bytes (\d+) flops (\d+)")
 
 
@@ -70,14 +70,15 @@ def extrapolated(runs, base, changes):
 
 
 MODELS = {
-    # name: (base size: rows, layers, vocabulary; what changes: (index, other, full); tokens of the step; target)
-    "gpt2-124m": ((1, 12, 50257), [(0, 2, 64)], 64 * 1024, 590_000),
-    "llama-8b": ((1, 1, 16032), [(1, 2, 32), (2, 32064, 128256)], 8192, 11_500),
+    # name: (base size: rows, layers, vocabulary; what changes: (index, other, full); tokens of the step; FLOPs per
+    # second of products in bf16, which grow with their size; target)
+    "gpt2-124m": ((1, 12, 50257), [(0, 2, 64)], 64 * 1024, 600e12, 590_000),
+    "llama-8b": ((1, 1, 16032), [(1, 2, 32), (2, 32064, 128256)], 8192, 660e12, 11_500),
 }
 
 
 def predict(build, name):
-    base, changes, tokens, target = MODELS[name]
+    base, changes, tokens, product_rate, target = MODELS[name]
     runs = [(base, counted(build, name, *base))]
     for index, other, _ in changes:
         size = list(base)
@@ -86,7 +87,8 @@ def predict(build, name):
     step = extrapolated(runs, base, [(base[i], other, full) for i, other, full in changes])
     rows = []
     for key, (calls, moved, flops) in step.items():
-        rate = next((r for pattern, r in RATES if re.match(pattern, key)), None)
+        rate = (product_rate if BF16_PRODUCT.match(key)
+                else next((r for pattern, r in RATES if re.match(pattern, key)), None))
         seconds = max(moved / BYTES_PER_SECOND, flops / rate if rate else 0)
         rows.append((seconds, key, calls, moved, flops))
     device = sum(row[0] for row in rows)
