@@ -28,9 +28,9 @@ class AdamW final : public ElementwiseOptimizer {
   }
 
   bool takes_step_scalars() const override {
-    if (decay_in_gradient_ || common().bf16_state) return false;
+    if (common().bf16_state) return false;
     for (std::size_t i = 0; i < slot_count(); ++i)
-      if (!slot(i).parameter.is_cuda() || slot(i).parameter.scalar_type() != at::kFloat) return false;
+      if (!has_kernel(i)) return false;
     return true;
   }
 
@@ -49,7 +49,11 @@ class AdamW final : public ElementwiseOptimizer {
 
   void update_slot(std::size_t i, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                    const StepFactors& factors) override {
-    generic_update(slot(i).parameter, gradient, states[0], states[1], arguments(i, factors));
+    const at::Tensor p = slot(i).parameter;
+    if (!has_kernel(i)) return generic_update(p, gradient, states[0], states[1], arguments(i, factors));
+    const c10::DeviceGuard guard(p.device());  // the kernel takes the current device's stream
+    const kernels::cuda::AdamwRange range = range_of(i, gradient, states[0], states[1], factors);
+    device_kernels().adamw({&range, 1}, factors.scalars);
   }
 
   bool update_together(const std::vector<at::Tensor>& gradients, const StepFactors& factors) override {
@@ -57,17 +61,27 @@ class AdamW final : public ElementwiseOptimizer {
     std::vector<kernels::cuda::AdamwRange> ranges;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
-      ranges.push_back({.p = slot(i).parameter.data_ptr<float>(),
-                        .g = gradients[i].const_data_ptr<float>(),
-                        .m = state_of(0, i).data_ptr<float>(),
-                        .v = state_of(1, i).data_ptr<float>(),
-                        .n = gradients[i].numel(),
-                        .args = arguments(i, factors)});
+      ranges.push_back(range_of(i, gradients[i], state_of(0, i), state_of(1, i), factors));
     }
     if (ranges.empty()) return true;
     const c10::DeviceGuard guard(slot(0).parameter.device());  // the kernel takes the current device's stream
     device_kernels().adamw(ranges, factors.scalars);
     return true;
+  }
+
+  /// Whether the plug-in's kernel updates the slot, given float32 states.
+  bool has_kernel(std::size_t i) const {
+    return !decay_in_gradient_ && slot(i).parameter.is_cuda() && slot(i).parameter.scalar_type() == at::kFloat;
+  }
+
+  kernels::cuda::AdamwRange range_of(std::size_t i, const at::Tensor& gradient, const at::Tensor& m,
+                                     const at::Tensor& v, const StepFactors& factors) const {
+    return {.p = slot(i).parameter.data_ptr<float>(),
+            .g = gradient.const_data_ptr<float>(),
+            .m = m.data_ptr<float>(),
+            .v = v.data_ptr<float>(),
+            .n = gradient.numel(),
+            .args = arguments(i, factors)};
   }
 
   kernels::AdamwArgs arguments(std::size_t i, const StepFactors& factors) const {

@@ -21,7 +21,7 @@ struct DeviceKernels {
   void (*add_exact_squares)(std::span<const kernels::cuda::SquareRange> ranges, kernels::cuda::Real type,
                             std::int64_t* words);
   void (*carry_words)(std::int64_t* words);
-  void (*form_step_scalars)(std::int64_t* words, double max_norm, kernels::cuda::StepScalars* scalars);
+  void (*form_step_scalars)(const std::int64_t* words, double max_norm, kernels::cuda::StepScalars* scalars);
 };
 
 /// The plug-in's table. Throws InputError where there is none.

@@ -153,7 +153,7 @@ at::Tensor squares_on_device(const std::vector<GradientPiece>& pieces, c10::Devi
     check(piece);
     TESSERA_CHECK(has_kernel(piece.gradient) && piece.gradient.device() == device, "squares_on_device: a gradient is ",
                   c10::toString(piece.gradient.scalar_type()), " on ", piece.gradient.device().str(),
-                  ", not float32 on ", device.str());
+                  ", not float32 or bfloat16 on ", device.str());
     gradients.push_back(piece.gradient.contiguous());
   }
   const at::Tensor words = zero_words(device);
@@ -167,7 +167,7 @@ at::Tensor step_scalars(const at::Tensor& words, double max_norm) {
   const c10::DeviceGuard guard(words.device());
   static_assert(sizeof(kernels::cuda::StepScalars) == 2 * sizeof(double));
   const at::Tensor scalars = at::empty({2}, words.options().dtype(at::kDouble));
-  device_kernels().form_step_scalars(words.data_ptr<std::int64_t>(), max_norm,
+  device_kernels().form_step_scalars(words.const_data_ptr<std::int64_t>(), max_norm,
                                      static_cast<kernels::cuda::StepScalars*>(scalars.data_ptr()));
   return scalars;
 }

@@ -35,10 +35,10 @@ double gradient_norm(const std::vector<at::Tensor>& gradients);
 /// min(1, max_norm / (norm + 1e-6)); 1 when max_norm <= 0.
 double clip_coefficient(double norm, double max_norm);
 
-/// The same on a CUDA device, without a wait of the host. `pieces`: float32 and bfloat16 on `device`. Returns int64
-/// [kernels::exact_words]: words to be added up over the ranks that hold the other pieces.
+/// squares_of() on a CUDA device, without a wait of the host: int64 [kernels::exact_words], to be added up over the
+/// ranks that hold the other pieces. Throws Error for a gradient that is not float32 or bfloat16 on `device`.
 at::Tensor squares_on_device(const std::vector<GradientPiece>& pieces, c10::Device device);
-/// What follows from those words, which change, on their device: norm, clip_coefficient() and whether the norm is not
+/// What follows from those words, on their device: norm, clip_coefficient() and whether the norm is not
 /// finite, one kernels::cuda::StepScalars (kernels/cuda/step_scalars.h) as float64 [2], the norm first.
 at::Tensor step_scalars(const at::Tensor& words, double max_norm);
 

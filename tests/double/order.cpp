@@ -14,6 +14,7 @@ namespace cuda_double {
 namespace {
 
 constexpr int most_devices = 8;
+constexpr std::uint64_t kernels_ahead = 50;  // keep a device busy while the host goes on
 
 struct Clock {
   std::vector<std::uint64_t> ticks;  // per stream
@@ -299,7 +300,8 @@ void host_waits_event(void* event) {
     const std::lock_guard lock(s.mutex);
     const auto* e = static_cast<const Event*>(event);
     s.host.join(e->clock);
-    runs_dry = e->clock.covers(s.clocks[e->stream]);
+    const auto ticks = [&](const Clock& c) { return e->stream < c.ticks.size() ? c.ticks[e->stream] : 0; };
+    runs_dry = ticks(s.clocks[e->stream]) < ticks(e->clock) + kernels_ahead;
   }
   if (runs_dry) count_wait(Wait::event, "event");
 }

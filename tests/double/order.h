@@ -65,7 +65,8 @@ double event_milliseconds(void* event);
 
 /// The host waits for everything that the stream was given. Counted as a wait.
 void host_waits(Wait kind, const std::string& operation, int device, std::int64_t stream);
-/// The same for an event. Counted only if the stream has nothing to do behind it: else the device goes on meanwhile.
+/// The same for an event. Counted only if the stream has fewer than 50 kernels to do behind it: else the device goes on
+/// meanwhile.
 void host_waits_event(void* event);
 void host_waits_device(int device);
 

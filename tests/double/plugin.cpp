@@ -62,9 +62,9 @@ void carry_words(std::int64_t* words) {
   if (arguments.enqueue()) cuda::carry_words(words, nullptr);
 }
 
-void form_step_scalars(std::int64_t* words, double max_norm, cuda::StepScalars* scalars) {
+void form_step_scalars(const std::int64_t* words, double max_norm, cuda::StepScalars* scalars) {
   KernelArguments arguments("form_step_scalars");
-  words = arguments.update(words, tessera::kernels::exact_words);
+  words = arguments.read(words, tessera::kernels::exact_words);
   scalars = arguments.write(scalars, 1);
   if (arguments.enqueue()) cuda::form_step_scalars(words, max_norm, scalars, nullptr);
 }

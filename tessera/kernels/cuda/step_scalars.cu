@@ -5,14 +5,31 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// One thread: 71 words once a step.
-__global__ void carry(std::int64_t* words) {
-  carry_exact(words);
-  for (int i = exact_digits; i < exact_words; ++i) words[i] = words[i] > 0 ? 1 : 0;
+constexpr unsigned threads = 96;
+static_assert(threads >= exact_words);
+
+// 71 words once a step: brought together by all threads, then added by one.
+__device__ std::int64_t* gathered(const std::int64_t* words) {
+  __shared__ std::int64_t own[exact_words];
+  if (threadIdx.x < exact_words) own[threadIdx.x] = words[threadIdx.x];
+  __syncthreads();
+  return own;
 }
 
-__global__ void form(std::int64_t* words, double max_norm, StepScalars* scalars) {
-  const double norm = __dsqrt_rn(exact_value(words));
+__global__ void carry(std::int64_t* words) {
+  std::int64_t* const own = gathered(words);
+  if (threadIdx.x == 0) {
+    carry_exact(own);
+    for (int i = exact_digits; i < exact_words; ++i) own[i] = own[i] > 0 ? 1 : 0;
+  }
+  __syncthreads();
+  if (threadIdx.x < exact_words) words[threadIdx.x] = own[threadIdx.x];
+}
+
+__global__ void form(const std::int64_t* words, double max_norm, StepScalars* scalars) {
+  std::int64_t* const own = gathered(words);
+  if (threadIdx.x != 0) return;
+  const double norm = __dsqrt_rn(exact_value(own));
   const double coefficient = max_norm > 0 ? __ddiv_rn(max_norm, __dadd_rn(norm, 1e-6)) : 1;
   scalars->norm = norm;
   scalars->gradient_scale = static_cast<float>(coefficient < 1 ? coefficient : 1);
@@ -22,11 +39,11 @@ __global__ void form(std::int64_t* words, double max_norm, StepScalars* scalars)
 }  // namespace
 
 void carry_words(std::int64_t* words, void* stream) {
-  launch("carry_words", carry, dim3(1), dim3(1), 0, stream, words);
+  launch("carry_words", carry, dim3(1), dim3(threads), 0, stream, words);
 }
 
-void form_step_scalars(std::int64_t* words, double max_norm, StepScalars* scalars, void* stream) {
-  launch("step_scalars", form, dim3(1), dim3(1), 0, stream, words, max_norm, scalars);
+void form_step_scalars(const std::int64_t* words, double max_norm, StepScalars* scalars, void* stream) {
+  launch("step_scalars", form, dim3(1), dim3(threads), 0, stream, words, max_norm, scalars);
 }
 
 }  // namespace tessera::kernels::cuda

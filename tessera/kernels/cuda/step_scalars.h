@@ -17,9 +17,9 @@ struct StepScalars {
 /// Carries `words` [exact_words], so that words of up to 2^16 ranks can be added. In the order of `stream`.
 void carry_words(std::int64_t* words, void* stream);
 
-/// Forms `scalars` of the exact sum of all squares, `words`, which change; max_norm <= 0: gradients stay as they are.
+/// Forms `scalars` of the exact sum of all squares, `words`; max_norm <= 0: gradients stay as they are.
 /// The same bits as optim::gradient_norm() and clip_coefficient(). Both throw std::runtime_error with CUDA's words when
 /// the launch fails.
-void form_step_scalars(std::int64_t* words, double max_norm, StepScalars* scalars, void* stream);
+void form_step_scalars(const std::int64_t* words, double max_norm, StepScalars* scalars, void* stream);
 
 }  // namespace tessera::kernels::cuda

@@ -50,9 +50,12 @@ Bounds bounds_of(const DocumentStarts& documents, std::int64_t rows, std::int64_
 bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const DocumentStarts& documents) {
   constexpr std::int64_t most = 65535;
-  const std::int64_t d = q.size(-1);
+  // Backward has a sum of fp32 for each query, and for 128 more of each document.
+  constexpr std::int64_t least_mean_length = 16;
+  const std::int64_t d = q.size(-1), count = static_cast<std::int64_t>(documents.size());
   return q.is_cuda() && q.numel() > 0 && is_half(q, k, v) && d % 8 == 0 && d <= 256 && q.size(0) <= most &&
-         static_cast<std::int64_t>(documents.size()) <= most && at::globalContext().userEnabledFlashSDP();
+         count <= most && count * least_mean_length <= q.size(0) * q.size(1) &&
+         at::globalContext().userEnabledFlashSDP();
 }
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -70,7 +73,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
   const at::Tensor out = std::get<0>(at::_flash_attention_forward(
       rows(q), rows(k), rows(v), bounds.tokens, bounds.tokens, bounds.longest, bounds.longest, /*dropout_p=*/0,
       /*is_causal=*/!windowed, /*return_debug_mask=*/false, scale, left, right));
-  return out.reshape({b, t, heads * d});  // it lies as the queries do
+  return out.reshape({b, t, heads * d});  // tokens first, as the queries have them
 }
 
 std::optional<at::Tensor> grouped_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -21,8 +21,8 @@ struct HeadLoss {
   at::Tensor loss, dhidden, dweight, dbias;
 };
 
-/// Whether device_head_loss() computes this: on a CUDA device, with products in fp32 or bf16 (autocast's type, or that
-/// of hidden and weight).
+/// Whether device_head_loss() computes this: on a CUDA device, with products in fp32 or bf16, which is autocast's type
+/// or that of hidden and weight.
 bool device_computes_head(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias);
 
 /// As linear_cross_entropy(), where device_computes_head(). Chunks of `chunk` tokens; 0: of 8,192, or as many as C if

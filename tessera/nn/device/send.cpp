@@ -21,8 +21,10 @@ LateNumber::LateNumber(const at::Tensor& scalar) : number_(scalar.detach()) {
   number_ = host;
 }
 
+bool LateNumber::ready() const { return !copied_ || copied_->query(); }
+
 double LateNumber::value() const {
-  if (copied_ && !copied_->query()) copied_->synchronize();
+  if (!ready()) copied_->synchronize();
   return number_.item<double>();
 }
 

@@ -23,6 +23,7 @@ class LateNumber {
 
   /// Waits for the copy if it is not over.
   double value() const;
+  bool ready() const;  ///< value() would not wait
 
  private:
   at::Tensor number_;                   // on the host

@@ -16,18 +16,17 @@ GuardedUpdate::GuardedUpdate(StepCore& core, comm::Group all, const RunConfig& c
     : core_(core), all_(std::move(all)), config_(config), hooks_(std::move(hooks)) {}
 
 GuardedUpdate::Outcome GuardedUpdate::finish_step(std::int64_t step) {
-  settle();
+  settle(/*has_gradients=*/false);
   const double learning_rate = core_.update().learning_rates().front();
-  if (!hooks_.outcome_at_once) {
-    if (const std::optional<nn::LateNumber> norm = core_.step_late(config_.optimization.max_grad_norm)) {
-      pending_ = {step, *norm};
-      core_.step_schedule();
-      return {.learning_rate = learning_rate, .taken = true};
-    }
+  if (!hooks_.outcome_at_once && core_.steps_late()) {
+    if (hooks_.before_update) hooks_.before_update();
+    pending_ = {step, core_.step_late(config_.optimization.max_grad_norm)};
+    core_.step_schedule();
+    return {.learning_rate = learning_rate, .taken = true};
   }
-  Outcome end{.grad_norm = core_.gradient_norm(), .learning_rate = learning_rate};
+  Outcome end{.learning_rate = learning_rate, .grad_norm = core_.gradient_norm()};
   grad_norm_ = end.grad_norm;
-  const bool good = core_.loss_scale() != nullptr || admits(step, end.grad_norm);
+  const bool good = core_.loss_scale() != nullptr || admits(step, end.grad_norm, /*has_gradients=*/true);
   if (good) core_.clip_by(end.grad_norm, config_.optimization.max_grad_norm);
   if (hooks_.before_update) hooks_.before_update();
   if (!good) core_.end_step();
@@ -37,22 +36,19 @@ GuardedUpdate::Outcome GuardedUpdate::finish_step(std::int64_t step) {
   return end;
 }
 
-void GuardedUpdate::settle() {
+void GuardedUpdate::settle(bool has_gradients) {
   if (!pending_) return;
   const Pending last = *std::exchange(pending_, std::nullopt);
   grad_norm_ = last.norm.value();
-  if (admits(last.step, grad_norm_)) return;
+  if (admits(last.step, grad_norm_, has_gradients)) return;
   core_.forget_step();
   ++skipped_;
 }
 
 std::int64_t GuardedUpdate::take_newly_skipped() { return skipped_ - std::exchange(told_, skipped_); }
 
-bool GuardedUpdate::admits(std::int64_t step, double norm) {
-  if (std::isfinite(norm)) {
-    in_a_row_ = 0;
-    return true;
-  }
+/// " (...)"; "": not known. Collective.
+std::string GuardedUpdate::place_of_first_not_finite() {
   std::string where;
   try {
     core_.sharded().clip_grad_norm(0);
@@ -62,7 +58,18 @@ bool GuardedUpdate::admits(std::int64_t step, double norm) {
   }
   if (const std::string source = hooks_.find_source ? hooks_.find_source() : ""; !source.empty())
     where = concat(source, where.empty() ? "" : "; ", where);
-  if (!where.empty()) where = concat(" (", where, ")");
+  return where.empty() ? "" : concat(" (", where, ")");
+}
+
+bool GuardedUpdate::admits(std::int64_t step, double norm, bool has_gradients) {
+  if (std::isfinite(norm)) {
+    in_a_row_ = 0;
+    return true;
+  }
+  const std::string where =
+      has_gradients
+          ? place_of_first_not_finite()
+          : " (a device tells it one step later, when the gradients are others: --logging_steps 1 says where)";
   const OutputConfig& output = config_.output;
   const bool skips = output.nan_policy == NanPolicy::skip;
   if (skips && ++in_a_row_ <= output.nan_skip_limit) {

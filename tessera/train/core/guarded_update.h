@@ -28,9 +28,10 @@ struct UpdateHooks {
 class GuardedUpdate {
  public:
   struct Outcome {
-    double grad_norm = 0;      ///< before clipping; without outcome_at_once meaningless: grad_norm()
     double learning_rate = 0;  ///< the first parameter group's, in this step
-    bool taken = false;        ///< false: skipped, and weights and optimizer are as they were
+    // With outcome_at_once:
+    double grad_norm = 0;  ///< before clipping
+    bool taken = false;    ///< false: skipped, and weights and optimizer are as they were
   };
 
   /// `core`, around a divided module, and `config` outlive it. `all`: every rank of the training.
@@ -40,9 +41,9 @@ class GuardedUpdate {
   /// gradients are not finite and neither --fp16 nor --nan_policy skip passes over such a step; only rank 0's has a
   /// text. Collective.
   Outcome finish_step(std::int64_t step);
-  /// What became of the last step is known afterwards. Before everything that reads norms, counts of steps or states of
-  /// the optimizer. Throws as finish_step(), for that step. Collective.
-  void settle();
+  /// Finds out what became of the last step. Call it before anything reads norms, counts of steps or the optimizer's
+  /// states. Throws as finish_step(), for that step. Collective.
+  void settle() { settle(/*has_gradients=*/true); }
   double grad_norm() const { return grad_norm_; }  ///< the last step's, before clipping; after settle()
 
   std::int64_t skipped() const { return skipped_; }  ///< steps without an update
@@ -54,7 +55,10 @@ class GuardedUpdate {
     nn::LateNumber norm;
   };
 
-  bool admits(std::int64_t step, double norm);
+  /// `has_gradients`: those of that step are still there.
+  void settle(bool has_gradients);
+  bool admits(std::int64_t step, double norm, bool has_gradients);
+  std::string place_of_first_not_finite();
 
   StepCore& core_;
   comm::Group all_;

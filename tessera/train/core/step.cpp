@@ -77,10 +77,13 @@ bool StepCore::step() {
   return taken;
 }
 
-std::optional<nn::LateNumber> StepCore::step_late(double max_norm) {
-  if (loss_scale_ || world().device().is_cpu()) return std::nullopt;
+bool StepCore::steps_late() {
+  if (loss_scale_ || world().device().is_cpu()) return false;
   if (!steps_late_) steps_late_ = !comm::any_rank(world().group(), !update_->takes_step_scalars());
-  if (!*steps_late_) return std::nullopt;
+  return *steps_late_;
+}
+
+nn::LateNumber StepCore::step_late(double max_norm) {
   const at::Tensor scalars = sharded_->step_scalars(max_norm);
   update_->step_by(scalars);
   end_step();

@@ -75,10 +75,13 @@ class StepCore {
   /// Clamps every element of the gradients, without the loss scale and after clip(), to [-limit, limit]. With fp16
   /// collective, since gradients that overflow anywhere stay as they are, so that step() is skipped.
   void clip_values(double limit);
-  /// gradient_norm(), clip_by() and step() at once, the host waiting for none of them, where optimizer and device can
-  /// do that and there is no loss scale; else nullopt, and nothing was done. The norm before clipping: if it turns out
-  /// not to be finite, weights and states were left as they are, and forget_step() belongs before the next step.
-  std::optional<nn::LateNumber> step_late(double max_norm);
+  /// Whether step_late() works: optimizer and device of every rank can do that, and there is no loss scale. Collective
+  /// when it is asked for the first time on a device.
+  bool steps_late();
+  /// gradient_norm(), clip_by() and step() at once, the host waiting for none of them. Returns the norm before clipping:
+  /// if it turns out not to be finite, weights and states were left as they are, and forget_step() belongs before the
+  /// next step.
+  nn::LateNumber step_late(double max_norm);
   void forget_step() { update_->forget_step(); }
   /// Updates the weights; false: skipped, since fp16 gradients overflowed (the loss scale has been lowered).
   bool step();

@@ -33,14 +33,15 @@ class WholeModel : public StepPasses {
       features.each(&RunFeature::begin_micro_batch, batches[micro]);
       const at::Tensor loss = on_device(
           batches[micro], [&](const data::Batch& batch) { return parts_.objective.loss(batch, scales.scale); });
-      parts_.clock.enter(Phase::backward);
-      core.backward(loss);
-      features.each(&RunFeature::after_backward);
-      // Ranks of tp have the same loss; what they log is added up.
+      // Ranks of tp have the same loss; what they log is added up. Before the backward pass: on a device its value comes
+      // over while that runs.
       const double tensor_ranks = parts_.setup.groups.tensor_ranks();
       parts_.window.add_loss(nn::LateNumber(loss), [=](double scaled) {
         return scales.scale == 0 ? 0 : scaled / scales.scale * scales.logged / tensor_ranks;
       });
+      parts_.clock.enter(Phase::backward);
+      core.backward(loss);
+      features.each(&RunFeature::after_backward);
     }
   }
 

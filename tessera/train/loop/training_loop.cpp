@@ -141,6 +141,8 @@ void TrainingLoop::train_one_step(const std::vector<data::Batch>& batches, const
   rows_.shares().computed(spent(Phase::forward) + spent(Phase::backward));
   last_ = update_.finish_step(step_ + 1);
   ++step_;
+  // What is told of a step includes the device's work: elsewhere the wait belongs to the next step.
+  if (plan().logs_after(step_) || plan().evaluates_after(step_) || plan().saves_after(step_)) update_.settle();
   setup_.features.each(&RunFeature::after_step, StepEnd{step_, last_.grad_norm, last_.taken});
   clock_.enter(Phase::other);
   replicas_.after_step(step_);

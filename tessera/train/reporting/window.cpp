@@ -30,20 +30,28 @@ double finite_or_mean(double loss, double sum, std::size_t count) {
 
 void Window::begin_step(const StepCounts& all_ranks) { counts_ = all_ranks; }
 
-void Window::add_loss(double cross_entropy) {
-  double loss = hf_loss_scale_ ? cross_entropy / static_cast<double>(counts_.labels_not_ignored) : cross_entropy;
+void Window::add_loss(double cross_entropy) { add_loss(cross_entropy, counts_.labels_not_ignored); }
+
+void Window::add_loss(double cross_entropy, std::int64_t labels_not_ignored) {
+  double loss = hf_loss_scale_ ? cross_entropy / static_cast<double>(labels_not_ignored) : cross_entropy;
   if (nan_filter_ && !std::isfinite(loss))
     loss = finite_or_mean(loss, std::accumulate(losses_.begin(), losses_.end(), 0.0), losses_.size());
   losses_.push_back(loss);
 }
 
 void Window::add_loss(nn::LateNumber loss, std::function<double(double)> cross_entropy_of) {
-  late_losses_.push_back({std::move(loss), std::move(cross_entropy_of)});
+  late_losses_.push_back({std::move(loss), std::move(cross_entropy_of), counts_.labels_not_ignored});
+}
+
+void Window::read_losses(bool wait) {
+  for (; !late_losses_.empty() && (wait || late_losses_.front().loss.ready()); late_losses_.pop_front()) {
+    const LateLoss& late = late_losses_.front();
+    add_loss(late.cross_entropy_of(late.loss.value()), late.labels_not_ignored);
+  }
 }
 
 void Window::end_step(double seconds, double cpu_seconds) {
-  for (const LateLoss& late : late_losses_) add_loss(late.cross_entropy_of(late.loss.value()));
-  late_losses_.clear();
+  read_losses(/*wait=*/false);
   ++steps_;
   scored_ += counts_.scored_tokens;
   tokens_ += counts_.tokens;
@@ -52,13 +60,16 @@ void Window::end_step(double seconds, double cpu_seconds) {
 }
 
 double Window::rough_loss(int ranks) const {
-  const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
-  return ranks * sum / static_cast<double>(hf_loss_scale_ ? steps_ : scored_);
+  const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0), read = static_cast<double>(losses_.size());
+  // As if the losses that are not read were like the others.
+  const double share = late_losses_.empty() ? 1 : read / (read + static_cast<double>(late_losses_.size()));
+  return ranks * sum / (share * static_cast<double>(hf_loss_scale_ ? steps_ : scored_));
 }
 
 StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
                           std::int64_t threads, int place, const std::vector<double>& sums) {
   TESSERA_CHECK(steps_ > 0, "a log without a step");
+  read_losses(/*wait=*/true);
   const comm::Tag tag("log");
   std::vector<double> mine = {static_cast<double>(place), cpu_seconds_};
   mine.insert(mine.end(), phases.begin(), phases.end());

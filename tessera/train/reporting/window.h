@@ -8,6 +8,7 @@
 #include <tessera/train/reporting/metrics.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -37,7 +38,7 @@ class Window {
   void begin_step(const StepCounts& all_ranks);
   /// This rank's sum of cross-entropies of a micro-batch of that step.
   void add_loss(double cross_entropy);
-  /// The same of a loss that is read when the step ends: `cross_entropy_of` it.
+  /// The same for a loss that is read as soon as that takes no wait, at the latest by close(): `cross_entropy_of` it.
   void add_loss(nn::LateNumber loss, std::function<double(double)> cross_entropy_of);
   /// The step took `seconds`, and this rank's threads `cpu_seconds` of processor time.
   void end_step(double seconds, double cpu_seconds);
@@ -46,7 +47,8 @@ class Window {
   /// Tokens of the last step over all ranks.
   std::int64_t step_tokens() const { return counts_.tokens; }
   std::int64_t step_inputs() const { return counts_.inputs; }
-  /// What is known here alone, for the time before the first log: `ranks` times this rank's share.
+  /// What is known here alone, for the time before the first log: `ranks` times this rank's share. NaN where no loss of a
+  /// device has been read.
   double rough_loss(int ranks) const;
 
   /// Brings the ranks' numbers together, adds the losses in the order of the micro-batches (k x ranks + place, one step
@@ -62,14 +64,19 @@ class Window {
   struct LateLoss {
     nn::LateNumber loss;
     std::function<double(double)> cross_entropy_of;
+    std::int64_t labels_not_ignored;  ///< the step's
   };
+
+  void add_loss(double cross_entropy, std::int64_t labels_not_ignored);
+  /// Those that are there; with `wait` all.
+  void read_losses(bool wait);
 
   bool hf_loss_scale_, nan_filter_;
   StepCounts counts_;
-  std::vector<LateLoss> late_losses_;  // the losses of the step under way
-  std::vector<double> losses_;         // this rank's micro-batches
-  std::int64_t scored_ = 0;            // all ranks'
-  std::int64_t tokens_ = 0;            // all ranks'
+  std::deque<LateLoss> late_losses_;  // not read, in the order of the micro-batches
+  std::vector<double> losses_;        // this rank's micro-batches
+  std::int64_t scored_ = 0;           // all ranks'
+  std::int64_t tokens_ = 0;           // all ranks'
   std::int64_t steps_ = 0;
   double seconds_ = 0, cpu_seconds_ = 0;
 };
