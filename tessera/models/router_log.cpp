@@ -54,6 +54,7 @@ nn::Routing RouterLog::within_capacity(const nn::Routing& routing, std::int64_t 
     all.ids = others.gather(routing.ids).index_select(0, order);
     all.weights = others.gather(routing.weights.detach()).index_select(0, order);
     kept.ids = limited(all).routing.ids.index_select(0, back).narrow(0, others.place * here, here);
+    kept.complete = false;
     kept.weights = routing.weights.masked_fill(kept.ids.lt(0), 0);
   }
   if (capacity.pad) kept.padded_to = most;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <source_location>
+#include <stdexcept>
 #include <tuple>
 
 #define __global__
@@ -43,6 +44,8 @@ inline void __syncthreads(std::source_location at = std::source_location::curren
 inline void __syncwarp(unsigned = 0xffffffff, std::source_location at = std::source_location::current()) {
   cuda_on_host::warp_barrier(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(at.line())));
 }
+
+[[noreturn]] inline void __trap() { throw std::runtime_error("a kernel stopped the device"); }
 
 using cudaStream_t = void*;
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
@@ -128,6 +131,10 @@ Number __shfl_sync(unsigned, Number value, unsigned source) {
 template <class Number>
 Number __shfl_down_sync(unsigned, Number value, unsigned delta) {
   return exchanged(value, cuda_on_host::lane() + delta);
+}
+template <class Number>
+Number __shfl_up_sync(unsigned, Number value, unsigned delta) {
+  return exchanged(value, cuda_on_host::lane() - delta);
 }
 template <class Number>
 Number __shfl_xor_sync(unsigned, Number value, unsigned mask) {

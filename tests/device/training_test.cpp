@@ -117,6 +117,23 @@ TEST_F(DeviceTraining, Pipeline) { expect_same(2, gpt2() + batch(2, 2, 3) + Stri
 
 TEST_F(DeviceTraining, ExpertParallel) { expect_same(2, mixtral() + batch(2, 1, 3) + Strings{"--ep_size", "2"}); }
 
+TEST_F(DeviceTraining, ExpertsWithinACapacity) {
+  expect_same(1, mixtral() + batch(2, 1, 3) + Strings{"--moe_capacity_factor", "0.6"});
+}
+
+// Where roundings of the device and of the CPU send a token to another expert, losses differ by more than roundings. A
+// loop over experts on the device differs as much.
+TEST_F(DeviceTraining, ExpertsInBf16) { expect_same(1, mixtral() + batch(2, 2, 3) + Strings{"--bf16"}, 3e-3); }
+
+TEST_F(DeviceTraining, ShardedExpertsInBf16) {
+  expect_same(2, mixtral() + batch(2, 1, 3) + Strings{"--bf16", "--fsdp", "full_shard", "--gradient_checkpointing"},
+              3e-3);
+}
+
+TEST_F(DeviceTraining, ExpertsCutOverTensorParallelRanksInBf16) {
+  expect_same(2, mixtral() + batch(2, 1, 3) + Strings{"--bf16", "--tp_size", "2"}, 3e-3);
+}
+
 TEST_F(DeviceTraining, ContextParallel) { expect_same(2, gpt2() + batch(2, 1, 3) + Strings{"--cp_size", "2"}); }
 
 TEST_F(DeviceTraining, OptimizerOffload) {
@@ -191,6 +208,7 @@ TEST_F(DeviceTraining, WaitsOfTheHostPerStep) {
                                "head_dim=8,intermediate_size=48,vocab_size=257,max_position_embeddings=64"}),
             0U);
   EXPECT_EQ(per_step("mixtral", mixtral()), 2U);  // each layer's: how many rows every expert has
+  EXPECT_EQ(per_step("mixtral in bf16", mixtral() + Strings{"--bf16"}), 0U);
 }
 
 }  // namespace

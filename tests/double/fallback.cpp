@@ -185,9 +185,11 @@ class Call {
     if (!products_are_skipped()) return false;
     const c10::Argument& last = op_.schema().arguments().back();
     const bool in_place = op_.schema().name().ends_with('_');
+    std::optional<std::int64_t> groups;
+    if (op_.schema().name() == "aten::_grouped_mm") groups = stack_[arguments_ + 2].toTensor().size(0);
     const at::Tensor result = in_place        ? stack_[arguments_].toTensor().zero_()
                               : last.is_out() ? stack_.back().toTensor().resize_(zero_product(a, b).sizes()).zero_()
-                                              : zero_product(a, b);
+                                              : zero_product(a, b, groups);
     stack_.resize(arguments_);
     stack_.emplace_back(result);
     return true;
@@ -236,7 +238,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
     const std::string text = c10::toString(name);
     if (!text.starts_with("aten::") || has_own_kernel(text)) continue;
     const auto op = c10::Dispatcher::singleton().findOp(name);
-    if (op && op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
+    // _grouped_mm has a kernel for CUDA; the composite one of all other devices copies the offsets to the host.
+    if (op && (op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || text == "aten::_grouped_mm")) {
       m.impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&fall_back>());
     }
   }

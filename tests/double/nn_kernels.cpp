@@ -147,6 +147,19 @@ void rotary(const cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std:
   if (arguments.enqueue()) cuda::rotary(seen, tokens, heads, size, nullptr);
 }
 
+void sort_slots(const cuda::SlotOrder& a, std::int64_t slots, std::int64_t experts) {
+  KernelArguments arguments("sort_slots");
+  const cuda::SlotOrder seen = {
+      .ids = arguments.read(a.ids, slots),
+      .rows_each = a.rows_each,
+      .order = a.rows_each > 0 ? arguments.update(a.order, a.rows_each * experts) : arguments.write(a.order, slots),
+      .inverse = arguments.write(a.inverse, slots),
+      .counts = arguments.write(a.counts, experts),
+      .ends = arguments.write(a.ends, experts),
+      .scratch = arguments.update(a.scratch, cuda::slot_scratch(slots, experts))};
+  if (arguments.enqueue()) cuda::sort_slots(seen, slots, experts, nullptr);
+}
+
 constexpr DeviceKernels kernels = {
     .abi = DeviceKernels::current_abi,
     .dropout = &dropout,
@@ -164,6 +177,8 @@ constexpr DeviceKernels kernels = {
     .swiglu = &swiglu,
     .swiglu_backward = &swiglu_backward,
     .rotary = &rotary,
+    .sort_slots = &sort_slots,
+    .groups_products = [] { return true; },  // an H200 has them
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ double product_flops(const at::Tensor& a, const at::Tensor& b);
 /// Whether every row begins at a multiple of 16 bytes: else cuBLAS cannot load vectors and is several times slower.
 bool is_aligned(const at::Tensor& matrix);
 
-/// Zeros of the product's shape and type.
-at::Tensor zero_product(const at::Tensor& a, const at::Tensor& b);
+/// Zeros of the product's shape and type. `groups`: of _grouped_mm, where one of two matrices is a product for each.
+at::Tensor zero_product(const at::Tensor& a, const at::Tensor& b, std::optional<std::int64_t> groups = {});
 
 }  // namespace cuda_double

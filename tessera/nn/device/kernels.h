@@ -10,6 +10,7 @@
 #include <tessera/kernels/cuda/reals.h>
 #include <tessera/kernels/cuda/residual.h>
 #include <tessera/kernels/cuda/rotary.h>
+#include <tessera/kernels/cuda/slots.h>
 #include <tessera/kernels/cuda/softmax_cross_entropy.h>
 #include <tessera/kernels/cuda/swiglu.h>
 
@@ -46,10 +47,14 @@ struct DeviceKernels {
   void (*swiglu)(kernels::cuda::ConstReals gate, kernels::cuda::ConstReals up, kernels::cuda::Reals y, std::int64_t n);
   void (*swiglu_backward)(const kernels::cuda::SwigluBackward& a, std::int64_t n);
   void (*rotary)(const kernels::cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size);
+
+  // Mixture of experts (kernels/cuda/slots.h).
+  void (*sort_slots)(const kernels::cuda::SlotOrder& a, std::int64_t slots, std::int64_t experts);
+  bool (*groups_products)();  ///< whether at::_grouped_mm has a kernel for the current device, and need not wait
 };
 
-/// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device. Else
-/// null. The kernels also want rows contiguous; callers see to that.
+/// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device; for no
+/// tensors CUDA's. Else null. The kernels also want rows contiguous; callers see to that.
 const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors);
 
 /// A contiguous tensor as a kernel's argument; undefined: null.

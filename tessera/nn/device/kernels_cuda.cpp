@@ -1,6 +1,7 @@
 // The kernels of nn/ for CUDA, in libtessera_cuda.so.
 #include <tessera/nn/device/kernels.h>
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAStream.h>
 
 namespace tessera::nn {
@@ -13,6 +14,13 @@ void on_current_stream(Arguments... arguments) {
 }
 
 namespace cuda = kernels::cuda;
+
+/// at::_grouped_mm has a kernel for Hopper and for Blackwell (SM100); elsewhere it copies the offsets to the host and
+/// loops.
+bool groups_products() {
+  const int major = at::cuda::getCurrentDeviceProperties()->major;
+  return major == 9 || major == 10;
+}
 
 constexpr DeviceKernels table = {
     .abi = DeviceKernels::current_abi,
@@ -31,6 +39,8 @@ constexpr DeviceKernels table = {
     .swiglu = &on_current_stream<cuda::swiglu>,
     .swiglu_backward = &on_current_stream<cuda::swiglu_backward>,
     .rotary = &on_current_stream<cuda::rotary>,
+    .sort_slots = &on_current_stream<cuda::sort_slots>,
+    .groups_products = &groups_products,
 };
 
 }  // namespace

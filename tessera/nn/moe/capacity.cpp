@@ -38,6 +38,7 @@ Limited within_capacity(const Routing& routing, std::int64_t experts, std::int64
   }
   if (limited.dropped == 0) return limited;
   limited.routing.ids = ids.to(routing.ids.device());
+  limited.routing.complete = false;
   limited.routing.weights = routing.weights.masked_fill(limited.routing.ids.lt(0), 0);
   return limited;
 }

@@ -1,8 +1,8 @@
 #include <tessera/nn/moe/experts.h>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/device/groups.h>
 #include <tessera/nn/moe/grouped.h>
-#include <tessera/nn/moe/permute.h>
 #include <tessera/nn/parameter_semantics.h>
 
 namespace tessera::nn {
@@ -14,6 +14,14 @@ at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const 
                         per_source);
 }
 
+at::Tensor experts_of_permuted(const at::Tensor& x, const Permutation& permutation, const ExpertWeights& w) {
+  const at::Tensor rows = permute(x, permutation);
+  const bool stays = device_groups_products(rows, w.up) && device_groups_products(rows, w.down) &&
+                     (w.gate.empty() || device_groups_products(rows, w.gate));
+  if (stays) return experts_of_rows(rows.to(at::kBFloat16), permutation.ends, w);  // once for gates and ups
+  return experts_of_rows(rows, host_counts(permutation), w);
+}
+
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& w, const Meanwhile& meanwhile) {
   TESSERA_CHECK(w.first == 0 && w.held() == w.total, "experts ", w.first, " to ", w.first + w.held() - 1, " of ",
                 w.total, " are here: what the others compute must be said by set_experts()");
@@ -21,8 +29,8 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeig
     TESSERA_CHECK(semantics_of(weight) == nullptr,
                   "the experts' matrices are cut over ranks: how parts are added up must be said by set_experts()");
   if (meanwhile) meanwhile();
-  const Permutation permutation = permutation_of(routing.ids, w.total, routing.padded_to);
-  return unpermute(experts_of_rows(permute(x, permutation), permutation.counts, w), permutation, routing.weights);
+  const Permutation permutation = permutation_of(routing.ids, w.total, routing.padded_to, routing.complete);
+  return unpermute(experts_of_permuted(x, permutation, w), permutation, routing.weights);
 }
 
 }  // namespace tessera::nn

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/nn/activation.h>
+#include <tessera/nn/moe/permute.h>
 #include <tessera/nn/moe/router.h>
 #include <tessera/nn/moe/source_gradients.h>
 
@@ -24,10 +25,14 @@ struct ExpertWeights {
   std::int64_t held() const { return static_cast<std::int64_t>(up.size()); }  ///< how many experts are here
 };
 
-/// What experts give for rows that lie expert by expert. x [R, C]; counts int64 [held] on the CPU, adding up to R.
-/// Returns [R, C]. With `per_source`, counts are [S, held]: rows of S sources, kept apart (grouped.h).
+/// What experts give for rows that lie expert by expert. x [R, C]; counts int64 [held] on the CPU, adding up to R, or
+/// their ends on a device (grouped.h). Returns [R, C]. With `per_source`, counts are [S, held]: rows of S sources, kept
+/// apart (grouped.h).
 at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& weights,
                            const c10::intrusive_ptr<SourceGradients>& per_source = {});
+
+/// What the experts, all of `weights`, give for the rows that permute() makes of x [N, C]. Returns [R, C].
+at::Tensor experts_of_permuted(const at::Tensor& x, const Permutation& permutation, const ExpertWeights& weights);
 
 /// What of the layer does not depend on its experts (the shared expert): it is called once, while rows are on their way
 /// to other processes, where they travel. Empty: nothing.

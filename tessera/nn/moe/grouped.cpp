@@ -7,6 +7,7 @@
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/kernels/cpu/swiglu.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/device/groups.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/materialized.h>
@@ -51,15 +52,29 @@ at::Tensor padded(const at::Tensor& x, std::int64_t rows) {
 }
 
 /// Products of groups of rows; group e has weight e, modulo their number (several sources, one after the other). fp32
-/// on the CPU: all at once (multiply_all), or, with `half`, of numbers rounded to that type. Anything else: by at::mm,
-/// one after the other.
+/// on the CPU: all at once (multiply_all), or, with `half`, of numbers rounded to that type. Where only a device knows
+/// how many rows groups have: by one product of the device. Anything else: by at::mm, one after the other.
 ///
 /// For rounded numbers oneDNN makes a kernel of its own for every number of rows, and keeps about a thousand of them:
 /// routers would have it make hundreds in each step, a third of a gigabyte. So there groups are padded to few numbers
 /// of rows; zeros change no sum. Where bf16 has no instructions multiply_half() widens, and no kernels are made.
 class Groups {
  public:
-  Groups(std::vector<std::int64_t> starts, Half half) : starts_(std::move(starts)), half_(half) {}
+  /// `counts` as grouped_linear()'s.
+  Groups(const at::Tensor& counts, Half half) : half_(half) {
+    if (counts.is_cpu())
+      starts_ = starts_of(counts);
+    else
+      ends_ = counts;
+  }
+
+  /// As rows(), into new memory of `type`.
+  at::Tensor product(const at::Tensor& x, const Tensors& weights, bool out_in, at::ScalarType type) const {
+    if (ends_.defined()) return device_rows_of_groups(x, ends_, weights, out_in);
+    const at::Tensor out = at::empty({x.size(0), weights[0].size(out_in ? 0 : 1)}, x.options().dtype(type));
+    rows(x, weights, out_in, out);
+    return out;
+  }
 
   /// x_e W_e^T (`out_in`), or x_e W_e, into the rows of `out`, or added to them.
   void rows(const at::Tensor& x, const Tensors& weights, bool out_in, const at::Tensor& out,
@@ -109,6 +124,7 @@ class Groups {
 
   /// dy_e^T x_e, the gradient of W_e, for every group.
   Tensors weights(const at::Tensor& dy, const at::Tensor& x, at::ScalarType type) const {
+    if (ends_.defined()) return device_weights_of_groups(dy, x, ends_, type);
     Tensors gradients;
     for (std::size_t e = 0; e + 1 < starts_.size(); ++e)
       gradients.push_back(at::empty({dy.size(1), x.size(1)}, x.options().dtype(half_ ? at::kFloat : type)));
@@ -146,6 +162,7 @@ class Groups {
   std::int64_t few(std::size_t e) const { return padded_rows(starts_[e + 1] - starts_[e]); }
 
   std::vector<std::int64_t> starts_;
+  at::Tensor ends_;  // on a device, in place of starts_
   Half half_;
 };
 
@@ -180,7 +197,7 @@ void remember(AutogradContext* ctx, const at::Tensor& counts, Half half) {
 
 Groups groups_of(AutogradContext* ctx) {
   const auto type = static_cast<at::ScalarType>(ctx->saved_data["half"].toInt());
-  return {starts_of(ctx->saved_data["counts"].toTensor()), type == at::kFloat ? Half() : Half(type)};
+  return {ctx->saved_data["counts"].toTensor(), type == at::kFloat ? Half() : Half(type)};
 }
 
 /// Where gradients of other sources than the first go, and whose they are: the weights as the caller has them.
@@ -237,8 +254,7 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     const Half half = fusable({given}) ? autocast_type(at::kCPU) : Half();
     const at::Tensor x = narrowed(given.contiguous(), half);
     remember(ctx, counts, half);
-    const at::Tensor y = at::empty({x.size(0), weights[0].size(0)}, x.options().dtype(given.scalar_type()));
-    groups_of(ctx).rows(x, weights, /*out_in=*/true, y);
+    const at::Tensor y = groups_of(ctx).product(x, weights, /*out_in=*/true, given.scalar_type());
     Tensors saved{any_requires_grad(weights) ? x : at::Tensor()};
     saved.insert(saved.end(), weights.begin(), weights.end());
     ctx->save_for_backward(saved);
@@ -256,8 +272,7 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     variable_list all(3 + weights.size());
     if (ctx->needs_input_grad(0)) {
       const Materialized materialized = present({&weights});
-      all[0] = at::empty({dy.size(0), weights[0].size(1)}, dy.options());
-      groups.rows(narrow, weights, /*out_in=*/false, all[0]);
+      all[0] = groups.product(narrow, weights, /*out_in=*/false, dy.scalar_type());
     }
     if (!x.defined()) return all;
     const auto form = [groups, x = x.detach(), narrow, weight_type = ctx->saved_data["type"].toInt(),
@@ -347,6 +362,16 @@ struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
 
 void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights, std::int64_t in,
            const c10::intrusive_ptr<SourceGradients>& per_source) {
+  if (!counts.is_cpu()) {
+    TESSERA_CHECK(!per_source && counts.dim() == 1 && counts.scalar_type() == at::kInt &&
+                      counts.size(0) == static_cast<std::int64_t>(weights.size()) && counts.device() == x.device() &&
+                      x.dim() == 2 && x.size(1) == in && device_groups_products(x, weights),
+                  "ends ", c10::str(counts.sizes()), " of the groups of rows ", c10::str(x.sizes()), " for ",
+                  weights.size(),
+                  " weights; on a device they must be int32, one for each group of the only source, "
+                  "and the device must multiply such groups");
+    return;
+  }
   TESSERA_CHECK(!weights.empty() && counts.dim() == (per_source ? 2 : 1) &&
                     (!per_source || counts.size(0) == per_source->sources()) &&
                     counts.size(-1) == static_cast<std::int64_t>(weights.size()) && counts.scalar_type() == at::kLong &&
@@ -363,6 +388,7 @@ void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights
 at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights,
                           const c10::intrusive_ptr<SourceGradients>& per_source) {
   check(x, counts, weights, weights.empty() ? 0 : weights[0].size(1), per_source);
+  if (!counts.is_cpu()) return GroupedLinear::apply(x.to(at::kBFloat16), counts, at::TensorList(weights), PerSource{});
   const c10::DeviceType device = x.device().type();
   const Half half = libtorch_autocast_type(device);
   const PerSource owned{per_source, per_source ? weights : Tensors()};

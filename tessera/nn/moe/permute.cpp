@@ -1,10 +1,11 @@
 #include <tessera/nn/moe/permute.h>
 
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/slots.h>
-#include <tessera/nn/device/send.h>
+#include <tessera/nn/device/kernels.h>
 #include <tessera/nn/fused.h>
 
 #include <algorithm>
@@ -79,12 +80,9 @@ struct Unpermute : torch::autograd::Function<Unpermute> {
   }
 };
 
-}  // namespace
-
-Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int64_t padded_to) {
-  TESSERA_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong, "experts of tokens must be int64 [N, k]; they are ",
-                c10::str(ids.scalar_type()), " ", c10::str(ids.sizes()));
-  const at::Tensor on_cpu = ids.cpu().contiguous();
+/// By a loop of the host.
+Permutation sorted_here(const at::Tensor& given, std::int64_t experts, std::int64_t padded_to) {
+  const at::Tensor on_cpu = given.contiguous();
   const std::int64_t slots = on_cpu.numel();
   const std::int64_t* const expert_of = on_cpu.const_data_ptr<std::int64_t>();
   Permutation p;
@@ -116,9 +114,50 @@ Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int
     order[row] = s;
     inverse[s] = row;
   }
-  p.order = send(p.order, ids.device());
-  p.inverse = send(p.inverse, ids.device());
+  p.known = p.counts;
   return p;
+}
+
+/// By kernels of the device.
+Permutation sorted_there(const at::Tensor& given, std::int64_t experts, std::int64_t padded_to, bool complete) {
+  const at::Tensor ids = given.contiguous();
+  const std::int64_t slots = ids.numel(), rows_each = padded_to > 0 ? std::min(padded_to, ids.size(0)) : 0;
+  Permutation p;
+  p.padded = padded_to > 0;
+  const std::int64_t rows = p.padded ? rows_each * experts : slots;
+  TESSERA_CHECK(slots < std::int64_t{1} << 31 && rows < std::int64_t{1} << 31, slots, " slots in ", rows,
+                " rows; they must be less than 2^31");
+  p.order = p.padded ? at::full({rows}, -1, ids.options()) : at::empty({rows}, ids.options());
+  p.inverse = at::empty_like(ids);
+  p.counts = at::empty({experts}, ids.options());
+  p.ends = at::empty({experts}, ids.options().dtype(at::kInt));
+  const at::Tensor scratch = at::zeros({kernels::cuda::slot_scratch(slots, experts)}, ids.options().dtype(at::kInt));
+  const c10::DeviceGuard guard(ids.device());
+  device_kernels({})->sort_slots({.ids = numbers(ids),
+                                  .rows_each = rows_each,
+                                  .order = p.order.mutable_data_ptr<std::int64_t>(),
+                                  .inverse = p.inverse.mutable_data_ptr<std::int64_t>(),
+                                  .counts = p.counts.mutable_data_ptr<std::int64_t>(),
+                                  .ends = p.ends.mutable_data_ptr<std::int32_t>(),
+                                  .scratch = scratch.mutable_data_ptr<std::int32_t>()},
+                                 slots, experts);
+  if (p.padded) {
+    p.known = at::full({experts}, rows_each, at::kLong);
+  } else if (!complete) {
+    p.known = p.counts.cpu();
+    p.order = p.order.narrow(0, 0, p.known.sum().item<std::int64_t>());
+  }
+  return p;
+}
+
+}  // namespace
+
+at::Tensor host_counts(const Permutation& p) { return p.known.defined() ? p.known : p.counts.cpu(); }
+
+Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int64_t padded_to, bool complete) {
+  TESSERA_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong, "experts of tokens must be int64 [N, k]; they are ",
+                c10::str(ids.scalar_type()), " ", c10::str(ids.sizes()));
+  return ids.is_cuda() ? sorted_there(ids, experts, padded_to, complete) : sorted_here(ids, experts, padded_to);
 }
 
 at::Tensor permute(const at::Tensor& x, const Permutation& p) {

@@ -13,14 +13,22 @@ namespace tessera::nn {
 struct Permutation {
   at::Tensor order;     ///< int64 [R]: the slot of each row; -1: a row of zeros, behind the others of its expert
   at::Tensor inverse;   ///< int64 [N, k]: the row of each slot; -1: dropped
-  at::Tensor counts;    ///< int64 [E], on the CPU: rows of each expert
+  at::Tensor counts;    ///< int64 [E]: rows of each expert
+  at::Tensor ends;      ///< int32 [E]: where the rows of each expert end; undefined on the CPU
+  at::Tensor known;     ///< counts on the CPU, where the host knows them
   bool padded = false;  ///< there may be rows of zeros
 };
 
-/// ids int64 [N, k]. `padded_to` > 0: each expert has that many rows, or N if they are fewer, whatever was chosen, so
-/// that sizes are the same in every step. Throws Error for an id outside [-1, experts), and for an expert that is
-/// wanted by more.
-Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int64_t padded_to = 0);
+/// `counts` on the CPU. Where the host does not know them it waits for the device.
+at::Tensor host_counts(const Permutation& permutation);
+
+/// ids int64 [N, k]; all tensors of the result but `known` are on their device. `padded_to` > 0: each expert has that
+/// many rows, or N if they are fewer, whatever was chosen, so that sizes are the same in every step. `complete`: the
+/// caller knows that no id is -1. On the CPU it throws Error for an id outside [-1, experts), and for an expert that is
+/// wanted by more; a CUDA device stops (kernels/cuda/slots.h). The host waits for a device unless `complete` or padded:
+/// it must know how many rows there are.
+Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int64_t padded_to = 0,
+                           bool complete = false);
 
 /// x [N, C] -> rows [R, C], row r being the token of slot order[r], or zeros. Gradients of a token's rows are summed in
 /// the order of its slots.

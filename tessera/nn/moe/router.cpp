@@ -84,6 +84,7 @@ Routing route(const at::Tensor& logits, const RouterOptions& o, const at::Tensor
     if (bias.defined()) choice = choice + bias.to(choice.scalar_type());
     if (o.groups > 1) choice = within_best_groups(choice, o);
     routing.ids = std::get<1>(choice.topk(o.top_k, -1));
+    routing.complete = true;
   }
   at::Tensor weights = ranked.gather(1, routing.ids);
   if (o.softmax_after_top_k) weights = weights.softmax(-1);

@@ -39,6 +39,7 @@ struct Routing {
   at::Tensor weights;        ///< [N, k], differentiable
   at::Tensor probabilities;  ///< [N, E], differentiable: scores of all experts that add up to 1, for balance.h
   at::Tensor logits;         ///< [N, E], differentiable
+  bool complete = false;     ///< no id is -1: a device need not be asked how many rows there are
   /// > 0: every expert is given as many rows of these tokens, this number, or that of the tokens where it is smaller;
   /// rows of zeros stand for those that nobody sends (capacity.h).
   std::int64_t padded_to = 0;

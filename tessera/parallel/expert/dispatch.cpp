@@ -246,7 +246,7 @@ at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, con
           ? ids
           : numbers_by_chunk(ranks, held, chunks).to(ids.device()).index_select(0, ids.flatten() + 1).view_as(ids);
   const nn::Permutation permutation = nn::permutation_of(numbered, held * ranks, options.padded_to);
-  const at::Tensor counts_to = permutation.counts.view({chunks, ranks, each});
+  const at::Tensor counts_to = nn::host_counts(permutation).view({chunks, ranks, each});
   const at::Tensor to_ranks = counts_to.transpose(0, 1).contiguous().to(group.device()),
                    from_ranks = at::empty_like(to_ranks);
   comm::Work counts_travel;

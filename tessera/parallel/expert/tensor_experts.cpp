@@ -76,10 +76,9 @@ at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tens
     ids = at::empty({group.size() * ids.size(0), ids.size(1)}, ids.options());
     group.all_gather(ids, routing.ids.contiguous()).wait();
   }
-  const nn::Permutation permutation = nn::permutation_of(ids, w.total, routing.padded_to);
+  const nn::Permutation permutation = nn::permutation_of(ids, w.total, routing.padded_to, routing.complete);
   const at::Tensor part =
-      nn::unpermute(nn::experts_of_rows(nn::permute(entered(x), permutation), permutation.counts, w), permutation,
-                    entered(routing.weights));
+      nn::unpermute(nn::experts_of_permuted(entered(x), permutation, w), permutation, entered(routing.weights));
   return parallel::reduce_from_tensor_parallel(part.unsqueeze(0), group, between).squeeze(0);
 }
 
