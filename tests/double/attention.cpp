@@ -51,6 +51,9 @@ at::SDPBackend kernel_for(const at::Tensor& q, const at::Tensor& k, const at::Te
                           bool groups) {
   const bool half = q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
   const std::int64_t head = q.size(-1);
+  for (const at::Tensor* t : {&q, &k, &v}) {
+    if (t->stride(-1) != 1) return at::SDPBackend::math;
+  }
   if (q.dim() != 4 || dropout != 0.0 || k.size(-1) != head || v.size(-1) != head) return at::SDPBackend::math;
   if (half && head % 8 == 0 && head <= 128) return at::SDPBackend::cudnn_attention;
   if (half && !masked && head <= 256) return at::SDPBackend::flash_attention;

@@ -50,11 +50,11 @@ Bounds bounds_of(const DocumentStarts& documents, std::int64_t rows, std::int64_
 bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const DocumentStarts& documents) {
   constexpr std::int64_t most = 65535;
-  // Backward has a sum of fp32 for each query, and for 128 more of each document.
-  constexpr std::int64_t least_mean_length = 16;
+  // Backward has sums of fp32 for each query, and for 128 more of each document: with many short ones that is too much.
+  constexpr std::int64_t few = 1024, least_mean_length = 16;
   const std::int64_t d = q.size(-1), count = static_cast<std::int64_t>(documents.size());
   return q.is_cuda() && q.numel() > 0 && is_half(q, k, v) && d % 8 == 0 && d <= 256 && q.size(0) <= most &&
-         count <= most && count * least_mean_length <= q.size(0) * q.size(1) &&
+         count <= most && (count <= few || count * least_mean_length <= q.size(0) * q.size(1)) &&
          at::globalContext().userEnabledFlashSDP();
 }
 

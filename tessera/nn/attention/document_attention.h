@@ -13,7 +13,8 @@
 namespace tessera::nn {
 
 /// Whether document_attention() takes these: bf16 or fp16 (also by autocast) on a CUDA device, D a multiple of 8 up to
-/// 256, at most 65,535 documents or rows (a grid's limit), and flash kernels not switched off in LibTorch. They need
+/// 256, at most 65,535 documents or rows (a grid's limit), at most 1,024 documents or such of 16 tokens and more on
+/// average (backward needs 128 x heads x D fp32 for each), and flash kernels not switched off in LibTorch. They need
 /// compute capability 8.0, as our own kernels do.
 bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const DocumentStarts& documents);

@@ -32,7 +32,7 @@ at::Tensor targets_of(const at::Tensor& labels, LabelPlace place) {
   return targets.view({-1});
 }
 
-/// The rows that the head has in products: unless logits of a token begin at a multiple of 16 bytes (8 numbers in bf16),
+/// The rows that the head has in products: unless a token's logits begin at a multiple of 16 bytes (8 numbers in bf16),
 /// cuBLAS cannot load vectors and is 2-3 times slower.
 std::int64_t padded_vocabulary(std::int64_t v) { return v % 8 == 0 ? v : (v + 63) / 64 * 64; }
 

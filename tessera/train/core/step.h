@@ -78,8 +78,8 @@ class StepCore {
   /// Whether step_late() works: optimizer and device of every rank can do that, and there is no loss scale. Collective
   /// when it is asked for the first time on a device.
   bool steps_late();
-  /// gradient_norm(), clip_by() and step() at once, the host waiting for none of them. Returns the norm before clipping:
-  /// if it turns out not to be finite, weights and states were left as they are, and forget_step() belongs before the
+  /// gradient_norm(), clip_by() and step() at once; the host waits for none of them. Returns the norm before clipping:
+  /// if it turns out not to be finite, weights and states were left as they are, and forget_step() comes before the
   /// next step.
   nn::LateNumber step_late(double max_norm);
   void forget_step() { update_->forget_step(); }

@@ -33,7 +33,7 @@ class WholeModel : public StepPasses {
       features.each(&RunFeature::begin_micro_batch, batches[micro]);
       const at::Tensor loss = on_device(
           batches[micro], [&](const data::Batch& batch) { return parts_.objective.loss(batch, scales.scale); });
-      // Ranks of tp have the same loss; what they log is added up. Before the backward pass: on a device its value comes
+      // Ranks of tp have the same loss; what they log is added up. Before the backward pass: a device's number comes
       // over while that runs.
       const double tensor_ranks = parts_.setup.groups.tensor_ranks();
       parts_.window.add_loss(nn::LateNumber(loss), [=](double scaled) {

@@ -47,8 +47,8 @@ class Window {
   /// Tokens of the last step over all ranks.
   std::int64_t step_tokens() const { return counts_.tokens; }
   std::int64_t step_inputs() const { return counts_.inputs; }
-  /// What is known here alone, for the time before the first log: `ranks` times this rank's share. NaN where no loss of a
-  /// device has been read.
+  /// What is known here alone, for the time before the first log: `ranks` times this rank's share. NaN where no loss of
+  /// a device has been read.
   double rough_loss(int ranks) const;
 
   /// Brings the ranks' numbers together, adds the losses in the order of the micro-batches (k x ranks + place, one step
