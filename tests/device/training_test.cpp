@@ -103,6 +103,16 @@ TEST_F(DeviceTraining, Muon) { expect_same(1, gpt2() + batch(2, 1, 3) + Strings{
 
 TEST_F(DeviceTraining, Lamb) { expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--optim", "lamb"}); }
 
+// States of bf16 are widened for the kernel; ATen's operators would be a dozen passes.
+TEST_F(DeviceTraining, Bf16States) {
+  expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--bf16_optimizer_states"});
+  std::string report;
+  for (const std::string& file : list_folder(at("")))
+    if (file.starts_with("cuda.report")) report += read_file(at(file));
+  EXPECT_TRUE(contains(report, " adamw bytes ")) << report;
+  EXPECT_FALSE(contains(report, "addcdiv")) << report;
+}
+
 TEST_F(DeviceTraining, Ddp) { expect_same(2, gpt2() + batch(2, 1, 3)); }
 
 TEST_F(DeviceTraining, FullShardWithCheckpointing) {
@@ -191,6 +201,28 @@ TEST_F(DeviceTraining, AStepThatIsNotFiniteIsSkipped) {
   const auto failed = run({});
   EXPECT_EQ(failed.exit_code, 1) << failed.err;
   EXPECT_TRUE(contains(failed.err, "step 2: the gradient norm is ")) << failed.err;
+}
+
+// A device that is slower than the host: the step's time includes its work, and it is not booked to logs.
+TEST_F(DeviceTraining, TimesIncludeTheDevicesWork) {
+  constexpr double milliseconds = 150;
+  for (const char* every : {"1", "4"}) {
+    train(
+        "slow", true, 1,
+        gpt2() + batch(2, 1, 4) + Strings{"--save_strategy", "no", "--logging_steps", every, "--overwrite_output_dir"},
+        {{"DOUBLE_EVENT_MS", concat(static_cast<int>(milliseconds))}});
+    std::size_t logs = 0;
+    for (const std::string& line : split(read_file(at("slow/metrics.jsonl")), '\n')) {
+      if (line.empty()) continue;
+      const Value value = parse_json(line, "metrics.jsonl");
+      const Value* const time = value.find("step_time_ms");
+      if (time == nullptr) continue;
+      ++logs;
+      EXPECT_GE(time->as_real(), 0.9 * milliseconds) << line;
+      EXPECT_LT(value.at("phase_ms").at("other").as_real(), 0.5 * milliseconds) << line;
+    }
+    EXPECT_EQ(logs, every == std::string("1") ? 4U : 1U);
+  }
 }
 
 TEST_F(DeviceTraining, WaitsOfTheHostPerStep) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace cuda_double {
@@ -294,6 +295,8 @@ void host_waits(Wait kind, const std::string& operation, int device, std::int64_
 
 void host_waits_event(void* event) {
   if (event == nullptr) return;
+  static const char* const milliseconds = std::getenv("DOUBLE_EVENT_MS");
+  if (milliseconds != nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(milliseconds)));
   bool runs_dry = false;
   {
     State& s = state();

@@ -9,6 +9,9 @@
 /// recorded it; a stream that waits for the event takes the maximum of both clocks. The host has one clock for all of
 /// its threads, so a wait of one thread counts for every thread: faults may be missed by that, none is invented.
 
+/// Environment: DOUBLE_EVENT_MS=n: every wait of the host for an event that is not over takes n ms, as on a device that
+/// is slower than the host.
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
