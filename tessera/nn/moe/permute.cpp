@@ -52,6 +52,28 @@ at::Tensor slot_products(const at::Tensor& rows, const at::Tensor& y, const at::
   return out;
 }
 
+/// The sum over each token's slots of its row, by operators of any type and device.
+at::Tensor added_up(const at::Tensor& rows, const at::Tensor& inverse) {
+  // A dropped slot takes the row of zeros behind the others.
+  const at::Tensor padded = at::cat({rows, at::zeros({1, rows.size(1)}, rows.options())});
+  const at::Tensor row_of = inverse.where(inverse.ge(0), at::scalar_tensor(rows.size(0), inverse.options()));
+  return padded.index_select(0, row_of.reshape({-1})).view({-1, inverse.size(1), rows.size(1)}).sum(1);
+}
+
+/// Permute for any type and device. The gradient of index_select itself would be added by atomics on a device, in any
+/// order.
+struct PermuteByOperators : torch::autograd::Function<PermuteByOperators> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& order,
+                            const at::Tensor& inverse, bool padded) {
+    ctx->save_for_backward({inverse});
+    const at::Tensor rows = x.index_select(0, order.clamp_min(0).div(inverse.size(1), "floor"));
+    return padded ? rows.masked_fill_(order.lt(0).unsqueeze(1), 0) : rows;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    return {added_up(gradients[0], ctx->get_saved_variables()[0]), {}, {}, {}};
+  }
+};
+
 struct Permute : torch::autograd::Function<Permute> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& order,
                             const at::Tensor& inverse) {
@@ -164,8 +186,7 @@ at::Tensor permute(const at::Tensor& x, const Permutation& p) {
   TESSERA_CHECK(x.dim() == 2 && x.size(0) == p.inverse.size(0), "x is ", c10::str(x.sizes()), " for ",
                 p.inverse.size(0), " routed tokens");
   if (fusable({x})) return Permute::apply(x, p.order, p.inverse);
-  const at::Tensor rows = x.index_select(0, p.order.clamp_min(0).div(p.inverse.size(1), "floor"));
-  return p.padded ? rows.masked_fill(p.order.lt(0).unsqueeze(1), 0) : rows;
+  return PermuteByOperators::apply(x, p.order, p.inverse, p.padded);
 }
 
 at::Tensor unpermute(const at::Tensor& rows, const Permutation& p, const at::Tensor& weights) {
@@ -173,13 +194,9 @@ at::Tensor unpermute(const at::Tensor& rows, const Permutation& p, const at::Ten
                 c10::str(rows.sizes()), " and weights ", c10::str(weights.sizes()), " for ", p.order.size(0),
                 " rows of slots ", c10::str(p.inverse.sizes()));
   if (fusable({rows, weights})) return Unpermute::apply(rows, p.order, p.inverse, weights);
-  const std::int64_t k = p.inverse.size(1);
   const at::Tensor of_row = weights.reshape({-1}).index_select(0, p.order.clamp_min(0));  // nobody takes those of zeros
   const at::Tensor weighted = rows * of_row.unsqueeze(1).to(rows.scalar_type());
-  // A dropped slot takes the row of zeros behind the others.
-  const at::Tensor padded = at::cat({weighted, at::zeros({1, rows.size(1)}, rows.options())});
-  const at::Tensor row_of = p.inverse.where(p.inverse.ge(0), at::scalar_tensor(rows.size(0), p.inverse.options()));
-  return padded.index_select(0, row_of.reshape({-1})).view({-1, k, rows.size(1)}).sum(1);
+  return added_up(weighted, p.inverse);
 }
 
 }  // namespace tessera::nn
