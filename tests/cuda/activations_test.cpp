@@ -9,7 +9,6 @@ namespace {
 
 using namespace cuda_tests;
 namespace cuda = tessera::kernels::cuda;
-constexpr Real f = Real::float32, b = Real::bfloat16;
 
 struct Case {
   std::int64_t rows, columns;

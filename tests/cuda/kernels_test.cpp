@@ -4,7 +4,7 @@
 #include <tessera/kernels/cuda/exact_squares.h>
 #include <tessera/kernels/cuda/step_scalars.h>
 #include <tessera/optim/exact_sum.h>
-#include <tests/cuda_on_host/grid.h>
+#include <tests/cuda/numbers.h>
 #include <tests/kernels/reference.h>
 
 #include <gtest/gtest.h>
@@ -18,22 +18,8 @@
 namespace {
 
 using namespace tessera::kernels;
-using cuda_on_host::Order;
 using reference::doubles;
 using reference::Floats;
-
-struct Orders {
-  template <class Run>
-  static void each(Run run) {
-    cuda_on_host::set_order(Order::forward);
-    run();
-    cuda_on_host::set_order(Order::backward);
-    run();
-    cuda_on_host::set_order(Order::shuffled, 7);
-    run();
-    cuda_on_host::set_order(Order::forward);
-  }
-};
 
 /// Parameter, averages and their references.
 struct Adamw {
@@ -55,7 +41,7 @@ struct Adamw {
 
 TEST(CudaAdamw, FollowsTheFormulaOverSteps) {
   for (const std::int64_t n : {1, 31, 255, 256, 257, 1023, 1024, 1025, 3000}) {
-    Orders::each([&] {
+    cuda_tests::in_each_order([&] {
       Adamw one(n);
       for (int step = 1; step <= 3; ++step) {
         const Floats g = reference::random(n, 10 + static_cast<unsigned>(step));
@@ -169,7 +155,7 @@ TEST(CudaExactSquares, HasTheBitsOfTheCpu) {
   std::vector<cuda::SquareRange> ranges;
   for (const Floats& x : pieces) ranges.push_back({x.data(), static_cast<std::int64_t>(x.size())});
   ranges.push_back({nullptr, 0});
-  Orders::each([&] {
+  cuda_tests::in_each_order([&] {
     std::vector<std::int64_t> words(exact_words, 0);
     cuda::add_exact_squares(ranges, cuda::Real::float32, words.data(), nullptr);
     EXPECT_EQ(value_of(words), expected(pieces));

@@ -26,7 +26,6 @@ struct Case {
 };
 
 const std::vector<Case> cases = [] {
-  constexpr Real f = Real::float32, b = Real::bfloat16;
   std::vector<Case> all;
   for (const bool centred : {true, false}) {
     const bool bias = centred;

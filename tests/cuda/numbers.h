@@ -20,6 +20,7 @@ using tessera::kernels::cuda::bytes_of;
 using tessera::kernels::cuda::ConstReals;
 using tessera::kernels::cuda::Real;
 using tessera::kernels::cuda::Reals;
+constexpr Real f = Real::float32, b = Real::bfloat16;  // short in tables of cases
 
 /// Calls run() in every order of threads.
 template <class Run>

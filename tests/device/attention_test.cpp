@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <tessera/nn/attention.h>
 #include <tessera/nn/autocast.h>
+#include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
-#include <tests/double/findings.h>
 #include <tests/double/memory.h>
 
 #include <algorithm>
@@ -58,12 +58,6 @@ void expect_close(const std::vector<at::Tensor>& got, const std::vector<at::Tens
               bound * std::max(0.1, want[i].abs().max().item<double>()))  // a single key has no gradient
         << name << ": " << i;
   }
-}
-
-RankOptions on_device() {
-  RankOptions options;
-  options.init.device = Device::cuda;
-  return options;
 }
 
 TEST(DeviceAttention, Float32) {

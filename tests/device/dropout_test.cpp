@@ -4,19 +4,13 @@
 #include <gtest/gtest.h>
 #include <tessera/nn/attention/dropout_attention.h>
 #include <tessera/nn/dropout.h>
+#include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
-#include <tests/double/findings.h>
 
 namespace tessera::testing {
 namespace {
 
 using nn::RandomPlace;
-
-RankOptions on_device() {
-  RankOptions options;
-  options.init.device = Device::cuda;
-  return options;
-}
 
 std::vector<RandomPlace> places() {
   const auto zigzag = std::make_shared<std::vector<std::int64_t>>(std::vector<std::int64_t>{9, 0, 1, 7, 8, 2, 3});

@@ -5,8 +5,8 @@
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/moe/permute.h>
 #include <tessera/nn/nn.h>
+#include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
-#include <tests/double/findings.h>
 
 #include <functional>
 
@@ -17,19 +17,6 @@ using Tensors = std::vector<at::Tensor>;
 
 const c10::Device cuda(c10::kCUDA, 0), cpu(c10::kCPU);
 constexpr std::int64_t tokens = 70, hidden = 24, experts = 8;
-
-/// Runs the body in a process of its own, since backward starts threads; it must have no finding.
-void on_the_double(const std::function<void()>& body) {
-  RankOptions options;
-  options.init.device = Device::cuda;
-  run_ranks(
-      1,
-      [&](comm::World&) {
-        body();
-        EXPECT_EQ(cuda_double::all_findings(), 0U);
-      },
-      options);
-}
 
 std::size_t waits_in(const std::function<void()>& body) {
   const std::size_t before = cuda_double::waits();

@@ -11,6 +11,7 @@
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/to_device.h>
+#include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
 #include <tests/double/findings.h>
 #include <tests/paths.h>
@@ -96,12 +97,6 @@ void expect_equal(const std::vector<double>& cuda, const std::vector<double>& cp
 }
 
 const std::vector<std::string> families = list_folder(source_path("tests/fixtures/llama"));
-
-RankOptions on_device() {
-  RankOptions options;
-  options.init.device = Device::cuda;
-  return options;
-}
 
 class DeviceFamilies : public ::testing::TestWithParam<std::string> {};
 

@@ -5,8 +5,8 @@
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/device/head_loss.h>
 #include <tessera/nn/linear_cross_entropy.h>
+#include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
-#include <tests/double/findings.h>
 
 #include <cmath>
 
@@ -51,12 +51,6 @@ void expect_close(const std::vector<at::Tensor>& cuda, const std::vector<at::Ten
     EXPECT_EQ(cuda[i].scalar_type(), cpu[i].scalar_type());
     EXPECT_LE((cuda[i] - cpu[i]).abs().max().item<double>(), bound * cpu[i].abs().max().item<double>()) << i;
   }
-}
-
-RankOptions on_device() {
-  RankOptions options;
-  options.init.device = Device::cuda;
-  return options;
 }
 
 template <class Body>

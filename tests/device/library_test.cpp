@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
 #include <tests/double/findings.h>
 
@@ -22,12 +23,6 @@ struct NetImpl : torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& x) { return second(first(x).relu()) * scale; }
 };
-
-RankOptions on_device() {
-  RankOptions options;
-  options.init.device = Device::cuda;
-  return options;
-}
 
 TEST(DeviceLibrary, DeferredModulesAreConstructedOnTheDevice) {
   for (const int ranks : {1, 2}) {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/nn.h>
+#include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
-#include <tests/double/findings.h>
 
 #include <functional>
 
@@ -101,20 +101,6 @@ std::vector<Case> cases() {
                  [=](const Tensors& x) { return Tensors{nn::rotary(x[0].select(2, 1), table(x[0]))}; },
                  random({{2, 5, 3, 2, 8}})});
   return all;
-}
-
-/// Runs the body in a process of its own, since backward starts threads; it must have no finding.
-void on_the_double(const std::function<void()>& body) {
-  RankOptions options;
-  options.init.device = Device::cuda;
-  run_ranks(
-      1,
-      [&](comm::World&) {
-        body();
-        for (int kind = 0; kind <= static_cast<int>(cuda_double::Kind::not_here); ++kind)
-          EXPECT_EQ(cuda_double::findings(static_cast<cuda_double::Kind>(kind)), 0U) << kind;
-      },
-      options);
 }
 
 TEST(DeviceRows, AsOnTheCpu) {

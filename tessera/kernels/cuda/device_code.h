@@ -21,16 +21,22 @@ __device__ inline unsigned short narrowed(float x) {
   return static_cast<unsigned short>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
+/// Element i where the type is known when compiling; bfloat16 is an unsigned short.
+__device__ inline float element(const float* x, std::int64_t i) { return x[i]; }
+__device__ inline float element(const unsigned short* x, std::int64_t i) { return widened(x[i]); }
+__device__ inline void put(float* y, std::int64_t i, float value) { y[i] = value; }
+__device__ inline void put(unsigned short* y, std::int64_t i, float value) { y[i] = narrowed(value); }
+
 // The branch on the type is the same for a whole grid, so it costs nothing beside the access to memory.
 __device__ inline float load(ConstReals x, std::int64_t i) {
-  return x.type == Real::float32 ? static_cast<const float*>(x.data)[i]
-                                 : widened(static_cast<const unsigned short*>(x.data)[i]);
+  return x.type == Real::float32 ? element(static_cast<const float*>(x.data), i)
+                                 : element(static_cast<const unsigned short*>(x.data), i);
 }
 __device__ inline void store(Reals y, std::int64_t i, float value) {
   if (y.type == Real::float32) {
-    static_cast<float*>(y.data)[i] = value;
+    put(static_cast<float*>(y.data), i, value);
   } else {
-    static_cast<unsigned short*>(y.data)[i] = narrowed(value);
+    put(static_cast<unsigned short*>(y.data), i, value);
   }
 }
 

@@ -17,9 +17,6 @@ struct Ranges {
   int count;
 };
 
-__device__ float element(const float* x, std::int64_t i) { return x[i]; }
-__device__ float element(const unsigned short* x, std::int64_t i) { return widened(x[i]); }
-
 // ExactSum::add of one number that is not negative.
 __device__ void add_exactly(unsigned long long* words, double x) {
   const auto bits = static_cast<unsigned long long>(__double_as_longlong(x));

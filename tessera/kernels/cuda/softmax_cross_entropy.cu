@@ -10,11 +10,6 @@ namespace {
 constexpr int warp = 32, threads = 512, warps = threads / warp;
 constexpr int at_once = 8;  // elements of a thread whose loads are under way together
 
-__device__ float element(const float* x, std::int64_t i) { return x[i]; }
-__device__ float element(const unsigned short* x, std::int64_t i) { return widened(x[i]); }
-__device__ void put(float* x, std::int64_t i, float value) { x[i] = value; }
-__device__ void put(unsigned short* x, std::int64_t i, float value) { x[i] = narrowed(value); }
-
 /// What is known of some of a row's elements.
 struct Part {
   float largest = -HUGE_VALF;

@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// Ranks of tests whose devices are the double's, or, in device_check, a real card.
+
+#include <tests/distributed/harness.h>
+#include <tests/double/findings.h>
+
+#include <functional>
+
+namespace tessera::testing {
+
+inline RankOptions on_device() {
+  RankOptions options;
+  options.init.device = Device::cuda;
+  return options;
+}
+
+/// Runs the body in a process of its own, since backward starts threads; it must have no finding.
+inline void on_the_double(const std::function<void()>& body) {
+  run_ranks(
+      1,
+      [&](comm::World&) {
+        body();
+        EXPECT_EQ(cuda_double::all_findings(), 0U);
+      },
+      on_device());
+}
+
+}  // namespace tessera::testing
