@@ -73,7 +73,7 @@ at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const F
   const double p = is_training() ? dropout : 0;
   at::Tensor sum = x, delta, bias;  // the residual stream, and what is to be added to it
   if (context->runs_attention(index)) {
-    const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps);
+    const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps, nn::NormReaders::linear_maps);
     const auto attend = [attn = attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
     sum = first.sum;
     delta = context->run(part, ModelPart::Kind::attention, index, attend, first.normed);
@@ -85,7 +85,8 @@ at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const F
       bias.reset();
     }
   }
-  const auto second = nn::add_layer_norm(sum, delta, bias, ln_2->weight, ln_2->bias, ln_2->eps);
+  const auto second =
+      nn::add_layer_norm(sum, delta, bias, ln_2->weight, ln_2->bias, ln_2->eps, nn::NormReaders::linear_maps);
   const auto transform = [mlp = mlp, context](const at::Tensor& h) { return mlp->forward(h, *context); };
   return end_branch(second.sum, context->run(part, ModelPart::Kind::mlp, index, transform, second.normed),
                     mlp->c_proj->bias, p, context->between_layers(ForwardContext::Draw::mlp, index));

@@ -10,6 +10,8 @@
 #include <tessera/models/rope.h>
 #include <tessera/nn/device/send.h>
 #include <tessera/nn/nn.h>
+
+#include <algorithm>
 #include <cmath>
 
 namespace tessera::models {
@@ -128,6 +130,8 @@ LlamaDecoderLayer::LlamaDecoderLayer(const ModelSpec& c, std::int64_t index)
       residual_factor(c.multipliers.residual),
       drops(c.drops),
       residual(c.residual),
+      attention_reader(c.is_linear(index) ? nn::NormReaders::any : nn::NormReaders::linear_maps),
+      mlp_reader(c.is_sparse(index) ? nn::NormReaders::any : nn::NormReaders::linear_maps),
       part(part_of(c.names)) {
   const auto attention = [&]<class Kind>(std::shared_ptr<Kind> made) {
     self_attn = register_module(c.names.attention, std::move(made));
@@ -198,10 +202,12 @@ at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr
   nn::ResidualNorm second;
   const auto ended = [&] { return nn::add_bias(second.sum, transformed(second.normed), {}); };
   if (!context->runs_attention(index)) {
-    second = before_mlp ? before_mlp->add(x, {}) : nn::ResidualNorm{x, x};
+    second = before_mlp ? before_mlp->add(x, {}, mlp_reader) : nn::ResidualNorm{x, x};
     return ended();
   }
-  const nn::ResidualNorm first = before_attention ? before_attention->add(x, {}) : nn::ResidualNorm{x, x};
+  const bool shared = residual != Residual::serial && !before_mlp;  // one norm for both
+  const nn::NormReaders readers = shared ? std::min(attention_reader, mlp_reader) : attention_reader;
+  const nn::ResidualNorm first = before_attention ? before_attention->add(x, {}, readers) : nn::ResidualNorm{x, x};
   if (residual != Residual::serial) {
     const at::Tensor both =
         attended(first.normed) + transformed(before_mlp ? before_mlp->forward(first.sum) : first.normed);
@@ -210,7 +216,7 @@ at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr
   const at::Tensor attention = attended(first.normed);
   if (!context->runs_mlp(index)) return nn::add_bias(first.sum, attention, {});
   if (before_mlp)
-    second = before_mlp->add(first.sum, attention);
+    second = before_mlp->add(first.sum, attention, mlp_reader);
   else
     second.sum = second.normed = nn::add_bias(first.sum, attention, {});
   return ended();

@@ -16,10 +16,10 @@ at::Tensor RmsNorm::forward(const at::Tensor& x) {
   return nn::rms_norm(x.to(wide), 1 + weight.to(wide), eps).to(x.scalar_type());
 }
 
-nn::ResidualNorm RmsNorm::add(const at::Tensor& x, const at::Tensor& delta) {
-  if (!from_one) return nn::add_rms_norm(x, delta, weight, eps);
+nn::ResidualNorm RmsNorm::add(const at::Tensor& x, const at::Tensor& delta, nn::NormReaders readers) {
+  if (!from_one) return nn::add_rms_norm(x, delta, weight, eps, readers);
   if (x.scalar_type() == weight.scalar_type() && x.scalar_type() == at::kFloat)
-    return nn::add_rms_norm(x, delta, 1 + weight, eps);
+    return nn::add_rms_norm(x, delta, 1 + weight, eps, readers);
   const at::Tensor sum = delta.defined() ? x + delta : x;
   return {sum, forward(sum)};
 }
@@ -40,8 +40,8 @@ at::Tensor MeanNorm::addend(const at::Tensor& x) const {
 
 at::Tensor MeanNorm::forward(const at::Tensor& x) { return nn::layer_norm(x, factor(x), addend(x), eps_); }
 
-nn::ResidualNorm MeanNorm::add(const at::Tensor& x, const at::Tensor& delta) {
-  return nn::add_layer_norm(x, delta, {}, factor(x), addend(x), eps_);
+nn::ResidualNorm MeanNorm::add(const at::Tensor& x, const at::Tensor& delta, nn::NormReaders readers) {
+  return nn::add_layer_norm(x, delta, {}, factor(x), addend(x), eps_, readers);
 }
 
 std::shared_ptr<Norm> make_norm(const NormForm& form, std::int64_t size) {

@@ -17,7 +17,7 @@ using architectures::NormForm, architectures::NormKind;
 struct Norm : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x) = 0;  ///< [..., C] -> [..., C]
   /// x + delta (x itself when delta is undefined), and its normalisation.
-  virtual nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta) = 0;
+  virtual nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta, nn::NormReaders readers) = 0;
   at::Tensor weight;  ///< [C], or undefined
 };
 
@@ -25,7 +25,7 @@ struct Norm : torch::nn::Module {
 struct RmsNorm : Norm {
   RmsNorm(std::int64_t size, double eps, bool from_one = false);
   at::Tensor forward(const at::Tensor& x) override;
-  nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta) override;
+  nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta, nn::NormReaders readers) override;
   double eps;
   bool from_one;
 };
@@ -34,7 +34,7 @@ struct RmsNorm : Norm {
 struct MeanNorm : Norm {
   MeanNorm(std::int64_t size, const NormForm& form);
   at::Tensor forward(const at::Tensor& x) override;
-  nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta) override;
+  nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta, nn::NormReaders readers) override;
   at::Tensor bias;  ///< [C], or undefined
 
  private:

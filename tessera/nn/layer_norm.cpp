@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& delta,
                                const std::optional<at::Tensor>& delta_bias, const at::Tensor& weight,
-                               const at::Tensor& bias, double eps) {
+                               const at::Tensor& bias, double eps, NormReaders readers) {
     const Materialized materialized({&x, pointer(delta), pointer(delta_bias), &weight, &bias});
     DeviceNorm a = {.x = x.contiguous(),
                     .delta = delta ? delta->contiguous() : at::Tensor(),
@@ -31,7 +31,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
                     .centred = true};
     // What at::layer_norm gives.
     const bool autocast = libtorch_autocast_type(x.device().type()).has_value();
-    a.normed_type = autocast ? at::kFloat : sum_type(a.x, a.delta, a.delta_bias);
+    a.normed_type = stored_type(readers, autocast ? at::kFloat : sum_type(a.x, a.delta, a.delta_bias));
     const DeviceKernels* const device = device_kernels({a.x, a.delta, a.delta_bias, weight, bias});
     const DeviceNormed out = device ? device_norm(*device, a) : on_cpu(a);
     ctx->save_for_backward({out.sum, weight, out.statistics});
@@ -69,7 +69,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
                     .delta_bias = wanted("delta_bias", first),
                     .weights = ctx->needs_input_grad(second) ? GradientType(weight.scalar_type()) : std::nullopt,
                     .bias = wanted("bias", second + 1)});
-      return {out.x, out.delta, out.delta_bias, out.weight, out.bias, at::Tensor()};
+      return {out.x, out.delta, out.delta_bias, out.weight, out.bias, at::Tensor(), at::Tensor()};
     }
     const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;
     const at::Tensor dx = at::empty(sum.sizes(), sum.options());
@@ -86,6 +86,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
             has_delta_bias ? sums[2].clone() : at::Tensor(),
             sums[0].clone(),
             sums[1].clone(),
+            at::Tensor(),
             at::Tensor()};
   }
 
@@ -112,14 +113,15 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
   if (served({x, weight, bias}) && x.numel() > 0)
-    return AddLayerNorm::apply(x, std::optional<at::Tensor>(), std::optional<at::Tensor>(), weight, bias, eps)[1];
+    return AddLayerNorm::apply(x, std::optional<at::Tensor>(), std::optional<at::Tensor>(), weight, bias, eps,
+                               NormReaders::any)[1];
   return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
 }
 
 ResidualNorm add_layer_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias,
-                            const at::Tensor& weight, const at::Tensor& bias, double eps) {
+                            const at::Tensor& weight, const at::Tensor& bias, double eps, NormReaders readers) {
   if (served({x, delta, delta_bias, weight, bias}) && x.numel() > 0) {
-    const auto out = AddLayerNorm::apply(x, maybe(delta), maybe(delta_bias), weight, bias, eps);
+    const auto out = AddLayerNorm::apply(x, maybe(delta), maybe(delta_bias), weight, bias, eps, readers);
     return {out[0], out[1]};
   }
   const at::Tensor sum = delta.defined() ? add_bias(x, delta, delta_bias) : x;

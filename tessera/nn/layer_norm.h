@@ -10,6 +10,10 @@ namespace tessera::nn {
 /// type, under autocast fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
 
+/// What reads a normed tensor. Where that is only linear maps, autocast rounds it in each of them; a device's kernel
+/// then stores it in autocast's type (bfloat16) at once, and its gradient has that type.
+enum class NormReaders { any, linear_maps };  // the lesser serves both
+
 struct ResidualNorm {
   at::Tensor sum;     ///< x + delta + delta_bias: the residual stream goes on from here
   at::Tensor normed;  ///< layer_norm(sum)
@@ -18,6 +22,7 @@ struct ResidualNorm {
 /// [C]; delta and delta_bias may be undefined (sum is then x itself; take it instead of x to have the gradients meet
 /// here). Types may differ, as under autocast: sum has the widest, and each gradient the type of its tensor.
 ResidualNorm add_layer_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias,
-                            const at::Tensor& weight, const at::Tensor& bias, double eps);
+                            const at::Tensor& weight, const at::Tensor& bias, double eps,
+                            NormReaders readers = NormReaders::any);
 
 }  // namespace tessera::nn

@@ -17,7 +17,7 @@ using torch::autograd::variable_list;
 /// Returns {sum, normed}; without delta, sum is x.
 struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& delta,
-                               const at::Tensor& weight, double eps) {
+                               const at::Tensor& weight, double eps, NormReaders readers) {
     const Materialized materialized({&x, pointer(delta), &weight});
     const at::Tensor a = x.contiguous(), d = delta ? delta->contiguous() : at::Tensor();
     const DeviceKernels* const device = device_kernels({a, d, weight});
@@ -28,7 +28,8 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
                                        .weight = weight,
                                        .bias = {},
                                        .eps = eps,
-                                       .normed_type = at::promote_types(sum_type(a, d, {}), weight.scalar_type()),
+                                       .normed_type = stored_type(
+                                           readers, at::promote_types(sum_type(a, d, {}), weight.scalar_type())),
                                        .centred = false})
                : on_cpu(a, d, weight, eps);
     ctx->save_for_backward({out.sum, weight, out.statistics});
@@ -58,7 +59,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
                                          .delta_bias = {},
                                          .weights = wanted ? GradientType(weight.scalar_type()) : std::nullopt,
                                          .bias = {}});
-      return {out.x, out.delta, out.weight, at::Tensor()};
+      return {out.x, out.delta, out.weight, at::Tensor(), at::Tensor()};
     }
     const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;
     const at::Tensor dx = at::empty(sum.sizes(), sum.options());
@@ -68,7 +69,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
                                   data(rstd) + begin, data(dx) + o, out},
                                  end - begin, columns);
     });
-    return {dx, delta ? dx : at::Tensor(), sums[0], at::Tensor()};
+    return {dx, delta ? dx : at::Tensor(), sums[0], at::Tensor(), at::Tensor()};
   }
 
  private:
@@ -90,14 +91,16 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (served({x, weight}) && x.numel() > 0) return AddRmsNorm::apply(x, std::optional<at::Tensor>(), weight, eps)[1];
+  if (served({x, weight}) && x.numel() > 0)
+    return AddRmsNorm::apply(x, std::optional<at::Tensor>(), weight, eps, NormReaders::any)[1];
   const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
   return weight * (wide * at::rsqrt(wide.pow(2).mean({-1}, /*keepdim=*/true) + eps)).to(x.scalar_type());
 }
 
-ResidualNorm add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps) {
+ResidualNorm add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
+                          NormReaders readers) {
   if (served({x, delta, weight}) && x.numel() > 0) {
-    const auto out = AddRmsNorm::apply(x, maybe(delta), weight, eps);
+    const auto out = AddRmsNorm::apply(x, maybe(delta), weight, eps, readers);
     return {out[0], out[1]};
   }
   const at::Tensor sum = delta.defined() ? x + delta : x;

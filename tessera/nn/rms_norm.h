@@ -13,6 +13,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 /// sum = x + delta (x itself when delta is undefined) and its normalisation in one pass; in backward the two gradients
 /// that meet at `sum` likewise. x, delta [..., C].
-ResidualNorm add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps);
+ResidualNorm add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
+                          NormReaders readers = NormReaders::any);
 
 }  // namespace tessera::nn

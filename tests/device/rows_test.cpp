@@ -51,7 +51,7 @@ void expect_close(const Tensors& device, const Tensors& cpu, double bound) {
   for (std::size_t i = 0; i < cpu.size(); ++i) {
     ASSERT_EQ(device[i].defined(), cpu[i].defined()) << i;
     if (!cpu[i].defined()) continue;
-    const at::Tensor x = device[i].cpu().to(at::kDouble), y = cpu[i].to(at::kDouble);
+    const at::Tensor x = device[i].cpu().to(at::kDouble), y = cpu[i].cpu().to(at::kDouble);
     EXPECT_LT(((x - y).abs().max() / (1 + y.abs().max())).item<double>(), bound) << "of result or gradient " << i;
   }
 }
@@ -157,6 +157,32 @@ TEST(DeviceRows, TypesUnderAutocast) {
     EXPECT_EQ(types_of("gelu", {b, f}), (Types{b, b, f})) << "an fp32 bias must not widen the input";
     EXPECT_EQ(types_of("swiglu", {b, b}), (Types{b, b, b}));
     EXPECT_EQ(types_of("rotary", {b}), (Types{b, b}));
+  });
+}
+
+/// The bits and the gradients of an fp32 norm whose reader rounds.
+TEST(DeviceRows, ANormForLinearMapsIsStoredInAutocastsType) {
+  on_the_double([] {
+    const auto of = [](nn::NormReaders readers, std::optional<at::ScalarType> autocast, bool rms) {
+      return [=](const Tensors& x) {
+        const nn::Autocast scope(autocast, c10::kCUDA);
+        const nn::ResidualNorm n = rms ? nn::add_rms_norm(x[0], x[1], x[2], 1e-5, readers)
+                                       : nn::add_layer_norm(x[0], x[1], x[2], x[2], x[2], 1e-5, readers);
+        const bool rounds = readers == nn::NormReaders::linear_maps && autocast == at::kBFloat16;
+        EXPECT_EQ(n.normed.scalar_type(), rounds ? at::kBFloat16 : at::kFloat)
+            << c10::toString(autocast.value_or(at::kFloat));
+        EXPECT_EQ(n.sum.scalar_type(), at::kFloat);
+        return Tensors{n.sum, n.normed.to(autocast.value_or(at::kFloat))};
+      };
+    };
+    const Tensors inputs = random({{3, 50, 24}, {3, 50, 24}, {24}});
+    for (const bool rms : {true, false}) {
+      for (const auto autocast :
+           {std::optional<at::ScalarType>(), std::optional(at::kHalf), std::optional(at::kBFloat16)}) {
+        const Tensors stored = run(of(nn::NormReaders::linear_maps, autocast, rms), inputs, cuda);
+        expect_close(stored, run(of(nn::NormReaders::any, autocast, rms), inputs, cuda), 1e-30);
+      }
+    }
   });
 }
 

@@ -41,7 +41,9 @@ Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel, doubl
   for (at::Tensor& t : results) t = mirrors.back(t);
   for (const at::Tensor& t : mirrors.made()) add_accesses(t, true, accesses);
   start(name, device, accesses);
-  count_operation(name, {.bytes = bytes_of(accesses), .flops = flops});
+  // How fast products are depends on the size of the heads.
+  const std::string counted = flops > 0 ? name + (" d" + std::to_string(inputs.front().size(-1))) : name;
+  count_operation(counted, {.bytes = bytes_of(accesses), .flops = flops});
   return results;
 }
 

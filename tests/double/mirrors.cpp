@@ -58,7 +58,7 @@ void add_accesses(const at::Tensor& t, bool write, std::vector<Access>& out) {
   const auto width = static_cast<std::int64_t>(t.element_size());
   const char* base = static_cast<const char*>(t.storage().data()) + t.storage_offset() * width;
   if (count > 1024) {
-    out.push_back({base, static_cast<std::size_t>(span * width), write});
+    out.push_back({base, static_cast<std::size_t>(span * width), write, static_cast<std::size_t>(count * run * width)});
     return;
   }
   std::vector<std::int64_t> index(dimensions.size() - outer);

@@ -173,7 +173,7 @@ std::int64_t new_stream() {
 
 double bytes_of(const std::vector<Access>& accesses) {
   double bytes = 0;
-  for (const Access& access : accesses) bytes += static_cast<double>(access.bytes);
+  for (const Access& access : accesses) bytes += static_cast<double>(access.moved > 0 ? access.moved : access.bytes);
   return bytes;
 }
 

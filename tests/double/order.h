@@ -37,9 +37,10 @@ struct Access {
   const void* begin;
   std::size_t bytes;
   bool write;
+  std::size_t moved = 0;  ///< bytes among them that the kernel reads or writes; 0: all
 };
 
-/// Their bytes together.
+/// The bytes that they move together.
 double bytes_of(const std::vector<Access>& accesses);
 
 /// A kernel's start on a stream. Adds a finding for every access that is not ordered behind what it depends on, and for

@@ -6,7 +6,8 @@ usage: predicted_step.py BUILD [gpt2-124m] [llama-8b]
 The double runs steps without computing products, small ones of the true widths; what an operator costs is linear in
 rows, layers and vocabulary, so the full size follows. An operator takes the longer of bytes / 4.2 TB/s and FLOPs /
 the rate of its kind; the step takes the longer of that sum and the host's launches. The rates are those that others
-measured on an H200 (cuBLASLt bf16 products of 768 columns and more, cuDNN attention); nothing here was run on one.
+measured on an H200 or H100 (cuBLASLt bf16 products of 768 columns and more; cuDNN attention, forward and backward
+together, figures of FlashAttention-3, arXiv 2407.08608); nothing here was run on one.
 """
 import argparse
 import collections
@@ -18,7 +19,8 @@ import tempfile
 BYTES_PER_SECOND = 4.2e12
 LAUNCH_SECONDS = 5e-6
 # FLOPs per second, by the beginning of the operator's name; the first that fits. Products in bf16: MODELS.
-RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::[\w.]+ Float", 50e12), (r".*attention", 400e12)]
+RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::[\w.]+ Float", 50e12), (r".*attention.* d64", 350e12),
+         (r".*attention.* d128", 480e12), (r".*attention", 400e12)]
 BF16_PRODUCT = re.compile(r"aten::[\w.]+ BFloat16$")
 OPERATION = re.compile(r"OPERATION x(\d+) (.*) bytes (\d+) flops (\d+)")
 

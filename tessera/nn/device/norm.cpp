@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
+#include <tessera/nn/autocast.h>
 
 namespace tessera::nn {
 namespace {
@@ -17,6 +18,11 @@ at::ScalarType sum_type(const at::Tensor& x, const at::Tensor& delta, const at::
   for (const at::Tensor* const t : {&delta, &delta_bias})
     if (t->defined()) type = at::promote_types(type, t->scalar_type());
   return type;
+}
+
+at::ScalarType stored_type(NormReaders readers, at::ScalarType plain) {
+  const bool rounds = readers == NormReaders::linear_maps && libtorch_autocast_type(at::kCUDA) == at::kBFloat16;
+  return rounds ? at::kBFloat16 : plain;
 }
 
 DeviceNormed device_norm(const DeviceKernels& device, const DeviceNorm& a) {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <tessera/nn/device/kernels.h>
+#include <tessera/nn/layer_norm.h>
 
 #include <optional>
 
@@ -11,6 +12,10 @@ namespace tessera::nn {
 
 /// The type of x + (delta + delta_bias), of which the last two may be undefined.
 at::ScalarType sum_type(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias);
+
+/// The type in which a device's kernel stores a normed tensor: bfloat16 for linear maps under autocast to it, else
+/// `plain`.
+at::ScalarType stored_type(NormReaders readers, at::ScalarType plain);
 
 /// kernels::cuda::NormForward's arguments. x and delta contiguous; the absent ones undefined.
 struct DeviceNorm {
