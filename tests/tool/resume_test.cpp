@@ -136,6 +136,39 @@ TEST_F(ResumeTest, SigtermSavesAndTheRunCanContinue) {
   }
 }
 
+/// Whoever asks does not wait for an evaluation, which may be long (here minutes).
+TEST_F(ResumeTest, AnEvaluationIsGivenUpWhenTheRunIsToStop) {
+  for (const char* processes : {"1", "2"}) {
+    const std::string output = concat("out", processes);
+    const Strings run = {"train",
+                         "--config_name",
+                         "gpt2-tiny",
+                         "--config_overrides",
+                         "n_layer=2,n_embd=32,n_head=2,n_positions=64",
+                         "--mock_data",
+                         "--block_size",
+                         "64",
+                         "--logging_steps",
+                         "1",
+                         "--eval_strategy",
+                         "steps",
+                         "--eval_steps",
+                         "2",
+                         "--per_device_eval_batch_size",
+                         "1",
+                         "--num_processes",
+                         processes,
+                         "--output_dir",
+                         at(output)};
+    EXPECT_EQ(stop_while_training(run + batch(1, 1, 1'000'000), output, SIGTERM), 3);
+    const Value end = end_line(output);
+    EXPECT_EQ(end.at("reason").as_string(), "terminated");
+    EXPECT_EQ(end.at("steps").as_int(), 2);
+    EXPECT_TRUE(path_exists(path_join(at(output), "checkpoint-2/manifest.json")));
+    for (const Value& line : metrics(output)) EXPECT_EQ(line.find("eval_loss"), nullptr) << "half of an evaluation";
+  }
+}
+
 // One command that a batch system can start as often as it likes: SIGTERM is no failure, and every start goes on from
 // where the one before came to.
 TEST_F(ResumeTest, OneCommandForTheFirstStartAndAllLaterOnes) {

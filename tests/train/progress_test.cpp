@@ -40,6 +40,12 @@ RC_GTEST_PROP(ProgressLine, IsNeverWiderThanTheTerminal, ()) {
   state.seconds_left = *rc::gen::element(0.0, 1e9, std::numeric_limits<double>::infinity());
   const int columns = *rc::gen::inRange(0, 200);
   RC_ASSERT(static_cast<int>(progress_line(state, columns).size()) <= columns);
+  RC_ASSERT(static_cast<int>(evaluation_line(state.step, state.total_steps, columns).size()) <= columns);
+}
+
+TEST(EvaluationLine, SaysHowFarItIs) {
+  EXPECT_EQ(evaluation_line(3, 4, 30), "[=========>  ]  evaluation 3/4");
+  EXPECT_EQ(evaluation_line(3, 4, 20), "evaluation 3/4");
 }
 
 TEST(PlainLine, HasTheNumbersOfTheStep) {

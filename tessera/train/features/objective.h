@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace tessera::train {
@@ -16,6 +17,17 @@ namespace tessera::train {
 /// The losses of several batches, each times its scale, without gradients.
 using LossesOf =
     std::function<std::vector<double>(const std::vector<data::Batch>& batches, const std::vector<double>& scales)>;
+
+/// How an evaluation goes through its batches.
+struct Evaluating {
+  bool together = false;   ///< a forward pass is collective: every rank does as many
+  LossesOf pipeline = {};  ///< how batches go through its stages; empty: there is none
+  /// Asked before each of the `batches` of a rank, `done` of which it has passed (those that it lacks at the end, too):
+  /// whether to go on. Collective, and the answer is the same on all ranks.
+  std::function<bool(std::int64_t done, std::int64_t batches)> goes_on = [](std::int64_t, std::int64_t) {
+    return true;
+  };
+};
 
 class Objective {
  public:
@@ -30,9 +42,8 @@ class Objective {
   virtual at::Tensor loss(const data::Batch& batch, double scale) = 0;
   /// The same of made-up rows, to see whether they fit into memory. Nothing is counted.
   virtual at::Tensor trial_loss(const data::Batch& batch) = 0;
-  /// All rows to validate on, once. `together`: a forward pass is collective. `pipeline`: how batches go through its
-  /// stages; empty: there is none. Collective.
-  virtual EvalMetrics evaluate(bool together, const LossesOf& pipeline) = 0;
+  /// All rows to validate on, once; nothing where it was given up (Evaluating::goes_on). Collective.
+  virtual std::optional<EvalMetrics> evaluate(const Evaluating& how) = 0;
 };
 
 }  // namespace tessera::train

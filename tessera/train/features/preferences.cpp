@@ -95,7 +95,7 @@ class Preferences : public RunFeature, public Objective {
   at::Tensor trial_loss(const data::Batch& batch) override;
   /// The loss and the rewards of the pairs to validate on, as train/loop/evaluate.h has it: sums are added in the order
   /// of the batches. Collective over the data-parallel ranks.
-  EvalMetrics evaluate(bool together, const LossesOf& pipeline) override;
+  std::optional<EvalMetrics> evaluate(const Evaluating& how) override;
 
  private:
   /// What the reference says of rows of a dataset.
@@ -223,7 +223,7 @@ at::Tensor Preferences::reference_of(const Reference& reference, const data::Sam
   return at::tensor(values, at::kDouble).to(batch.ids.device());
 }
 
-EvalMetrics Preferences::evaluate(bool together, const LossesOf&) {
+std::optional<EvalMetrics> Preferences::evaluate(const Evaluating& how) {
   const comm::Tag tag("evaluation");
   const std::int64_t begin_ns = monotonic_ns();
   const at::NoGradGuard no_grad;
@@ -238,10 +238,13 @@ EvalMetrics Preferences::evaluate(bool together, const LossesOf&) {
   constexpr auto fields = static_cast<std::int64_t>(1 + sums_count);
   at::Tensor table = at::zeros({batches, fields}, at::kDouble);  // the loss, then take_sums()
   EvalMetrics metrics;
+  bool given_up = false;
   for (std::int64_t k = 0; k < rounds; ++k) {
+    given_up = !how.goes_on(k, rounds);
+    if (given_up) break;
     const std::int64_t own = k * group.size() + group.rank();
     const bool counts = own < batches;
-    if (!counts && !together) break;
+    if (!counts && !how.together) break;
     const std::int64_t first = counts ? own * size : 0;  // a rank without a batch goes along, for the others' sake
     data::Batch rows = data::make_batch(dataset, in_order, first, std::min(size, dataset.size() - first));
     rows.first_row = first;
@@ -259,6 +262,7 @@ EvalMetrics Preferences::evaluate(bool together, const LossesOf&) {
                    at::kDouble));
   }
   model.train(was_training);
+  if (given_up) return std::nullopt;
   table = table.to(group.device());
   group.all_reduce(table).wait();
   table = table.cpu().contiguous();

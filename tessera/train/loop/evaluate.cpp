@@ -103,9 +103,8 @@ struct WaitingBatches {
 
 }  // namespace
 
-EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
-                     const comm::Group& group, std::optional<at::ScalarType> narrow, bool together, bool nan_filter,
-                     const LossesOf& pipeline, std::int64_t at_once) {
+std::optional<EvalMetrics> evaluate(models::LanguageModel& model, const data::Dataset& dataset,
+                                    const comm::Group& group, const EvaluationForm& form, const Evaluating& how) {
   const comm::Tag tag("evaluation");
   const std::int64_t begin_ns = monotonic_ns();
   const at::NoGradGuard no_grad;
@@ -114,31 +113,35 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
   model.keep_predictions(model.num_labels() > 0);
 
   const data::Sampler in_order(SamplingStrategy::sequential, dataset.size(), 0);
-  const std::int64_t all_batches = (dataset.size() + batch_size - 1) / batch_size;
+  const std::int64_t batch_size = form.batch_size, all_batches = (dataset.size() + batch_size - 1) / batch_size;
   const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();  // the last ones may be missing
-  Evaluation evaluation(own_batches, model.num_labels(), nan_filter);
+  Evaluation evaluation(own_batches, model.num_labels(), form.nan_filter);
   WaitingBatches waiting;  // for the pipeline
   std::int64_t batches = 0;
+  bool given_up = false;
   for (std::int64_t k = 0; k < own_batches; ++k) {
+    given_up = !how.goes_on(k, own_batches);
+    if (given_up) break;
     const std::int64_t own_row = (k * group.size() + group.rank()) * batch_size;
     const bool has_rows = own_row < dataset.size();
-    if (!has_rows && !together) break;
+    if (!has_rows && !how.together) break;
     const std::int64_t row = has_rows ? own_row : 0;  // a rank without a batch goes along, for the others' sake
     batches += has_rows;
     const data::Batch batch =
         to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, dataset.size() - row)), group.device());
-    if (batch.scored_tokens == 0 && !together) continue;
+    if (batch.scored_tokens == 0 && !how.together) continue;
     // The scale keeps the fp32 result near 1, where its rounding is that of a mean.
     const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, batch.scored_tokens));
     const bool counts = has_rows && batch.scored_tokens > 0;
-    if (pipeline) {
+    if (how.pipeline) {
       waiting.batches.push_back(batch);
       waiting.scales.push_back(scale);
       waiting.places.push_back(counts ? k : -1);
-      if (std::ssize(waiting.batches) >= at_once || k + 1 == own_batches) waiting.pass(model, pipeline, evaluation);
+      if (std::ssize(waiting.batches) >= form.at_once || k + 1 == own_batches)
+        waiting.pass(model, how.pipeline, evaluation);
       continue;
     }
-    const nn::Autocast precision(narrow, group.device().type());
+    const nn::Autocast precision(form.narrow, group.device().type());
     const at::Tensor loss = model.loss(batch, scale);
     comm::heartbeat().advance();
     for (const at::Tensor& found : model.take_predictions())
@@ -147,6 +150,7 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
   }
   model.train(was_training);
   model.keep_predictions(false);
+  if (given_up) return std::nullopt;
   EvalMetrics metrics = evaluation.together(group);
   metrics.rows = dataset.size();
   metrics.batches = batches;

@@ -12,16 +12,20 @@
 
 namespace tessera::train {
 
-/// Every block once, in batches of `batch_size` (the last may be smaller): rank r of R takes the batches r, R + r, ...
-/// Their sums are added in fp64 in the order of the batches, so the bits do not depend on the number of ranks (one
-/// thread each). The model is left in training mode as it was. `narrow`: forward under autocast (nn/autocast.h), as in
-/// training. `together`: a forward pass is collective (parameters are divided over ranks), so every rank does as many.
-/// `nan_filter`: batches whose loss is not finite are left out, as long as there is another one (transformers'
-/// logging_nan_inf_filter). `pipeline`: instead of the model's own loss, the losses of up to `at_once` batches,
-/// which go through a pipeline one behind the other. Collective. Fills loss, tokens, rows, batches, seconds and
-/// classes.
-EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
-                     const comm::Group& group, std::optional<at::ScalarType> narrow = {}, bool together = false,
-                     bool nan_filter = false, const LossesOf& pipeline = {}, std::int64_t at_once = 1);
+struct EvaluationForm {
+  std::int64_t batch_size = 1;                ///< rows; the last batch may be smaller
+  std::optional<at::ScalarType> narrow = {};  ///< forward under autocast (nn/autocast.h), as in training
+  /// Batches whose loss is not finite are left out, as long as there is another one (transformers'
+  /// logging_nan_inf_filter).
+  bool nan_filter = false;
+  std::int64_t at_once = 1;  ///< batches that go through a pipeline one behind the other
+};
+
+/// Every block once: rank r of R takes the batches r, R + r, ... Their sums are added in fp64 in the order of the
+/// batches, so the bits do not depend on the number of ranks (one thread each). The model is left in training mode as
+/// it was. With `how.pipeline` the losses are those instead of the model's own. Collective. Fills loss, tokens, rows,
+/// batches, seconds and classes; nothing where `how` gave it up.
+std::optional<EvalMetrics> evaluate(models::LanguageModel& model, const data::Dataset& dataset,
+                                    const comm::Group& group, const EvaluationForm& form, const Evaluating& how);
 
 }  // namespace tessera::train

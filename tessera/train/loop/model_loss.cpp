@@ -14,11 +14,13 @@ data::Batch ModelLoss::arranged_idle(data::Batch rows) const {
   return rows;
 }
 
-EvalMetrics ModelLoss::evaluate(bool together, const LossesOf& pipeline) {
-  return train::evaluate(*setup_.model, *setup_.datasets.validation,
-                         setup_.config.optimization.per_device_eval_batch_size, setup_.groups.data,
-                         evaluation_precision(setup_.config), together, setup_.config.output.logging_nan_inf_filter,
-                         pipeline, std::int64_t{4} * setup_.groups.pipeline_ranks());
+std::optional<EvalMetrics> ModelLoss::evaluate(const Evaluating& how) {
+  return train::evaluate(*setup_.model, *setup_.datasets.validation, setup_.groups.data,
+                         {.batch_size = setup_.config.optimization.per_device_eval_batch_size,
+                          .narrow = evaluation_precision(setup_.config),
+                          .nan_filter = setup_.config.output.logging_nan_inf_filter,
+                          .at_once = std::int64_t{4} * setup_.groups.pipeline_ranks()},
+                         how);
 }
 
 }  // namespace tessera::train

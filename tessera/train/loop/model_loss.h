@@ -15,7 +15,7 @@ class ModelLoss : public Objective {
   data::Batch arranged_idle(data::Batch rows) const override;
   at::Tensor loss(const data::Batch& batch, double scale) override { return setup_.model->loss(batch, scale); }
   at::Tensor trial_loss(const data::Batch& batch) override { return setup_.model->loss(batch, 0); }
-  EvalMetrics evaluate(bool together, const LossesOf& pipeline) override;
+  std::optional<EvalMetrics> evaluate(const Evaluating& how) override;
 
  private:
   const Setup& setup_;

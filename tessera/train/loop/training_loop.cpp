@@ -194,7 +194,17 @@ bool TrainingLoop::evaluate() {
   update_.settle();
   const comm::LifeState evaluating(launch::RankState::evaluating);
   clock_.enter(Phase::other, "evaluate");
-  EvalMetrics metrics = objective().evaluate(divided(), passes_->losses());
+  const auto goes_on = [this](std::int64_t done, std::int64_t batches) {
+    journal_.evaluating(done, batches);
+    return !stop_is_urgent();
+  };
+  std::optional<EvalMetrics> evaluated = objective().evaluate({divided(), passes_->losses(), goes_on});
+  if (!evaluated) {
+    journal_.note(concat("step ", step_, ": the evaluation is given up, since the run was asked to stop"));
+    clock_.enter(Phase::other);
+    return false;
+  }
+  EvalMetrics& metrics = *evaluated;
   metrics.step = step_;
   metrics.epoch = plan().epoch(step_);
   RunTotals& totals = numbers_.totals();

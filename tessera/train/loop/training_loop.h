@@ -66,6 +66,7 @@ class TrainingLoop {
   Agreement agree_on_step(const std::vector<data::Batch>& batches);
   bool time_is_over() const;
   StopRequest stop_requested() const;
+  bool stop_is_urgent() const;
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
   LossScales loss_scales(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) const;
   data::Batch largest_batch();

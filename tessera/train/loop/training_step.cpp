@@ -53,6 +53,14 @@ StopRequest TrainingLoop::stop_requested() const {
   return asked == StopRequest::none && time_is_over() ? StopRequest::terminate : asked;
 }
 
+/// Whether a rank was asked to stop by a signal: an evaluation may take longer than whoever asked will wait.
+/// Collective.
+bool TrainingLoop::stop_is_urgent() const {
+  std::vector<std::int64_t> asked = {std::int64_t{signals_.requested() != StopRequest::none}};
+  if (world_.size() > 1) comm::all_reduce_numbers(world_.group(), asked);
+  return asked[0] > 0;
+}
+
 /// The loss of the step is the mean over its scored tokens, wherever they are, so each share is divided by the count of
 /// all ranks and micro-batches, and the reduction is a sum. Without average_tokens_across_devices it is the mean, over
 /// the ranks that have rows, of the mean over the rank's own scored tokens.

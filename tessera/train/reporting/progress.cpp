@@ -14,7 +14,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::int64_t redraw_ns = 100'000'000;
+constexpr std::int64_t redraw_ns = 100'000'000, tell_ns = 60'000'000'000;
 
 template <class... Numbers>
 std::string print(const char* format, Numbers... numbers) {
@@ -49,6 +49,9 @@ void put(const std::string& text, int file = STDERR_FILENO) {
   }
 }
 
+/// One is left free: a full line would make some terminals wrap.
+int columns() { return terminal_columns(STDERR_FILENO) - 1; }
+
 }  // namespace
 
 std::string progress_line(const ProgressState& s, int columns) {
@@ -82,6 +85,14 @@ std::string progress_line(const ProgressState& s, int columns) {
   return line.substr(0, static_cast<std::size_t>(std::max(columns, 0)));
 }
 
+std::string evaluation_line(std::int64_t done, std::int64_t batches, int columns) {
+  const std::string text = concat("evaluation ", done, "/", batches);
+  const int room = columns - static_cast<int>(text.size()) - 4;  // "[" "]" and two blanks
+  const double fraction = batches > 0 ? static_cast<double>(done) / static_cast<double>(batches) : 1;
+  const std::string line = room >= 8 ? bar(fraction, std::min(room, 30)) + "  " + text : text;
+  return line.substr(0, static_cast<std::size_t>(std::max(columns, 0)));
+}
+
 std::string plain_line(const StepMetrics& m, std::int64_t total_steps, double seconds_left) {
   const double percent = total_steps > 0 ? 100.0 * static_cast<double>(m.step) / static_cast<double>(total_steps) : 100;
   return concat("step ", m.step, "/", total_steps, print(" (%.0f%%)", percent), print("  epoch %.2f  ", m.epoch),
@@ -109,10 +120,23 @@ void Progress::step(const ProgressState& state) {
   draw();
 }
 
-void Progress::draw() {
-  // One column is left free: a full line would make some terminals wrap. The cursor rests at the line's begin, so that
-  // what another process prints starts there.
-  put(erase + progress_line(state_, terminal_columns(STDERR_FILENO) - 1) + "\r");
+void Progress::evaluating(std::int64_t done, std::int64_t batches) {
+  const std::int64_t now = monotonic_ns();
+  if (done == 0) told_ns_ = now;
+  if (mode_ == Mode::plain && now - told_ns_ >= tell_ns) {
+    told_ns_ = now;
+    note(concat("evaluation ", done, "/", batches));
+  }
+  if (mode_ != Mode::terminal || (drawn_ && now - drawn_ns_ < redraw_ns)) return;
+  drawn_ns_ = now;
+  draw(evaluation_line(done, batches, columns()));
+}
+
+void Progress::draw() { draw(progress_line(state_, columns())); }
+
+void Progress::draw(const std::string& line) {
+  // The cursor rests at the line's begin, so that what another process prints starts there.
+  put(erase + line + "\r");
   drawn_ = true;
 }
 

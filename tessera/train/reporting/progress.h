@@ -22,6 +22,8 @@ struct ProgressState {
 /// The rewriting line: "[=====>    ] 120/400  loss 5.1234  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left". What does
 /// not fit into `columns` is left out, the least important part first; the result is never wider.
 std::string progress_line(const ProgressState& state, int columns);
+/// The same while an evaluation goes on: "[=====>    ]  evaluation 120/400".
+std::string evaluation_line(std::int64_t done, std::int64_t batches, int columns);
 /// "step 120/400 (30%)  epoch 0.61  loss 5.1234  grad_norm 0.812  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left".
 std::string plain_line(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
 
@@ -39,6 +41,9 @@ class Progress {
   Mode mode() const { return mode_; }
   /// A step is done. Redraws at most ten times a second.
   void step(const ProgressState& state);
+  /// An evaluation has passed `done` of its batches. Redraws at most ten times a second; without a terminal a plain line
+  /// once a minute.
+  void evaluating(std::int64_t done, std::int64_t batches);
   /// The loss that the rewriting line shows from now on.
   void set_loss(double loss);
   /// A lasting line, for people: stderr.
@@ -49,12 +54,13 @@ class Progress {
   void close();
 
  private:
+  void draw(const std::string& line);
   void draw();
   void lasting(int file, const std::string& text);
 
   Mode mode_ = Mode::quiet;
   bool drawn_ = false;
-  std::int64_t drawn_ns_ = 0;
+  std::int64_t drawn_ns_ = 0, told_ns_ = 0;
   ProgressState state_;
 };
 
