@@ -41,6 +41,10 @@ TEST_F(ValidateTraining, LittleLanguagesAreReadBeforeAProcessStarts) {
             "--optim_args: parameter of adagrad 'lr_decai' is unknown; did you mean 'lr_decay'? (known: lr_decay, "
             "initial_accumulator_value, eps)");
   EXPECT_EQ(error_of({"--optim_args", "beta"}), "--optim_args: 'beta' has no '=' (expected key=value,key=value)");
+  EXPECT_EQ(error_of({"--optim_args", "beta1=2"}),
+            "--optim_args: beta1 of adamw is 2; it must be at least 0 and below 1");
+  EXPECT_EQ(error_of({"--optim", "adafactor", "--optim_args", "decay_rate=0.8"}),
+            "--optim_args: decay_rate of adafactor is 0.8; it must be below 0");
   EXPECT_NE(error_of({"--optim", "sgd", "--optim_args", "nesterov=2"}).find("--optim_args"), std::string::npos);
   EXPECT_EQ(error_of({"--lr_scheduler_type", "constant", "--lr_scheduler_kwargs", "power=2"}),
             "--lr_scheduler_kwargs: parameter of constant 'power' is unknown (there are none)");

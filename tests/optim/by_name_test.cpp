@@ -4,9 +4,11 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/rules/named_parameters.h>
 #include <tessera/optim/by_name.h>
 
 #include <cmath>
+#include <map>
 
 namespace {
 
@@ -78,6 +80,39 @@ TEST(ByName, every_kind_is_made_and_unknown_parameters_are_refused_with_the_near
   EXPECT_NE(refused(choice_of(OptimizerKind::sgd, "nesterov=true")).find("nesterov needs a momentum"),
             std::string::npos);
   EXPECT_NE(refused(choice_of(OptimizerKind::lion, "beta1=high")).find("expected a number"), std::string::npos);
+}
+
+/// What the settings let pass, the optimizers take: otherwise it would be refused only when the data has been read.
+TEST(ByName, NumbersThatPassTheCheckAreTaken) {
+  const std::map<OptimizerKind, std::vector<std::string>> numbers = {
+      {OptimizerKind::adamw, {"beta1", "beta2", "epsilon", "eps"}},
+      {OptimizerKind::lion, {"beta1", "beta2"}},
+      {OptimizerKind::sgd, {"momentum"}},
+      {OptimizerKind::adagrad, {"lr_decay", "initial_accumulator_value", "eps"}},
+      {OptimizerKind::rmsprop, {"alpha", "eps", "momentum"}},
+      {OptimizerKind::adafactor, {"eps1", "eps2", "clip_threshold", "decay_rate", "beta1"}},
+      {OptimizerKind::lamb, {"beta1", "beta2", "eps", "min_trust_ratio", "max_trust_ratio"}},
+      {OptimizerKind::lars, {"momentum", "trust_coefficient", "eps"}},
+      {OptimizerKind::muon, {"momentum", "extra_scale_factor", "ns_eps", "ns_steps"}}};
+  for (const auto& [kind, names] : numbers) {
+    for (const std::string& name : names) {
+      int taken = 0;
+      for (const char* number : {"-2", "-1", "0", "1", "2", "100", "101"}) {
+        SCOPED_TRACE(concat(kind, " ", name, "=", number));
+        const OptimizerChoice choice = choice_of(kind, concat(name, "=", number));
+        try {
+          config::check_parameters(kind, choice.parameters);
+        } catch (const InputError&) {
+          continue;
+        }
+        ++taken;
+        if (name == "min_trust_ratio" && std::stoi(number) > 10) continue;  // above the largest ratio
+        EXPECT_NO_THROW(check_optimizer(choice));
+      }
+      EXPECT_GT(taken, 0) << name;
+      EXPECT_LT(taken, 7) << name << " has no range";
+    }
+  }
 }
 
 }  // namespace

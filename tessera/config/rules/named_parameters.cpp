@@ -81,6 +81,28 @@ void check_kind(const std::string& name, const Value& value) {
     value.as_real();
 }
 
+/// What a number of an optimizer must be.
+struct Range {
+  bool (*holds)(double x);
+  const char* words;
+};
+
+Range range_of(OptimizerKind kind, const std::string& name) {
+  static constexpr Range below_one = {[](double x) { return x >= 0 && x < 1; }, "at least 0 and below 1"},
+                         not_negative = {[](double x) { return x >= 0; }, "0 or above"},
+                         above_zero = {[](double x) { return x > 0; }, "above 0"},
+                         below_zero = {[](double x) { return x < 0; }, "below 0"},
+                         steps = {[](double x) { return x >= 1 && x <= 100; }, "from 1 to 100"};
+  static const std::map<std::string, Range> all = {{"beta1", below_one},           {"beta2", below_one},
+                                                   {"alpha", below_one},           {"eps1", above_zero},
+                                                   {"clip_threshold", above_zero}, {"trust_coefficient", above_zero},
+                                                   {"ns_eps", above_zero},         {"extra_scale_factor", above_zero},
+                                                   {"decay_rate", below_zero},     {"ns_steps", steps}};
+  if (kind == OptimizerKind::muon && name == "momentum") return below_one;
+  const auto found = all.find(name);
+  return found == all.end() ? not_negative : found->second;
+}
+
 void check(const std::string& what, const Names& known, const NamedParameters& given) {
   for (const auto& [name, value] : given) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
@@ -96,6 +118,13 @@ void check(const std::string& what, const Names& known, const NamedParameters& g
 
 void check_parameters(OptimizerKind kind, const NamedParameters& given) {
   check(concat("--optim_args: parameter of ", kind), names_of(kind), given);
+  for (const auto& [name, value] : given) {
+    const bool number = value.is_number();
+    const Range range = range_of(kind, name);
+    if (number && !range.holds(value.as_real()))
+      throw InputError(concat("--optim_args: ", name, " of ", kind, " is ", format_real(value.as_real()),
+                              "; it must be ", range.words));
+  }
 }
 
 void check_parameters(ScheduleType type, const NamedParameters& given) {
