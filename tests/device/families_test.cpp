@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 #include <tessera/base/file.h>
 #include <tessera/config/sections/model_config.h>
+#include <tessera/data/to_device.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/device/send.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/train/core/to_device.h>
 #include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
 #include <tests/double/findings.h>
@@ -73,7 +73,7 @@ std::vector<double> train(models::CausalLm& model, c10::Device device, Sharded* 
     at::Tensor loss;
     {
       const nn::Autocast autocast(bf16, device.type());
-      loss = model.loss(train::to_device(data, device), 1.0 / static_cast<double>(data.scored_tokens));
+      loss = model.loss(data::to_device(data, device), 1.0 / static_cast<double>(data.scored_tokens));
     }
     loss.backward();
     std::vector<at::Tensor> gradients;

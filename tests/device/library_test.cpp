@@ -4,8 +4,14 @@
 #include <torch/nn/modules/linear.h>
 
 #include <gtest/gtest.h>
+#include <tessera/data/to_device.h>
+#include <tessera/models/checkpoint_blocks.h>
+#include <tessera/models/load.h>
+#include <tessera/models/overrides.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/replicas/data_parallel.h>
+#include <tessera/parallel/replicas/rows_of_batch.h>
 #include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
 #include <tests/double/findings.h>
@@ -61,6 +67,76 @@ TEST(DeviceLibrary, DeferredModulesAreConstructedOnTheDevice) {
           on_device());
     }
   }
+}
+
+/// One process, two devices: forward, gradients, a step, and inference with the new weights are those of one CPU.
+TEST(DeviceLibrary, DataParallelOverTwoDevices) {
+  on_the_double([] {
+    at::manual_seed(9);
+    const auto cpu = std::make_shared<NetImpl>(), net = std::make_shared<NetImpl>();
+    {
+      const at::NoGradGuard no_grad;
+      for (const auto& p : cpu->named_parameters()) net->named_parameters()[p.key()].copy_(p.value());
+    }
+    net->to(c10::Device(c10::kCUDA, 0));
+    parallel::DataParallel dp(net, {.devices = {c10::Device(c10::kCUDA, 0), c10::Device(c10::kCUDA, 1)},
+                                    .make = [] { return std::make_shared<NetImpl>(); }});
+    EXPECT_EQ(dp.replicas(), 2);
+    const at::Tensor x = at::linspace(-1, 1, 5 * 16).view({5, 16});
+    const auto step = [&](NetImpl& owner, const at::Tensor& y) {
+      y.square().sum().backward();
+      const at::NoGradGuard no_grad;
+      for (at::Tensor& p : owner.parameters()) {
+        p.sub_(p.grad(), 0.01);
+        p.mutable_grad().reset();
+      }
+    };
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor expected = cpu->forward(x), y = dp(x.to(c10::Device(c10::kCUDA, 0)));
+      EXPECT_EQ(y.device(), c10::Device(c10::kCUDA, 0));
+      EXPECT_TRUE(at::allclose(y.detach().cpu(), expected, 1e-5, 1e-6)) << "step " << i;
+      step(*cpu, expected);
+      step(*net, y);
+    }
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::allclose(dp(x.to(c10::Device(c10::kCUDA, 0))).cpu(), cpu->forward(x), 1e-5, 1e-6));
+  });
+}
+
+/// A language model's loss, its blocks computed again in backward.
+TEST(DeviceLibrary, DataParallelOfALanguageModelWithCheckpointedBlocks) {
+  on_the_double([] {
+    const auto config = models::with_overrides(models::preset("llama-tiny"),
+                                               "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,"
+                                               "num_key_value_heads=2,intermediate_size=48,vocab_size=61");
+    const auto make = [&] { return models::make_language_model(config, 1); };
+    const auto cpu = make(), net = make();
+    net->to(c10::Device(c10::kCUDA, 0));
+    models::checkpoint_blocks(*net, {});
+    parallel::DataParallel dp(net, {.devices = {c10::Device(c10::kCUDA, 0), c10::Device(c10::kCUDA, 1)}, .make = [&] {
+                                      const auto replica = make();
+                                      models::checkpoint_blocks(*replica, {});
+                                      return replica;
+                                    }});
+    data::Batch batch{.ids = at::arange(3 * 8).view({3, 8}), .labels = at::arange(3 * 8).view({3, 8}).clone()};
+    batch.document_starts = {0, 5, 8, 16, 18};
+    const at::Tensor loss = cpu->loss(batch, 0.5);
+    loss.backward();
+    for (const char* place : {"cpu", "cuda:0"}) {
+      SCOPED_TRACE(place);
+      const at::Tensor losses =
+          dp.call([](models::LanguageModel& m, const data::Batch& rows) { return m.loss(rows, 0.5); },
+                  data::to_device(batch, c10::Device(place)));
+      EXPECT_EQ(losses.sizes(), (std::vector<std::int64_t>{2}));
+      losses.sum().backward();
+      EXPECT_NEAR(losses.sum().item<double>(), loss.item<double>(), 1e-4);
+      for (const auto& p : cpu->named_parameters()) {
+        at::Tensor& found = net->named_parameters()[p.key()].mutable_grad();
+        EXPECT_TRUE(found.defined() && at::allclose(found.cpu(), p.value().grad(), 1e-4, 1e-5)) << p.key();
+        found.reset();
+      }
+    }
+  });
 }
 
 }  // namespace

@@ -47,7 +47,11 @@ class ListeningEngine final : public autograd::Engine {
   autograd::variable_list execute(const autograd::edge_list& roots, const autograd::variable_list& inputs,
                                   bool keep_graph, bool create_graph, bool accumulate_grad,
                                   const autograd::edge_list& outputs) override {
-    const auto run = [&] { return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs); };
+    // Not Engine::execute of this one: the threads of devices belong to the engine that ran first, and backwards before
+    // the installation were the base engine's.
+    const auto run = [&] {
+      return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    };
     const bool outermost = autograd::get_current_graph_task_id() == -1 && !part_of_backward;
     if (!outermost) return run();
     const std::vector<BackwardListener*> listeners = copy_listeners();

@@ -25,6 +25,7 @@
 namespace tessera::parallel {
 
 /// static std::int64_t rows(const T&);  static T slice(const T&, std::int64_t first, std::int64_t count);
+/// and, for replicas on devices:        static T to(T rows, c10::Device device);
 template <class T>
 struct RowsOf;
 
@@ -50,6 +51,10 @@ inline constexpr bool is_whole<Whole<T>> = true;
 template <class T>
 concept HasRows = requires(const T& value) {
   { RowsOf<T>::rows(value) } -> std::convertible_to<std::int64_t>;
+};
+template <class T>
+concept HasTo = requires(T value, c10::Device device) {
+  { RowsOf<T>::to(std::move(value), device) } -> std::convertible_to<T>;
 };
 template <class T>
 concept HasVisit = requires(T& value) { visit_tensors(value, [](at::Tensor&) {}); };
@@ -195,6 +200,7 @@ class Part {
  public:
   std::int64_t first = 0, count = 0;     ///< 0 and 0 where nothing is scattered
   std::vector<at::Tensor> tensors = {};  ///< as Collected::inputs(), cut
+  c10::Device device{c10::kCPU};         ///< the replica's
 
   const at::Tensor& next() { return tensors.at(used_++); }  ///< `tensors` one by one; throws after the last
 
@@ -210,7 +216,9 @@ given_t<T> given(const T& value, Part& part) {
     detail::visit_all(result, [&](at::Tensor& tensor) { tensor = part.next(); });
     return result;
   } else if constexpr (detail::HasRows<T>) {
-    return RowsOf<T>::slice(value, part.first, part.count);
+    T rows = RowsOf<T>::slice(value, part.first, part.count);
+    if constexpr (detail::HasTo<T>) rows = RowsOf<T>::to(std::move(rows), part.device);
+    return rows;
   } else if constexpr (std::is_array_v<T>) {
     return value;
   } else {

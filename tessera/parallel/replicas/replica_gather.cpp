@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace tessera::parallel {
@@ -115,27 +116,87 @@ at::Tensor combine(const ReplicaCall& call, std::size_t variable, std::vector<at
   return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
-/// [variable] gradients of one replica, given those of the gathered outputs.
-variable_list replica_backward(ReplicaCall& call, int number, const variable_list& gathered, bool keep) {
-  ReplicaCall::Replica& replica = call.replicas[static_cast<std::size_t>(number)];
-  variable_list outputs, gradients, leaves, result(call.variables.size());
-  for (std::size_t k = 0, defined = 0; k < replica.outputs.size(); ++k) {
-    const at::Tensor& output = replica.outputs[k];
-    if (!output.defined()) continue;
-    const at::Tensor& gradient = gathered[defined++];
-    if (!gradient.defined() || !output.requires_grad()) continue;
-    outputs.push_back(output);
-    const std::int64_t begin = call.outputs[k].begins[static_cast<std::size_t>(number)];
-    gradients.push_back((call.outputs[k].scalar ? gradient.select(0, begin) : gradient.narrow(0, begin, output.size(0)))
-                            .to(output.device()));
+/// Where a backward begins and ends.
+struct Ends {
+  variable_list outputs, gradients, leaves;
+
+  /// Those of replica `number`, given the gradients of the gathered outputs; nothing where none reaches it.
+  void add(const ReplicaCall& call, int number, const variable_list& gathered) {
+    const ReplicaCall::Replica& replica = call.replicas[static_cast<std::size_t>(number)];
+    const std::size_t before = outputs.size();
+    for (std::size_t k = 0, defined = 0; k < replica.outputs.size(); ++k) {
+      const at::Tensor& output = replica.outputs[k];
+      if (!output.defined()) continue;
+      const at::Tensor& gradient = gathered[defined++];
+      if (!gradient.defined() || !output.requires_grad()) continue;
+      outputs.push_back(output);
+      const std::int64_t begin = call.outputs[k].begins[static_cast<std::size_t>(number)];
+      gradients.push_back(
+          (call.outputs[k].scalar ? gradient.select(0, begin) : gradient.narrow(0, begin, output.size(0)))
+              .to(output.device()));
+    }
+    if (outputs.size() == before) return;
+    for (const auto& leaf : replica.leaves) leaves.push_back(leaf.tensor);
   }
-  if (outputs.empty()) return result;
-  for (const auto& leaf : replica.leaves) leaves.push_back(leaf.tensor);
-  variable_list found = torch::autograd::grad(outputs, leaves, gradients, keep, /*create_graph=*/false,
-                                              /*allow_unused=*/true);
-  for (std::size_t i = 0; i < leaves.size(); ++i)
-    add_to(result[replica.leaves[i].parameter], std::exchange(found[i], at::Tensor()));
+  variable_list backward(bool keep) const {
+    if (leaves.empty()) return {};
+    return torch::autograd::grad(outputs, leaves, gradients, keep, /*create_graph=*/false, /*allow_unused=*/true);
+  }
+};
+
+/// [variable] gradients of one replica; `found`: those of its leaves, or nothing.
+variable_list by_variable(const ReplicaCall& call, int number, std::span<at::Tensor> found) {
+  variable_list result(call.variables.size());
+  const auto& leaves = call.replicas[static_cast<std::size_t>(number)].leaves;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    add_to(result[leaves[i].parameter], std::exchange(found[i], at::Tensor()));
   return result;
+}
+
+/// [replica][variable] gradients, each by its team.
+std::vector<variable_list> backward_of_teams(ReplicaCall& call, const variable_list& gathered, bool keep) {
+  std::vector<variable_list> all(call.replicas.size());
+  const PrivateBuffers buffers(call.buffers);  // activation checkpointing runs forward again
+  call.teams->run(
+      static_cast<int>(all.size()),
+      [&](int r) {
+        const PartOfBackward part;
+        const RandomStream stream(call.teams->generator(r));
+        const auto copies = buffers.copies();
+        const PrivateBuffers::Use use(*copies);
+        Ends ends;
+        ends.add(call, r, gathered);
+        variable_list found = ends.backward(keep);
+        all[static_cast<std::size_t>(r)] = by_variable(call, r, found);
+        if (!keep) call.replicas[static_cast<std::size_t>(r)] = {};
+      },
+      [&](int r) { return concat(call.name(r), ", backward"); });
+  return all;
+}
+
+/// The same on devices, in one run of the engine, which has a thread for each of them: this may be one of those
+/// threads, and a team that needed it would wait for ever.
+std::vector<variable_list> backward_of_devices(ReplicaCall& call, const variable_list& gathered, bool keep) {
+  const PartOfBackward part;
+  Ends ends;
+  std::vector<std::size_t> begins = {0};  // of each replica's leaves
+  for (std::size_t r = 0; r < call.replicas.size(); ++r) {
+    ends.add(call, static_cast<int>(r), gathered);
+    begins.push_back(ends.leaves.size());
+  }
+  variable_list found = ends.backward(keep);
+  std::vector<variable_list> all;
+  for (std::size_t r = 0; r < call.replicas.size(); ++r)
+    all.push_back(
+        by_variable(call, static_cast<int>(r), std::span(found).subspan(begins[r], begins[r + 1] - begins[r])));
+  if (!keep) std::ranges::fill(call.replicas, ReplicaCall::Replica{});
+  return all;
+}
+
+bool on_devices(const ReplicaCall& call) {
+  return std::ranges::any_of(call.replicas, [](const auto& replica) {
+    return std::ranges::any_of(replica.leaves, [](const auto& leaf) { return !leaf.tensor.is_cpu(); });
+  });
 }
 
 struct GatherFunction : torch::autograd::Function<GatherFunction> {
@@ -162,23 +223,9 @@ struct GatherFunction : torch::autograd::Function<GatherFunction> {
       throw Error("DataParallel: a second backward through the same call; use retain_graph = true in the first");
     const bool keep = current_backward_keeps_graph();
     const int count = static_cast<int>(call.replicas.size());
-    std::vector<variable_list> found(call.replicas.size());  // [replica][variable]
-    {
-      const PrivateBuffers buffers(call.buffers);  // activation checkpointing runs forward again
-      call.used_up = !keep;
-      call.teams->run(
-          count,
-          [&](int r) {
-            const PartOfBackward part;
-            const RandomStream stream(call.teams->generator(r));
-            const auto copies = buffers.copies();
-            const PrivateBuffers::Use use(*copies);
-            const auto i = static_cast<std::size_t>(r);
-            found[i] = replica_backward(call, r, gathered, keep);
-            if (!keep) call.replicas[i] = {};
-          },
-          [&](int r) { return concat(call.name(r), ", backward"); });
-    }
+    call.used_up = !keep;
+    std::vector<variable_list> found =
+        on_devices(call) ? backward_of_devices(call, gathered, keep) : backward_of_teams(call, gathered, keep);
 
     // Adding is shared out among the teams by variable: the order within one is that of the replicas, whoever does it.
     variable_list result(call.variables.size() + 1);  // the call itself has none

@@ -87,6 +87,7 @@ pieces::Part ReplicaSet::Impl::part(const pieces::Collected& inputs, const Repli
   pieces::Part part;
   part.first = first;
   part.count = call.rows[static_cast<std::size_t>(number)];
+  part.device = modules.device(number);
   std::size_t variable = 0;
   for (const auto& [tensor, whole] : inputs.inputs()) {
     const bool wanted = variable < call.variables.size() && tensor.is_same(call.variables[variable].tensor);
@@ -112,6 +113,7 @@ std::vector<at::Tensor> ReplicaSet::Impl::run(const pieces::Collected& inputs, c
   if (!teams) {
     pieces::Part all;
     all.count = inputs.rows().value_or(0);
+    all.device = modules.device(0);
     for (const auto& input : inputs.inputs()) all.tensors.push_back(input.tensor);
     return body(0, modules.module(0), all);
   }

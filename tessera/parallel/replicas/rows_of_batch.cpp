@@ -3,10 +3,16 @@
 #include <ATen/ATen.h>
 
 #include <numeric>
+#include <utility>
 
 #include <tessera/base/error.h>
+#include <tessera/data/to_device.h>
 
 namespace tessera::parallel {
+
+data::Batch RowsOf<data::Batch>::to(data::Batch rows, c10::Device device) {
+  return data::to_device(std::move(rows), device);
+}
 
 std::int64_t RowsOf<data::Batch>::rows(const data::Batch& batch) { return batch.ids.size(0); }
 
@@ -17,8 +23,6 @@ data::Batch RowsOf<data::Batch>::slice(const data::Batch& batch, std::int64_t fi
   data::Batch part;
   part.ids = batch.ids.narrow(0, first, count);
   part.labels = batch.labels.narrow(0, first, count);
-  if (batch.types.defined()) part.types = batch.types.narrow(0, first, count);
-  if (!batch.lengths.empty()) part.lengths.assign(batch.lengths.begin() + first, batch.lengths.begin() + first + count);
   part.labels_not_ignored = part.labels.ne(-100).sum().item<std::int64_t>();
   if (batch.types.defined()) part.types = batch.types.narrow(0, first, count);
   if (batch.lengths.empty()) {
@@ -33,7 +37,7 @@ data::Batch RowsOf<data::Batch>::slice(const data::Batch& batch, std::int64_t fi
   }
   // The first token of a document is not scored, whatever its label.
   part.scored_tokens = part.labels_not_ignored;
-  const at::Tensor labels = part.labels.contiguous();
+  const at::Tensor labels = part.labels.cpu().contiguous();
   const auto* const label = labels.const_data_ptr<std::int64_t>();
   for (const std::int64_t start : batch.document_starts) {
     const std::int64_t at = start - first * length;

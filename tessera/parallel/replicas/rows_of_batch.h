@@ -14,8 +14,10 @@ namespace tessera::parallel {
 template <>
 struct RowsOf<data::Batch> {
   static std::int64_t rows(const data::Batch& batch);
-  /// Views of the rows' tensors; all counts are those of the rows.
+  /// Views of the rows' tensors; all counts are those of the rows. A batch on a device is waited for: leave it on the
+  /// host, and each replica gets its rows only.
   static data::Batch slice(const data::Batch& batch, std::int64_t first, std::int64_t count);
+  static data::Batch to(data::Batch rows, c10::Device device);
 };
 
 }  // namespace tessera::parallel

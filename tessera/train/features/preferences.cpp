@@ -18,12 +18,12 @@
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/rules/validate_preferences.h>
 #include <tessera/data/pairs.h>
+#include <tessera/data/to_device.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/frozen/quantize.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/train/core/precision.h>
-#include <tessera/train/core/to_device.h>
 #include <tessera/train/features/run_feature.h>
 #include <tessera/train/loss/preference.h>
 

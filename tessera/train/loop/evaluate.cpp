@@ -10,8 +10,8 @@
 #include <tessera/base/clock.h>
 #include <tessera/comm/heartbeat.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/data/to_device.h>
 #include <tessera/nn/autocast.h>
-#include <tessera/train/core/to_device.h>
 
 namespace tessera::train {
 

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include <tessera/comm/heartbeat.h>
+#include <tessera/data/to_device.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/device/send.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/core/random_key.h>
-#include <tessera/train/core/to_device.h>
 #include <tessera/train/loop/pipeline.h>
 
 namespace tessera::train {

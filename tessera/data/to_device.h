@@ -6,9 +6,9 @@
 
 #include <c10/core/Device.h>
 
-namespace tessera::train {
+namespace tessera::data {
 
 /// `batch` with its tensors on a device; positions of a part of a sequence stay on the host.
-data::Batch to_device(data::Batch batch, c10::Device device);
+Batch to_device(Batch batch, c10::Device device);
 
-}  // namespace tessera::train
+}  // namespace tessera::data

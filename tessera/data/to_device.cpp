@@ -1,23 +1,23 @@
-#include <tessera/train/core/to_device.h>
+#include <tessera/data/to_device.h>
 
 #include <tessera/nn/device/send.h>
 
 #include <memory>
 #include <utility>
 
-namespace tessera::train {
+namespace tessera::data {
 
-data::Batch to_device(data::Batch batch, c10::Device device) {
+Batch to_device(Batch batch, c10::Device device) {
   batch.ids = nn::send(batch.ids, device);
   batch.labels = nn::send(batch.labels, device);
   batch.types = nn::send(batch.types, device);
   batch.images = nn::send(batch.images, device);
   if (batch.part) {  // positions stay the host's: tables of angles and of rows are made from them there
-    data::SequencePart part = *batch.part;
+    SequencePart part = *batch.part;
     part.targets = nn::send(part.targets, device);
-    batch.part = std::make_shared<const data::SequencePart>(std::move(part));
+    batch.part = std::make_shared<const SequencePart>(std::move(part));
   }
   return batch;
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::data
