@@ -33,7 +33,7 @@ struct AdamwBf16Range {
 /// cudaStream_t); returns before it is done. `scalars`, on the device: gradients are multiplied by its factor, too, and
 /// nothing changes where it says skip; null: neither. Throws std::runtime_error with CUDA's words when a launch fails.
 void adamw(std::span<const AdamwRange> ranges, const StepScalars* scalars, void* stream);
-/// kernels::adamw_bf16, with the bits of the CPU; everything else as above.
+/// kernels::adamw_bf16; everything else as above. Both have the bits of a CPU that fuses multiplications (AVX2, NEON).
 void adamw_bf16(std::span<const AdamwBf16Range> ranges, const StepScalars* scalars, void* stream);
 
 }  // namespace tessera::kernels::cuda
