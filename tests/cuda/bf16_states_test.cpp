@@ -122,7 +122,7 @@ template <class State>
 void expect_the_bits_of_the_cpu(std::size_t n, int shift, bool decay_in_gradient, const Bf16Rounding& rounding) {
   cuda_tests::in_each_order([&] {
     Both<State> both(n, 1, shift);
-    for (int t = 1; t <= 3; ++t) {
+    for (int t = 1; t <= 2; ++t) {
       const AdamwArgs a{.learning_rate = 1e-2,
                         .weight_decay = 0.1,
                         .gradient_scale = 0.7,
@@ -137,7 +137,7 @@ void expect_the_bits_of_the_cpu(std::size_t n, int shift, bool decay_in_gradient
 }
 
 TEST(CudaStates, HaveTheBitsOfTheCpu) {
-  for (const std::size_t n : {1, 3, 4, 5, 31, 255, 1023, 1024, 1025, 3000})
+  for (const std::size_t n : {1, 3, 4, 31, 1023, 1025})
     for (const int shift : {0, 1})
       for (const bool decay_in_gradient : {false, true}) {
         expect_the_bits_of_the_cpu<float>(n, shift, decay_in_gradient, {});

@@ -90,7 +90,8 @@ __device__ inline void update(const Scalars& c, float scale, float& p, float g, 
   m = __fmaf_rn(g - m, c.one_minus_beta1, m);
   v = __fmaf_rn(__fmul_rn(g, c.one_minus_beta2), g, __fmul_rn(v, c.beta2));
   const float denominator = __fadd_rn(__fdiv_rn(__fsqrt_rn(v), c.sqrt_correction2), c.epsilon);
-  p = __fsub_rn(c.decay_in_gradient ? p : __fmul_rn(p, c.decay), __fdiv_rn(__fmul_rn(c.step_size, m), denominator));
+  const float step = __fdiv_rn(__fmul_rn(c.step_size, m), denominator);
+  p = c.decay_in_gradient ? __fsub_rn(p, step) : __fmaf_rn(p, c.decay, -step);
 }
 
 // Elements i .. i + 3: 16 bytes each are read and 12 written for about 12 flops, or 12 and 8, so memory is the bound,
