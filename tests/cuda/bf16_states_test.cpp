@@ -193,6 +193,9 @@ TEST(CudaRoundToBf16, HasTheBitsOfTheCpu) {
           const auto count = static_cast<std::int64_t>(n);
           Memory<float> x(reference::random(count, 1), shift), y(reference::random(count, 2, 1e-3F), shift);
           if (n > 20) x.begin()[3] = infinity, x.begin()[5] = -nan, y.begin()[8] = -infinity, y.begin()[9] = nan;
+          if (n > 20)  // halfway between two numbers, the upper or the lower of which is even; the largest float
+            for (const std::uint32_t bits : {0x3f818000U, 0x3f808000U, 0xbf838000U, 0xbf848000U, 0x7f7fffffU})
+              x.begin()[bits % 7 + 10] = y.begin()[bits % 7 + 10] = std::bit_cast<float>(bits);
           const Bf16Rounding rounding{stochastic, 99, first};
           Memory<std::uint16_t> a(n, 0), b(n, 0);
           with_bf16_states(a.begin(), b.begin(), count, rounding,
