@@ -1,5 +1,5 @@
-// AdamW and Adam over all parameters in one pass: float32, with states of float32 or bfloat16, by the kernels of the CPU
-// or of the CUDA plug-in, anything else by ATen's operators.
+// AdamW and Adam over all parameters in one pass: float32 parameters by the kernels of the CPU or of the CUDA plug-in,
+// anything else by ATen's operators.
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>

@@ -128,8 +128,8 @@ TEST_F(DeviceTraining, ShardedBf16States) {
   expect_same(2, gpt2() + batch(2, 1, 3) + Strings{"--fsdp", "full_shard", "--bf16_optimizer_states"});
 }
 
-// Parameters are cast at the gathers (one each, of a single block); their gradients go into the sum, are squared, and used: nothing else passes over
-// memory of their size.
+// Parameters are cast at the gathers (one each, of a single block); their gradients go into the sum, are squared, and
+// used: nothing else passes over memory of their size.
 TEST_F(DeviceTraining, PassesOverTheParametersOfOneShardedRank) {
   const auto bytes = [&](int steps) {
     const std::string name = concat("steps", steps);

@@ -60,8 +60,8 @@ struct Bf16States {
       a[j] = rounded_first(first[j], rounding, i + j);
       b[j] = rounded_second(second[j], rounding, i + j);
     }
-    *reinterpret_cast<uint2*>(m + i) = make_uint2(a[0] | a[1] << 16, a[2] | a[3] << 16);
-    *reinterpret_cast<uint2*>(v + i) = make_uint2(b[0] | b[1] << 16, b[2] | b[3] << 16);
+    put_four(m + i, make_uint2(a[0] | a[1] << 16, a[2] | a[3] << 16));
+    put_four(v + i, make_uint2(b[0] | b[1] << 16, b[2] | b[3] << 16));
   }
 };
 

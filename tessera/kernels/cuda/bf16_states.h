@@ -16,7 +16,7 @@ struct StateRounding {
   std::uint32_t stochastic;              ///< 1 or 0
 };
 
-/// Calls part(rounding, offset, count) for parts of n elements in each of which the upper half of the index is constant.
+/// Calls part(rounding, offset, count) for parts of n elements, in each of which the index's upper half is constant.
 template <class Part>
 void for_each_rounding(const Bf16Rounding& whole, std::int64_t n, const Part& part) {
   if (!whole.stochastic) return part(StateRounding{}, 0, n);

@@ -21,11 +21,10 @@ __global__ void round_states(const float* from, unsigned short* to, std::int64_t
     const std::int64_t i = begin + 4 * threadIdx.x;
     if (in_fours && i + 4 <= n) {
       const float4 x = *reinterpret_cast<const float4*>(from + i);
-      *reinterpret_cast<uint2*>(to + i) =
-          make_uint2(rounded_state<second>(x.x, rounding, i) |
-                         static_cast<unsigned>(rounded_state<second>(x.y, rounding, i + 1)) << 16,
-                     rounded_state<second>(x.z, rounding, i + 2) |
-                         static_cast<unsigned>(rounded_state<second>(x.w, rounding, i + 3)) << 16);
+      const unsigned first = rounded_state<second>(x.x, rounding, i), one = rounded_state<second>(x.y, rounding, i + 1),
+                     two = rounded_state<second>(x.z, rounding, i + 2),
+                     three = rounded_state<second>(x.w, rounding, i + 3);
+      put_four(to + i, make_uint2(first | one << 16, two | three << 16));
     } else {
       for (std::int64_t k = i; k < i + 4 && k < n; ++k) to[k] = rounded_state<second>(from[k], rounding, k);
     }
