@@ -1,5 +1,5 @@
-// AdamW and Adam over all parameters in one pass: float32 by the kernel of the CPU or of the CUDA plug-in, anything
-// else by ATen's operators.
+// AdamW and Adam over all parameters in one pass: float32 parameters by the kernels of the CPU or of the CUDA plug-in,
+// anything else by ATen's operators.
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
@@ -28,7 +28,6 @@ class AdamW final : public ElementwiseOptimizer {
   }
 
   bool takes_step_scalars() const override {
-    if (common().bf16_state) return false;
     for (std::size_t i = 0; i < slot_count(); ++i)
       if (!has_kernel(i)) return false;
     return true;
@@ -49,39 +48,45 @@ class AdamW final : public ElementwiseOptimizer {
 
   void update_slot(std::size_t i, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                    const StepFactors& factors) override {
-    const at::Tensor p = slot(i).parameter;
-    if (!has_kernel(i)) return generic_update(p, gradient, states[0], states[1], arguments(i, factors));
-    const c10::DeviceGuard guard(p.device());  // the kernel takes the current device's stream
-    const kernels::cuda::AdamwRange range = range_of(i, gradient, states[0], states[1], factors);
-    device_kernels().adamw({&range, 1}, factors.scalars);
+    generic_update(slot(i).parameter, gradient, states[0], states[1], arguments(i, factors));
   }
 
   bool update_together(const std::vector<at::Tensor>& gradients, const StepFactors& factors) override {
     if (!takes_step_scalars()) return false;
     std::vector<kernels::cuda::AdamwRange> ranges;
+    std::vector<kernels::cuda::AdamwBf16Range> bf16_ranges;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
-      ranges.push_back(range_of(i, gradients[i], state_of(0, i), state_of(1, i), factors));
+      const Block all{i, 0, gradients[i].numel()};
+      const float* const g = gradients[i].const_data_ptr<float>();
+      if (common().bf16_state)
+        bf16_ranges.push_back({.p = parameter_data(all),
+                               .g = g,
+                               .m = state_data<std::uint16_t>(0, all),
+                               .v = state_data<std::uint16_t>(1, all),
+                               .n = all.numel,
+                               .args = arguments(i, factors),
+                               .rounding = rounding(all)});
+      else
+        ranges.push_back({.p = parameter_data(all),
+                          .g = g,
+                          .m = state_data(0, all),
+                          .v = state_data(1, all),
+                          .n = all.numel,
+                          .args = arguments(i, factors)});
     }
-    if (ranges.empty()) return true;
+    if (ranges.empty() && bf16_ranges.empty()) return true;
     const c10::DeviceGuard guard(slot(0).parameter.device());  // the kernel takes the current device's stream
-    device_kernels().adamw(ranges, factors.scalars);
+    if (common().bf16_state)
+      device_kernels().adamw_bf16(bf16_ranges, factors.scalars);
+    else
+      device_kernels().adamw(ranges, factors.scalars);
     return true;
   }
 
-  /// Whether the plug-in's kernel updates the slot, given float32 states.
+  /// Whether the plug-in's kernel updates the slot.
   bool has_kernel(std::size_t i) const {
-    return !decay_in_gradient_ && slot(i).parameter.is_cuda() && slot(i).parameter.scalar_type() == at::kFloat;
-  }
-
-  kernels::cuda::AdamwRange range_of(std::size_t i, const at::Tensor& gradient, const at::Tensor& m,
-                                     const at::Tensor& v, const StepFactors& factors) const {
-    return {.p = slot(i).parameter.data_ptr<float>(),
-            .g = gradient.const_data_ptr<float>(),
-            .m = m.data_ptr<float>(),
-            .v = v.data_ptr<float>(),
-            .n = gradient.numel(),
-            .args = arguments(i, factors)};
+    return slot(i).parameter.is_cuda() && slot(i).parameter.scalar_type() == at::kFloat;
   }
 
   kernels::AdamwArgs arguments(std::size_t i, const StepFactors& factors) const {

@@ -12,7 +12,10 @@ void on_current_stream(Arguments... arguments) {
   kernel(arguments..., c10::cuda::getCurrentCUDAStream().stream());
 }
 
-constexpr DeviceKernels table = {DeviceKernels::current_abi, &on_current_stream<&kernels::cuda::adamw>,
+constexpr DeviceKernels table = {DeviceKernels::current_abi,
+                                 &on_current_stream<&kernels::cuda::adamw>,
+                                 &on_current_stream<&kernels::cuda::adamw_bf16>,
+                                 &on_current_stream<&kernels::cuda::round_to_bf16>,
                                  &on_current_stream<&kernels::cuda::add_exact_squares>,
                                  &on_current_stream<&kernels::cuda::carry_words>,
                                  &on_current_stream<&kernels::cuda::form_step_scalars>};

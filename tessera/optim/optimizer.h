@@ -66,8 +66,8 @@ class Optimizer {
   /// One update. Every gradient is multiplied by `gradient_scale` on the fly (clipping costs no extra pass). Collective
   /// where SumOverShards is given to Adafactor, LAMB or LARS. Every updated parameter's version counter grows.
   virtual void step(double learning_rate, double gradient_scale = 1) = 0;
-  /// Whether a step can take its factor from the device, so that nobody waits for the gradients' norm: AdamW with
-  /// float32 states on CUDA.
+  /// Whether a step can take its factor from the device, so that nobody waits for the gradients' norm: AdamW and
+  /// Adam of float32 parameters on CUDA.
   virtual bool takes_step_scalars() const { return false; }
   /// step() with gradients times the factor of `scalars` (optim::step_scalars()); where those say skip, nothing changes
   /// but steps(). Throws Error unless takes_step_scalars().

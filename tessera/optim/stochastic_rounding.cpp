@@ -1,6 +1,9 @@
 #include <tessera/optim/stochastic_rounding.h>
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <tessera/base/error.h>
+#include <tessera/optim/device_kernels.h>
 
 #include <algorithm>
 
@@ -13,6 +16,13 @@ std::uint64_t rounding_key(std::uint64_t seed, std::int64_t step, const std::str
 }
 
 void round_to_bf16(const at::Tensor& from, const at::Tensor& to, const kernels::Bf16Rounding& rounding, int which) {
+  if (from.is_cuda()) {
+    TESSERA_CHECK(from.is_contiguous() && to.is_contiguous() && from.numel() == to.numel(), "rounding to bfloat16 of ",
+                  from.sizes(), " into ", to.sizes());
+    const c10::DeviceGuard guard(from.device());  // the kernel takes the current device's stream
+    return device_kernels().round_to_bf16(from.const_data_ptr<float>(), static_cast<std::uint16_t*>(to.data_ptr()),
+                                          from.numel(), rounding, which);
+  }
   if (!rounding.stochastic) {
     to.copy_(from);
     return;

@@ -52,11 +52,25 @@ enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return "an error of the host's CUDA"; }
 
+// Copies are functions, so that UndefinedBehaviorSanitizer sees one from or to a misaligned address, which stops a
+// device.
 struct alignas(16) float4 {
   float x, y, z, w;
+  float4(float x_, float y_, float z_, float w_) : x(x_), y(y_), z(z_), w(w_) {}
+  float4(const float4& from) : float4(from.x, from.y, from.z, from.w) {}
+  float4& operator=(const float4& from) {
+    x = from.x, y = from.y, z = from.z, w = from.w;
+    return *this;
+  }
 };
 struct alignas(8) uint2 {
   unsigned x, y;
+  uint2(unsigned x_, unsigned y_) : x(x_), y(y_) {}
+  uint2(const uint2& from) : uint2(from.x, from.y) {}
+  uint2& operator=(const uint2& from) {
+    x = from.x, y = from.y;
+    return *this;
+  }
 };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
@@ -80,6 +94,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   cuda_on_host::run_grid(config->gridDim, config->blockDim, config->dynamicSmemBytes,
                          [&] { std::apply(kernel, copies); });
   return cudaSuccess;
+}
+
+template <class Vector>
+void __stwb(Vector* place, Vector value) {
+  *place = value;
 }
 
 inline float __fmul_rn(float a, float b) { return a * b; }

@@ -43,17 +43,26 @@ void add_exact_squares(std::span<const cuda::SquareRange> ranges, cuda::Real typ
   if (arguments.enqueue()) cuda::add_exact_squares(seen, type, sums, nullptr);
 }
 
-void adamw(std::span<const cuda::AdamwRange> ranges, const cuda::StepScalars* scalars) {
+template <class Range, auto kernel>
+void adamw(std::span<const Range> ranges, const cuda::StepScalars* scalars) {
   KernelArguments arguments("adamw");
-  std::vector<cuda::AdamwRange> seen(ranges.begin(), ranges.end());
-  for (cuda::AdamwRange& r : seen) {
+  std::vector<Range> seen(ranges.begin(), ranges.end());
+  for (Range& r : seen) {
     r.p = arguments.update(r.p, r.n);
     r.g = arguments.read(r.g, r.n);
     r.m = arguments.update(r.m, r.n);
     r.v = arguments.update(r.v, r.n);
   }
   scalars = arguments.read(scalars, 1);
-  if (arguments.enqueue()) cuda::adamw(seen, scalars, nullptr);
+  if (arguments.enqueue()) kernel(seen, scalars, nullptr);
+}
+
+void round_to_bf16(const float* from, std::uint16_t* to, std::int64_t n, const tessera::kernels::Bf16Rounding& rounding,
+                   int which) {
+  KernelArguments arguments("round_to_bf16");
+  from = arguments.read(from, n);
+  to = arguments.write(to, n);
+  if (arguments.enqueue()) cuda::round_to_bf16(from, to, n, rounding, which, nullptr);
 }
 
 void carry_words(std::int64_t* words) {
@@ -70,7 +79,12 @@ void form_step_scalars(const std::int64_t* words, double max_norm, cuda::StepSca
 }
 
 constexpr BackendPlugin backend = {BackendPlugin::current_abi, &device_count, &device_identity, &make_backend};
-constexpr DeviceKernels kernels = {DeviceKernels::current_abi, &adamw, &add_exact_squares, &carry_words,
+constexpr DeviceKernels kernels = {DeviceKernels::current_abi,
+                                   &adamw<cuda::AdamwRange, &cuda::adamw>,
+                                   &adamw<cuda::AdamwBf16Range, &cuda::adamw_bf16>,
+                                   &round_to_bf16,
+                                   &add_exact_squares,
+                                   &carry_words,
                                    &form_step_scalars};
 
 }  // namespace

@@ -328,11 +328,13 @@ TEST(Options, clipping_by_norm_and_by_value) {
 
 // no_sync: DDP and ZeRO-1 send nothing until the last micro-batch; others may not keep whole gradients.
 TEST(Options, no_sync_accumulates) {
-  for (const int ranks : {2, 3})
+  for (const int ranks : {1, 2, 3})
     run_ranks(ranks, [&](comm::World& world) {
       for (const Form& form : forms()) {
-        const ShardingOptions options{
-            .strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
+        const ShardingOptions options{.strategy = form.strategy,
+                                      .shard_group_size = form.group(ranks),
+                                      .wrap = by_class({"MyBlock"}),
+                                      .reshard_alone = true};
         const auto whole = gradients(world, task("gpt"), options);
         const Trained net = make_gpt(at::kFloat);
         Sharded sharded(*net.module, fitted(options));
@@ -356,6 +358,26 @@ TEST(Options, no_sync_accumulates) {
           EXPECT_LE((sharded.gather_like(p, p.local.grad()) - whole.at(p.name)).abs().max().item<double>(), 1e-6)
               << form.name << " " << p.name;
       }
+    });
+}
+
+TEST(Options, a_gradient_of_the_users_joins_what_a_pause_left) {
+  for (const int ranks : {1, 2})
+    run_ranks(ranks, [&](comm::World& world) {
+      const ShardingOptions options{.strategy = "full_shard", .wrap = by_class({"MyBlock"}), .reshard_alone = true};
+      const auto whole = gradients(world, task("gpt"), options);
+      const Trained net = make_gpt(at::kFloat);
+      Sharded sharded(*net.module, options);
+      const auto backward = [&] { net.loss(0, world.rank(), world.size()).backward(); };
+      {
+        const Sharded::AccumulateLocally pause(sharded);
+        backward();
+      }
+      for (const ShardedParameter& p : sharded.named_parameters()) p.local.mutable_grad() = at::ones_like(p.local);
+      backward();
+      for (const ShardedParameter& p : sharded.named_parameters())
+        EXPECT_LE((sharded.gather_like(p, p.local.grad()) - 1 - 2 * whole.at(p.name)).abs().max().item<double>(), 1e-6)
+            << ranks << " " << p.name;
     });
 }
 

@@ -27,6 +27,7 @@ inline AdamwVectors adamw_vectors(const AdamwArgs& a) {
           rounded(a.gradient_scale)};
 }
 
+/// The same bits as kernels/cuda/adamw.cu: fma() says where a product and a sum round once.
 template <bool DecayInGradient>
 inline __attribute__((always_inline)) void adamw_vector(const AdamwVectors& c, F32& p, F32 g, F32& m, F32& v) {
   g = g * c.gradient_scale;
@@ -34,7 +35,8 @@ inline __attribute__((always_inline)) void adamw_vector(const AdamwVectors& c, F
   m = fma(g - m, c.one_minus_beta1, m);
   v = fma(g * c.one_minus_beta2, g, v * c.beta2);
   const F32 denominator = sqrt(v) / c.sqrt_correction2 + c.epsilon;
-  p = (DecayInGradient ? p : p * c.decay) - c.step_size * m / denominator;
+  const F32 step = c.step_size * m / denominator;
+  p = DecayInGradient ? p - step : fma(p, c.decay, F32::of(-1) * step);
 }
 
 template <bool DecayInGradient, class States>

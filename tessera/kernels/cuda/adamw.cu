@@ -1,6 +1,6 @@
 #include <tessera/kernels/cuda/adamw.h>
 
-#include <tessera/kernels/cuda/device_code.h>
+#include <tessera/kernels/cuda/bf16_states.h>
 
 #include <cmath>
 
@@ -8,102 +8,190 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr int per_thread = 4;  // elements that are on their way from memory at once
+constexpr int per_thread = 4;  // neighbours, in one access each where memory is aligned
 constexpr std::int64_t portion = per_thread * threads;
 constexpr std::int64_t most_thread_blocks = 132 * 8;  // enough to fill an H100/H200; the loop takes the rest
-constexpr int most_ranges = 48;                       // per launch: they travel as its argument (4 KB at most)
 
-// A range with its scalars, formed in double and rounded once, as the CPU kernel's.
-struct Range {
-  float* p;
-  const float* g;
-  float *m, *v;
-  std::int64_t n;
-  float decay, one_minus_beta1, beta2, one_minus_beta2, step_size, sqrt_correction2, epsilon, gradient_scale;
+// Formed in double and rounded once, as the CPU kernel's.
+struct Scalars {
+  float decay, gradient_decay, one_minus_beta1, beta2, one_minus_beta2, step_size, sqrt_correction2, epsilon,
+      gradient_scale;
+  bool decay_in_gradient;
 };
 
-struct Ranges {
-  Range range[most_ranges];
-  std::int64_t first[most_ranges + 1];  // portions before each range
-  int count;
-};
-static_assert(sizeof(Ranges) <= 4096);
-
-Range with_scalars(const AdamwRange& r) {
-  const AdamwArgs& a = r.args;
+Scalars scalars_of(const AdamwArgs& a) {
   const double correction1 = 1 - std::pow(a.beta1, static_cast<double>(a.step));
   const double correction2 = 1 - std::pow(a.beta2, static_cast<double>(a.step));
-  return {.p = r.p,
-          .g = r.g,
-          .m = r.m,
-          .v = r.v,
-          .n = r.n,
-          .decay = static_cast<float>(1 - a.learning_rate * a.weight_decay),
+  return {.decay = static_cast<float>(1 - a.learning_rate * a.weight_decay),
+          .gradient_decay = static_cast<float>(a.weight_decay),
           .one_minus_beta1 = static_cast<float>(1 - a.beta1),
           .beta2 = static_cast<float>(a.beta2),
           .one_minus_beta2 = static_cast<float>(1 - a.beta2),
           .step_size = static_cast<float>(a.learning_rate / correction1),
           .sqrt_correction2 = static_cast<float>(std::sqrt(correction2)),
           .epsilon = static_cast<float>(a.epsilon),
-          .gradient_scale = static_cast<float>(a.gradient_scale)};
+          .gradient_scale = static_cast<float>(a.gradient_scale),
+          .decay_in_gradient = a.decay_in_gradient};
 }
 
-// Elements begin + thread, begin + thread + threads, ...: 16 bytes read and 12 written for about 12 flops each, so
-// memory is the bound, and all loads come before the first store.
-__device__ void update(const Range& c, std::int64_t begin, float gradient_scale) {
+struct Fp32States {
+  static constexpr Real type = Real::float32;
+  float *m, *v;
+  __device__ void store(std::int64_t i, float first, float second) const { m[i] = first, v[i] = second; }
+  __device__ void store_four(std::int64_t i, const float (&first)[4], const float (&second)[4]) const {
+    cuda::store(Reals{m, type}, i, first);
+    cuda::store(Reals{v, type}, i, second);
+  }
+};
+
+struct Bf16States {
+  static constexpr Real type = Real::bfloat16;
+  unsigned short *m, *v;
+  StateRounding rounding;
+
+  __device__ void store(std::int64_t i, float first, float second) const {
+    m[i] = rounded_first(first, rounding, i);
+    v[i] = rounded_second(second, rounding, i);
+  }
+  __device__ void store_four(std::int64_t i, const float (&first)[4], const float (&second)[4]) const {
+    unsigned a[4], b[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      a[j] = rounded_first(first[j], rounding, i + j);
+      b[j] = rounded_second(second[j], rounding, i + j);
+    }
+    put_four(m + i, make_uint2(a[0] | a[1] << 16, a[2] | a[3] << 16));
+    put_four(v + i, make_uint2(b[0] | b[1] << 16, b[2] | b[3] << 16));
+  }
+};
+
+template <class States>
+struct Range {
+  float* p;
+  const float* g;
+  States states;
+  std::int64_t n;
+  Scalars scalars;
+  bool in_fours = false;
+};
+
+template <class States>
+struct Ranges {
+  static constexpr int most = (4096 - 16) / (sizeof(Range<States>) + 8);  // they travel as the launch's argument
+  Range<States> range[most];
+  std::int64_t first[most + 1];  // portions before each range
+  int count;
+};
+static_assert(sizeof(Ranges<Fp32States>) + 8 <= 4096 && sizeof(Ranges<Bf16States>) + 8 <= 4096);
+
+__device__ inline void update(const Scalars& c, float scale, float& p, float g, float& m, float& v) {
+  g = __fmul_rn(g, scale);
+  if (c.decay_in_gradient) g = __fmaf_rn(p, c.gradient_decay, g);
+  m = __fmaf_rn(g - m, c.one_minus_beta1, m);
+  v = __fmaf_rn(__fmul_rn(g, c.one_minus_beta2), g, __fmul_rn(v, c.beta2));
+  const float denominator = __fadd_rn(__fdiv_rn(__fsqrt_rn(v), c.sqrt_correction2), c.epsilon);
+  const float step = __fdiv_rn(__fmul_rn(c.step_size, m), denominator);
+  p = c.decay_in_gradient ? __fsub_rn(p, step) : __fmaf_rn(p, c.decay, -step);
+}
+
+// Elements i .. i + 3: 16 bytes each are read and 12 written for about 12 flops, or 12 and 8, so memory is the bound,
+// and all loads come before the first store.
+template <class States>
+__device__ void update(const Range<States>& r, std::int64_t i, float scale) {
+  const ConstReals p_of{r.p, Real::float32}, g_of{r.g, Real::float32}, m_of{r.states.m, States::type},
+      v_of{r.states.v, States::type};
   float p[per_thread], g[per_thread], m[per_thread], v[per_thread];
+  if (r.in_fours && i + per_thread <= r.n) {
+    load(p_of, i, p), load(g_of, i, g), load(m_of, i, m), load(v_of, i, v);
 #pragma unroll
-  for (int j = 0; j < per_thread; ++j) {
-    const std::int64_t i = begin + j * threads + threadIdx.x;
-    const bool inside = i < c.n;
-    p[j] = inside ? c.p[i] : 0;
-    g[j] = inside ? c.g[i] : 0;
-    m[j] = inside ? c.m[i] : 0;
-    v[j] = inside ? c.v[i] : 0;
+    for (int j = 0; j < per_thread; ++j) update(r.scalars, scale, p[j], g[j], m[j], v[j]);
+    store(Reals{r.p, Real::float32}, i, p);
+    r.states.store_four(i, m, v);
+    return;
   }
 #pragma unroll
   for (int j = 0; j < per_thread; ++j) {
-    const std::int64_t i = begin + j * threads + threadIdx.x;
-    if (i >= c.n) break;
-    const float gi = __fmul_rn(g[j], gradient_scale);
-    const float mi = __fmaf_rn(gi - m[j], c.one_minus_beta1, m[j]);
-    const float vi = __fmaf_rn(__fmul_rn(gi, c.one_minus_beta2), gi, __fmul_rn(v[j], c.beta2));
-    const float denominator = __fadd_rn(__fdiv_rn(__fsqrt_rn(vi), c.sqrt_correction2), c.epsilon);
-    c.p[i] = __fsub_rn(__fmul_rn(p[j], c.decay), __fdiv_rn(__fmul_rn(c.step_size, mi), denominator));
-    c.m[i] = mi;
-    c.v[i] = vi;
+    const bool inside = i + j < r.n;
+    p[j] = inside ? load(p_of, i + j) : 0;
+    g[j] = inside ? load(g_of, i + j) : 0;
+    m[j] = inside ? load(m_of, i + j) : 0;
+    v[j] = inside ? load(v_of, i + j) : 0;
+  }
+#pragma unroll
+  for (int j = 0; j < per_thread; ++j) {
+    if (i + j >= r.n) break;
+    update(r.scalars, scale, p[j], g[j], m[j], v[j]);
+    r.p[i + j] = p[j];
+    r.states.store(i + j, m[j], v[j]);
   }
 }
 
-__global__ void adamw_ranges(Ranges ranges, const StepScalars* scalars) {
+template <class States>
+__global__ void adamw_ranges(Ranges<States> ranges, const StepScalars* scalars) {
   if (scalars != nullptr && scalars->skip != 0) return;
   int r = 0;
   for (std::int64_t k = blockIdx.x; k < ranges.first[ranges.count]; k += gridDim.x) {
     while (k >= ranges.first[r + 1]) ++r;
-    const Range& range = ranges.range[r];
+    const Range<States>& range = ranges.range[r];
     // One of the two factors is 1, so the product is exact.
-    const float scale =
-        scalars == nullptr ? range.gradient_scale : __fmul_rn(range.gradient_scale, scalars->gradient_scale);
-    update(range, (k - ranges.first[r]) * portion, scale);
+    const float own = range.scalars.gradient_scale;
+    update(range, (k - ranges.first[r]) * portion + per_thread * threadIdx.x,
+           scalars == nullptr ? own : __fmul_rn(own, scalars->gradient_scale));
   }
 }
+
+/// Launches when as many ranges are there as one launch takes, and at the end.
+template <class States>
+class Launches {
+ public:
+  Launches(const StepScalars* scalars, void* stream) : scalars_(scalars), stream_(stream) {}
+
+  void add(const Range<States>& range) {
+    if (range.n == 0) return;
+    const int i = some_.count++;
+    some_.range[i] = range;
+    some_.range[i].in_fours = in_fours(per_thread, Reals{range.p, Real::float32}, seen(range.g),
+                                       Reals{range.states.m, States::type}, Reals{range.states.v, States::type});
+    some_.first[i + 1] = some_.first[i] + (range.n + portion - 1) / portion;
+    if (some_.count == Ranges<States>::most) launch_some();
+  }
+  void launch_some() {
+    const std::int64_t portions = some_.first[some_.count];
+    if (portions == 0) return;
+    launch("adamw", adamw_ranges<States>,
+           dim3(static_cast<unsigned>(portions < most_thread_blocks ? portions : most_thread_blocks)), dim3(threads), 0,
+           stream_, some_, scalars_);
+    some_ = {};
+  }
+
+ private:
+  const StepScalars* scalars_;
+  void* stream_;
+  Ranges<States> some_ = {};
+};
 
 }  // namespace
 
 void adamw(std::span<const AdamwRange> ranges, const StepScalars* scalars, void* stream) {
-  for (std::size_t begin = 0; begin < ranges.size(); begin += most_ranges) {
-    Ranges some = {};
-    for (std::size_t i = begin; i < ranges.size() && i < begin + most_ranges; ++i) {
-      some.range[some.count] = with_scalars(ranges[i]);
-      some.first[some.count + 1] = some.first[some.count] + (ranges[i].n + portion - 1) / portion;
-      ++some.count;
-    }
-    const std::int64_t portions = some.first[some.count];
-    if (portions == 0) continue;
-    launch("adamw", adamw_ranges,
-           dim3(static_cast<unsigned>(portions < most_thread_blocks ? portions : most_thread_blocks)), dim3(threads), 0,
-           stream, some, scalars);
+  Launches<Fp32States> launches(scalars, stream);
+  for (const AdamwRange& r : ranges)
+    launches.add({.p = r.p, .g = r.g, .states = {r.m, r.v}, .n = r.n, .scalars = scalars_of(r.args)});
+  launches.launch_some();
+}
+
+void adamw_bf16(std::span<const AdamwBf16Range> ranges, const StepScalars* scalars, void* stream) {
+  Launches<Bf16States> launches(scalars, stream);
+  for (const AdamwBf16Range& r : ranges) {
+    const Scalars own = scalars_of(r.args);
+    for_each_rounding(r.rounding, r.n, [&](const StateRounding& rounding, std::int64_t offset, std::int64_t count) {
+      launches.add({.p = r.p + offset,
+                    .g = r.g + offset,
+                    .states = {r.m + offset, r.v + offset, rounding},
+                    .n = count,
+                    .scalars = own});
+    });
   }
+  launches.launch_some();
 }
 
 }  // namespace tessera::kernels::cuda

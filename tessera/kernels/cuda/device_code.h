@@ -47,6 +47,11 @@ __device__ inline float logistic(float z) {
   return 1 / (1 + expf(-z));
 }
 
+/// Four numbers in one access. An assignment through a pointer may become four, each of which would send every sector
+/// that the warp writes.
+__device__ inline void put_four(float* y, float4 four) { __stwb(reinterpret_cast<float4*>(y), four); }
+__device__ inline void put_four(unsigned short* y, uint2 four) { __stwb(reinterpret_cast<uint2*>(y), four); }
+
 /// Neighbouring numbers of one thread: one, or four in one access.
 template <int width>
 __device__ inline void load(ConstReals x, std::int64_t i, float (&to)[width]) {
@@ -68,11 +73,11 @@ __device__ inline void store(Reals y, std::int64_t i, const float (&from)[width]
   if constexpr (width == 1) {
     store(y, i, from[0]);
   } else if (y.type == Real::float32) {
-    *reinterpret_cast<float4*>(static_cast<float*>(y.data) + i) = make_float4(from[0], from[1], from[2], from[3]);
+    put_four(static_cast<float*>(y.data) + i, make_float4(from[0], from[1], from[2], from[3]));
   } else {
-    *reinterpret_cast<uint2*>(static_cast<unsigned short*>(y.data) + i) =
-        make_uint2(narrowed(from[0]) | static_cast<unsigned>(narrowed(from[1])) << 16,
-                   narrowed(from[2]) | static_cast<unsigned>(narrowed(from[3])) << 16);
+    put_four(static_cast<unsigned short*>(y.data) + i,
+             make_uint2(narrowed(from[0]) | static_cast<unsigned>(narrowed(from[1])) << 16,
+                        narrowed(from[2]) | static_cast<unsigned>(narrowed(from[3])) << 16));
   }
 }
 /// What a number is after it was stored.

@@ -58,6 +58,7 @@ void ShardedGradient::begin_backward() {
     at::Tensor& grad = m.shown.mutable_grad();
     if (grad.defined() && !is_same_memory(grad, m.result)) {  // the user's own: the next ones are added to it
       prepare_sum();
+      leave_sum();
       check_gradient(m.name, grad, m.result.scalar_type(), m.result.device(), m.result.sizes());
       m.result.copy_(grad);
       grad = m.result;
@@ -66,8 +67,23 @@ void ShardedGradient::begin_backward() {
   }
 }
 
+bool ShardedGradient::nothing_reduced() const {
+  return std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.reduced; });
+}
+
+/// Whether a buffer taken now is the sum.
+bool ShardedGradient::fills_sum() const {
+  return context_.shards.size() == 1 && !fixed_order_ && nothing_reduced() && reduce_dtype_ == group_.shard_dtype() &&
+         group_.shard().device() == context_.shards.device();
+}
+
 void ShardedGradient::take_buffers() {
   if (buffer_.defined()) return;
+  if (fills_sum()) {
+    prepare_sum();
+    buffer_ = sum_;
+    return;
+  }
   const auto taken = [this] {
     return context_.pool.take(group_.flat_layout().padded, reduce_dtype_, BufferUse::gradients);
   };
@@ -77,10 +93,17 @@ void ShardedGradient::take_buffers() {
 }
 
 void ShardedGradient::give_buffers() {
-  context_.pool.give(std::move(buffer_), BufferUse::gradients);
+  if (!buffer_.is_same(sum_)) context_.pool.give(std::move(buffer_), BufferUse::gradients);
   buffer_.reset();
   for (at::Tensor& later_source : later_sources_) context_.pool.give(std::move(later_source), BufferUse::gradients);
   later_sources_.clear();
+}
+
+/// What paused backwards left in the sum moves into a buffer, since the sum gets gradients of its own.
+void ShardedGradient::leave_sum() {
+  if (!buffer_.defined() || !buffer_.is_same(sum_)) return;
+  buffer_ = context_.pool.take(group_.flat_layout().padded, reduce_dtype_, BufferUse::gradients);
+  buffer_.copy_(sum_);
 }
 
 bool ShardedGradient::take_gradient(std::size_t i, bool check_finite) {
@@ -128,11 +151,14 @@ GradientMessage ShardedGradient::prepare_reduction() {
     if (!m.given) zero_in_buffer(m);
   if (fixed_order_) zero_results_without_reduction();
   // With nothing in the sum yet, the reduction writes there.
-  const bool fresh = std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.reduced; });
-  const bool straight = fresh && buffer_.scalar_type() == sum_.scalar_type() && buffer_.device() == sum_.device();
-  result_ = fixed_order_ || straight
-                ? sum_
-                : context_.pool.take(group_.flat_layout().shard_numel(), buffer_.scalar_type(), BufferUse::shards);
+  const bool straight =
+      nothing_reduced() && buffer_.scalar_type() == sum_.scalar_type() && buffer_.device() == sum_.device();
+  if (fixed_order_ || straight)
+    result_ = sum_;
+  else if (context_.shards.size() == 1)
+    result_ = buffer_;
+  else
+    result_ = context_.pool.take(group_.flat_layout().shard_numel(), buffer_.scalar_type(), BufferUse::shards);
   return {.key = group_.name(),
           .tag = concat("reduce ", group_.name()),
           .flat = buffer_,
@@ -145,9 +171,13 @@ GradientMessage ShardedGradient::prepare_reduction() {
 
 void ShardedGradient::finish_reduction() {
   if (!result_.is_same(sum_)) {
-    zero_results_without_reduction();
-    sum_.add_(result_.to(sum_.device()));  // offloaded parameters have their sum on the host
-    context_.pool.give(std::move(result_), BufferUse::shards);
+    if (nothing_reduced()) {
+      sum_.copy_(result_);  // offloaded parameters have their sum on the host
+    } else {
+      zero_results_without_reduction();
+      sum_.add_(result_.to(sum_.device()));
+    }
+    if (!result_.is_same(buffer_)) context_.pool.give(std::move(result_), BufferUse::shards);
   }
   result_.reset();
   give_buffers();

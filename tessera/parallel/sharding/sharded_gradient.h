@@ -2,6 +2,8 @@
 /// \file
 /// The flat gradient of ZeRO and FSDP. The buffer [padded] comes from the context's pool with the first gradient and
 /// goes back to it after the reduction, whose result [padded / S] is added to the sum: this rank's shard, owned here.
+/// Where nothing is reduced over shards (S = 1) the buffer's own memory is the result, and as long as nothing is in the
+/// sum, the sum itself is the buffer.
 /// Parts of the sum are grad() of the local parameters; grad() of the module's own parameters says that it has moved.
 
 #include <tessera/parallel/sharding/flat_gradient.h>
@@ -23,7 +25,7 @@ class ShardedGradient final : public FlatGradient {
   ShardedGradient(ShardingContext& context, const FlatGroup& group, std::optional<at::ScalarType> reduce_dtype,
                   bool fixed_order, std::size_t first_index);
 
-  bool needs_memory() const override { return !buffer_.defined(); }
+  bool needs_memory() const override { return !buffer_.defined() && !fills_sum(); }
   void begin_backward() override;
   bool take_gradient(std::size_t m, bool check_finite) override;
   GradientMessage prepare_reduction() override;
@@ -36,15 +38,18 @@ class ShardedGradient final : public FlatGradient {
   std::int64_t shard_bytes() const override;
 
  private:
+  bool nothing_reduced() const;
+  bool fills_sum() const;
   void take_buffers();
   void give_buffers();
+  void leave_sum();
   void prepare_sum();
   void zero_padding();
 
   ShardingContext& context_;
   const FlatGroup& group_;
   at::ScalarType reduce_dtype_;
-  at::Tensor result_ = {};                      ///< [padded / S], of the reduction under way; may be the sum itself
+  at::Tensor result_ = {};  ///< [padded / S], of the reduction under way; may be the sum, or the buffer, itself
   std::unique_ptr<LocalParts> locals_ = {};     ///< parts of the sum, where other ranks hold others
   std::unique_ptr<MovedGradients> moved_ = {};  ///< grad() of the module's own parameters between backwards
 };
