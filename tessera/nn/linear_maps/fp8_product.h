@@ -7,7 +7,7 @@
 namespace tessera::nn {
 
 /// a b^T of a [m, k] and b [n, k]: fp32 [m, n]. By at::_scaled_mm where the device has a kernel for one scale each and
-/// the sides are multiples of 16, else of widened operands (on a CPU always: what LibTorch has there widens, too).
+/// n and k are multiples of 16, else of widened operands (on a CPU always: what LibTorch has there widens, too).
 at::Tensor fp8_product(const Fp8Tensor& a, const Fp8Tensor& b);
 /// The same by at::_scaled_mm; of operands with one scale each.
 at::Tensor scaled_product(const Fp8Tensor& a, const Fp8Tensor& b);
