@@ -49,7 +49,7 @@ class DeviceTraining : public ToolTest {
                                 "--block_size",
                                 "32",
                                 "--learning_rate",
-                                "1e-2",
+                                learning_rate_,
                                 "--lr_scheduler_type",
                                 "constant",
                                 "--logging_steps",
@@ -76,6 +76,8 @@ class DeviceTraining : public ToolTest {
     }
     return run;
   }
+
+  std::string learning_rate_ = "1e-2";
 
   /// The host's waits in a steady step.
   std::size_t waits_per_step(const std::string& name, const Strings& settings) const {

@@ -97,7 +97,7 @@ Tensors results(const Layer& layer, const nn::Fp8Options& o, c10::Device device,
     EXPECT_EQ(weight.grad().defined(), !frozen);
     for (const at::Tensor& t : {y.detach(), x.grad(), weight.grad(), bias.grad()})
       if (t.defined()) all.push_back(t.cpu().to(at::kFloat));
-    all.push_back(state->noted().cpu());
+    all.push_back(state->noted().cpu().clone());  // end_step() forgets it
     state->end_step();
   }
   return all;
@@ -164,46 +164,57 @@ TEST(DeviceFp8, PartsAndLateGradientsAreTheSame) {
 
 class DeviceFp8Training : public DeviceTraining {
  protected:
-  static Strings fp8(const std::string& recipe) { return {"--fp8_format", "hybrid", "--fp8_recipe", recipe}; }
+  /// Adam's first steps are as long for small gradients as for large ones, so at 1e-2 roundings of any kind change losses
+  /// by more than eight bits do (by 2e-3 between CPU and device, and 5e-3 between bf16 and eight bits).
+  DeviceFp8Training() { learning_rate_ = "1e-3"; }
+
+  /// Bounds of losses: an eighth of what eight bits change of bf16's at 1e-3 (4e-4, here llama's second step) for fp32;
+  /// half of it where the device's results between the products are bf16, and the CPU's are not.
+  static constexpr double wide = 5e-5, narrow = 2e-4;
+
+  static Strings fp8(const std::string& recipe) {
+    return {"--fp8_format", "hybrid", "--fp8_recipe", recipe, "--overwrite_output_dir"};
+  }
 };
 
 // Without --bf16 the maps' results are fp32 on both sides and their operands have the same bits, until the order of a
-// sum tips a number over the middle between two of eight bits, a thousandth or so away: then losses differ by what that
-// number weighs.
+// sum tips a number over the middle between two of eight bits: then losses differ by what that number weighs.
 TEST_F(DeviceFp8Training, BesideFloat32) {
   for (const char* recipe : {"delayed", "tensorwise"}) {
-    expect_same(1, gpt2() + batch(2, 2, 4) + fp8(recipe) + Strings{"--overwrite_output_dir"}, 1e-4);
-    expect_same(1, llama() + batch(2, 1, 4) + fp8(recipe) + Strings{"--overwrite_output_dir"}, 1e-4);
+    expect_same(1, gpt2() + batch(2, 2, 4) + fp8(recipe), wide);
+    expect_same(1, llama() + batch(2, 1, 4) + fp8(recipe), wide);
   }
 }
 
-// On the CPU what surrounds the products is fp32, on the device bf16: the bound is that of bf16 without eight bits.
 TEST_F(DeviceFp8Training, BesideBf16) {
   for (const char* recipe : {"delayed", "tensorwise"}) {
-    expect_same(1, llama() + batch(2, 2, 4) + fp8(recipe) + Strings{"--bf16", "--overwrite_output_dir"}, 1e-3);
-    expect_same(1, gpt2() + batch(2, 2, 4) + fp8(recipe) + Strings{"--bf16", "--overwrite_output_dir"}, 1e-3);
-    const std::string operations = report("cuda");
-    EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e4m3fn fast bytes ")) << "forward";
-    EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e5m2 bytes ")) << "dx";
-    EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e4m3fn bytes ")) << "the gradient of [in, out]";
-    EXPECT_TRUE(contains(operations, " fp8_cast bytes "));
-    EXPECT_FALSE(contains(operations, "aminmax"));
-    EXPECT_FALSE(contains(operations, "Float8_e4m3fn to Float8_e4m3fn")) << "a transpose was copied";
+    expect_same(1, llama() + batch(2, 2, 4) + fp8(recipe) + Strings{"--bf16"}, narrow);
+    expect_same(1, gpt2() + batch(2, 2, 4) + fp8(recipe) + Strings{"--bf16"}, narrow);
   }
+  const std::string operations = report("cuda");
+  EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e4m3fn fast bytes ")) << "forward";
+  EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e5m2 bytes ")) << "gradients";
+  EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e4m3fn bytes ")) << "the gradient of [in, out]";
+  EXPECT_TRUE(contains(operations, " fp8_cast bytes "));
+  EXPECT_FALSE(contains(operations, "aminmax"));
+  EXPECT_FALSE(contains(operations, "Float8_e4m3fn to Float8_e4m3fn")) << "a transpose was copied";
+  EXPECT_FALSE(contains(operations, "Float8_e4m3fn to Float bytes")) << "a product was not in eight bits";
+}
+
+TEST_F(DeviceFp8Training, EightBitsAct) {
+  const Strings bf16 = llama() + batch(2, 2, 2) + Strings{"--bf16", "--save_strategy", "no"};
+  const Run without = train("bf16", true, 1, bf16), with = train("eight", true, 1, bf16 + fp8("delayed"));
+  EXPECT_GT(std::abs(with.losses.at(2) - without.losses.at(2)), narrow * without.losses.at(2));
 }
 
 TEST_F(DeviceFp8Training, Sharded) {
-  const Strings sharded = {"--bf16", "--fsdp", "full_shard", "--gradient_checkpointing", "--overwrite_output_dir"};
-  expect_same(2, llama() + batch(2, 1, 4) + fp8("delayed") + sharded, 1e-3);
-  expect_same(2, gpt2() + batch(2, 1, 4) + fp8("tensorwise") + sharded, 1e-3);
+  const Strings sharded = {"--bf16", "--fsdp", "full_shard"}, checkpointing = {"--gradient_checkpointing"};
+  expect_same(2, llama() + batch(2, 1, 4) + fp8("delayed") + sharded, narrow);
+  expect_same(2, gpt2() + batch(2, 1, 4) + fp8("tensorwise") + sharded + checkpointing, narrow);
 }
 
 TEST_F(DeviceFp8Training, CutOverTensorParallelRanks) {
-  expect_same(2, llama() + batch(2, 1, 4) + fp8("delayed") + Strings{"--bf16", "--tp_size", "2"}, 1e-3);
-}
-
-TEST_F(DeviceFp8Training, BlocksAreRoundedByOperatorsOfATen) {
-  expect_same(1, llama() + batch(2, 1, 3) + fp8("blockwise") + Strings{"--overwrite_output_dir"}, 1e-4);
+  expect_same(2, llama() + batch(2, 1, 4) + fp8("delayed") + Strings{"--bf16", "--tp_size", "2"}, narrow);
 }
 
 TEST_F(DeviceFp8Training, TheHostWaitsForNothing) {
