@@ -8,8 +8,8 @@
 namespace tessera::nn {
 
 /// x W + b (linear.h) with three products of rounded operands: of x and W, of the output's gradient and W, of the
-/// output's gradient and x. The bias and its gradient are not rounded. fp32 stays fp32 outside of the products; other
-/// tensors give the type of autocast, or x's.
+/// output's gradient and x. The bias and its gradient are not rounded, but for the bias of at::_scaled_mm
+/// (fp8_product.h). fp32 stays fp32 outside of the products; other tensors give the type of autocast, or x's.
 at::Tensor fp8_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
                       const Fp8Scope& scope, const ProductParts* parts = nullptr);
 
