@@ -121,7 +121,9 @@ TEST(DeviceFp8, LinearMapsGiveWhatTheCpusGive) {
           const auto o = options(recipe, format);
           for (const bool frozen : {false, true})
             expect_close(results(layer, o, cuda, false, frozen), results(layer, o, c10::kCPU, false, frozen), exact);
-          expect_close(results(layer, o, cuda, true, false), results(layer, o, c10::kCPU, true, false), 6e-3);
+          // What at::_scaled_mm does not take has no rounding but the result's own.
+          expect_close(results(layer, o, cuda, true, false), results(layer, o, c10::kCPU, true, false),
+                       layer.in % 16 == 0 ? 6e-3 : 4e-3);
         }
       }
     }
