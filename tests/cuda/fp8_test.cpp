@@ -1,5 +1,5 @@
-// Matrices in eight bits on the host's CUDA, against the definition of the formats: every size beside a tile's, rows off
-// the alignment, both types of numbers, what is not finite.
+// Matrices in eight bits on the host's CUDA, against the definition of the formats: every size beside a tile's, rows
+// off the alignment, both types of numbers, what is not finite.
 #include <tessera/kernels/cuda/fp8.h>
 #include <tests/cuda/numbers.h>
 

@@ -1,5 +1,5 @@
-// Eight bits on the double of the device, or on a card: operands rounded by the kernels are the CPU's bit for bit, and a
-// linear map gives what the CPU's gives.
+// Eight bits on the double of the device, or on a card: operands rounded by the kernels are the CPU's bit for bit, and
+// a linear map gives what the CPU's gives.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(DeviceFp8, OperandsAreTheCpusBitForBit) {
       for (const std::int64_t margin : {0, 3}) {
         const auto o = options(recipe, Fp8Format::hybrid, margin);
         const auto cpu = state_on(c10::kCPU, o), device = state_on(cuda, o);
-        for (const double size : {1.0, 1e-3, 40.0, 0.0}) {  // of four steps
+        for (const double size : {1.0, 1e-3, 40.0, 0.0}) {  // four steps
           for (const auto operand : {Fp8Operand::input, Fp8Operand::weight, Fp8Operand::gradient}) {
             for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
               const at::Tensor x = (at::randn({70, 36}) * size).to(type);
@@ -110,8 +110,8 @@ void expect_close(const Tensors& device, const Tensors& cpu, double bound) {
     EXPECT_LE((device[i] - cpu[i]).abs().max().item<double>(), bound * cpu[i].abs().max().item<double>()) << i;
 }
 
-// The operands have the same bits, so only the order of sums differs; in bf16 the result's rounding and the bias's. Sums
-// of a card's products in eight bits keep about 14 bits (DeepSeek-V3 Technical Report, 3.3.2).
+// The operands have the same bits, so only the order of sums differs; in bf16 the result's rounding and the bias's.
+// Sums of a card's products in eight bits keep about 14 bits (DeepSeek-V3 Technical Report, 3.3.2).
 TEST(DeviceFp8, LinearMapsGiveWhatTheCpusGive) {
   on_the_double([] {
     const double exact = cuda_double::is_double() ? 1e-6 : 2e-3;

@@ -1,5 +1,5 @@
-// Runs in eight bits on the double of the device: the CPU's losses, products and roundings by the kernels that are meant,
-// and no wait of the host.
+// Runs in eight bits on the double of the device: the CPU's losses, products and roundings by the kernels that are
+// meant, and no wait of the host.
 #include <tests/device/device_training.h>
 
 namespace tessera::testing {
@@ -7,8 +7,8 @@ namespace {
 
 class DeviceFp8Training : public DeviceTraining {
  protected:
-  /// Adam's first steps are as long for small gradients as for large ones, so at 1e-2 roundings of any kind change losses
-  /// by more than eight bits do (by 2e-3 between CPU and device, and 5e-3 between bf16 and eight bits).
+  /// Adam's first steps are as long for small gradients as for large ones, so that at 1e-2 roundings of any kind change
+  /// losses much: llama's by 2e-3 between CPU and device, and by 5e-3 between bf16 and eight bits.
   DeviceFp8Training() { learning_rate_ = "1e-3"; }
 
   /// Bounds of losses: an eighth of what eight bits change of bf16's at 1e-3 (4e-4, here llama's second step) for fp32;

@@ -19,10 +19,12 @@ BYTES_PER_SECOND = 4.2e12
 LAUNCH_SECONDS = 5e-6
 # FLOPs per second, by the beginning of the operator's name; the first that fits. Products in bf16: MODELS.
 # In fp8 with fast accumulation: 1,083 to 1,141 TFLOP/s were measured on an H100 of 500 W for three shapes of 3584 to
-# 65536 (pytorch/FBGEMM pull request 2546, "fp8 row gemm only"; bf16 has 546 to 585 there, so an H200 of 700 W, for which
-# MODELS has 660, may have more). Without it: fast accumulation is 1.1 to 1.2 times as fast (pytorch/ao issue 2377).
+# 65536 (pytorch/FBGEMM pull request 2546, "fp8 row gemm only"; bf16 has 546 to 585 there, so an H200 of 700 W, for
+# which MODELS has 660, may have more). Without: 1.15 times slower, as fast accumulation brings 1.1 to 1.2
+# (pytorch/ao issue 2377).
 RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::_scaled_mm[\w.]* Float8_\w+ fast", 1100e12),
-         (r"aten::_scaled_mm[\w.]* Float8_", 1100e12 / 1.15), (r"aten::[\w.]+ Float", 50e12), (r".*attention", 400e12)]
+         (r"aten::_scaled_mm[\w.]* Float8_", 1100e12 / 1.15), (r"aten::[\w.]+ Float", 50e12),
+         (r".*attention", 400e12)]
 BF16_PRODUCT = re.compile(r"aten::[\w.]+ BFloat16$")
 OPERATION = re.compile(r"OPERATION x(\d+) (.*) bytes (\d+) flops (\d+)")
 

@@ -114,8 +114,8 @@ __device__ void load_some(ConstReals x, std::int64_t i, std::int64_t count, floa
   }
 }
 
-/// A block per tile of side x side. A thread rounds squares of 4 x 4; their transposes pass through shared memory, whose
-/// words are shifted by a place for every four columns, so that neither writing nor reading meets a bank twice.
+/// A block per tile of side x side. A thread rounds squares of 4 x 4; their transposes pass through shared memory,
+/// whose words are shifted by a place for every four columns, so that neither writing nor reading meets a bank twice.
 template <Fp8 type, bool fours>
 __global__ void cast_tiles(Fp8Cast a, std::int64_t rows, std::int64_t columns, std::int64_t parts,
                            std::int64_t tiles_of_row) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Matrices in eight bits by a device's kernels: what nn/linear_maps/fp8.h does there with one scale for all of a matrix.
+/// Matrices in eight bits by a device's kernels: what nn/linear_maps/fp8.h does there with one scale for a matrix.
 
 #include <ATen/core/Tensor.h>
 #include <tessera/nn/device/kernels.h>
