@@ -63,7 +63,7 @@ struct Case {
   std::int64_t rows, columns;
   Real x = Real::float32;
   Fp8 type = Fp8::e4m3;
-  int shift = 0;  ///< of x, in elements, and of the results, in bytes
+  int shift = 0;  ///< off the alignment: elements of x, bytes of the results
   std::optional<float> chosen = {};
   float noted = 0;
   bool straight = true, turned = true;

@@ -5,9 +5,9 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256, warps = threads / warp_size;
-constexpr unsigned side = 128;  // of a tile: a warp reads a row of it, and writes 128 bytes of either result at once
+constexpr unsigned side = 128;  // rows and columns of a tile: a warp reads a row, and writes 128 bytes of either result
 
-// Of numbers that are not negative the bits are ordered as the numbers are, with NaN above all.
+// The bits of numbers that are not negative are ordered as the numbers are, with NaN above all.
 __device__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffU; }
 __device__ unsigned larger(unsigned a, unsigned b) { return a > b ? a : b; }
 
@@ -119,7 +119,7 @@ __device__ void load_some(ConstReals x, std::int64_t i, std::int64_t count, floa
 template <Fp8 type, bool fours>
 __global__ void cast_tiles(Fp8Cast a, std::int64_t rows, std::int64_t columns, std::int64_t parts,
                            std::int64_t tiles_of_row) {
-  __shared__ unsigned words[side * side / 4];  // of column c the rows 4 g, ..., 4 g + 3
+  __shared__ unsigned words[side * side / 4];  // the rows 4 g, ..., 4 g + 3 of column c
   __shared__ unsigned of_warp[warps];
   const auto place = [](unsigned c, unsigned g) { return c * (side / 4) + (g + c / 4) % (side / 4); };
   const float factor = factor_of(a, parts, of_warp);
