@@ -166,3 +166,17 @@ Number atomicAdd(Number* place, Number value) {
   *place = before + value;
   return before;
 }
+template <class Number>
+Number atomicMax(Number* place, Number value) {
+  const Number before = *place;
+  if (before < value) *place = value;
+  return before;
+}
+
+/// Byte k of the result is the one that nibble k of `which` says, of a's four and then b's.
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
+  const std::uint64_t bytes = std::uint64_t{b} << 32 | a;
+  unsigned result = 0;
+  for (unsigned k = 0; k < 4; ++k) result |= static_cast<unsigned>(bytes >> 8 * (which >> 4 * k & 7U) & 0xffU) << 8 * k;
+  return result;
+}

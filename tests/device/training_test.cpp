@@ -1,88 +1,9 @@
 // Training on the double of the device: the same losses as on the CPU, no finding, and the number of waits of the host
 // per step.
-#include <tests/tool/program.h>
-
-#include <cmath>
+#include <tests/device/device_training.h>
 
 namespace tessera::testing {
 namespace {
-
-class DeviceTraining : public ToolTest {
- protected:
-  struct Run {
-    std::map<std::int64_t, double> losses;  // by step
-    Strings findings;                       // lines of all reports
-    std::size_t waits = 0;                  // rank 0's waits of the host
-  };
-
-  static Strings gpt2(const std::string& more = "") {
-    return {
-        "--config_name", "gpt2-tiny", "--config_overrides",
-        concat("n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256", more)};
-  }
-
-  Strings mixtral() const {
-    write_file_atomically(at("mixtral.json"), R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"],
-      "vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-      "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64,
-      "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": false})");
-    return {"--config_name", at("mixtral.json")};
-  }
-
-  /// `ranks` processes on the double's devices, or on the CPU. `settings`: the model's too.
-  Run train(const std::string& name, bool cuda, int ranks, const Strings& settings,
-            launch::Environment environment = {}) const {
-    Strings command;
-    if (ranks > 1) command = {"launch", "--nproc_per_node", concat(ranks), build_path("tessera")};
-    command = command + Strings{"train",
-                                "--tokenizer_name",
-                                "byte",
-                                "--train_file",
-                                at("text.txt"),
-                                "--block_size",
-                                "32",
-                                "--learning_rate",
-                                "1e-2",
-                                "--lr_scheduler_type",
-                                "constant",
-                                "--logging_steps",
-                                "1",
-                                "--output_dir",
-                                at(name),
-                                "--device",
-                                cuda ? "cuda" : "cpu"};
-    environment.emplace_back("LD_LIBRARY_PATH", build_path("double"));
-    environment.emplace_back("DOUBLE_REPORT", at(name + ".report"));
-    const auto result = tessera(command + settings, environment);
-    EXPECT_EQ(result.exit_code, 0) << name << ": "
-                                   << result.err.substr(result.err.size() -
-                                                        std::min<std::size_t>(result.err.size(), 1500));
-    Run run{.losses = curve(name), .findings = {}};
-    for (const std::string& file : list_folder(at(""))) {
-      if (!file.starts_with(name + ".report")) continue;
-      for (const std::string& line : split(read_file(at(file)), '\n')) {
-        if (line.starts_with("FINDING")) run.findings.push_back(line);
-        if (line.starts_with("REPORT") && file.find(".rank0.") != std::string::npos) {
-          run.waits += std::stoul(line.substr(line.rfind(' ')));
-        }
-      }
-    }
-    return run;
-  }
-
-  /// Trains both ways; compares the losses of every step.
-  void expect_same(int ranks, const Strings& settings, double bound = 1e-6,
-                   launch::Environment environment = {}) const {
-    const Strings all = settings + Strings{"--save_strategy", "no"};
-    const Run cpu = train("cpu", false, ranks, all), cuda = train("cuda", true, ranks, all, std::move(environment));
-    EXPECT_EQ(cuda.findings, Strings{});
-    ASSERT_FALSE(cpu.losses.empty());
-    ASSERT_EQ(cuda.losses.size(), cpu.losses.size());
-    for (const auto& [step, loss] : cpu.losses) {
-      EXPECT_LE(std::abs(cuda.losses.at(step) - loss), bound * loss) << "step " << step;
-    }
-  }
-};
 
 TEST_F(DeviceTraining, OneRank) { expect_same(1, gpt2() + batch(2, 2, 3)); }
 
@@ -106,22 +27,18 @@ TEST_F(DeviceTraining, Lamb) { expect_same(1, gpt2() + batch(2, 1, 3) + Strings{
 // One pass: states are not widened for the kernel and narrowed after it.
 TEST_F(DeviceTraining, Bf16States) {
   expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--bf16_optimizer_states"});
-  std::string report;
-  for (const std::string& file : list_folder(at("")))
-    if (file.starts_with("cuda.report")) report += read_file(at(file));
-  EXPECT_TRUE(contains(report, " adamw bytes ")) << report;
+  const std::string operations = report("cuda");
+  EXPECT_TRUE(contains(operations, " adamw bytes ")) << operations;
   for (const char* pass : {"addcdiv", "bitwise_xor", "copy_ BFloat16 to Float", "round_to_bf16"})
-    EXPECT_FALSE(contains(report, pass)) << pass << report;
+    EXPECT_FALSE(contains(operations, pass)) << pass << operations;
 }
 
 // Lion's update is ATen's operators, and then one pass to round its state.
 TEST_F(DeviceTraining, Bf16StatesOfLion) {
   expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--bf16_optimizer_states", "--optim", "lion"}, 1e-3);
-  std::string report;
-  for (const std::string& file : list_folder(at("")))
-    if (file.starts_with("cuda.report")) report += read_file(at(file));
-  EXPECT_TRUE(contains(report, " round_to_bf16 bytes ")) << report;
-  EXPECT_FALSE(contains(report, "bitwise_xor")) << report;
+  const std::string operations = report("cuda");
+  EXPECT_TRUE(contains(operations, " round_to_bf16 bytes ")) << operations;
+  EXPECT_FALSE(contains(operations, "bitwise_xor")) << operations;
 }
 
 TEST_F(DeviceTraining, ShardedBf16States) {
@@ -140,13 +57,10 @@ TEST_F(DeviceTraining, PassesOverTheParametersOfOneShardedRank) {
                   "--save_strategy", "no"} +
               batch(1, 1, steps));
     std::map<std::string, double> result;
-    for (const std::string& file : list_folder(at(""))) {
-      if (!file.starts_with(name + ".report")) continue;
-      for (const std::string& line : split(read_file(at(file)), '\n')) {
-        if (!line.starts_with("OPERATION x")) continue;
-        const std::size_t begin = line.find(' ', 11) + 1, end = line.find(" bytes ");
-        result[line.substr(begin, end - begin)] += std::stod(line.substr(end + 7));
-      }
+    for (const std::string& line : split(report(name), '\n')) {
+      if (!line.starts_with("OPERATION x")) continue;
+      const std::size_t begin = line.find(' ', 11) + 1, end = line.find(" bytes ");
+      result[line.substr(begin, end - begin)] += std::stod(line.substr(end + 7));
     }
     return result;
   };
@@ -278,22 +192,11 @@ TEST_F(DeviceTraining, TimesIncludeTheDevicesWork) {
 }
 
 TEST_F(DeviceTraining, WaitsOfTheHostPerStep) {
-  const auto per_step = [&](const std::string& name, const Strings& model) {
-    const auto waits = [&](int steps) {
-      const Strings settings = model + batch(2, 1, steps) + Strings{"--save_strategy", "no", "--logging_steps", "100"};
-      return train(concat(name, steps), true, 1, settings).waits;
-    };
-    const std::size_t three = waits(3);
-    return (waits(5) - three) / 2;
-  };
-  EXPECT_EQ(per_step("gpt2", gpt2()), 0U);
-  EXPECT_EQ(per_step("gpt2 with bf16 states", gpt2() + Strings{"--bf16_optimizer_states"}), 0U);
-  EXPECT_EQ(per_step("llama", {"--config_name", "llama-tiny", "--config_overrides",
-                               "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,"
-                               "head_dim=8,intermediate_size=48,vocab_size=257,max_position_embeddings=64"}),
-            0U);
-  EXPECT_EQ(per_step("mixtral", mixtral()), 2U);  // each layer's: how many rows every expert has
-  EXPECT_EQ(per_step("mixtral in bf16", mixtral() + Strings{"--bf16"}), 0U);
+  EXPECT_EQ(waits_per_step("gpt2", gpt2()), 0U);
+  EXPECT_EQ(waits_per_step("gpt2 with bf16 states", gpt2() + Strings{"--bf16_optimizer_states"}), 0U);
+  EXPECT_EQ(waits_per_step("llama", llama()), 0U);
+  EXPECT_EQ(waits_per_step("mixtral", mixtral()), 2U);  // each layer's: how many rows every expert has
+  EXPECT_EQ(waits_per_step("mixtral in bf16", mixtral() + Strings{"--bf16"}), 0U);
 }
 
 }  // namespace

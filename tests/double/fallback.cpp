@@ -182,14 +182,22 @@ class Call {
                      b = stack_[arguments_ + static_cast<std::size_t>(first) + 1].toTensor();
     cost_.flops = product_flops(a, b);
     label_ += std::string(" ") + c10::toString(a.scalar_type()) + (is_aligned(a) && is_aligned(b) ? "" : " unaligned");
+    const bool scaled = op_.schema().name() == "aten::_scaled_mm";
+    if (scaled) {
+      const c10::ArrayRef<c10::IValue> arguments(stack_.data() + arguments_, stack_.size() - arguments_);
+      check_scaled_product(arguments);
+      if (arguments[7].toBool()) label_ += " fast";
+    }
     if (!products_are_skipped()) return false;
     const c10::Argument& last = op_.schema().arguments().back();
     const bool in_place = op_.schema().name().ends_with('_');
     std::optional<std::int64_t> groups;
     if (op_.schema().name() == "aten::_grouped_mm") groups = stack_[arguments_ + 2].toTensor().size(0);
+    const std::optional<at::ScalarType> type =
+        scaled && stack_[arguments_ + 6].isInt() ? std::optional(stack_[arguments_ + 6].toScalarType()) : std::nullopt;
     const at::Tensor result = in_place        ? stack_[arguments_].toTensor().zero_()
                               : last.is_out() ? stack_.back().toTensor().resize_(zero_product(a, b).sizes()).zero_()
-                                              : zero_product(a, b, groups);
+                                              : zero_product(a, b, groups, type);
     stack_.resize(arguments_);
     stack_.emplace_back(result);
     return true;

@@ -106,6 +106,8 @@ std::size_t findings(Kind kind) {
       std::count_if(s.findings.begin(), s.findings.end(), [&](const Finding& f) { return f.kind == kind; }));
 }
 
+bool is_double() { return true; }
+
 std::size_t all_findings() {
   State& s = state();
   const std::lock_guard lock(s.mutex);

@@ -26,6 +26,9 @@ enum class Kind {
 /// Adds a finding with the caller's stack. The same text is kept once and counted.
 void add_finding(Kind kind, const std::string& text);
 
+/// False where no_double.cpp stands in for the double: on a card.
+bool is_double();
+
 /// Number of different findings of `kind`.
 std::size_t findings(Kind kind);
 /// Number of different findings.

@@ -2,6 +2,7 @@
 #include <tessera/nn/device/kernels.h>
 
 #include <tests/double/launch.h>
+#include <tests/double/products.h>
 
 #include <algorithm>
 
@@ -160,6 +161,37 @@ void sort_slots(const cuda::SlotOrder& a, std::int64_t slots, std::int64_t exper
   if (arguments.enqueue()) cuda::sort_slots(seen, slots, experts, nullptr);
 }
 
+// Eight bits. A kernel that finds a chosen value does not look for the largest: so it is in a steady step, and so it is
+// counted where nothing is computed.
+
+bool is_chosen(KernelArguments& arguments, const float*& chosen) {
+  if (chosen == nullptr) return false;
+  chosen = arguments.read(chosen, 1);
+  return products_are_skipped() || *chosen > 0;
+}
+
+void fp8_largest(cuda::ConstReals x, const float* chosen, float* parts, std::int64_t n) {
+  KernelArguments arguments("fp8_largest");
+  if (!is_chosen(arguments, chosen)) {
+    x = arguments.read(x, n);
+    parts = arguments.write(parts, cuda::fp8_parts(n));
+  }
+  if (arguments.enqueue()) cuda::fp8_largest(x, chosen, parts, n, nullptr);
+}
+
+void fp8_cast(const cuda::Fp8Cast& a, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t n = rows * columns;
+  KernelArguments arguments("fp8_cast");
+  cuda::Fp8Cast seen = a;
+  if (!is_chosen(arguments, seen.chosen)) seen.parts = arguments.read(a.parts, cuda::fp8_parts(n));
+  seen.x = arguments.read(a.x, n);
+  seen.values = arguments.write(a.values, n);
+  seen.turned = arguments.write(a.turned, n);
+  seen.scale = arguments.write(a.scale, 1);
+  seen.noted = arguments.update(a.noted, 1);
+  if (arguments.enqueue()) cuda::fp8_cast(seen, rows, columns, nullptr);
+}
+
 constexpr DeviceKernels kernels = {
     .abi = DeviceKernels::current_abi,
     .dropout = &dropout,
@@ -179,6 +211,8 @@ constexpr DeviceKernels kernels = {
     .rotary = &rotary,
     .sort_slots = &sort_slots,
     .groups_products = [] { return true; },  // an H200 has them
+    .fp8_largest = &fp8_largest,
+    .fp8_cast = &fp8_cast,
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Predicts a training step on one H200 from what the double counts: bytes, FLOPs and launches of every operator.
 
-usage: predicted_step.py BUILD [gpt2-124m] [llama-8b]
+usage: predicted_step.py BUILD [gpt2-124m] [llama-8b] [llama-8b-fp8] [llama-8b-fp8-tensorwise]
 
 The double runs steps without computing products, small ones of the true widths; what an operator costs is linear in
 rows, layers and vocabulary, so the full size follows. An operator takes the longer of bytes / 4.2 TB/s and FLOPs /
@@ -19,8 +19,13 @@ import tempfile
 BYTES_PER_SECOND = 4.2e12
 LAUNCH_SECONDS = 5e-6
 # FLOPs per second, by the beginning of the operator's name; the first that fits. Products in bf16: MODELS.
-RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::[\w.]+ Float", 50e12), (r".*attention.* d64", 350e12),
-         (r".*attention.* d128", 480e12), (r".*attention", 400e12)]
+# In fp8 with fast accumulation: 1,083 to 1,141 TFLOP/s were measured on an H100 of 500 W for three shapes of 3584 to
+# 65536 (pytorch/FBGEMM pull request 2546, "fp8 row gemm only"; bf16 has 546 to 585 there, so an H200 of 700 W, for
+# which MODELS has 660, may have more). Without: 1.15 times slower, as fast accumulation brings 1.1 to 1.2
+# (pytorch/ao issue 2377).
+RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::_scaled_mm[\w.]* Float8_\w+ fast", 1100e12),
+         (r"aten::_scaled_mm[\w.]* Float8_", 1100e12 / 1.15), (r"aten::[\w.]+ Float", 50e12),
+         (r".*attention", 400e12)]
 BF16_PRODUCT = re.compile(r"aten::[\w.]+ BFloat16$")
 OPERATION = re.compile(r"OPERATION x(\d+) (.*) bytes (\d+) flops (\d+)")
 
@@ -29,6 +34,7 @@ def settings(name, rows, layers, vocabulary):
     """The program's flags."""
     common = ["--mock_data", "--bf16", "--save_strategy", "no", "--report_to", "none", "--per_device_train_batch_size",
               str(rows)]
+    common += MODELS[name][-1]
     if name == "gpt2-124m":
         return common + ["--config_name", "gpt2", "--block_size", "1024", "--config_overrides",
                          f"n_layer={layers},vocab_size={vocabulary},resid_pdrop=0,embd_pdrop=0,attn_pdrop=0"]
@@ -73,14 +79,16 @@ def extrapolated(runs, base, changes):
 
 MODELS = {
     # name: (base size: rows, layers, vocabulary; what changes: (index, other, full); tokens of the step; FLOPs per
-    # second of products in bf16, which grow with their size; target)
-    "gpt2-124m": ((1, 12, 50257), [(0, 2, 64)], 64 * 1024, 600e12, 590_000),
-    "llama-8b": ((1, 1, 16032), [(1, 2, 32), (2, 32064, 128256)], 8192, 660e12, 11_500),
+    # second of products in bf16, which grow with their size; target; more flags)
+    "gpt2-124m": ((1, 12, 50257), [(0, 2, 64)], 64 * 1024, 600e12, 590_000, []),
+    "llama-8b": ((1, 1, 16032), [(1, 2, 32), (2, 32064, 128256)], 8192, 660e12, 11_500, []),
 }
+for recipe, name in (("delayed", "llama-8b-fp8"), ("tensorwise", "llama-8b-fp8-tensorwise")):
+    MODELS[name] = (*MODELS["llama-8b"][:-1], ["--fp8_format", "hybrid", "--fp8_recipe", recipe])
 
 
 def predict(build, name):
-    base, changes, tokens, product_rate, target = MODELS[name]
+    base, changes, tokens, product_rate, target, _ = MODELS[name]
     runs = [(base, counted(build, name, *base))]
     for index, other, _ in changes:
         size = list(base)

@@ -1,5 +1,6 @@
 #include <tests/double/products.h>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <cstdlib>
@@ -13,10 +14,32 @@ bool products_are_skipped() {
 }
 
 int first_matrix_of(const std::string& name) {
-  static const std::map<std::string, int> products = {{"aten::mm", 0},    {"aten::bmm", 0},    {"aten::_grouped_mm", 0},
-                                                      {"aten::addmm", 1}, {"aten::addmm_", 1}, {"aten::baddbmm", 1}};
+  static const std::map<std::string, int> products = {
+      {"aten::mm", 0},     {"aten::bmm", 0},     {"aten::_grouped_mm", 0}, {"aten::addmm", 1},
+      {"aten::addmm_", 1}, {"aten::baddbmm", 1}, {"aten::_scaled_mm", 0}};
   const auto found = products.find(name);
   return found == products.end() ? -1 : found->second;
+}
+
+void check_scaled_product(c10::ArrayRef<c10::IValue> arguments) {
+  const at::Tensor &a = arguments[0].toTensor(), &b = arguments[1].toTensor();
+  TORCH_CHECK(a.stride(1) == 1 && b.stride(0) == 1, "mat1 must be row-major, mat2 column-major");
+  TORCH_CHECK(a.size(1) % 16 == 0 && b.size(0) % 16 == 0 && b.size(1) % 16 == 0,
+              "mat1's and mat2's sizes must be divisible by 16, got ", a.sizes(), " and ", b.sizes());
+  TORCH_CHECK(is_aligned(a) && is_aligned(b), "rows of mat1 and columns of mat2 must begin at multiples of 16 bytes");
+  TORCH_CHECK(a.scalar_type() != at::kFloat8_e5m2 || b.scalar_type() != at::kFloat8_e5m2,
+              "Multiplication of two Float8_e5m2 matrices is not supported");
+  for (const std::size_t scale : {2, 3}) {
+    const at::Tensor& s = arguments[scale].toTensor();
+    TORCH_CHECK(s.numel() == 1 && s.scalar_type() == at::kFloat, "a scale must be one number of fp32");
+  }
+  const at::ScalarType type = arguments[6].isNone() ? a.scalar_type() : arguments[6].toScalarType();
+  if (arguments[4].isTensor()) {
+    TORCH_CHECK(type != at::kFloat, "Bias is not supported when out_dtype is set to Float32");
+    TORCH_CHECK(arguments[4].toTensor().scalar_type() == type, "Bias must be of the type of the result");
+  }
+  if (arguments.size() > 8)
+    TORCH_CHECK(arguments[8].toTensor().scalar_type() == type, "out_dtype must match output matrix type");
 }
 
 double product_flops(const at::Tensor& a, const at::Tensor& b) {
@@ -30,11 +53,13 @@ bool is_aligned(const at::Tensor& matrix) {
   return true;
 }
 
-at::Tensor zero_product(const at::Tensor& a, const at::Tensor& b, std::optional<std::int64_t> groups) {
-  if (groups && b.dim() == 2) return at::zeros({*groups, a.size(0), b.size(1)}, a.options());
+at::Tensor zero_product(const at::Tensor& a, const at::Tensor& b, std::optional<std::int64_t> groups,
+                        std::optional<at::ScalarType> type) {
+  const at::TensorOptions options = a.options().dtype(type.value_or(a.scalar_type()));
+  if (groups && b.dim() == 2) return at::zeros({*groups, a.size(0), b.size(1)}, options);
   std::vector<std::int64_t> sizes(a.sizes().begin(), a.sizes().end() - 1);
   sizes.push_back(b.size(-1));
-  return at::zeros(sizes, a.options());
+  return at::zeros(sizes, options);
 }
 
 }  // namespace cuda_double

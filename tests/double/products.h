@@ -19,13 +19,19 @@ bool products_are_skipped();
 /// two matrices are among the arguments; -1: no product.
 int first_matrix_of(const std::string& name);
 
+/// Throws what CUDA says of arguments that at::_scaled_mm takes on a CPU only. `arguments`: self, mat2, scale_a,
+/// scale_b, bias, scale_result, out_dtype, use_fast_accum, and perhaps out.
+void check_scaled_product(c10::ArrayRef<c10::IValue> arguments);
+
 /// 2 m n k, for each of a batch.
 double product_flops(const at::Tensor& a, const at::Tensor& b);
 
 /// Whether every row begins at a multiple of 16 bytes: else cuBLAS cannot load vectors and is several times slower.
 bool is_aligned(const at::Tensor& matrix);
 
-/// Zeros of the product's shape and type. `groups`: of _grouped_mm, where one of two matrices is a product for each.
-at::Tensor zero_product(const at::Tensor& a, const at::Tensor& b, std::optional<std::int64_t> groups = {});
+/// Zeros of the product's shape and type, which is `type` or a's. `groups`: of _grouped_mm, where one of two matrices
+/// is a product for each.
+at::Tensor zero_product(const at::Tensor& a, const at::Tensor& b, std::optional<std::int64_t> groups = {},
+                        std::optional<at::ScalarType> type = {});
 
 }  // namespace cuda_double

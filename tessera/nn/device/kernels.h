@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <tessera/kernels/cuda/dropout.h>
+#include <tessera/kernels/cuda/fp8.h>
 #include <tessera/kernels/cuda/gelu.h>
 #include <tessera/kernels/cuda/norm.h>
 #include <tessera/kernels/cuda/reals.h>
@@ -21,7 +22,7 @@ namespace tessera::nn {
 /// Functions on device pointers, each on the current stream of the current device; they return before the work is done.
 struct DeviceKernels {
   static constexpr const char* symbol = "tessera_nn_kernels";
-  static constexpr int current_abi = 1;
+  static constexpr int current_abi = 2;
   int abi;
 
   // Random numbers by place (kernels/cuda/dropout.h).
@@ -51,6 +52,10 @@ struct DeviceKernels {
   // Mixture of experts (kernels/cuda/slots.h).
   void (*sort_slots)(const kernels::cuda::SlotOrder& a, std::int64_t slots, std::int64_t experts);
   bool (*groups_products)();  ///< whether at::_grouped_mm has a kernel for the current device, and need not wait
+
+  // Eight bits (kernels/cuda/fp8.h).
+  void (*fp8_largest)(kernels::cuda::ConstReals x, const float* chosen, float* parts, std::int64_t n);
+  void (*fp8_cast)(const kernels::cuda::Fp8Cast& a, std::int64_t rows, std::int64_t columns);
 };
 
 /// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device; for no

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/device/fp8.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,11 @@ thread_local const Fp8Scope* current_scope = nullptr;
 at::Tensor narrowed(const at::Tensor& scaled, at::ScalarType type) {
   const double most = fp8_most(type);
   return scaled.clamp(-most, most).to(type);
+}
+
+/// What the largest value becomes.
+double largest_result(at::ScalarType type, std::int64_t margin) {
+  return std::ldexp(fp8_most(type), -static_cast<int>(margin));
 }
 
 /// x [R, C], filled up with zeros to whole blocks, as [R / rows, rows, C / columns, columns].
@@ -47,7 +53,7 @@ at::ScalarType fp8_type(Fp8Format format, Fp8Operand operand) {
 double fp8_most(at::ScalarType type) { return type == at::kFloat8_e5m2 ? 57344 : 448; }
 
 Fp8Tensor to_fp8(const at::Tensor& x, at::ScalarType type, const at::Tensor& amax, std::int64_t margin) {
-  const double most = std::ldexp(fp8_most(type), -static_cast<int>(margin));
+  const double most = largest_result(type, margin);
   const at::Tensor one = at::ones_like(amax);
   // A largest value so small that the quotient is infinite gets no scale either.
   at::Tensor factor = at::where(amax.gt(0), most / amax, one);
@@ -113,7 +119,31 @@ bool Fp8Map::one_scale() const {
   return options().recipe == Fp8Recipe::delayed || options().recipe == Fp8Recipe::tensorwise;
 }
 
+const DeviceKernels* Fp8Map::kernels(const at::Tensor& x) const {
+  if (!x.is_cuda() || !one_scale() || state_->now_.device() != x.device()) return nullptr;
+  return device_kernels({x});
+}
+
+Fp8Ways Fp8Map::rounded_ways(const DeviceKernels& kernels, const at::Tensor& x, Fp8Operand operand, bool note,
+                             bool straight, bool turned) const {
+  const Fp8Options& o = options();
+  const at::ScalarType type = fp8_type(o.format, operand);
+  const std::int64_t place = map_ * state_->now_.size(1) + static_cast<std::int64_t>(operand);
+  const bool delayed = o.recipe == Fp8Recipe::delayed;
+  const DeviceFp8 out =
+      device_fp8(kernels, {.x = x.contiguous(),
+                           .type = type,
+                           .most = largest_result(type, o.margin),
+                           .chosen = delayed ? state_->chosen_.const_data_ptr<float>() + place : nullptr,
+                           .noted = delayed && note ? state_->now_.mutable_data_ptr<float>() + place : nullptr,
+                           .straight = straight,
+                           .turned = turned});
+  return {{out.values, out.scale}, {out.turned, out.scale}};
+}
+
 Fp8Tensor Fp8Map::rounded(const at::Tensor& x, Fp8Operand operand, bool note) const {
+  if (const DeviceKernels* const device = kernels(x))
+    return rounded_ways(*device, x, operand, note, /*straight=*/true, /*turned=*/false).straight;
   const Fp8Options& o = options();
   const at::ScalarType type = fp8_type(o.format, operand);
   if (o.recipe == Fp8Recipe::blockwise) return to_fp8_blocks(x, type, operand == Fp8Operand::weight ? 128 : 1, 128);

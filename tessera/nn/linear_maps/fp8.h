@@ -16,6 +16,8 @@
 
 namespace tessera::nn {
 
+struct DeviceKernels;
+
 /// What a linear map multiplies: its input and weight, and, in backward, the gradient of its output.
 enum class Fp8Operand { input, weight, gradient };
 
@@ -50,6 +52,11 @@ Fp8Tensor to_fp8_blocks(const at::Tensor& x, at::ScalarType type, std::int64_t r
 at::Tensor widened(const Fp8Tensor& x);
 /// The other way round, contiguous.
 Fp8Tensor transposed(const Fp8Tensor& x);
+
+/// A rounded matrix and its transpose.
+struct Fp8Ways {
+  Fp8Tensor straight, turned;
+};
 
 /// The largest absolute value of x as one fp32 number.
 at::Tensor largest_value(const at::Tensor& x);
@@ -95,6 +102,12 @@ class Fp8Map {
   bool one_scale() const;
   /// Rounded; with `note` its largest value counts for later steps.
   Fp8Tensor rounded(const at::Tensor& x, Fp8Operand operand, bool note) const;
+
+  /// The kernels of x's device, where they round what rounded() would; else null (ATen's operators do).
+  const DeviceKernels* kernels(const at::Tensor& x) const;
+  /// rounded() and its transpose in one pass of kernels(x); what is not wanted is undefined. x is noted in any case.
+  Fp8Ways rounded_ways(const DeviceKernels& kernels, const at::Tensor& x, Fp8Operand operand, bool note, bool straight,
+                       bool turned) const;
 
  private:
   std::shared_ptr<Fp8State> state_;

@@ -6,7 +6,7 @@
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
-#include <tessera/nn/gemm.h>
+#include <tessera/nn/linear_maps/fp8_device_linear.h>
 #include <tessera/nn/linear_maps/late_gradients.h>
 #include <tessera/nn/materialized.h>
 
@@ -18,27 +18,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// Whether at::_scaled_mm multiplies on that kind of device: GPUs before Ada have no such products. Asked once.
-bool has_scaled_product(const at::Device& device) {
-  if (device.is_cpu()) return false;
-  static const bool found = [&] {
-    try {
-      const at::Tensor ones = at::ones({16, 16}, at::TensorOptions(device)), one = at::ones({}, ones.options());
-      const Fp8Tensor trial = to_fp8(ones, at::kFloat8_e4m3fn, one);
-      scaled_product(trial, trial);
-      return true;
-    } catch (const c10::Error&) {
-      return false;
-    }
-  }();
-  return found;
-}
-
-bool fits_scaled_product(const Fp8Tensor& a, const Fp8Tensor& b) {
-  const auto even = [](const at::Tensor& t) { return t.size(0) % 16 == 0 && t.size(1) % 16 == 0; };
-  return a.rows == 0 && b.rows == 0 && even(a.values) && even(b.values) && has_scaled_product(a.values.device());
-}
 
 /// What forward leaves to backward besides tensors.
 struct Kept : torch::CustomClassHolder {
@@ -138,23 +117,10 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
 
 }  // namespace
 
-at::Tensor scaled_product(const Fp8Tensor& a, const Fp8Tensor& b) {
-  // Its second factor has to lie column by column, which the transpose of a contiguous matrix does.
-  return at::_scaled_mm(a.values.contiguous(), b.values.contiguous().t(), a.scale.squeeze(), b.scale.squeeze(),
-                        /*bias=*/{}, /*scale_result=*/{}, at::kFloat);
-}
-
-at::Tensor fp8_product(const Fp8Tensor& a, const Fp8Tensor& b) {
-  if (fits_scaled_product(a, b)) return scaled_product(a, b);
-  const at::Tensor left = widened(a), right = widened(b).t();
-  if (!left.device().is_cpu()) return at::mm(left, right);
-  const at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
-  multiply(out, left, right);
-  return out;
-}
-
 at::Tensor fp8_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
                       const Fp8Scope& scope, const ProductParts* parts) {
+  if (const DeviceKernels* const device = fp8_device_kernels(x, weight, *scope.map()))
+    return fp8_device_linear(*device, x, weight, bias, layout, scope, parts);
   auto kept = c10::make_intrusive<Kept>();
   kept->map = scope.map();
   kept->out_first = layout == WeightLayout::out_in;

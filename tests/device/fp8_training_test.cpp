@@ -1,0 +1,69 @@
+// Runs in eight bits on the double of the device: the CPU's losses, products and roundings by the kernels that are
+// meant, and no wait of the host.
+#include <tests/device/device_training.h>
+
+namespace tessera::testing {
+namespace {
+
+class DeviceFp8Training : public DeviceTraining {
+ protected:
+  /// Adam's first steps are as long for small gradients as for large ones, so that at 1e-2 roundings of any kind change
+  /// losses much: llama's by 2e-3 between CPU and device, and by 5e-3 between bf16 and eight bits.
+  DeviceFp8Training() { learning_rate_ = "1e-3"; }
+
+  /// Bounds of losses: an eighth of what eight bits change of bf16's at 1e-3 (4e-4, here llama's second step) for fp32;
+  /// half of it where the device's results between the products are bf16, and the CPU's are not.
+  static constexpr double wide = 5e-5, narrow = 2e-4;
+
+  static Strings fp8(const std::string& recipe) {
+    return {"--fp8_format", "hybrid", "--fp8_recipe", recipe, "--overwrite_output_dir"};
+  }
+};
+
+// Without --bf16 the maps' results are fp32 on both sides and their operands have the same bits, until the order of a
+// sum tips a number over the middle between two of eight bits: then losses differ by what that number weighs.
+TEST_F(DeviceFp8Training, BesideFloat32) {
+  for (const char* recipe : {"delayed", "tensorwise"}) {
+    expect_same(1, gpt2() + batch(2, 2, 4) + fp8(recipe), wide);
+    expect_same(1, llama() + batch(2, 1, 4) + fp8(recipe), wide);
+  }
+}
+
+TEST_F(DeviceFp8Training, BesideBf16) {
+  for (const char* recipe : {"delayed", "tensorwise"}) {
+    expect_same(1, llama() + batch(2, 2, 4) + fp8(recipe) + Strings{"--bf16"}, narrow);
+    expect_same(1, gpt2() + batch(2, 2, 4) + fp8(recipe) + Strings{"--bf16"}, narrow);
+  }
+  const std::string operations = report("cuda");
+  EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e4m3fn fast bytes ")) << "forward";
+  EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e5m2 bytes ")) << "gradients";
+  EXPECT_TRUE(contains(operations, "aten::_scaled_mm.out Float8_e4m3fn bytes ")) << "the gradient of [in, out]";
+  EXPECT_TRUE(contains(operations, " fp8_cast bytes "));
+  EXPECT_FALSE(contains(operations, "aminmax"));
+  EXPECT_FALSE(contains(operations, "Float8_e4m3fn to Float8_e4m3fn")) << "a transpose was copied";
+  EXPECT_FALSE(contains(operations, "Float8_e4m3fn to Float bytes")) << "a product was not in eight bits";
+}
+
+TEST_F(DeviceFp8Training, EightBitsAct) {
+  const Strings bf16 = llama() + batch(2, 2, 2) + Strings{"--bf16", "--save_strategy", "no"};
+  const Run without = train("bf16", true, 1, bf16), with = train("eight", true, 1, bf16 + fp8("delayed"));
+  EXPECT_GT(std::abs(with.losses.at(2) - without.losses.at(2)), narrow * without.losses.at(2));
+}
+
+TEST_F(DeviceFp8Training, Sharded) {
+  const Strings sharded = {"--bf16", "--fsdp", "full_shard"}, checkpointing = {"--gradient_checkpointing"};
+  expect_same(2, llama() + batch(2, 1, 4) + fp8("delayed") + sharded, narrow);
+  expect_same(2, gpt2() + batch(2, 1, 4) + fp8("tensorwise") + sharded + checkpointing, narrow);
+}
+
+TEST_F(DeviceFp8Training, CutOverTensorParallelRanks) {
+  expect_same(2, llama() + batch(2, 1, 4) + fp8("delayed") + Strings{"--bf16", "--tp_size", "2"}, narrow);
+}
+
+TEST_F(DeviceFp8Training, TheHostWaitsForNothing) {
+  EXPECT_EQ(waits_per_step("delayed", llama() + fp8("delayed") + Strings{"--bf16"}), 0U);
+  EXPECT_EQ(waits_per_step("tensorwise", gpt2() + fp8("tensorwise") + Strings{"--bf16"}), 0U);
+}
+
+}  // namespace
+}  // namespace tessera::testing
