@@ -11,6 +11,7 @@ together, figures of FlashAttention-3, arXiv 2407.08608); nothing here was run o
 """
 import argparse
 import collections
+import json
 import os
 import re
 import subprocess
@@ -25,8 +26,9 @@ LAUNCH_SECONDS = 5e-6
 # (pytorch/ao issue 2377).
 RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::_scaled_mm[\w.]* Float8_\w+ fast", 1100e12),
          (r"aten::_scaled_mm[\w.]* Float8_", 1100e12 / 1.15), (r"aten::[\w.]+ Float", 50e12),
-         (r".*attention", 400e12)]
+         (r".*attention.* d64", 350e12), (r".*attention.* d128", 480e12), (r".*attention", 400e12)]
 BF16_PRODUCT = re.compile(r"aten::[\w.]+ BFloat16$")
+PEAK = "peak memory"
 OPERATION = re.compile(r"OPERATION x(\d+) (.*) bytes (\d+) flops (\d+)")
 
 
@@ -35,7 +37,7 @@ def settings(name, rows, layers, vocabulary):
     common = ["--mock_data", "--bf16", "--save_strategy", "no", "--report_to", "none", "--per_device_train_batch_size",
               str(rows)]
     common += MODELS[name][-1]
-    if name == "gpt2-124m":
+    if name.startswith("gpt2"):
         return common + ["--config_name", "gpt2", "--block_size", "1024", "--config_overrides",
                          f"n_layer={layers},vocab_size={vocabulary},resid_pdrop=0,embd_pdrop=0,attn_pdrop=0"]
     return common + ["--config_name", "llama-tiny", "--block_size", "8192", "--config_overrides",
@@ -45,21 +47,26 @@ def settings(name, rows, layers, vocabulary):
 
 
 def counted(build, name, *size):
-    """Calls, bytes and FLOPs of a steady step by operator: of a run of three steps, without those of one of two."""
+    """Calls, bytes and FLOPs of a steady step by operator: of a run of three steps, without those of one of two. And
+    the largest bytes of tensors on the device at one time, under the key PEAK."""
     total = collections.defaultdict(lambda: [0.0, 0.0, 0.0])
+    peak = 0
     for steps, sign in ((3, 1), (2, -1)):
         with tempfile.TemporaryDirectory() as folder:
             environment = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "double"), DOUBLE_SKIP_PRODUCTS="1",
                                DOUBLE_REPORT=os.path.join(folder, "report"))
             subprocess.run([os.path.join(build, "tessera"), "train", "--device", "cuda", "--max_steps", str(steps),
                             "--output_dir", os.path.join(folder, "out")] + settings(name, *size),
-                           env=environment, check=True, stdout=subprocess.DEVNULL)
+                           env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for line in open(os.path.join(folder, "out", "metrics.jsonl")):
+                peak = max(peak, json.loads(line).get("peak_allocated_bytes", 0))
             for file in os.listdir(folder):
                 if file.startswith("report"):
                     for line in open(os.path.join(folder, file), errors="replace"):
                         if found := OPERATION.match(line):
                             for i, number in enumerate((found[1], found[3], found[4])):
                                 total[found[2]][i] += sign * float(number)
+    total[PEAK] = [0, peak, 0]
     return {key: numbers for key, numbers in total.items() if any(numbers)}
 
 
@@ -83,8 +90,14 @@ MODELS = {
     "gpt2-124m": ((1, 12, 50257), [(0, 2, 64)], 64 * 1024, 600e12, 590_000, []),
     "llama-8b": ((1, 1, 16032), [(1, 2, 32), (2, 32064, 128256)], 8192, 660e12, 11_500, []),
 }
-for recipe, name in (("delayed", "llama-8b-fp8"), ("tensorwise", "llama-8b-fp8-tensorwise")):
-    MODELS[name] = (*MODELS["llama-8b"][:-1], ["--fp8_format", "hybrid", "--fp8_recipe", recipe])
+# Weights, activations and gradients on their way in bf16, fp32 masters: what llm.c, LLMQ and FSDP's param_dtype train.
+BF16_WEIGHTS = ["--param_dtype", "bf16", "--bf16_optimizer_states", "--fsdp"]
+FP8 = ["--fp8_format", "hybrid", "--fp8_recipe"]
+for model, name, flags in (("gpt2-124m", "bf16-weights", BF16_WEIGHTS + ["shard_grad_op"]),
+                           ("llama-8b", "bf16-weights", BF16_WEIGHTS + ["full_shard"]),
+                           ("llama-8b", "fp8", FP8 + ["delayed"]), ("llama-8b", "fp8-tensorwise", FP8 + ["tensorwise"]),
+                           ("llama-8b", "fp8-bf16-weights", FP8 + ["delayed"] + BF16_WEIGHTS + ["full_shard"])):
+    MODELS[f"{model}-{name}"] = (*MODELS[model][:-1], flags)
 
 
 def predict(build, name):
@@ -95,6 +108,7 @@ def predict(build, name):
         size[index] = other
         runs.append((size, counted(build, name, *size)))
     step = extrapolated(runs, base, [(base[i], other, full) for i, other, full in changes])
+    peak = step.pop(PEAK)[1]
     rows = []
     for key, (calls, moved, flops) in step.items():
         rate = (product_rate if BF16_PRODUCT.match(key)
@@ -108,7 +122,8 @@ def predict(build, name):
     for seconds, key, calls, moved, flops in sorted(rows, reverse=True)[:25]:
         print(f"{seconds * 1e3:8.2f} {calls:7.0f} {moved / 1e9:8.2f} {flops / 1e12:7.2f}  {key}")
     print(f"{device * 1e3:8.2f} on the device, {host * 1e3:.2f} for the host's {sum(r[2] for r in rows):.0f} launches: "
-          f"{tokens / max(device, host):,.0f} tokens/s; target {target:,}")
+          f"{tokens / max(device, host):,.0f} tokens/s; target {target:,}; {peak / 1e9:.1f} GB of tensors at the peak",
+          flush=True)
 
 
 def main():
