@@ -28,7 +28,8 @@ TORCH_MODULE(SimpleModel);
 
 static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  tessera::init(tessera::launch::read_rank_environment(&arguments), {});
+  // A GPU that is there is used.
+  tessera::init(tessera::launch::read_rank_environment(&arguments), {.device = tessera::Device::automatic});
   std::string project_dir;
   for (std::size_t i = 0; i + 1 < arguments.size(); ++i)
     if (arguments[i] == "--project_dir") {

@@ -28,7 +28,8 @@ TORCH_MODULE(SimpleModel);
 
 static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  tessera::init(tessera::launch::read_rank_environment(&arguments), {});  // takes --local_rank=N away
+  // The environment takes --local_rank=N away; a GPU that is there is used.
+  tessera::init(tessera::launch::read_rank_environment(&arguments), {.device = tessera::Device::automatic});
   const tessera::ConfigArguments given = tessera::add_config_arguments(arguments);
   if (!arguments.empty()) throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[0] + "'");
   std::filesystem::path settings = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");

@@ -40,6 +40,12 @@ Device found_device(std::string& why) {
   return Device::cpu;
 }
 
+void load_device(Device device) {
+  std::string why;
+  if (device == Device::automatic) found_device(why);
+  if (device == Device::cuda) backend_plugin("cuda");
+}
+
 c10::Device open_device(Device device, int local_rank) {
   if (device == Device::cpu) return c10::Device(c10::kCPU);
   const int count = backend_plugin("cuda").device_count();

@@ -31,6 +31,10 @@ const Table& plugin_table(const std::string& device) {
 }
 inline const BackendPlugin& backend_plugin(const std::string& device) { return plugin_table<BackendPlugin>(device); }
 
+/// Loads what the device needs, so that LibTorch finds it when it asks, once, at the first use of autograd. Throws
+/// InputError where cuda's plug-in is missing; for automatic that is no error.
+void load_device(Device device);
+
 /// What Device::automatic means here: cuda if the plug-in is there and sees a device; else cpu, and `why`.
 Device found_device(std::string& why);
 

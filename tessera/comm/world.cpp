@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/system/file_limit.h>
 #include <tessera/comm/alias.h>
@@ -113,7 +114,11 @@ Device device_that_works(const InitOptions& options, bool tells) {
   if (options.backend != "auto" && (named == nullptr || named->device == Device::cpu)) return Device::cpu;
   std::string why;
   const Device found = found_device(why);
-  if (tells && found == Device::cpu) log::warning("the device is auto, and the run stays on the CPU: ", why);
+  if (tells && found == Device::cpu) {
+    const bool has_gpu = path_exists("/dev/nvidiactl") || path_exists("/dev/dxg");  // a driver's, on Linux and on WSL
+    log::write(has_gpu ? log::Level::warning : log::Level::debug,
+               concat("the device is auto, and the run stays on the CPU: ", why));
+  }
   return found;
 }
 

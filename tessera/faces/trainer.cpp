@@ -10,6 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
@@ -81,7 +82,9 @@ std::optional<DataParallelOptions> replicas_of(const TrainerOptions& options, co
 }  // namespace
 
 TrainingArguments::TrainingArguments(std::vector<std::string> flags, const std::vector<std::string>& defaults)
-    : config::Resolved(resolve(std::move(flags), defaults)) {}
+    : config::Resolved(resolve(std::move(flags), defaults)) {
+  comm::load_device(values.device);  // before the model is made: LibTorch asks once whether there is CUDA
+}
 
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   options_.arguments.values = train::with_full_determinism(std::move(options_.arguments.values));
@@ -123,7 +126,17 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
         "(`tessera launch`)");
   training_ = std::make_unique<faces::Training>(options_.model, config, config.optimization.gradient_accumulation_steps,
                                                 update, std::move(groups), features_->hosts());
-  if (replicas) data_parallel_.emplace(options_.model, *replicas);
+  if (!replicas) return;
+  try {
+    data_parallel_.emplace(options_.model, *replicas);
+  } catch (const InputError& error) {
+    if (options_.data_parallel) throw;
+    throw InputError(concat("Trainer: this process sees ", replicas->devices.size(), " GPUs and takes them all. ",
+                            error.what(),
+                            " (TrainerOptions::data_parallel); or start a process for each GPU (`tessera "
+                            "launch --num_processes ",
+                            replicas->devices.size(), "`), or let it see one (CUDA_VISIBLE_DEVICES=0)"));
+  }
 }
 
 bool Trainer::is_fsdp_enabled() const {

@@ -17,7 +17,13 @@ namespace tessera::faces {
 namespace {
 
 comm::World& joined_world(const RunConfig& config) {
-  if (initialized()) return world();
+  if (initialized()) {
+    if (config.device == Device::cuda && world().device().is_cpu())
+      throw InputError(
+          "the settings say --device cuda, but tessera::init() has put this process on the CPU: give it "
+          "InitOptions::device, or leave it out, and the settings decide");
+    return world();
+  }
   InitOptions options;
   options.backend = config.parallel.backend;
   options.device = config.device;

@@ -27,5 +27,5 @@ code=0; train --device cuda || code=$?
 if [ $code != 2 ] || ! grep -q "this process sees no CUDA device" "$work/log.txt"; then
   echo "--device cuda without a device: exit code $code"; cat "$work/log.txt"; exit 1
 fi
-train --device auto || { echo "--device auto without a device:"; cat "$work/log.txt"; exit 1; }
+TESSERA_LOG=debug train --device auto || { echo "--device auto without a device:"; cat "$work/log.txt"; exit 1; }
 grep -q "the run stays on the CPU" "$work/log.txt" || { echo "--device auto is silent:"; cat "$work/log.txt"; exit 1; }
