@@ -92,6 +92,13 @@ TEST(AcceleratorParts, whole_weights_and_buffers_come_by_name) {
   });
 }
 
+TEST(AcceleratorParts, a_device_that_this_process_has_not_is_refused) {
+  run_ranks(1, [](comm::World&) {
+    EXPECT_THROW(Accelerator({.arguments = {"--device", "cuda"}}), InputError);
+    EXPECT_TRUE(Accelerator({.arguments = {"--device", "auto"}}).device().is_cpu());
+  });
+}
+
 TEST(AcceleratorParts, free_memory_lets_go_of_everything) {
   run_ranks(2, [](comm::World& world) {
     Accelerator accelerator;
