@@ -166,8 +166,21 @@ double BlockActivations::recomputed(const Plan& run) const {
 
 namespace {
 
-/// What the head needs for a moment: nn/linear_cross_entropy.cpp on the CPU; elsewhere as if all logits were whole, the
-/// most that it can be (in fp32 and bf16 nn/device/head_loss.h takes at least 8,192 tokens at a time).
+/// Beside the ends: nn/device/head_loss.cpp.
+double device_head_bytes(const Model& model, const Plan& run, const Elements& elements) {
+  const double tokens = run.tokens(), c = static_cast<double>(model.hidden), type = run.numerics.product;
+  const double chunk = std::min(tokens, std::max(c, 8192.0)), depths = real(model.computed_depths());
+  const double logits = chunk * elements.head / c * type;
+  const double inputs = type < 4 ? type * (tokens * c + elements.head) : 0;  // rounded copies
+  // A product of a chunk, and the sum in fp32; gradients of a loss are kept until its backward.
+  const double sum = type < 4 || chunk < tokens ? type + 4 : 4;
+  const double gradient = model.head_trained() ? sum * elements.head : 0;
+  const double kept = (model.head_trained() ? 4 * elements.head : 0) + 4 * tokens * c;
+  return logits + inputs + type * tokens * c + gradient + depths * kept;
+}
+
+/// What the head needs for a moment: nn/linear_cross_entropy.cpp on the CPU; elsewhere in chunks, or, with tensor
+/// parallelism or other people's numerics, all logits.
 double head_bytes(const Model& model, const Plan& run, const Elements& elements) {
   const double tokens = run.tokens(), c = static_cast<double>(model.hidden);
   const double words = elements.head / c;
@@ -175,6 +188,8 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   const double depths = real(model.computed_depths());
   const double ends = 2 * tokens * c * 4;  // the last norm's output and its gradient
   const double gradient = model.head_trained() ? 4 * elements.head : 0;
+  if (!run.on_cpu && run.numerics.head_in_chunks && run.tp() == 1)
+    return ends + device_head_bytes(model, run, elements);
   if (!run.on_cpu) return ends + (1 + depths) * tokens * words * run.numerics.logits + gradient;
   const double chunk = std::min(tokens, std::max(c, 256.0));
   const double narrow = run.numerics.copies ? 2 * (tokens * c + elements.head + chunk * words) : 0;

@@ -26,6 +26,7 @@ const WordTable& words_of(Precision) {
 
 Numerics numerics_of(Precision precision, bool on_cpu) {
   Numerics n;
+  n.head_in_chunks = !on_cpu;
   if (precision == Precision::fp32) return n;
   n.product = 2;
   n.copies = on_cpu;
@@ -34,6 +35,7 @@ Numerics numerics_of(Precision precision, bool on_cpu) {
     n.logits = 10;  // bf16, its fp32 form, and what the softmax keeps
   }
   if (precision == Precision::bf16_whole) n.whole = n.wire = 2;
+  if (precision == Precision::bf16_whole && !on_cpu) n.residual = 2;
   return n;
 }
 

@@ -24,20 +24,22 @@ const WordTable& words_of(Precision);
 
 /// Bytes of an element of each kind. The defaults are fp32's.
 struct Numerics {
-  double shard = 4;      ///< a parameter where it stays
-  double whole = 4;      ///< gathered, or as products read it
-  double gradient = 4;   ///< where it stays
-  double wire = 4;       ///< a gradient on its way
-  double states = 8;     ///< the optimizer's, per parameter: AdamW's two moments
-  double of_tables = 0;  ///< more of those per element of a table of embeddings (whose states stay wide)
-  double residual = 4;   ///< activations between blocks
-  double product = 4;    ///< inputs of products, as backward keeps them
-  double inside = 4;     ///< what attention and the MLP keep besides
-  bool copies = false;   ///< an input of a product is kept beside the tensor it was made from
-  double logits = 8;     ///< per token and word at the peak of a head that forms all logits
+  double shard = 4;             ///< a parameter where it stays
+  double whole = 4;             ///< gathered, or as products read it
+  double gradient = 4;          ///< where it stays
+  double wire = 4;              ///< a gradient on its way
+  double states = 8;            ///< the optimizer's, per parameter: AdamW's two moments
+  double of_tables = 0;         ///< more of those per element of a table of embeddings (whose states stay wide)
+  double residual = 4;          ///< activations between blocks
+  double product = 4;           ///< inputs of products, as backward keeps them
+  double inside = 4;            ///< what attention and the MLP keep besides
+  bool copies = false;          ///< an input of a product is kept beside the tensor it was made from
+  double logits = 8;            ///< per token and word at the peak of a head that forms all logits
+  bool head_in_chunks = false;  ///< on a device the head forms its loss over chunks of tokens (nn/device/head_loss.h)
 };
 /// What our code keeps: on the CPU under autocast inputs of products are copies in bf16, everything else is fp32
-/// (nn/linear.cpp); elsewhere ATen's autocast gives bf16 to whatever follows a product.
+/// (nn/linear.cpp); elsewhere ATen's autocast gives bf16 to whatever follows a product, and bf16 weights to the
+/// residual stream, too.
 Numerics numerics_of(Precision precision, bool on_cpu);
 /// bf16 weights and activations, fp32 gradients, fp32 copy of the weights and moments: Megatron-LM's mixed precision
 /// (its page about the distributed optimizer: 6 + 12 / d bytes per parameter). For comparisons with published runs.

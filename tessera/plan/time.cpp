@@ -298,6 +298,8 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   stage.backward[TimeKind::products] += heads * backward_seconds(m, d, tokens, words, c, element);
   if (d.measured) {  // the loss turns logits into their gradients in one pass (nn/linear_cross_entropy.h)
     stage.forward[TimeKind::passes] += heads * (*d.measured)[Work::gate].at(2 * tokens * words * 4);
+  } else if (run.numerics.head_in_chunks && run.tp() == 1) {  // one pass in place there, too
+    stage.forward[TimeKind::passes] += heads * pass_seconds(d, 2 * tokens * words * product_element(run));
   } else {
     stage.forward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);
     stage.backward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);

@@ -286,6 +286,27 @@ TEST(PlanMemory, ABlockKeepsWhatItsOperationsSave) {
   EXPECT_NEAR(block_activations(packed, run, false).kept, kept + 4 * tokens * (h + kv), 8192);
 }
 
+// On a device the loss goes over chunks of 8,192 tokens (nn/device/head_loss.cpp): bf16 logits of one, the head and its
+// input in bf16, the input's gradient, the head's as bf16 products and their fp32 sum. Not all logits.
+TEST(PlanMemory, AHeadOnADeviceHasTheLogitsOfOneChunk) {
+  const Model model = find_model("llama-3.2-1b");
+  const double words = 128256, c = 2048, head = words * c;
+  const auto bytes = [&](std::int64_t rows, const std::string& mesh) {
+    Plan run = run_on(model, mesh, Strategy::ddp, Precision::bf16);
+    run.on_cpu = false;
+    run.numerics = numerics_of(Precision::bf16, false);
+    run.rows = rows;
+    return memory_by_rank(model, run, 0)[0][MemoryKind::head];
+  };
+  const auto expected = [&](double tokens) {
+    const double chunk = std::min(tokens, 8192.0);
+    return 8 * tokens * c + 2 * chunk * words + 2 * (tokens * c + head) + 2 * tokens * c + 6 * head;
+  };
+  EXPECT_NEAR(bytes(4, "dp_replicate=1"), expected(4 * 256), 1e6);
+  EXPECT_NEAR(bytes(256, "dp_replicate=1"), expected(256 * 256), 1e6);
+  EXPECT_GT(bytes(256, "tp=2"), 4 * 256 * 256 * words / 2) << "ranks of one head form their logits whole";
+}
+
 // A recomputed half of a block keeps its input, beside the other half; one of them is there again meanwhile.
 TEST(PlanMemory, ARecomputedBlockKeepsWhatItsSettingsLeave) {
   RunConfig config;
