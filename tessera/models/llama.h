@@ -74,8 +74,8 @@ struct LlamaDecoderLayer : torch::nn::Module {
   double residual_factor;
   architectures::Drops drops;
   architectures::Residual residual;
-  /// Of the norms before attention and before the MLP. A router computes in fp32, and linear attention mixes in its
-  /// input's type.
+  /// What reads the norms before attention and before the MLP: a router computes in fp32, and linear attention mixes in
+  /// its input's type.
   nn::NormReaders attention_reader, mlp_reader;
   ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
 

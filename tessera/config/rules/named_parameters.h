@@ -25,8 +25,8 @@ NamedParameters optimizer_parameters(const OptimizationConfig& config);
 NamedParameters schedule_parameters(const OptimizationConfig& config);
 
 /// Throws InputError for a parameter that there is not, with the nearest and the known ones, and for one that is not a
-/// number, true or false, or a word where it must be; for an optimizer's number outside its range, too. What numbers must
-/// be together, and a schedule's ranges, are checked by those who compute with them.
+/// number, true or false, or a word where it must be; for an optimizer's number outside its range, too. What numbers
+/// must be together, and a schedule's ranges, are checked by those who compute with them.
 void check_parameters(OptimizerKind kind, const NamedParameters& given);
 void check_parameters(ScheduleType type, const NamedParameters& given);
 

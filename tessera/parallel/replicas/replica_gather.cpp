@@ -179,7 +179,7 @@ std::vector<variable_list> backward_of_teams(ReplicaCall& call, const variable_l
 std::vector<variable_list> backward_of_devices(ReplicaCall& call, const variable_list& gathered, bool keep) {
   const PartOfBackward part;
   Ends ends;
-  std::vector<std::size_t> begins = {0};  // of each replica's leaves
+  std::vector<std::size_t> begins = {0};  // each replica's leaves begin there
   for (std::size_t r = 0; r < call.replicas.size(); ++r) {
     ends.add(call, static_cast<int>(r), gathered);
     begins.push_back(ends.leaves.size());

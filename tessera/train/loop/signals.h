@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Requests to stop. SIGTERM: finish the step (an evaluation is given up), save, leave with exit code 3. SIGINT: finish the step, leave with 130; a
-/// second SIGINT leaves at once. The handlers only set a flag: ranks agree on the step at which they stop
-/// (trainer.cpp).
+/// Requests to stop. SIGTERM: finish the step, save, leave with exit code 3. SIGINT: finish the step, leave with 130; a
+/// second SIGINT leaves at once. An evaluation is given up. The handlers only set a flag: ranks agree on the step at
+/// which they stop (trainer.cpp).
 
 #include <memory>
 

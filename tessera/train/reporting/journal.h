@@ -40,7 +40,7 @@ class Journal {
     if (progress_.mode() == Progress::Mode::terminal) progress_.step(state());
   }
   void logged(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
-  /// Of the batches of an evaluation `done` have passed.
+  /// An evaluation has passed `done` of its batches.
   void evaluating(std::int64_t done, std::int64_t batches) { progress_.evaluating(done, batches); }
   void evaluated(const EvalMetrics& metrics);
   void sampled(std::int64_t step, const std::string& prompt, const std::string& text);

@@ -41,8 +41,8 @@ class Progress {
   Mode mode() const { return mode_; }
   /// A step is done. Redraws at most ten times a second.
   void step(const ProgressState& state);
-  /// An evaluation has passed `done` of its batches. Redraws at most ten times a second; without a terminal a plain line
-  /// once a minute.
+  /// An evaluation has passed `done` of its batches. Redraws at most ten times a second; without a terminal, one plain
+  /// line a minute.
   void evaluating(std::int64_t done, std::int64_t batches);
   /// The loss that the rewriting line shows from now on.
   void set_loss(double loss);
