@@ -162,6 +162,7 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
     more.push_back(std::move(model));
   }
   if (state.models.size() > 1) own.set("more", std::move(more));
+  if (state.evaluation_due) own.set("evaluation_due", Value::of(true));
   if (!state.seconds_per_row.empty()) {
     Value speeds = Value::make_array();
     for (const double seconds : state.seconds_per_row) speeds.push_back(Value::of(seconds));
@@ -207,6 +208,7 @@ RunState read_run_state(const std::string& folder) {
   state.custom_objects = count_or_0(own, "custom_objects");
   if (const Value* client = own.find("client_state")) state.client_state = *client;
   if (const Value* stream = own.find("stream")) state.stream = *stream;
+  if (const Value* due = own.find("evaluation_due")) state.evaluation_due = due->as_bool();
   if (const Value* history = own.find("fp8_amax_history")) state.fp8_history = *history;
   if (const Value* ranges = own.find("input_ranges")) state.input_ranges = *ranges;
   if (const Value* mesh = own.find("mesh"))

@@ -48,6 +48,8 @@ struct RunState {
   std::string job = {};     ///< the id of the job that wrote it (TESSERA_JOB); empty: it had none
   bool model_only = false;  ///< only what a model user needs is written; such a checkpoint cannot be resumed
 
+  bool evaluation_due = false;  ///< a stop left out the evaluation after `step`: who goes on begins with it
+
   std::vector<double> seconds_per_row = {};  ///< by rank, as batches were balanced last; empty: they were not
 
   // What the faces count besides.

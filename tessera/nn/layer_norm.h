@@ -11,7 +11,8 @@ namespace tessera::nn {
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
 
 /// What reads a normed tensor. Where that is only linear maps, autocast rounds it in each of them; a device's kernel
-/// then stores it in autocast's type (bfloat16) at once, and its gradient has that type.
+/// then stores it in autocast's type (bfloat16) at once, and its gradients have that type where they meet. A map that
+/// computes with its input before the product (fp8, activation_quantization, dropout before adapters) gets it rounded.
 enum class NormReaders { any, linear_maps };  // the lesser serves both
 
 struct ResidualNorm {

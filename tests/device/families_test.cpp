@@ -132,7 +132,7 @@ TEST(DeviceFamiliesInBf16, AsOnTheCpu) {
       1,
       [&](comm::World& world) {
         for (const std::string family :
-             {"gpt2", "llama", "qwen3", "gemma2", "opt", "mixtral", "qwen2_moe", "deepseek_v3"}) {
+             {"gpt2", "llama", "qwen3", "gemma2", "opt", "cohere", "gpt_neox", "mixtral", "qwen2_moe", "deepseek_v3"}) {
           const auto cpu = load(family, c10::Device(c10::kCPU)), cuda = load(family, world.device());
           const auto expected = train(*cpu, c10::Device(c10::kCPU), nullptr, true),
                      numbers = train(*cuda, world.device(), nullptr, true);

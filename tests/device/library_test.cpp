@@ -10,6 +10,7 @@
 #include <tessera/models/overrides.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
 #include <tessera/parallel/replicas/data_parallel.h>
 #include <tessera/parallel/replicas/rows_of_batch.h>
 #include <tests/device/on_the_double.h>
@@ -136,6 +137,43 @@ TEST(DeviceLibrary, DataParallelOfALanguageModelWithCheckpointedBlocks) {
         found.reset();
       }
     }
+  });
+}
+
+/// A module whose noise is drawn on the CPU.
+struct NoisyNetImpl : torch::nn::Module {
+  torch::nn::Linear map{nullptr};
+  bool checkpoints = false;
+  NoisyNetImpl() { map = register_module("map", torch::nn::Linear(16, 16)); }
+  at::Tensor once(const at::Tensor& x) { return map(x) * at::rand(x.sizes()).to(x.device()); }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto part = [this](const at::Tensor& h) { return once(h); };
+    return checkpoints ? checkpointed(part, checkpointed(part, x)) : once(once(x));
+  }
+};
+
+/// Each replica computes again with the numbers of its own stream, though a thread of the engine does it.
+TEST(DeviceLibrary, DataParallelComputesAgainWithTheSameRandomNumbers) {
+  on_the_double([] {
+    at::manual_seed(9);
+    const auto net = std::make_shared<NoisyNetImpl>();
+    net->to(c10::Device(c10::kCUDA, 0));
+    const at::Tensor x = at::linspace(-1, 1, 6 * 16).view({6, 16}).to(c10::Device(c10::kCUDA, 0));
+    const auto gradient = [&](bool checkpoints) {
+      net->checkpoints = checkpoints;
+      const auto made = [checkpoints] {
+        const auto replica = std::make_shared<NoisyNetImpl>();
+        replica->checkpoints = checkpoints;
+        return replica;
+      };
+      parallel::DataParallel dp(net,
+                                {.devices = {c10::Device(c10::kCUDA, 0), c10::Device(c10::kCUDA, 1)}, .make = made});
+      at::manual_seed(7);
+      dp(x).square().sum().backward();
+      return std::exchange(net->map->weight.mutable_grad(), at::Tensor()).cpu();
+    };
+    const at::Tensor expected = gradient(false);
+    EXPECT_TRUE(at::allclose(gradient(true), expected, 1e-5, 1e-6));
   });
 }
 

@@ -136,10 +136,11 @@ TEST_F(ResumeTest, SigtermSavesAndTheRunCanContinue) {
   }
 }
 
-/// Whoever asks does not wait for an evaluation, which may be long (here minutes).
+/// Whoever asks does not wait for an evaluation, which may be long (here minutes); who goes on begins with it, also
+/// where it was the run's last.
 TEST_F(ResumeTest, AnEvaluationIsGivenUpWhenTheRunIsToStop) {
   for (const char* processes : {"1", "2"}) {
-    const std::string output = concat("out", processes);
+    const std::string output = concat("out", processes), last = processes[0] == '1' ? "2" : "1000";
     const Strings run = {"train",
                          "--config_name",
                          "gpt2-tiny",
@@ -154,18 +155,33 @@ TEST_F(ResumeTest, AnEvaluationIsGivenUpWhenTheRunIsToStop) {
                          "steps",
                          "--eval_steps",
                          "2",
+                         "--lr_scheduler_type",
+                         "reduce_lr_on_plateau",
+                         "--lr_scheduler_kwargs",
+                         "patience=0,threshold=10,factor=0.5",
                          "--per_device_eval_batch_size",
                          "1",
                          "--num_processes",
                          processes,
                          "--output_dir",
                          at(output)};
-    EXPECT_EQ(stop_while_training(run + batch(1, 1, 1'000'000), output, SIGTERM), 3);
+    EXPECT_EQ(stop_while_training(run + batch(1, 1, std::stoi(last)), output, SIGTERM), 3);
     const Value end = end_line(output);
     EXPECT_EQ(end.at("reason").as_string(), "terminated");
     EXPECT_EQ(end.at("steps").as_int(), 2);
     EXPECT_TRUE(path_exists(path_join(at(output), "checkpoint-2/manifest.json")));
+    EXPECT_FALSE(path_exists(path_join(at(output), "model.safetensors"))) << "the model is not finished";
     for (const Value& line : metrics(output)) EXPECT_EQ(line.find("eval_loss"), nullptr) << "half of an evaluation";
+    const auto more = tessera(run + batch(1, 1, std::min(std::stoi(last), 3)) +
+                              Strings{"--max_eval_samples", "8", "--resume_from_checkpoint", "last"});
+    ASSERT_EQ(more.exit_code, 0) << more.err;
+    std::vector<std::int64_t> evaluated;
+    for (const Value& line : metrics(output))
+      if (line.find("eval_loss") != nullptr && line.find("step") != nullptr)
+        evaluated.push_back(line.at("step").as_int());
+    EXPECT_EQ(evaluated.front(), 2) << more.err;
+    if (last == "1000") EXPECT_EQ(curve(output, "learning_rate").at(3), 2.5e-5) << "the schedule has seen it";
+    EXPECT_TRUE(path_exists(path_join(at(output), "model.safetensors")));
   }
 }
 

@@ -38,7 +38,7 @@ class SlotHooks final : public autograd::SavedVariableHooks {
 
 class ListeningEngine final : public autograd::Engine {
  public:
-  /// LibTorch wants one engine that is never destroyed (its worker threads outlive main).
+  /// Never destroyed: threads may ask for the engine while the process exits.
   static ListeningEngine& instance() {
     static ListeningEngine* engine = new ListeningEngine;
     return *engine;

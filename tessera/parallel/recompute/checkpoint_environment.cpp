@@ -75,6 +75,7 @@ struct Environment::Restored::Saved {
   ~Saved() { --recomputations(); }
 
   Environment environment;
+  std::optional<RandomStream> stream;
   nn::WeightGradients::Scope late;
   c10::AutoGradMode grad_mode{true};
   c10::impl::ForceDispatchKeyGuard keys_guard;
@@ -101,7 +102,12 @@ Environment::Restored::Restored(const Environment& environment) {
   }
   nn::set_rounding(environment.rounding_);
   at::autocast::increment_nesting();
-  for (Generators g : environment.generators_) set_state(g.generator, g.state);
+  for (Generators g : environment.generators_) {
+    set_state(g.generator, g.state);
+    // A replica's stream, where a thread of the engine computes again.
+    if (g.generator.device().is_cpu() && g.generator != thread_generator(g.generator.device()))
+      saved_->stream.emplace(g.generator);
+  }
 }
 
 Environment::Restored::~Restored() {

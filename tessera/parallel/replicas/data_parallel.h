@@ -5,7 +5,7 @@
 ///   auto net = std::make_shared<MyModel>(config);       // any module, unedited (or a TORCH_MODULE holder)
 ///   tessera::DataParallel dp(net, {.replicas = 2});     // two teams of threads; or .devices = {"cuda:0", "cuda:1"}
 ///   at::Tensor logits = dp(ids);                        // net->forward(ids), half of the rows each
-///   at::cross_entropy_loss(logits, labels).backward();  // each replica's backward in its own team
+///   at::cross_entropy_loss(logits, labels).backward();  // each replica's backward in its team, or on its device
 ///   optimizer.step();                                   // updates net->parameters(), as always
 ///
 /// A replica is a *device* or, on the CPU, a *team*: a thread with an intra-op thread pool of its own. A call scatters
@@ -44,8 +44,8 @@
 /// around a call (OffloadActivations, ...) do not reach into it; inside of the module they work, checkpointing too.
 ///
 /// **Errors.** An exception in a replica ends the call after all have ended: an Error that names the replica, its rows,
-/// and every other one that failed. Nothing is left behind; the next call is a fresh one. One call or backward of a
-/// DataParallel at a time.
+/// and every other one that failed (a backward on devices is one for all replicas, and names none). Nothing is left
+/// behind; the next call is a fresh one. One call or backward of a DataParallel at a time.
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>

@@ -184,7 +184,13 @@ std::vector<variable_list> backward_of_devices(ReplicaCall& call, const variable
     ends.add(call, static_cast<int>(r), gathered);
     begins.push_back(ends.leaves.size());
   }
-  variable_list found = ends.backward(keep);
+  variable_list found;
+  try {
+    found = ends.backward(keep);
+  } catch (const std::exception& error) {
+    std::ranges::fill(call.replicas, ReplicaCall::Replica{});
+    throw Error(concat("DataParallel: backward of ", call.replicas.size(), " replicas on devices: ", error.what()));
+  }
   std::vector<variable_list> all;
   for (std::size_t r = 0; r < call.replicas.size(); ++r)
     all.push_back(

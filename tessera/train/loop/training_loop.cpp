@@ -115,7 +115,13 @@ ExitCode TrainingLoop::run() {
   numbers_.start();
   setup_.model->train();
 
-  if (setup_.config.output.eval_on_start && setup_.datasets.validation) evaluate();
+  evaluation_due_ = setup_.resume && setup_.resume->evaluation_due;
+  const bool due = evaluation_due_;
+  if (setup_.datasets.validation && (due || setup_.config.output.eval_on_start)) {
+    bool best = false;
+    if (const StopRequest stop = evaluate(best); stop != StopRequest::none) return finish(stop);
+    if (due) save_if_due(best);
+  }
   while (step_ < plan().total_steps) {
     const std::int64_t begin_ns = monotonic_ns();
     const double begin_cpu = process_cpu_seconds();
@@ -126,7 +132,10 @@ ExitCode TrainingLoop::run() {
     if (agreed.stop != StopRequest::none) return finish(agreed.stop);
     train_one_step(batches, agreed, begin_ns, begin_cpu);
     if (plan().logs_after(step_)) log();
-    save_if_due(plan().evaluates_after(step_) && evaluate());
+    bool best = false;
+    if (plan().evaluates_after(step_))
+      if (const StopRequest stop = evaluate(best); stop != StopRequest::none) return finish(stop);
+    save_if_due(best);
   }
   return finish(StopRequest::none);
 }
@@ -190,19 +199,27 @@ void TrainingLoop::log(bool tell) {
   clock_.collect();
 }
 
-bool TrainingLoop::evaluate() {
+/// `best`: whether no evaluation was better so far. What is returned gave it up: it may take longer than whoever asks
+/// to stop will wait.
+StopRequest TrainingLoop::evaluate(bool& best) {
   update_.settle();
   const comm::LifeState evaluating(launch::RankState::evaluating);
   clock_.enter(Phase::other, "evaluate");
-  const auto goes_on = [this](std::int64_t done, std::int64_t batches) {
+  StopRequest stop = StopRequest::none;
+  const auto goes_on = [&](std::int64_t done, std::int64_t batches) {
     journal_.evaluating(done, batches);
-    return !stop_is_urgent();
+    stop = stop_of_all();
+    return stop == StopRequest::none;
   };
   std::optional<EvalMetrics> evaluated = objective().evaluate({divided(), passes_->losses(), goes_on});
+  journal_.evaluation_ends();
+  const bool counts = step_ > plan().resumed_step || evaluation_due_;  // the schedule has not seen it yet
+  evaluation_due_ = !evaluated;
   if (!evaluated) {
-    journal_.note(concat("step ", step_, ": the evaluation is given up, since the run was asked to stop"));
+    journal_.note(concat("step ", step_, ": the evaluation is given up, since the run is to stop",
+                         stop == StopRequest::terminate ? "; who goes on with it begins with that" : ""));
     clock_.enter(Phase::other);
-    return false;
+    return stop;
   }
   EvalMetrics& metrics = *evaluated;
   metrics.step = step_;
@@ -211,13 +228,13 @@ bool TrainingLoop::evaluate() {
   totals.has_eval = true;
   totals.eval_loss = metrics.loss;
   totals.has_perplexity = metrics.has_perplexity();
-  if (model_.core.follows_evaluations() && step_ > plan().resumed_step)
+  if (model_.core.follows_evaluations() && counts)
     model_.core.evaluated(metric_of(metrics, setup_.config.output.metric_for_best_model));
-  const bool best = checkpoints_.best().update(metrics);
+  best = checkpoints_.best().update(metrics);
   journal_.evaluated(metrics);
   write_report();
   clock_.enter(Phase::other);
-  return best;
+  return StopRequest::none;
 }
 
 /// The end of the loop, whatever led to it.

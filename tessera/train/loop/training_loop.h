@@ -57,7 +57,7 @@ class TrainingLoop {
   void train_one_step(const std::vector<data::Batch>& batches, const Agreement& agreed, std::int64_t begin_ns,
                       double begin_cpu);
   void log(bool tell = true);
-  bool evaluate();  // whether it was the best so far
+  StopRequest evaluate(bool& best);
   ExitCode finish(StopRequest stop);
   void write_timeline();
   void write_papers(StopRequest stop);
@@ -66,7 +66,7 @@ class TrainingLoop {
   Agreement agree_on_step(const std::vector<data::Batch>& batches);
   bool time_is_over() const;
   StopRequest stop_requested() const;
-  bool stop_is_urgent() const;
+  StopRequest stop_of_all() const;
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
   LossScales loss_scales(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) const;
   data::Batch largest_batch();
@@ -103,7 +103,8 @@ class TrainingLoop {
   StopSignals signals_;
   std::optional<OutputFolder> output_;  // rank 0
   Journal journal_;
-  std::int64_t step_ = 0;  // done
+  std::int64_t step_ = 0;        // done
+  bool evaluation_due_ = false;  // a stop left it out
   GuardedUpdate update_;
   GuardedUpdate::Outcome last_;
 };

@@ -151,6 +151,7 @@ void TrainingLoop::save_final_model() {
 checkpoint::RunState TrainingLoop::run_state() const {
   checkpoint::RunState state;
   plan().write_to(state, step_);
+  state.evaluation_due = evaluation_due_;
   model_.core.write_to(state, setup_.config);
   state.job = this_restart().job;
   state.basis = to_json(setup_.basis);

@@ -53,12 +53,14 @@ StopRequest TrainingLoop::stop_requested() const {
   return asked == StopRequest::none && time_is_over() ? StopRequest::terminate : asked;
 }
 
-/// Whether a rank was asked to stop by a signal: an evaluation may take longer than whoever asked will wait.
-/// Collective.
-bool TrainingLoop::stop_is_urgent() const {
-  std::vector<std::int64_t> asked = {std::int64_t{signals_.requested() != StopRequest::none}};
+/// What any rank was asked, between steps. Collective.
+StopRequest TrainingLoop::stop_of_all() const {
+  const StopRequest own = stop_requested();
+  std::vector<std::int64_t> asked = {std::int64_t{own == StopRequest::terminate},
+                                     std::int64_t{own == StopRequest::interrupt}};
   if (world_.size() > 1) comm::all_reduce_numbers(world_.group(), asked);
-  return asked[0] > 0;
+  if (asked[1] > 0) return StopRequest::interrupt;
+  return asked[0] > 0 ? StopRequest::terminate : StopRequest::none;
 }
 
 /// The loss of the step is the mean over its scored tokens, wherever they are, so each share is divided by the count of

@@ -42,6 +42,8 @@ class Journal {
   void logged(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
   /// An evaluation has passed `done` of its batches.
   void evaluating(std::int64_t done, std::int64_t batches) { progress_.evaluating(done, batches); }
+  /// It is over, whether it was finished or given up.
+  void evaluation_ends() { progress_.evaluated(); }
   void evaluated(const EvalMetrics& metrics);
   void sampled(std::int64_t step, const std::string& prompt, const std::string& text);
   void ended(const RunTotals& totals);

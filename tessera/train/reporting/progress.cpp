@@ -117,7 +117,7 @@ void Progress::step(const ProgressState& state) {
   const std::int64_t now = monotonic_ns();
   if (drawn_ && now - drawn_ns_ < redraw_ns && state.step != state.total_steps) return;
   drawn_ns_ = now;
-  draw();
+  draw(training_line());
 }
 
 void Progress::evaluating(std::int64_t done, std::int64_t batches) {
@@ -132,17 +132,25 @@ void Progress::evaluating(std::int64_t done, std::int64_t batches) {
   draw(evaluation_line(done, batches, columns()));
 }
 
-void Progress::draw() { draw(progress_line(state_, columns())); }
+void Progress::evaluated() {
+  if (mode_ != Mode::terminal || !drawn_) return;
+  if (state_.total_steps > 0) return draw(training_line());
+  put(erase);
+  drawn_ = false;
+}
 
-void Progress::draw(const std::string& line) {
+std::string Progress::training_line() const { return progress_line(state_, columns()); }
+
+void Progress::draw(std::string line) {
+  line_ = std::move(line);
   // The cursor rests at the line's begin, so that what another process prints starts there.
-  put(erase + line + "\r");
+  put(erase + line_ + "\r");
   drawn_ = true;
 }
 
 void Progress::set_loss(double loss) {
   state_.loss = loss;
-  if (mode_ == Mode::terminal && drawn_) draw();
+  if (mode_ == Mode::terminal && drawn_) draw(training_line());
 }
 
 void Progress::note(const std::string& text) { lasting(STDERR_FILENO, text); }
@@ -153,7 +161,7 @@ void Progress::lasting(int file, const std::string& text) {
   if (mode_ == Mode::quiet) return;
   if (mode_ == Mode::terminal && drawn_) put(erase);
   put(text + "\n", file);
-  if (mode_ == Mode::terminal && drawn_) draw();
+  if (mode_ == Mode::terminal && drawn_) draw(line_);
 }
 
 void Progress::close() {

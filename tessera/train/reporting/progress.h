@@ -44,6 +44,8 @@ class Progress {
   /// An evaluation has passed `done` of its batches. Redraws at most ten times a second; without a terminal, one plain
   /// line a minute.
   void evaluating(std::int64_t done, std::int64_t batches);
+  /// The evaluation is over: the rewriting line is the training's again, if there was one.
+  void evaluated();
   /// The loss that the rewriting line shows from now on.
   void set_loss(double loss);
   /// A lasting line, for people: stderr.
@@ -54,14 +56,15 @@ class Progress {
   void close();
 
  private:
-  void draw(const std::string& line);
-  void draw();
+  void draw(std::string line);
+  std::string training_line() const;
   void lasting(int file, const std::string& text);
 
   Mode mode_ = Mode::quiet;
   bool drawn_ = false;
   std::int64_t drawn_ns_ = 0, told_ns_ = 0;
   ProgressState state_;
+  std::string line_ = {};  ///< the rewriting one
 };
 
 }  // namespace tessera::train
