@@ -4,9 +4,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/system/file_limit.h>
+#include <tessera/base/system/gpu.h>
 #include <tessera/comm/alias.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/backend_plugin.h>
@@ -114,11 +114,9 @@ Device device_that_works(const InitOptions& options, bool tells) {
   if (options.backend != "auto" && (named == nullptr || named->device == Device::cpu)) return Device::cpu;
   std::string why;
   const Device found = found_device(why);
-  if (tells && found == Device::cpu) {
-    const bool has_gpu = path_exists("/dev/nvidiactl") || path_exists("/dev/dxg");  // a driver's, on Linux and on WSL
-    log::write(has_gpu ? log::Level::warning : log::Level::debug,
+  if (tells && found == Device::cpu)
+    log::write(has_gpu_driver() ? log::Level::warning : log::Level::debug,
                concat("the device is auto, and the run stays on the CPU: ", why));
-  }
   return found;
 }
 

@@ -169,6 +169,10 @@ TEST(ResolveFlags, SettingsWithoutEffectAreNamed) {
   EXPECT_TRUE(unused_settings(read({"--max_steps", "5"})).empty());
   EXPECT_EQ(unused_settings(read({"--momentum", "0.9"})), Words{"--momentum has no effect: --optim is adamw"});
   EXPECT_TRUE(unused_settings(read({"--momentum", "0.9", "--optim", "sgd"})).empty());
+  EXPECT_NE(unused_gpu(read({}), true).find("--device auto"), std::string::npos);
+  EXPECT_EQ(unused_gpu(read({}), false), "");
+  EXPECT_EQ(unused_gpu(read({"--device", "cpu"}), true), "") << "it is meant";
+  EXPECT_EQ(unused_gpu(read({"--device", "auto"}), true), "");
   EXPECT_EQ(unused_settings(read({"--optim", "sgd", "--adam-beta1", "0.8"})),
             Words{"--adam-beta1 has no effect: --optim is sgd"});
   EXPECT_EQ(

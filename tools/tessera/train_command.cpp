@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/base/system/gpu.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/config/record/resolved_text.h>
@@ -156,8 +157,10 @@ int train_command(const Arguments& given) {
   const bool launched = environment.launcher != "none";
   const bool first_to_speak =
       launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken
-  if (first_to_speak)
+  if (first_to_speak) {
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
+    if (const std::string line = config::unused_gpu(resolved, has_gpu_driver()); !line.empty()) log::warning(line);
+  }
   const int local_ranks = launched
                               ? std::max(1, environment.local_world_size)
                               : static_cast<int>(std::max<std::int64_t>(1, resolved.values.parallel.num_processes));

@@ -33,6 +33,9 @@ Resolved resolve_and_validate(const std::vector<std::string>& arguments, const G
 /// warning.
 std::vector<std::string> unused_settings(const Resolved& resolved);
 
+/// What to say where the run is on the CPU because nothing was said, and the machine has a GPU; else "".
+std::string unused_gpu(const Resolved& resolved, bool has_gpu);
+
 /// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by
 /// section, in the order of the table. For --print_config and the report.
 Value to_value(const Resolved& resolved);

@@ -411,6 +411,12 @@ class UnusedLines {
 
 }  // namespace
 
+std::string unused_gpu(const Resolved& resolved, bool has_gpu) {
+  if (!has_gpu || resolved.values.device != Device::cpu || resolved.origin("device").is_given()) return "";
+  return "this machine has a GPU, and the run is on the CPU: --device auto takes it, --device cpu says that it is "
+         "meant";
+}
+
 std::vector<std::string> unused_settings(const Resolved& resolved) {
   const RunConfig& c = resolved.values;
   UnusedLines lines(resolved);

@@ -1,0 +1,10 @@
+#pragma once
+/// \file
+/// Whether this machine may have a GPU, without asking the driver.
+
+namespace tessera {
+
+/// Whether an NVIDIA driver has made its control device: Linux's /dev/nvidiactl, or WSL's /dev/dxg.
+bool has_gpu_driver();
+
+}  // namespace tessera
