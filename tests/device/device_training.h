@@ -68,8 +68,8 @@ class DeviceTraining : public ToolTest {
 
   std::string learning_rate_ = "1e-2";
 
-  /// The host's waits in a steady step. The data are made-up tokens: the text that a run shows at its end waits for each
-  /// token.
+  /// The host's waits in a steady step. The data are made-up tokens: the text that a run of others shows at its end
+  /// waits for each token.
   std::size_t waits_per_step(const std::string& name, const Strings& settings) const {
     const auto waits = [&](int steps) {
       const Strings all = settings + batch(2, 1, steps) + Strings{"--save_strategy", "no", "--logging_steps", "100"};
