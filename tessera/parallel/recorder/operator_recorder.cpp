@@ -17,22 +17,13 @@ using torch::jit::Stack;
 /// Free in LibTorch 2.11, below Autograd and above what runs kernels.
 constexpr c10::DispatchKey recorded_key = c10::DispatchKey::Fake;
 
-std::atomic<OperatorListener*> listener{nullptr};
+std::atomic<OperatorHandler*> handler{nullptr};
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recorded_key);
-  OperatorListener* const current = listener.load(std::memory_order_acquire);
-  // Views do nothing; what is composed of others, which reaches this key under no_grad guards, is seen by its parts.
-  if (current == nullptr || detail::known_facts(op).passes ||
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
-    return op.redispatchBoxed(below, stack);
-  const std::size_t count = op.schema().arguments().size();
-  const std::vector<c10::IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
-  const c10::impl::ExcludeDispatchKeyGuard nested(recorded_key);
-  current->before(op, arguments);
-  op.redispatchBoxed(below, stack);
-  const std::size_t results = op.schema().returns().size();
-  current->after({op, arguments, std::span(*stack).last(results)});
+  OperatorHandler* const current = handler.load(std::memory_order_acquire);
+  if (current == nullptr) return op.redispatchBoxed(below, stack);
+  current->run(op, below, stack);
 }
 
 void register_fallback() {
@@ -44,14 +35,36 @@ void register_fallback() {
 
 }  // namespace
 
+bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet below) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(below.highestPriorityTypeId());
+}
+
+void run_unseen(const c10::OperatorHandle& op, c10::DispatchKeySet below, Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard nested(recorded_key);
+  op.redispatchBoxed(below, stack);
+}
+
+void OperatorListener::run(const c10::OperatorHandle& op, c10::DispatchKeySet below, Stack* stack) {
+  // Views do nothing; what is composed of others, which reaches this key under no_grad guards, is seen by its parts.
+  if (detail::known_facts(op).passes || is_composite(op, below)) return op.redispatchBoxed(below, stack);
+  const std::size_t count = op.schema().arguments().size();
+  const std::vector<c10::IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  const c10::impl::ExcludeDispatchKeyGuard nested(recorded_key);
+  before(op, arguments);
+  op.redispatchBoxed(below, stack);
+  const std::size_t results = op.schema().returns().size();
+  after({op, arguments, std::span(*stack).last(results)});
+}
+
 struct ListenToOperators::Impl {
   c10::impl::IncludeDispatchKeyGuard include{recorded_key};
 };
 
-ListenToOperators::ListenToOperators(OperatorListener& new_listener) {
-  OperatorListener* nobody = nullptr;
+ListenToOperators::ListenToOperators(OperatorHandler& new_handler) {
+  OperatorHandler* nobody = nullptr;
   register_fallback();
-  if (!listener.compare_exchange_strong(nobody, &new_listener))
+  if (!handler.compare_exchange_strong(nobody, &new_handler))
     throw Error("a step is being recorded already: one at a time in a process");
   impl_ = std::make_unique<Impl>();
 }
@@ -63,7 +76,7 @@ bool listening_here() {
 
 ListenToOperators::~ListenToOperators() {
   impl_.reset();
-  listener.store(nullptr, std::memory_order_release);
+  handler.store(nullptr, std::memory_order_release);
 }
 
 }  // namespace tessera::parallel

@@ -15,10 +15,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace c10 {
+class DispatchKeySet;
 class OperatorHandle;
-}
+}  // namespace c10
 
 namespace tessera::parallel {
 
@@ -29,10 +31,25 @@ struct SeenOperator {
   std::span<const c10::IValue> results;
 };
 
-/// Listens to operators.
-class OperatorListener {
+/// Stands between autograd and the kernels: every operator comes here instead of running.
+class OperatorHandler {
  public:
-  virtual ~OperatorListener() = default;
+  virtual ~OperatorHandler() = default;
+  /// Takes the operator's arguments off `stack` and puts its results there, perhaps by
+  /// op.redispatchBoxed(below, stack). Backward may run on several threads, one for each device: called on the thread
+  /// that runs the operator.
+  virtual void run(const c10::OperatorHandle& op, c10::DispatchKeySet below, std::vector<c10::IValue>* stack) = 0;
+};
+
+/// Runs `op` with all that it consists of unseen by handlers.
+void run_unseen(const c10::OperatorHandle& op, c10::DispatchKeySet below, std::vector<c10::IValue>* stack);
+/// Whether `op` consists of others, which come to a handler by themselves; some have a kernel for some devices besides.
+bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet below);
+
+/// Listens to operators, and lets them run.
+class OperatorListener : public OperatorHandler {
+ public:
+  void run(const c10::OperatorHandle& op, c10::DispatchKeySet below, std::vector<c10::IValue>* stack) final;
   /// `op` is about to run. before() and after() are not called for operators that make views or look at metadata.
   /// Backward may run on several threads, one for each device: both are called on the thread that runs the operator.
   virtual void before(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) = 0;
@@ -40,11 +57,11 @@ class OperatorListener {
   virtual void after(const SeenOperator& seen) = 0;
 };
 
-/// While it lives, `listener` is called for every operator of the calling thread and of backward passes that it starts.
+/// While it lives, `handler` is called for every operator of the calling thread and of backward passes that it starts.
 /// One at a time in a process; throws Error for a second one.
 class ListenToOperators {
  public:
-  explicit ListenToOperators(OperatorListener& listener);
+  explicit ListenToOperators(OperatorHandler& handler);
   ~ListenToOperators();
   ListenToOperators(const ListenToOperators&) = delete;
   ListenToOperators& operator=(const ListenToOperators&) = delete;

@@ -115,7 +115,8 @@ ExitCode TrainingLoop::run() {
   numbers_.start();
   setup_.model->train();
 
-  evaluation_due_ = setup_.resume && setup_.resume->evaluation_due;
+  // Without data to evaluate on, the evaluation that a stop left out is dropped: after the next step it is too late.
+  evaluation_due_ = setup_.datasets.validation && setup_.resume && setup_.resume->evaluation_due;
   const bool due = evaluation_due_;
   if (setup_.datasets.validation && (due || setup_.config.output.eval_on_start)) {
     bool best = false;

@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// A captured step: operators of LibTorch over values that are written once, forward and backward in their order.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::xla {
+
+/// A value's place in Graph::values.
+using ValueId = std::int32_t;
+constexpr ValueId no_value = -1;  ///< an absent tensor
+
+struct ValueInfo {
+  std::vector<std::int64_t> sizes;
+  at::ScalarType type = at::kFloat;
+};
+
+/// An argument in the order of the operator's schema.
+struct Argument {
+  bool tensors = false;         ///< a tensor or a list of them; else `constant`
+  std::vector<ValueId> values;  ///< no_value for an absent one
+  c10::IValue constant;
+};
+
+struct Node {
+  std::string op;        ///< without namespace and overload, "add"; of one that writes in place, "add_"
+  std::string overload;  ///< "Tensor"
+  std::vector<Argument> arguments;
+  std::vector<ValueId> results;
+  bool backward = false;             ///< called by a node of autograd
+  std::int32_t last_parameter = -1;  ///< the place in Graph::parameters of the one that forward used last; -1: none yet
+};
+
+struct Graph {
+  std::vector<ValueInfo> values;
+  std::vector<ValueId> parameters;   ///< in the order in which they were given
+  std::vector<std::string> modules;  ///< of each parameter its module, "blocks.3.attention"; "" for the root
+  std::vector<ValueId> inputs;       ///< likewise
+  std::vector<std::pair<ValueId, at::Tensor>> constants;
+  std::vector<Node> nodes;
+  std::vector<ValueId> outputs;  ///< no_value for an absent one
+};
+
+}  // namespace tessera::xla

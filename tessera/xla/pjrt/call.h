@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// Internal to xla/pjrt: how a function of the C API is called.
+
+#include <tessera/base/error.h>
+#include <tessera/xla/pjrt/plugin.h>
+#include <third_party/pjrt/pjrt_c_api.h>
+
+#include <cstddef>
+#include <cstring>
+
+namespace tessera::xla {
+
+/// The argument struct of type T, zeroed, with the size that this header declares: a newer plug-in takes a smaller one.
+template <class T>
+T arguments(std::size_t size) {
+  T result;
+  std::memset(&result, 0, sizeof result);
+  result.struct_size = size;
+  return result;
+}
+
+/// Calls `function` of the table. Throws Error when the plug-in lacks it or refuses.
+template <class Function, class Arguments>
+void call(const Plugin& plugin, Function* function, Arguments& arguments, std::string_view what) {
+  if (function == nullptr) throw Error(concat(what, ": the PJRT plug-in ", plugin.path(), " has no such function"));
+  plugin.check(function(&arguments), what);
+}
+
+}  // namespace tessera::xla

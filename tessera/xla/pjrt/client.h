@@ -1,0 +1,97 @@
+#pragma once
+/// \file
+/// Devices of a plug-in, memory on them, and compiled programs.
+
+#include <tessera/xla/pjrt/compile_options.h>
+#include <tessera/xla/pjrt/plugin.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+struct PJRT_Buffer;
+struct PJRT_Client;
+struct PJRT_Device;
+struct PJRT_LoadedExecutable;
+
+namespace tessera::xla {
+
+/// Types of elements that programs here have.
+enum class Element { predicate, int32, int64, float16, bfloat16, float32, float64 };
+/// Bytes of one element.
+std::size_t bytes_of(Element element);
+
+/// A plug-in's client, which lives as long as the last of what is made with it.
+struct Connection;
+
+/// A dense row-major array in a device's memory. Owned: freed with the object.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::shared_ptr<const Connection> connection, PJRT_Buffer* buffer)
+      : connection_(std::move(connection)), buffer_(buffer) {}
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  PJRT_Buffer* get() const { return buffer_; }
+  std::vector<std::int64_t> sizes() const;
+  /// Copies the array to `data` of `bytes` bytes and waits for it. Throws Error when the size is another.
+  void read(void* data, std::size_t bytes) const;
+
+ private:
+  std::shared_ptr<const Connection> connection_;
+  PJRT_Buffer* buffer_ = nullptr;
+};
+
+/// What the compiler says a program needs on each device, in bytes.
+struct ProgramMemory {
+  std::int64_t arguments = 0, results = 0;
+  std::int64_t shared = 0;     ///< results that take the memory of donated arguments
+  std::int64_t temporary = 0;  ///< while it runs
+};
+
+/// A compiled program, loaded on the devices that it was compiled for.
+class Program {
+ public:
+  Program(std::shared_ptr<const Connection> connection, PJRT_LoadedExecutable* program);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program();
+
+  /// Runs it on all its devices and waits. arguments[d][i]: argument i on device d; donated ones are invalid afterwards.
+  /// Returns results[d][j]. The caller answers for shapes and types: plug-ins do not check them.
+  std::vector<std::vector<Buffer>> run(const std::vector<std::vector<const Buffer*>>& arguments) const;
+
+  ProgramMemory memory() const;
+  /// The optimized program as the plug-in prints it, for counting its collectives.
+  std::string optimized() const;
+
+ private:
+  std::shared_ptr<const Connection> connection_;
+  PJRT_LoadedExecutable* program_;
+  std::size_t results_ = 0;
+};
+
+/// The devices of this process. Threads: one at a time.
+class Client {
+ public:
+  /// `cpu_devices` > 0: a CPU plug-in makes this many virtual devices of one CPU; other plug-ins refuse it.
+  explicit Client(std::shared_ptr<const Plugin> plugin, int cpu_devices = 0);
+  int devices() const { return static_cast<int>(devices_.size()); }
+  std::string platform() const;  ///< "cpu", "tpu", "cuda"
+  /// Copies `data`, which is free again when this returns.
+  Buffer upload(const void* data, Element element, std::span<const std::int64_t> sizes, int device) const;
+  /// Compiles StableHLO text. Throws Error with the compiler's text.
+  std::unique_ptr<Program> compile(const std::string& text, const CompileOptions& options) const;
+
+ private:
+  std::shared_ptr<const Connection> connection_;
+  std::vector<PJRT_Device*> devices_;
+};
+
+}  // namespace tessera::xla

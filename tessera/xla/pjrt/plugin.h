@@ -1,0 +1,43 @@
+#pragma once
+/// \file
+/// xla/: training steps that XLA compiles, for TPUs and whatever else has a PJRT plug-in (docs/tpu.md). xla/pjrt/ drives
+/// a plug-in over the PJRT C API (third_party/pjrt/pjrt_c_api.h) and knows no tensors. This header: a loaded plug-in.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct PJRT_Api;
+struct PJRT_Error;
+struct PJRT_Event;
+
+namespace tessera::xla {
+
+/// A loaded plug-in. It is never unloaded: plug-ins start threads that they do not end. Threads: any.
+class Plugin {
+ public:
+  /// Loads the shared library at `path` and calls its GetPjrtApi(). Throws InputError for a file that is missing, is not
+  /// such a library, or has another major version of the interface.
+  static std::shared_ptr<const Plugin> load(const std::string& path);
+
+  const PJRT_Api& api() const { return *api_; }
+  const std::string& path() const { return path_; }
+  int minor_version() const;  ///< of the interface; the functions of version 0.81 are used, where the plug-in has them
+
+  /// Throws Error "WHAT: the plug-in's text (path)" when `error` is not null, and frees it.
+  void check(PJRT_Error* error, std::string_view what) const;
+  /// Waits for `event` and frees it; null: nothing to wait for. Throws like check().
+  void await(PJRT_Event* event, std::string_view what) const;
+
+ private:
+  Plugin(std::string path, const PJRT_Api& api) : path_(std::move(path)), api_(&api) {}
+  std::string path_;
+  const PJRT_Api* api_;
+};
+
+/// The plug-in's file: `asked` when it is not empty, else TESSERA_PJRT_PLUGIN, else TPU_LIBRARY_PATH. Throws
+/// InputError that says how to install libtpu when none of them is set.
+std::string find_plugin(const std::string& asked = {});
+
+}  // namespace tessera::xla

@@ -1,0 +1,214 @@
+#include <tessera/xla/step/gradient_program.h>
+
+#include <tessera/base/error.h>
+#include <tessera/xla/lowering/lowering.h>
+
+#include <map>
+#include <set>
+
+namespace tessera::xla {
+namespace {
+
+using hlo::Value;
+
+/// Constants of at most this many elements are written into the program.
+constexpr std::int64_t most_literal_elements = 256;
+
+constexpr std::size_t no_unit = static_cast<std::size_t>(-1);
+
+class GradientBuilder {
+ public:
+  GradientBuilder(const Graph& graph, const std::vector<FlatUnit>& units, const GradientOptions& options)
+      : graph_(graph), units_(units), options_(options), values_(graph.values.size()) {
+    unit_of_.assign(graph.parameters.size(), no_unit);
+    for (std::size_t u = 0; u < units.size(); ++u)
+      for (const std::size_t p : units[u].parameters) unit_of_[p] = u;
+    find_segments();
+  }
+
+  GradientProgram build() {
+    add_arguments();
+    add_constants();
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.backward && options_.recompute) recompute_what_is_read(node);
+      gather_what_is_read(node, node.backward);
+      lower(node, values_);
+      for (const ValueId id : node.results)
+        if (id != no_value) latest_ = id;
+    }
+    add_results();
+    result_.text = f_.module(options_.devices);
+    result_.arguments = f_.arguments().size();
+    return std::move(result_);
+  }
+
+ private:
+  Value& value(ValueId id) { return values_[static_cast<std::size_t>(id)]; }
+  bool is_parameter(ValueId id) const { return id >= 0 && id < static_cast<ValueId>(graph_.parameters.size()); }
+
+  template <class F>
+  static void each_read(const Node& node, const F& f) {
+    for (const Argument& argument : node.arguments)
+      for (const ValueId id : argument.values)
+        if (id != no_value) f(id);
+  }
+
+  // ---- arguments and constants ----
+  void add_arguments() {
+    const auto length = [&](const FlatUnit& unit) { return options_.shard ? unit.shard : unit.elements; };
+    for (const FlatUnit& unit : units_) parts_.push_back(f_.argument({{length(unit)}, Element::float32}));
+    int result = 0;
+    for (const FlatUnit& unit : units_)
+      if (unit.trained) sums_.push_back(f_.argument({{length(unit)}, Element::float32}, result++));
+    loss_ = f_.argument({{}, Element::float32}, result);
+    for (const ValueId id : graph_.inputs)
+      value(id) = f_.argument(type_of(graph_.values[static_cast<std::size_t>(id)]));
+  }
+  void add_constants() {
+    for (const auto& [id, tensor] : graph_.constants) {
+      const bool uniform = tensor.numel() > 0 && tensor.eq(tensor.flatten()[0]).all().item<bool>();
+      if (tensor.numel() <= most_literal_elements || uniform) {
+        value(id) = literal_of(f_, tensor);
+        continue;
+      }
+      value(id) = f_.argument({tensor.sizes().vec(), element_of(tensor.scalar_type())});
+      result_.constants.push_back(tensor);
+    }
+  }
+
+  // ---- parameters ----
+  /// The unit's part behind a barrier with the latest value, which is read from behind it from now on.
+  Value part_after_latest(std::size_t u, std::vector<Value>& table) {
+    if (latest_ == no_value || options_.devices == 1 || !options_.shard) return parts_[u];
+    const auto both = hlo::barrier(f_, {parts_[u], table[static_cast<std::size_t>(latest_)]});
+    table[static_cast<std::size_t>(latest_)] = both[1];
+    return both[0];
+  }
+  void gather(std::size_t u) {
+    const FlatUnit& unit = units_[u];
+    Value flat = part_after_latest(u, values_);
+    if (options_.shard) flat = hlo::all_gather(f_, flat, options_.devices);
+    for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
+      const auto id = static_cast<ValueId>(unit.parameters[i]);
+      const hlo::Type type = type_of(graph_.values[static_cast<std::size_t>(id)]);
+      const Value piece = hlo::slice(f_, flat, 0, unit.offsets[i], unit.offsets[i] + type.elements());
+      value(id) = hlo::reshape(f_, piece, type.sizes);
+    }
+  }
+  void gather_for(ValueId id, bool backward) {
+    const std::size_t u = unit_of_[static_cast<std::size_t>(id)];
+    const bool again = backward && options_.shard && options_.reshard_after_forward && options_.devices > 1;
+    if (!(again ? gathered_again_ : gathered_).insert(u).second) return;
+    if (again || !gathered_again_.contains(u)) gather(u);
+  }
+  void gather_what_is_read(const Node& node, bool backward) {
+    each_read(node, [&](ValueId id) {
+      if (is_parameter(id)) gather_for(id, backward);
+    });
+  }
+
+  // ---- recomputation ----
+  /// Forward operators of one unit, one behind the other.
+  struct Segment {
+    std::vector<const Node*> nodes;
+    bool recomputed = false;
+  };
+  void find_segments() {
+    segment_of_.assign(graph_.values.size(), no_unit);
+    std::size_t unit = no_unit;
+    for (const Node& node : graph_.nodes) {
+      if (node.backward) continue;
+      const std::size_t now =
+          node.last_parameter < 0 ? no_unit : unit_of_[static_cast<std::size_t>(node.last_parameter)];
+      if (segments_.empty() || now != unit) segments_.emplace_back();
+      unit = now;
+      segments_.back().nodes.push_back(&node);
+      const bool layer = unit != no_unit && !units_[unit].root;
+      for (const ValueId id : node.results)
+        if (id != no_value && layer) segment_of_[static_cast<std::size_t>(id)] = segments_.size() - 1;
+    }
+  }
+  void recompute_what_is_read(const Node& node) {
+    each_read(node, [&](ValueId id) {
+      const std::size_t s = segment_of_[static_cast<std::size_t>(id)];
+      if (s != no_unit && !segments_[s].recomputed) recompute(segments_[s]);
+    });
+  }
+  /// Runs a segment again from its inputs, behind a barrier with the latest value of backward.
+  void recompute(Segment& segment) {
+    segment.recomputed = true;
+    std::set<ValueId> made, read;
+    for (const Node* const node : segment.nodes) {
+      gather_what_is_read(*node, /*backward=*/true);
+      each_read(*node, [&](ValueId id) {
+        if (!made.contains(id) && !is_parameter(id)) read.insert(id);
+      });
+      made.insert(node->results.begin(), node->results.end());
+    }
+    read.insert(latest_);
+    std::vector<Value> inputs;
+    for (const ValueId id : read) inputs.push_back(value(id));
+    const std::vector<Value> behind = hlo::barrier(f_, inputs);
+    std::vector<Value> table = values_;
+    std::size_t i = 0;
+    for (const ValueId id : read) table[static_cast<std::size_t>(id)] = behind[i++];
+    value(latest_) = table[static_cast<std::size_t>(latest_)];
+    for (const Node* const node : segment.nodes) lower(*node, table);
+    for (const ValueId id : made)
+      if (id != no_value) value(id) = table[static_cast<std::size_t>(id)];
+  }
+
+  // ---- operators and results ----
+  void lower(const Node& node, std::vector<Value>& table) {
+    NodeLowering lowering(f_, graph_, node, table);
+    rule_of(node)(lowering);
+  }
+  void add_results() {
+    std::size_t sum = 0;
+    for (const FlatUnit& unit : units_) {
+      if (!unit.trained) continue;
+      std::vector<Value> pieces;
+      for (const std::size_t p : unit.parameters) {
+        const ValueId id = graph_.outputs[1 + p];
+        const std::int64_t elements = type_of(graph_.values[p]).elements();
+        pieces.push_back(id == no_value ? hlo::constant(f_, 0, {{elements}, Element::float32})
+                                        : hlo::reshape(f_, value(id), {elements}));
+      }
+      Value flat = hlo::concatenate(f_, pieces, 0);
+      if (options_.shard) {
+        flat = hlo::pad(f_, flat, 0, 0, 0, unit.shard * options_.devices - unit.elements);
+        flat = hlo::reduce_scatter(f_, flat, options_.devices);
+      }
+      f_.result(hlo::binary(f_, "add", sums_[sum++], flat));
+    }
+    f_.result(hlo::binary(f_, "add", loss_, value(graph_.outputs.front())));
+  }
+
+  const Graph& graph_;
+  const std::vector<FlatUnit>& units_;
+  GradientOptions options_;
+  hlo::Function f_;
+  GradientProgram result_;
+  std::vector<Value> values_;        // by id, the latest form of each
+  std::vector<Value> parts_, sums_;  // by unit, by trained unit
+  Value loss_;
+  std::vector<std::size_t> unit_of_;  // by parameter
+  std::set<std::size_t> gathered_, gathered_again_;
+  ValueId latest_ = no_value;
+  std::vector<Segment> segments_;
+  std::vector<std::size_t> segment_of_;  // by value; no_unit: not recomputed
+};
+
+}  // namespace
+
+GradientProgram gradient_program(const Graph& graph, const std::vector<FlatUnit>& units,
+                                 const GradientOptions& options) {
+  check_rules(graph);
+  const ValueId loss = graph.outputs.empty() ? no_value : graph.outputs.front();
+  if (loss == no_value || !(type_of(graph.values[static_cast<std::size_t>(loss)]) == hlo::Type{}))
+    throw InputError("device xla: the loss must be a scalar of fp32");
+  return GradientBuilder(graph, units, options).build();
+}
+
+}  // namespace tessera::xla

@@ -1,0 +1,148 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <tessera/models/load.h>
+#include <tessera/models/overrides.h>
+#include <tessera/models/registry.h>
+#include <tessera/xla/step/compiled_training.h>
+#include <torch/optim/adamw.h>
+
+#include <tests/models/decoder_fixture.h>
+#include <tests/xla/plugin_for_tests.h>
+
+namespace tessera {
+namespace {
+
+using testing::cpu_devices;
+
+constexpr std::int64_t rows = 2, tokens = 12;
+/// Larger than the rounding of gradients that are 0 by theory (of biases of keys), which AdamW would make steps of.
+constexpr double epsilon = 1e-5;
+
+struct Family {
+  std::string name;
+  Value config;
+};
+
+std::vector<Family> families() {
+  return {{"gpt2", models::with_overrides(models::preset("gpt2-tiny"),
+                                          "n_layer=2,n_embd=16,n_head=2,vocab_size=31,n_positions=12,resid_pdrop=0,"
+                                          "embd_pdrop=0,attn_pdrop=0")},
+          {"bert", read_json(testing::source_path("tests/fixtures/bert_tiny/config.json"))},
+          {"llama", testing::decoder_fixture("llama")},
+          {"qwen3", testing::decoder_fixture("qwen3")}};
+}
+
+using Batches = std::vector<std::vector<at::Tensor>>;
+
+Batches some_batches(std::int64_t count, std::int64_t vocabulary) {
+  Batches batches;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const at::Tensor ids = at::randint(0, vocabulary, {rows, tokens}, at::kLong);
+    batches.push_back({ids, ids.clone()});
+  }
+  return batches;
+}
+
+at::Tensor mean_loss(models::LanguageModel& model, const std::vector<at::Tensor>& batch) {
+  data::Batch given;
+  given.ids = batch[0];
+  given.labels = batch[1];
+  return model.loss(given, 1.0 / static_cast<double>(rows * (tokens - 1)));
+}
+
+/// The same steps by LibTorch on the CPU.
+std::vector<double> steps_on_cpu(models::LanguageModel& model, const std::vector<Batches>& steps, double rate,
+                                 double decay, double max_norm) {
+  std::vector<at::Tensor> parameters = model.parameters();
+  torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(rate).weight_decay(decay).eps(epsilon));
+  std::vector<double> losses;
+  for (const Batches& batches : steps) {
+    optimizer.zero_grad();
+    double sum = 0;
+    for (const auto& batch : batches) {
+      const at::Tensor loss = mean_loss(model, batch) / static_cast<double>(batches.size());
+      loss.backward();
+      sum += loss.item<double>();
+    }
+    if (max_norm > 0) {
+      double squares = 0;
+      for (const at::Tensor& p : parameters)
+        if (p.grad().defined()) squares += p.grad().square().sum().item<double>();
+      const double share = std::min(1.0, max_norm / (std::sqrt(squares) + 1e-6));
+      for (const at::Tensor& p : parameters)
+        if (p.grad().defined()) p.grad().mul_(share);
+    }
+    optimizer.step();
+    losses.push_back(sum);
+  }
+  return losses;
+}
+
+struct Case {
+  int devices = 1;
+  std::int64_t accumulated = 1;
+  bool shard = true;
+  bool recompute = false;
+};
+
+void expect_same_training(const Family& family, const Case& c) {
+  SCOPED_TRACE(concat(family.name, ", ", c.devices, " devices, ", c.accumulated, " micro-batches",
+                      c.shard ? "" : ", not sharded", c.recompute ? ", recomputed" : ""));
+  constexpr double rate = 1e-2, decay = 0.1, norm = 1;
+  const auto reference = models::make_language_model(family.config, 5);
+  const auto model = models::make_language_model(family.config, 5);
+  reference->train();
+  model->train();
+  at::manual_seed(11);
+  std::vector<Batches> steps;
+  for (int s = 0; s < 10; ++s) steps.push_back(some_batches(c.devices * c.accumulated, model->vocab_size()));
+
+  xla::TrainingOptions options;
+  options.units = {.kind = layout::WrapPolicy::Kind::by_regex, .pattern = R"((.*\.)?(h|layers|layer)\.\d+)"};
+  options.shard = c.shard;
+  options.recompute = c.recompute;
+  options.max_grad_norm = norm;
+  options.adamw = {.eps = epsilon, .weight_decay = decay};
+  const xla::ValueInfo ids{{rows, tokens}, at::kLong};
+  xla::CompiledTraining training(
+      cpu_devices(c.devices), *model, {ids, ids}, [&](const auto& batch) { return mean_loss(*model, batch); }, options);
+  const std::vector<double> expected = steps_on_cpu(*reference, steps, rate, decay, norm);
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const double loss = training.step(steps[s], rate).loss;
+    EXPECT_NEAR(loss, expected[s], 1e-5 * expected[s]) << "step " << s;
+  }
+  training.write_back();
+  const auto trained = model->named_parameters();
+  for (const auto& p : reference->named_parameters())
+    EXPECT_LT((p.value() - trained[p.key()]).abs().max().item<double>(), 1e-4) << p.key();
+}
+
+class XlaTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (testing::cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
+  }
+};
+
+TEST_F(XlaTraining, OneDeviceEqualsLibTorch) {
+  for (const Family& family : families()) expect_same_training(family, {});
+}
+TEST_F(XlaTraining, ShardedDevicesEqualLibTorch) {
+  for (const Family& family : families())
+    for (const int devices : {2, 4, 8}) expect_same_training(family, {.devices = devices});
+}
+TEST_F(XlaTraining, MicroBatchesAddUp) {
+  for (const Family& family : families()) expect_same_training(family, {.devices = 2, .accumulated = 3});
+}
+TEST_F(XlaTraining, DataParallelEqualsLibTorch) {
+  for (const Family& family : families()) expect_same_training(family, {.devices = 4, .shard = false});
+}
+TEST_F(XlaTraining, RecomputedEqualsLibTorch) {
+  for (const Family& family : families()) {
+    expect_same_training(family, {.devices = 1, .recompute = true});
+    expect_same_training(family, {.devices = 2, .recompute = true});
+  }
+}
+
+}  // namespace
+}  // namespace tessera
