@@ -15,10 +15,12 @@ const void* plugin_table(const std::string& device, const char* symbol, int abi)
     try {
       return reinterpret_cast<Entry>(load_entry(library, symbol, Symbols::shared));
     } catch (const Error& error) {
-      throw InputError(concat(
-          "the ", device == "cuda" ? "CUDA" : device,
-          " plug-in is not built, or what it needs is not installed: ", error.what(),
-          ". Build with TESSERA_CUDA=ON on a machine with nvcc 13 and nccl.h, or stay on the CPU (--device cpu)."));
+      throw InputError(concat("the ", device == "cuda" ? "CUDA" : device,
+                              " plug-in is not built, or what it needs is not installed: ", error.what(), ". ",
+                              device == "cuda"
+                                  ? "Build with TESSERA_CUDA=ON on a machine with nvcc 13 and nccl.h, or stay"
+                                  : "Install the whole of Tessera, or stay",
+                              " on the CPU (--device cpu)."));
     }
   }();
   const void* table = entry();

@@ -109,6 +109,9 @@ std::shared_ptr<Backend> make_backend(const BackendRow& row, const BackendReques
 
 /// cpu or cuda for auto: cuda when the plug-in is there and sees a device. `tells`: why not, as a warning.
 Device device_that_works(const InitOptions& options, bool tells) {
+  if (options.device == Device::xla)
+    throw InputError(
+        "device xla is for `tessera train`; a program of yours compiles its step with xla::CompiledTraining");
   if (options.device != Device::automatic) return options.device;
   const BackendRow* named = layout::find_backend(options.backend);
   if (options.backend != "auto" && (named == nullptr || named->device == Device::cpu)) return Device::cpu;

@@ -6,7 +6,7 @@
 namespace tessera {
 
 const WordTable& words_of(Device) {
-  static const WordTable words = {{"cpu", "cuda", "auto"}};
+  static const WordTable words = {{"cpu", "cuda", "auto", "xla"}};
   return words;
 }
 

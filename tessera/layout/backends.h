@@ -18,8 +18,9 @@ struct BackendRequest;
 }  // namespace tessera::comm
 
 namespace tessera {
-/// Where tensors live; automatic: on CUDA where that is built and sees a GPU. The words: cpu, cuda, auto.
-enum class Device : unsigned char { cpu, cuda, automatic };
+/// Where a run computes; automatic: on CUDA where that is built and sees a GPU; xla: on the devices of a PJRT plug-in
+/// (docs/tpu.md), with tensors on the CPU. The words: cpu, cuda, auto, xla.
+enum class Device : unsigned char { cpu, cuda, automatic, xla };
 const WordTable& words_of(Device);
 }  // namespace tessera
 

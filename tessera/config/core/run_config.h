@@ -25,7 +25,7 @@ struct RunConfig {
   ParallelConfig parallel;          ///< by which processes
   ShardingConfig sharding;          ///< what of the states they divide
   OutputConfig output;              ///< what is written, and when
-  Device device = Device::cpu;      ///< cuda needs the plug-in
+  Device device = Device::cpu;      ///< cuda and xla need their plug-ins
 };
 
 }  // namespace tessera

@@ -63,6 +63,12 @@ void derive(Resolved& resolved) {
                                     ") has no effect beside warmup_steps (", resolved.origin("warmup_steps"), ")"));
     optimization.warmup_ratio = 0;
   }
+  ParallelConfig& parallel = resolved.values.parallel;
+  if (resolved.values.device == Device::xla && parallel.xla_devices == 0 && parallel.num_processes > 0) {
+    parallel.xla_devices = parallel.num_processes;  // other systems start a process for each device, here one has all
+    derived("xla_devices", "num_processes, with --device xla");
+    parallel.num_processes = 1;
+  }
   // a boolean in transformers' Python interface
   if (const auto resume = parse_bool(output.resume_from_checkpoint))
     output.resume_from_checkpoint = *resume ? "last" : "";

@@ -16,6 +16,7 @@
 #include <tessera/config/rules/validate_mup.h>
 #include <tessera/config/rules/validate_preferences.h>
 #include <tessera/config/rules/validate_quantized.h>
+#include <tessera/config/rules/validate_xla.h>
 #include <tessera/layout/batch/ramp.h>
 
 #include <algorithm>
@@ -41,6 +42,7 @@ class TrainingRules : RuleChecks {
     validate_fill_in_middle(resolved_, problems_);
     validate_fp8(resolved_, problems_);
     validate_mup(resolved_, problems_);
+    validate_xla(resolved_, problems_);
     validate_quantized(resolved_, problems_);
     validate_compression(resolved_, problems_);
     validate_block_routing(resolved_, problems_);
@@ -363,6 +365,7 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
   unused_quantized(resolved, unused);
   unused_fill_in_middle(resolved, unused);
   unused_mup(resolved, unused);
+  unused_xla(resolved, unused);
   if (resolved.values.model.lora_r > 0 && resolved.values.model.lora_modules_to_save.empty())
     for (const char* name : {"decoupled_lr", "decoupled_min_lr"})
       unused(name, "--lora_r trains adapters, not embeddings and the head (--lora_modules_to_save)");

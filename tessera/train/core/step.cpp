@@ -42,6 +42,7 @@ void StepCore::rescale_gradients(double factor) {
 }
 
 double StepCore::gradient_norm() {
+  if (!scaled_norm_) scaled_norm_ = update_ ? update_->gradient_norm() : std::nullopt;
   if (!scaled_norm_) scaled_norm_ = sharded_->grad_norm();
   return *scaled_norm_ * gradient_factor();
 }

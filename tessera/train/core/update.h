@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class Update {
   /// The same by scalars on the device (optim::Optimizer); only if takes_step_scalars().
   virtual void step_by(const at::Tensor& scalars);
   virtual void forget_step() {}  ///< the last step by scalars turns out to have been skipped: it does not count
+  /// The norm of the step's gradients, of an update that has them elsewhere than in the parameters' grad(). Collective.
+  virtual std::optional<double> gradient_norm() { return std::nullopt; }
   /// Every learning rate becomes rate(the one that the optimizer was made with, the number of its parameter group).
   virtual void set_learning_rates(const std::function<double(double base, std::size_t group)>& rate) = 0;
   /// Acts on this library's optimizers that have betas; elsewhere nothing, and false.

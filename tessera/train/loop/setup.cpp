@@ -1,5 +1,7 @@
 #include <tessera/train/loop/setup.h>
 
+#include <tessera/train/loop/compiled_run.h>
+
 #include <ATen/Parallel.h>
 
 #include <sched.h>
@@ -163,7 +165,8 @@ std::int64_t rows_of_epoch(const Setup& setup) {
   if (!setup.datasets.stream) return setup.datasets.train->size();
   const OptimizationConfig& o = setup.config.optimization;
   if (o.max_steps <= 0) throw InputError("--streaming needs --max_steps: nobody knows how many steps an epoch has");
-  return o.max_steps * setup.groups.data.size() * o.per_device_train_batch_size * o.gradient_accumulation_steps;
+  return o.max_steps * setup.groups.data.size() * setup.devices() * o.per_device_train_batch_size *
+         o.gradient_accumulation_steps;
 }
 
 std::string existing_ancestor(std::string path) {
@@ -385,9 +388,11 @@ void load_weights(Setup& setup, ModelSource& source, const comm::World& world) {
 
 void plan_steps(Setup& setup, const comm::World& world) {
   const ResumePoint from = setup.resume ? ResumePoint{setup.resume->step, setup.resume->samples} : ResumePoint();
+  RunConfig config = setup.config;  // micro-batches of all devices are this rank's
+  config.optimization.gradient_accumulation_steps *= setup.devices();
   setup.plan =
-      make_run_plan(setup.config, setup.groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr,
-                    from, lengths_in_order(setup), setup.datasets.train->max_length(), attention_share(*setup.model));
+      make_run_plan(config, setup.groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
+                    lengths_in_order(setup), setup.datasets.train->max_length(), attention_share(*setup.model));
   setup.basis = basis_of(setup, world);
 }
 
@@ -436,6 +441,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   std::optional<log::Quiet> quiet;  // every rank reads the same files; rank 0 speaks about them
   if (world.rank() != 0) quiet.emplace(log::Level::error);
   Setup setup = begin_setup(config, groups, start);
+  setup.xla = open_xla(config);
   setup.features = Features::of(config);
   ModelSource source = build_model(setup, world);
   ModelBuild build{setup.config, setup.groups, world, *setup.model, setup.lora.has_value(), setup.parts};

@@ -19,6 +19,7 @@
 #include <tessera/train/features/features.h>
 #include <tessera/train/loop/pipeline.h>
 #include <tessera/train/loop/run_basis.h>
+#include <tessera/xla/compiled_step.h>
 
 #include <functional>
 #include <memory>
@@ -54,7 +55,10 @@ struct Setup {
   RunPlan plan;
   RunBasis basis;                        ///< what a resumed run is told of changes of
   std::optional<PipelinePlan> pipeline;  ///< --pp_size; the model holds this rank's stages
+  std::shared_ptr<xla::Devices> xla;     ///< --device xla; null elsewhere
 
+  /// Devices that take micro-batches of a step beside each other, each as many as accumulation says.
+  std::int64_t devices() const { return xla ? xla->count() : 1; }
   /// Rows of the training data that may be read at any time.
   const std::shared_ptr<const data::Dataset>& rows_to_show() const { return first_rows ? first_rows : datasets.train; }
 };

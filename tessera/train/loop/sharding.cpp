@@ -36,12 +36,6 @@ std::vector<std::string> module_names(const torch::nn::Module& model) {
   return names;
 }
 
-layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module& model) {
-  layout::WrapPolicy policy = config::wrap_policy(config.sharding, block_classes(model), module_names(model));
-  policy.class_aliases = models::block_class_aliases();
-  return policy;
-}
-
 /// "h.11" -> {"h.", 11}; -1: the name has no number at its end.
 std::pair<std::string, std::int64_t> numbered(const std::string& name) {
   const std::size_t digits = name.find_last_not_of("0123456789") + 1;
@@ -123,6 +117,12 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Langua
 
 }  // namespace
 
+layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module& model) {
+  layout::WrapPolicy policy = config::wrap_policy(config.sharding, block_classes(model), module_names(model));
+  policy.class_aliases = models::block_class_aliases();
+  return policy;
+}
+
 // A setting that the strategy has no use for is left out: the configuration has told the user so, and Sharded refuses
 // it.
 ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group) {
@@ -130,8 +130,12 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
   const ParallelConfig& p = config.parallel;
   const StrategyRow& strategy = row_of(s.strategy);
   ShardingOptions options;
-  options.strategy = s.strategy;
   options.group = group;
+  if (config.device == Device::xla) {  // the devices divide states among them; the host has a whole copy
+    options.strategy = Strategy::ddp;
+    return options;
+  }
+  options.strategy = s.strategy;
   options.param_dtype = dtype(s.param_dtype);
   options.reduce_dtype = dtype(s.reduce_dtype);
   options.buffer_dtype = dtype(s.buffer_dtype);

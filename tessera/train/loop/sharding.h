@@ -18,6 +18,9 @@ struct RunConfig;
 
 namespace tessera::train {
 
+/// Which modules of the model are units, as the configuration chooses them.
+layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module& model);
+
 /// `group`: the data-parallel ranks. The loss is scaled by the count of all ranks' tokens, so gradients are summed.
 /// Throws InputError for wrong patterns and compression methods; class names are checked by the engine.
 ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group);

@@ -39,7 +39,9 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
 /// Collective; wrong settings throw the same on every rank.
 void TrainingLoop::divide_model() {
   parallelize(setup_, model_);
-  passes_ = make_passes({setup_, world_, model_, objective(), clock_, numbers_.window()});
+  const PassParts parts = {setup_, world_, model_, objective(), clock_, numbers_.window()};
+  if (setup_.xla) compiled_.emplace(parts, wrap_policy(setup_.config, *setup_.model));
+  passes_ = compiled_ ? compiled_->passes() : make_passes(parts);
   context_.emplace(RunContext{.config = setup_.config,
                               .groups = setup_.groups,
                               .world = world_,
@@ -65,7 +67,8 @@ void TrainingLoop::make_optimizer() {
                                 setup_.lora ? 1 : model->spec().mup.value_or(architectures::Mup{}).width,
                                 models::is_of_projector};
   StepCore& core = model_.core;
-  core.set_update(configured_update(config, decay, kinds)(*setup_.model, model_.sharded()));
+  std::unique_ptr<Update> update = configured_update(config, decay, kinds)(*setup_.model, model_.sharded());
+  core.set_update(compiled_ ? compiled_->update(std::move(update)) : std::move(update));
   core.set_schedule(make_schedule(config, plan()), make_schedule_of_embeddings(config, plan()));
   if (config.learning_rate_rule != BatchRule::none && !plan().segments.empty())
     core.scale_rates([this, rule = config.learning_rate_rule](std::int64_t step) {
@@ -200,10 +203,16 @@ void TrainingLoop::log(bool tell) {
   clock_.collect();
 }
 
+/// Before the model's weights or the optimizer's states are read, which may have been trained on other devices.
+void TrainingLoop::bring_back() {
+  if (compiled_) compiled_->bring_back();
+}
+
 /// `best`: whether no evaluation was better so far. What is returned gave it up: it may take longer than whoever asks
 /// to stop will wait.
 StopRequest TrainingLoop::evaluate(bool& best) {
   update_.settle();
+  bring_back();
   const comm::LifeState evaluating(launch::RankState::evaluating);
   clock_.enter(Phase::other, "evaluate");
   StopRequest stop = StopRequest::none;
@@ -259,6 +268,7 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
                          "; go on with --resume_from_checkpoint last"));
   clock_.enter(Phase::other);
   write_timeline();
+  bring_back();
   if (done) {
     replicas_.before_save(step_);
     load_best_model();

@@ -10,6 +10,7 @@
 #include <tessera/train/core/checkpoint_manager.h>
 #include <tessera/train/core/guarded_update.h>
 #include <tessera/train/core/optimization.h>
+#include <tessera/train/loop/compiled_run.h>
 #include <tessera/train/loop/model_loss.h>
 #include <tessera/train/loop/parallelize.h>
 #include <tessera/train/loop/passes.h>
@@ -84,6 +85,7 @@ class TrainingLoop {
 
   const RunPlan& plan() const { return setup_.plan; }
   Objective& objective() { return setup_.parts.objective != nullptr ? *setup_.parts.objective : model_loss_; }
+  void bring_back();
   bool divided() { return is_divided(setup_, model_); }
   /// Checkpoints of whole tensors, which rank 0 writes; PEFT knows one file of adapters only.
   bool saves_whole() const { return setup_.config.output.save_state_dict_type == StateDictType::full || setup_.lora; }
@@ -96,7 +98,8 @@ class TrainingLoop {
   ParallelModel model_;
   RunClock clock_;
   RunNumbers numbers_;
-  std::optional<RunContext> context_;  // the features', once the model is divided
+  std::optional<RunContext> context_;    // the features', once the model is divided
+  std::optional<CompiledRun> compiled_;  // --device xla
   std::unique_ptr<StepPasses> passes_;
   ReplicaCheck replicas_;
   CheckpointManager checkpoints_;

@@ -58,6 +58,7 @@ void TrainingLoop::save_if_due(bool best) {
 void TrainingLoop::save() {
   replicas_.before_save(step_);
   renew_output_lock();
+  bring_back();
   clock_.enter(Phase::other, "save");
   const bool with_optimizer = !setup_.config.output.save_only_model;
   checkpoints_.save(step_, {.optimizer = with_optimizer, .full = saves_whole()},

@@ -42,7 +42,7 @@ void reverse_subtract(NodeLowering& n) {
 void multiply(NodeLowering& n) {
   const hlo::Type type = computed_type(n.result_type());
   set_converted(n, hlo::binary(n.f, type.element == Element::predicate ? "and" : "multiply", n.operand(0, type),
-                        n.operand(1, type)));
+                               n.operand(1, type)));
 }
 void divide(NodeLowering& n) {
   if (n.node().overload.ends_with("_mode") && n.has(2))

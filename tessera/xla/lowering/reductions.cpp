@@ -41,7 +41,8 @@ void mean(NodeLowering& n) {
   const Value x = hlo::convert(n.f, n.tensor(0), computed_type(n.result_type()).element);
   const Sizes over = dimensions(n, by_dimension(n) ? 1 : 0, x);
   const Value total = hlo::reduce(n.f, "add", x, over);
-  set_reduced(n, hlo::binary(n.f, "divide", total, hlo::constant(n.f, static_cast<double>(elements(x, over)), total.type)));
+  set_reduced(
+      n, hlo::binary(n.f, "divide", total, hlo::constant(n.f, static_cast<double>(elements(x, over)), total.type)));
 }
 void largest(NodeLowering& n, std::string_view how) {
   const Value& x = n.tensor(0);
@@ -102,7 +103,8 @@ void log_softmax_backward(NodeLowering& n) {
   const hlo::Type type = computed_type(n.result_type());
   const Value dy = n.operand(0, type), y = n.operand(1, type);
   const Value along = over_dimension(n, dy, n.dimension(2, type.sizes.size()));
-  set_reduced(n, hlo::binary(n.f, "subtract", dy, hlo::binary(n.f, "multiply", hlo::unary(n.f, "exponential", y), along)));
+  set_reduced(n,
+              hlo::binary(n.f, "subtract", dy, hlo::binary(n.f, "multiply", hlo::unary(n.f, "exponential", y), along)));
 }
 void cumsum(NodeLowering& n) {
   // A product with a triangle of ones: programs have no scan.

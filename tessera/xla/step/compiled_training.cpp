@@ -3,14 +3,19 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/xla/lowering/lowering.h>
+#include <tessera/xla/step/update_program.h>
 
 #include <cmath>
 #include <utility>
 
 namespace tessera::xla {
 namespace {
+
+/// Micro-batches of more kinds than this are a mistake: each costs a compilation.
+constexpr std::size_t most_kinds = 32;
 
 /// The step that is captured: the loss and the gradients of all parameters.
 Graph capture_step(const parallel::ModuleParameters& module, const std::vector<ValueInfo>& batch,
@@ -34,172 +39,264 @@ Graph capture_step(const parallel::ModuleParameters& module, const std::vector<V
   });
 }
 
+std::string describe(const std::vector<at::Tensor>& batch) {
+  std::string text;
+  for (const at::Tensor& tensor : batch)
+    text += concat(text.empty() ? "" : ", ", c10::toString(tensor.scalar_type()), " ", c10::str(tensor.sizes()));
+  return text;
+}
+
 }  // namespace
 
-CompiledTraining::CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module,
-                                   const std::vector<ValueInfo>& batch, const Loss& loss, TrainingOptions options)
+CompiledTraining::CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module, Loss loss,
+                                   TrainingOptions options)
     : client_(std::move(client)),
       parameters_(parallel::parameters_of(module)),
-      batch_(batch),
+      loss_(std::move(loss)),
       options_(std::move(options)) {
   if (!options_.has_decay) options_.has_decay = [](const std::string&) { return true; };
   units_ = flat_units(parameters_, options_.units, client_->devices(), options_.has_decay);
-  const Graph graph = capture_step(parameters_, batch, loss);
-  const GradientProgram program = gradient_program(graph, units_,
+  read_parameters();
+  for (Parts* const parts : {&first_, &second_, &gradients_}) *parts = zeros();
+}
+
+Buffer CompiledTraining::upload(const at::Tensor& tensor, std::size_t device) const {
+  const at::Tensor dense = tensor.detach().contiguous();
+  return client_->upload(dense.const_data_ptr(), element_of(dense.scalar_type()), dense.sizes(),
+                         static_cast<int>(device));
+}
+
+// ---- states ----
+
+CompiledTraining::Parts CompiledTraining::divide(bool trained_only,
+                                                 const std::function<at::Tensor(std::size_t)>& tensor_of) const {
+  Parts parts(devices());
+  for (const FlatUnit& unit : units_) {
+    if (trained_only && !unit.trained) continue;
+    const std::int64_t each = length(unit);
+    const at::Tensor flat = at::zeros({options_.shard ? each * client_->devices() : each});
+    for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
+      const at::Tensor tensor = tensor_of(unit.parameters[i]).detach().flatten();
+      flat.narrow(0, unit.offsets[i], tensor.numel()).copy_(tensor);
+    }
+    for (std::size_t d = 0; d < devices(); ++d)
+      parts[d].push_back(upload(options_.shard ? flat.narrow(0, static_cast<std::int64_t>(d) * each, each) : flat, d));
+  }
+  return parts;
+}
+
+void CompiledTraining::join(const Parts& parts, bool trained_only,
+                            const std::function<at::Tensor(std::size_t)>& tensor_of) const {
+  std::size_t place = 0;
+  for (const FlatUnit& unit : units_) {
+    if (trained_only && !unit.trained) continue;
+    const std::int64_t each = length(unit);
+    const std::size_t pieces = options_.shard ? devices() : 1;
+    const at::Tensor flat = at::empty({each * static_cast<std::int64_t>(pieces)});
+    for (std::size_t d = 0; d < pieces; ++d)
+      parts[d][place].read(flat.data_ptr<float>() + static_cast<std::int64_t>(d) * each,
+                           static_cast<std::size_t>(each) * sizeof(float));
+    for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
+      const at::Tensor tensor = tensor_of(unit.parameters[i]);
+      tensor.copy_(flat.narrow(0, unit.offsets[i], tensor.numel()).view(tensor.sizes()));
+    }
+    ++place;
+  }
+}
+
+CompiledTraining::Parts CompiledTraining::zeros() const {
+  Parts parts(devices());
+  for (const FlatUnit& unit : units_)
+    if (unit.trained)
+      for (std::size_t d = 0; d < devices(); ++d) parts[d].push_back(upload(at::zeros({length(unit)}), d));
+  return parts;
+}
+
+void CompiledTraining::read_parameters() {
+  weights_ = divide(/*trained_only=*/false, [this](std::size_t p) { return parameters_.parameters[p].tensor; });
+}
+
+void CompiledTraining::write_back() {
+  const at::NoGradGuard no_grad;
+  join(weights_, /*trained_only=*/false, [this](std::size_t p) { return parameters_.parameters[p].tensor; });
+}
+
+std::vector<CompiledStep::Moments> CompiledTraining::moments() const {
+  std::vector<Moments> result;
+  std::map<std::size_t, std::size_t> place_of;
+  for (const FlatUnit& unit : units_)
+    for (const std::size_t p : unit.trained ? unit.parameters : std::vector<std::size_t>()) {
+      const at::Tensor& tensor = parameters_.parameters[p].tensor;
+      place_of[p] = result.size();
+      result.push_back({parameters_.parameters[p].name, at::empty(tensor.sizes()), at::empty(tensor.sizes())});
+    }
+  join(first_, /*trained_only=*/true, [&](std::size_t p) { return result[place_of.at(p)].first; });
+  join(second_, /*trained_only=*/true, [&](std::size_t p) { return result[place_of.at(p)].second; });
+  return result;
+}
+
+void CompiledTraining::set_moments(const std::vector<Moments>& moments, std::int64_t steps) {
+  std::map<std::string, const Moments*> by_name;
+  for (const Moments& m : moments) by_name[m.name] = &m;
+  const auto of = [&](std::size_t p) -> const Moments& {
+    const auto found = by_name.find(parameters_.parameters[p].name);
+    if (found == by_name.end())
+      throw InputError(concat("device xla: there are no moments of ", parameters_.parameters[p].name));
+    return *found->second;
+  };
+  first_ = divide(/*trained_only=*/true, [&](std::size_t p) { return of(p).first; });
+  second_ = divide(/*trained_only=*/true, [&](std::size_t p) { return of(p).second; });
+  steps_ = steps;
+}
+
+// ---- the step ----
+
+CompileOptions CompiledTraining::compile_options() const {
+  CompileOptions options{.replicas = client_->devices()};
+  // XNNPACK of version 0.81 keeps a product's operand by its address and computes with what was there before.
+  if (client_->platform() == "cpu") options.flags["xla_cpu_use_xnnpack"] = false;
+  return options;
+}
+
+const CompiledTraining::Compiled& CompiledTraining::compiled_for(const MicroBatch& batch) {
+  Kind kind;
+  std::vector<ValueInfo> infos;
+  for (const at::Tensor& tensor : batch) {
+    kind.emplace_back(tensor.sizes().vec(), tensor.scalar_type());
+    infos.push_back({tensor.sizes().vec(), tensor.scalar_type()});
+  }
+  if (const auto found = compiled_.find(kind); found != compiled_.end()) return found->second;
+  if (compiled_.size() == most_kinds)
+    throw InputError(concat("device xla: micro-batches of ", most_kinds + 1,
+                            " sizes, each of which needs a program of its own; the last one is ", describe(batch),
+                            ". Give rows of one length"));
+  const std::int64_t begin = monotonic_ns();
+  const GradientProgram program = gradient_program(capture_step(parameters_, infos, loss_), units_,
                                                    {.devices = client_->devices(),
                                                     .shard = options_.shard,
                                                     .reshard_after_forward = options_.reshard_after_forward,
                                                     .recompute = options_.recompute});
-  // XNNPACK of version 0.81 keeps a product's operand by its address and computes with what was there before.
-  const CompileOptions compiling{.replicas = client_->devices(),
-                                 .flags = client_->platform() == "cpu"
-                                              ? std::map<std::string, bool>{{"xla_cpu_use_xnnpack", false}}
-                                              : std::map<std::string, bool>{}};
-  gradients_ = client_->compile(program.text, compiling);
-  update_ = client_->compile(update_program(units_, {.devices = client_->devices(),
-                                                     .shard = options_.shard,
-                                                     .max_grad_norm = options_.max_grad_norm,
-                                                     .adamw = options_.adamw}),
-                             compiling);
-  constants_.resize(static_cast<std::size_t>(client_->devices()));
-  for (int d = 0; d < client_->devices(); ++d)
-    for (const at::Tensor& constant : program.constants)
-      constants_[static_cast<std::size_t>(d)].push_back(upload(constant, d));
-  upload_states();
+  Compiled compiled{.program = client_->compile(program.text, compile_options()), .constants = {}};
+  compiled.constants.resize(devices());
+  for (std::size_t d = 0; d < devices(); ++d)
+    for (const at::Tensor& constant : program.constants) compiled.constants[d].push_back(upload(constant, d));
+  if (options_.tell)
+    options_.tell(concat("xla: compiled the step of a micro-batch (", describe(batch), ") in ",
+                         format_real(static_cast<double>(monotonic_ns() - begin) * 1e-9, 3), " s"));
+  return compiled_.emplace(std::move(kind), std::move(compiled)).first->second;
 }
 
-Buffer CompiledTraining::upload(const at::Tensor& tensor, int device) const {
-  const at::Tensor dense = tensor.detach().contiguous();
-  return client_->upload(dense.const_data_ptr(), element_of(dense.scalar_type()), dense.sizes(), device);
-}
-
-void CompiledTraining::upload_states() {
-  const auto devices = static_cast<std::size_t>(client_->devices());
-  for (auto* const list : {&weights_, &first_, &second_, &sums_}) list->resize(devices);
-  for (const FlatUnit& unit : units_) {
-    const std::int64_t length = options_.shard ? unit.shard : unit.elements;
-    const at::Tensor flat = at::zeros({options_.shard ? unit.shard * client_->devices() : unit.elements});
-    for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
-      const at::Tensor& parameter = parameters_.parameters[unit.parameters[i]].tensor;
-      flat.narrow(0, unit.offsets[i], parameter.numel()).copy_(parameter.detach().flatten());
-    }
-    const at::Tensor zeros = at::zeros({length});
-    for (int d = 0; d < client_->devices(); ++d) {
-      const auto at = static_cast<std::size_t>(d);
-      weights_[at].push_back(upload(options_.shard ? flat.narrow(0, d * length, length) : flat, d));
-      if (!unit.trained) continue;
-      for (auto* const list : {&first_, &second_, &sums_}) (*list)[at].push_back(upload(zeros, d));
-    }
-  }
-}
-
-StepResult CompiledTraining::step(const std::vector<std::vector<at::Tensor>>& micro_batches, double learning_rate) {
-  const auto devices = static_cast<std::size_t>(client_->devices());
-  if (micro_batches.empty() || micro_batches.size() % devices != 0)
-    throw InputError(concat("device xla: ", micro_batches.size(), " micro-batches for ", devices,
+double CompiledTraining::accumulate(const std::vector<MicroBatch>& micro_batches) {
+  if (micro_batches.empty() || micro_batches.size() % devices() != 0)
+    throw InputError(concat("device xla: ", micro_batches.size(), " micro-batches for ", devices(),
                             " devices; every device needs the same number of them, one at least"));
-  for (const auto& batch : micro_batches) {
-    if (batch.size() != batch_.size())
-      throw InputError(concat("device xla: a micro-batch of ", batch.size(), " tensors; the step was captured with ",
-                              batch_.size()));
-    for (std::size_t i = 0; i < batch.size(); ++i)
-      if (batch[i].sizes() != at::IntArrayRef(batch_[i].sizes) || batch[i].scalar_type() != batch_[i].type)
-        throw InputError(concat("device xla: tensor ", i, " of a micro-batch is ",
-                                c10::toString(batch[i].scalar_type()), " ", concat(batch[i].sizes()),
-                                "; the step was captured with ", c10::toString(batch_[i].type), " ",
-                                concat(at::IntArrayRef(batch_[i].sizes))));
-  }
-  std::vector<Buffer> losses(devices);
-  for (std::size_t d = 0; d < devices; ++d) losses[d] = upload(at::zeros({}), static_cast<int>(d));
-
-  // Gradients of every micro-batch.
-  for (std::size_t first = 0; first < micro_batches.size(); first += devices) {
-    std::vector<std::vector<Buffer>> inputs(devices);
-    std::vector<std::vector<const Buffer*>> arguments(devices);
-    for (std::size_t d = 0; d < devices; ++d) {
-      for (const at::Tensor& tensor : micro_batches[first + d])
-        inputs[d].push_back(upload(tensor, static_cast<int>(d)));
+  TESSERA_CHECK(!summed_, "gradients were summed over the devices already: update() or drop_gradients() comes first");
+  std::vector<Buffer> losses(devices());
+  for (std::size_t d = 0; d < devices(); ++d) losses[d] = upload(at::zeros({}), d);
+  for (std::size_t first = 0; first < micro_batches.size(); first += devices()) {
+    const Compiled& compiled = compiled_for(micro_batches[first]);
+    last_ = &compiled;
+    std::vector<std::vector<Buffer>> inputs(devices());
+    std::vector<std::vector<const Buffer*>> arguments(devices());
+    for (std::size_t d = 0; d < devices(); ++d) {
+      const MicroBatch& batch = micro_batches[first + d];
+      if (describe(batch) != describe(micro_batches[first]))
+        throw InputError(concat("device xla: devices compute one program, and two of them got ",
+                                describe(micro_batches[first]), " and ", describe(batch)));
+      for (const at::Tensor& tensor : batch) inputs[d].push_back(upload(tensor, d));
       const auto give = [&](const std::vector<Buffer>& list) {
         for (const Buffer& buffer : list) arguments[d].push_back(&buffer);
       };
       give(weights_[d]);
-      give(sums_[d]);
+      give(gradients_[d]);
       arguments[d].push_back(&losses[d]);
       give(inputs[d]);
-      give(constants_[d]);
+      give(compiled.constants[d]);
     }
-    auto results = gradients_->run(arguments);
-    for (std::size_t d = 0; d < devices; ++d) {
+    auto results = compiled.program->run(arguments);
+    for (std::size_t d = 0; d < devices(); ++d) {
       losses[d] = std::move(results[d].back());
       results[d].pop_back();
-      sums_[d] = std::move(results[d]);
+      gradients_[d] = std::move(results[d]);
     }
   }
+  double sum = 0;
+  for (const Buffer& buffer : losses) {
+    float loss = 0;
+    buffer.read(&loss, sizeof loss);
+    sum += static_cast<double>(loss);
+  }
+  return sum;
+}
 
-  // The update.
+double CompiledTraining::gradient_norm() {
+  if (!norm_) norm_ = client_->compile(norm_program(units_, client_->devices(), options_.shard), compile_options());
+  TESSERA_CHECK(!summed_, "gradient_norm() a second time in a step");
+  std::vector<std::vector<const Buffer*>> arguments(devices());
+  for (std::size_t d = 0; d < devices(); ++d)
+    for (const Buffer& buffer : gradients_[d]) arguments[d].push_back(&buffer);
+  auto results = norm_->run(arguments);
+  float norm = 0;
+  results[0].back().read(&norm, sizeof norm);
+  if (!options_.shard) {
+    for (std::size_t d = 0; d < devices(); ++d) {
+      results[d].pop_back();
+      gradients_[d] = std::move(results[d]);
+    }
+    summed_ = true;
+  }
+  return static_cast<double>(norm);
+}
+
+void CompiledTraining::update(double learning_rate, double factor) {
+  if (!options_.shard && !summed_) gradient_norm();
+  if (!update_)
+    update_ =
+        client_->compile(update_program(units_, client_->devices(), options_.shard, options_.adamw), compile_options());
   ++steps_;
   const auto step = static_cast<double>(steps_);
-  const double scalars[] = {learning_rate, 1.0 / static_cast<double>(micro_batches.size()),
-                            1 / (1 - std::pow(options_.adamw.beta1, step)),
+  const double scalars[] = {learning_rate, factor, 1 / (1 - std::pow(options_.adamw.beta1, step)),
                             1 / (1 - std::pow(options_.adamw.beta2, step))};
-  std::vector<std::vector<Buffer>> numbers(devices);
-  std::vector<std::vector<const Buffer*>> arguments(devices);
-  for (std::size_t d = 0; d < devices; ++d) {
-    for (const double scalar : scalars)
-      numbers[d].push_back(upload(at::scalar_tensor(scalar, at::kFloat), static_cast<int>(d)));
+  std::vector<std::vector<Buffer>> numbers(devices());
+  std::vector<std::vector<const Buffer*>> arguments(devices());
+  for (std::size_t d = 0; d < devices(); ++d) {
+    for (const double scalar : scalars) numbers[d].push_back(upload(at::scalar_tensor(scalar, at::kFloat), d));
     std::size_t trained = 0;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (!units_[u].trained) continue;
       for (const Buffer* const buffer :
-           {&weights_[d][u], &first_[d][trained], &second_[d][trained], &sums_[d][trained]})
+           {&weights_[d][u], &first_[d][trained], &second_[d][trained], &gradients_[d][trained]})
         arguments[d].push_back(buffer);
       ++trained;
     }
     for (const Buffer& number : numbers[d]) arguments[d].push_back(&number);
   }
   auto results = update_->run(arguments);
-  StepResult result;
-  for (std::size_t d = 0; d < devices; ++d) {
+  for (std::size_t d = 0; d < devices(); ++d) {
     std::size_t next = 0, trained = 0;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (!units_[u].trained) continue;
       weights_[d][u] = std::move(results[d][next++]);
       first_[d][trained] = std::move(results[d][next++]);
       second_[d][trained] = std::move(results[d][next++]);
-      sums_[d][trained++] = std::move(results[d][next++]);
-    }
-    float loss = 0;
-    losses[d].read(&loss, sizeof loss);
-    result.loss += static_cast<double>(loss) / static_cast<double>(micro_batches.size());
-  }
-  float norm = 0;
-  results[0].back().read(&norm, sizeof norm);
-  result.gradient_norm = static_cast<double>(norm);
-  return result;
-}
-
-void CompiledTraining::write_back() {
-  const at::NoGradGuard no_grad;
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    const FlatUnit& unit = units_[u];
-    if (!unit.trained) continue;
-    const std::int64_t length = options_.shard ? unit.shard : unit.elements;
-    const int parts = options_.shard ? client_->devices() : 1;
-    const at::Tensor flat = at::empty({length * parts});
-    for (int d = 0; d < parts; ++d)
-      weights_[static_cast<std::size_t>(d)][u].read(flat.data_ptr<float>() + d * length,
-                                                    static_cast<std::size_t>(length) * sizeof(float));
-    for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
-      at::Tensor parameter = parameters_.parameters[unit.parameters[i]].tensor;
-      parameter.copy_(flat.narrow(0, unit.offsets[i], parameter.numel()).view(parameter.sizes()));
+      gradients_[d][trained++] = std::move(results[d][next++]);
     }
   }
+  summed_ = false;
 }
 
-TrainingMemory CompiledTraining::memory() const {
-  TrainingMemory memory{.gradients = gradients_->memory(), .update = update_->memory()};
-  for (const FlatUnit& unit : units_)
-    memory.states += (unit.trained ? 16 : 4) * (options_.shard ? unit.shard : unit.elements);
+void CompiledTraining::drop_gradients() {
+  gradients_ = zeros();
+  summed_ = false;
+}
+
+StepMemory CompiledTraining::memory() const {
+  StepMemory memory;
+  for (const FlatUnit& unit : units_) memory.states += (unit.trained ? 16 : 4) * length(unit);
+  if (last_ == nullptr) return memory;
+  const ProgramMemory program = last_->program->memory();
+  memory.arguments = program.arguments;
+  memory.temporary = program.temporary;
   return memory;
 }
 

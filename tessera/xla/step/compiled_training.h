@@ -3,83 +3,78 @@
 /// Training of any torch::nn::Module on the devices of a PJRT plug-in.
 ///
 ///   auto client = std::make_shared<xla::Client>(xla::Plugin::load(xla::find_plugin()));
-///   xla::CompiledTraining training(client, model, {{{8, 256}, at::kLong}, {{8, 256}, at::kLong}},
-///       [&](const auto& batch) { return loss(model->forward(batch[0]), batch[1]); }, options);
-///   const xla::StepResult result = training.step(micro_batches, learning_rate);
+///   xla::CompiledTraining training(client, *model, [&](const auto& batch) {
+///     return loss(model->forward(batch[0]), batch[1]);
+///   }, options);
+///   training.accumulate(micro_batches);                          // a multiple of the devices
+///   training.update(learning_rate, 1.0 / micro_batches.size());  // the mean of their gradients
 ///   training.write_back();  // before saving: the module has the trained parameters again
 
-#include <torch/nn/module.h>
-
 #include <tessera/xla/capture/capture.h>
+#include <tessera/xla/compiled_step.h>
 #include <tessera/xla/pjrt/client.h>
 #include <tessera/xla/step/gradient_program.h>
-#include <tessera/xla/step/update_program.h>
 
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace tessera::xla {
 
-struct TrainingOptions {
-  layout::WrapPolicy units = {};      ///< what is gathered together; kind none: all at once
-  bool shard = true;                  ///< parameters, gradients and moments are divided over the devices (FSDP)
-  bool reshard_after_forward = true;  ///< gathered parameters are dropped between forward and backward
-  bool recompute = false;             ///< activation checkpointing of every unit but the root
-  double max_grad_norm = 0;           ///< 0: not clipped
-  AdamWOptions adamw = {};
-  std::function<bool(const std::string&)> has_decay = {};  ///< by a parameter's name; empty: all have
-};
-
-struct StepResult {
-  double loss = 0;           ///< mean over the micro-batches of all devices
-  double gradient_norm = 0;  ///< of the mean gradient, before clipping
-};
-
-/// What the compiler says of both programs, on each device.
-struct TrainingMemory {
-  ProgramMemory gradients, update;
-  std::int64_t states = 0;  ///< bytes of parameters, gradients and moments by our own count
-};
-
-/// Threads: one at a time. The module must outlive it and keep its parameters; they are not changed until write_back().
-class CompiledTraining {
+class CompiledTraining final : public CompiledStep {
  public:
-  /// The mean loss of a micro-batch: a scalar of fp32.
-  using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& batch)>;
+  using Loss = std::function<at::Tensor(const MicroBatch& batch)>;
 
-  /// Captures and compiles; `batch`: sizes and types of one device's micro-batch. Throws InputError for a step that
-  /// cannot be compiled (capture/capture.h, lowering/lowering.h), Error with the compiler's text.
-  CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module, const std::vector<ValueInfo>& batch,
-                   const Loss& loss, TrainingOptions options);
+  /// Throws InputError for parameters that are not fp32, and for units that are not there.
+  CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module, Loss loss, TrainingOptions options);
 
-  /// One step. micro_batches[m * devices + d] is the m-th of device d. Throws InputError for another number of them than
-  /// a multiple of the devices, and for tensors of other sizes or types than were captured.
-  StepResult step(const std::vector<std::vector<at::Tensor>>& micro_batches, double learning_rate);
+  double accumulate(const std::vector<MicroBatch>& micro_batches) override;
+  double gradient_norm() override;
+  void update(double learning_rate, double factor) override;
+  void drop_gradients() override;
+  void write_back() override;
+  void read_parameters() override;
+  std::vector<Moments> moments() const override;
+  void set_moments(const std::vector<Moments>& moments, std::int64_t steps) override;
+  std::int64_t steps_taken() const override { return steps_; }
+  StepMemory memory() const override;
 
-  /// Copies the trained parameters into the module.
-  void write_back();
-
-  TrainingMemory memory() const;
-  /// Optimized programs as the plug-in prints them, for counting collectives.
-  std::string optimized_gradients() const { return gradients_->optimized(); }
+  /// Of the micro-batches that came last.
+  const Program& gradients() const { return *last_->program; }
   const std::vector<FlatUnit>& units() const { return units_; }
 
  private:
-  Buffer upload(const at::Tensor& tensor, int device) const;
-  void upload_states();
+  /// By device, a part of each unit; of moments and gradients: of each trained unit.
+  using Parts = std::vector<std::vector<Buffer>>;
+  /// What is compiled for micro-batches of one kind.
+  struct Compiled {
+    std::unique_ptr<Program> program;
+    std::vector<std::vector<Buffer>> constants;  // by device
+  };
+  using Kind = std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>>;
+
+  std::int64_t length(const FlatUnit& unit) const { return options_.shard ? unit.shard : unit.elements; }
+  std::size_t devices() const { return static_cast<std::size_t>(client_->devices()); }
+  Buffer upload(const at::Tensor& tensor, std::size_t device) const;
+  Parts zeros() const;
+  CompileOptions compile_options() const;
+  const Compiled& compiled_for(const MicroBatch& batch);
+  /// Parts of a flat vector, and back; `trained_only`: of trained units. tensor_of(parameter's place) has its sizes.
+  Parts divide(bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
+  void join(const Parts& parts, bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
 
   std::shared_ptr<const Client> client_;
   parallel::ModuleParameters parameters_;
-  std::vector<ValueInfo> batch_;
+  Loss loss_;
   TrainingOptions options_;
   std::vector<FlatUnit> units_;
-  std::unique_ptr<Program> gradients_, update_;
+  std::map<Kind, Compiled> compiled_;
+  const Compiled* last_ = nullptr;
+  std::unique_ptr<Program> norm_, update_;
   std::int64_t steps_ = 0;
-  // [device][unit]; moments and sums of trained units only, in the same order
-  std::vector<std::vector<Buffer>> weights_, first_, second_, sums_;
-  std::vector<std::vector<Buffer>> constants_;  // [device][constant]
+  bool summed_ = false;  // not sharded: gradients are the sums over the devices already
+  Parts weights_, first_, second_, gradients_;
 };
 
 }  // namespace tessera::xla

@@ -37,7 +37,7 @@ int train_rank(const Arguments& given) {
   const RunConfig& config = resolved.values;
   InitOptions options;
   options.backend = config.parallel.backend;
-  options.device = config.device;
+  options.device = config.device == Device::xla ? Device::cpu : config.device;
   options.timeout_seconds = config.parallel.ddp_timeout;
   options.fingerprint = settings_of(config);
   init(environment, options);

@@ -1,0 +1,96 @@
+#include <tessera/config/rules/validate_xla.h>
+
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/rule_checks.h>
+
+#include <array>
+
+namespace tessera::config {
+namespace {
+
+/// A setting that has to keep its default beside --device xla, and why.
+struct Left {
+  const char* name;
+  const char* why;
+};
+
+constexpr const char* one_update = "the compiled update is AdamW's";
+constexpr const char* one_process = "one process drives all devices, which share the data only";
+constexpr const char* same_step = "every step runs the same compiled program";
+constexpr std::array left = {
+    Left{"optim_args", one_update},
+    Left{"decoupled_lr", one_update},
+    Left{"mm_projector_lr", one_update},
+    Left{"use_mup", one_update},
+    Left{"bf16_optimizer_states", "moments are fp32"},
+    Left{"neftune_noise_alpha", "noise on embeddings is not compiled yet"},
+    Left{"preference_loss", "its reference model is not compiled"},
+    Left{"average_tokens_across_devices",
+         "one mean over the scored tokens of all devices is what the program computes"},
+    Left{"balance_batches", one_process},
+    Left{"tokens_per_batch", same_step},
+    Left{"batch_size_schedule", same_step},
+    Left{"auto_find_batch_size", "the compiler says what fits"},
+    Left{"packing", "where documents end would be part of the compiled program"},
+    Left{"gradient_noise_scale", "gradients stay on the devices"},
+    Left{"fp16", "TPUs compute in bfloat16: give --bf16"},
+    Left{"fp8_format", "its products are not compiled"},
+    Left{"compression_training", "it changes weights while they are on the devices"},
+    Left{"progressive_layer_drop", same_step},
+    Left{"data_efficiency", same_step},
+    Left{"gradient_checkpointing_kwargs", "whole units are computed again, all of them"},
+    Left{"pp_size", one_process},
+    Left{"tp_size", one_process},
+    Left{"cp_size", one_process},
+    Left{"ep_size", one_process},
+    Left{"deterministic_reduce", "the compiler chooses the order of sums, the same one in every run"},
+    Left{"backend", one_process},
+    Left{"shard_group_size", "all devices share one set of shards"},
+    Left{"param_dtype", "shards and gathered parameters are fp32; --bf16 computes in bfloat16"},
+    Left{"reduce_dtype", "gradients are summed in fp32"},
+    Left{"buffer_dtype", "buffers are part of the compiled program"},
+    Left{"ignored_modules", "all parameters are divided"},
+    Left{"grad_compression", one_process},
+    Left{"checkpoint_in_memory", "states are on the devices"},
+    Left{"vision_tower", "places of images depend on data"},
+};
+
+class XlaRules : RuleChecks {
+ public:
+  XlaRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+
+  void check() {
+    if (c_.device != Device::xla) return;
+    static const RunConfig defaults;
+    for (const Left& setting : left) {
+      const Field* const field = find_field(setting.name);
+      if (dump_json(field->get(c_)) != dump_json(field->get(defaults)))
+        problem({setting.name, "device"}, said(setting.name), " beside --device xla: ", setting.why, "; leave it out");
+    }
+    if (c_.optimization.optim != OptimizerKind::adamw)
+      problem({"optim", "device"}, said("optim"), " ", c_.optimization.optim, " beside --device xla: ", one_update);
+    if (c_.optimization.lr_scheduler_type == ScheduleType::one_cycle)
+      problem({"lr_scheduler_type", "device"}, said("lr_scheduler_type"),
+              " one_cycle beside --device xla: it moves betas, which are part of the compiled program");
+    if (c_.sharding.strategy == Strategy::hybrid_shard || c_.sharding.strategy == Strategy::hybrid_shard_zero2)
+      problem({"fsdp", "device"}, "--device xla has no hybrid strategies: all devices share one set of shards; use ",
+              "full_shard or shard_grad_op");
+  }
+};
+
+}  // namespace
+
+void validate_xla(const Resolved& resolved, Problems& problems) { XlaRules(resolved, problems).check(); }
+
+void unused_xla(const Resolved& resolved, const Unused& unused) {
+  if (resolved.values.device != Device::xla)
+    for (const char* name : {"xla_devices", "pjrt_plugin"}) unused(name, "--device is not xla");
+  else
+    for (const char* name :
+         {"cpu_offload", "offload_folder", "backward_prefetch", "forward_prefetch", "limit_all_gathers",
+          "persistence_threshold", "reduce_bucket_size", "ddp_bucket_cap_mb", "overlap_comm", "sync_module_states",
+          "ddp_find_unused_parameters", "ddp_broadcast_buffers"})
+      unused(name, "--device xla: the compiler decides when units are gathered, and states are on the devices");
+}
+
+}  // namespace tessera::config

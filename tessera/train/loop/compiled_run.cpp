@@ -1,0 +1,185 @@
+#include <tessera/train/loop/compiled_run.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/comm/backend_plugin.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/train/core/precision.h>
+#include <tessera/train/saving/tensor_parts.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace tessera::train {
+namespace {
+
+/// `tensor` [rows, T] with more rows or columns of `value`.
+at::Tensor padded(const at::Tensor& tensor, std::int64_t rows, std::int64_t columns, std::int64_t value) {
+  if (tensor.size(0) == rows && tensor.size(1) == columns) return tensor;
+  const at::Tensor result = at::full({rows, columns}, value, tensor.options());
+  result.narrow(0, 0, tensor.size(0)).narrow(1, 0, tensor.size(1)).copy_(tensor);
+  return result;
+}
+
+/// What a program cannot have as an argument.
+void check_batch(const data::Batch& batch, bool causal) {
+  if (!batch.document_starts.empty())
+    throw InputError(
+        "device xla: rows that hold several documents would need a program for each batch; give --packing false");
+  if (batch.images.defined()) throw InputError("device xla: batches with images cannot be compiled");
+  const std::int64_t length = batch.ids.size(1);
+  if (!causal && std::ranges::any_of(batch.lengths, [&](std::int64_t n) { return n != length; }))
+    throw InputError("device xla: an encoder's rows must be of one length, since padding is masked by the row");
+}
+
+}  // namespace
+
+std::shared_ptr<xla::Devices> open_xla(const RunConfig& config) {
+  if (config.device != Device::xla) return nullptr;
+  const auto* const plugin =
+      static_cast<const xla::XlaPlugin*>(comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi));
+  return plugin->open(config.parallel.pjrt_plugin, static_cast<int>(config.parallel.xla_devices));
+}
+
+/// AdamW on the devices; the host's knows learning rates and holds moments when they are asked for.
+class CompiledRun::DeviceUpdate final : public Update {
+ public:
+  DeviceUpdate(CompiledRun& run, std::unique_ptr<Update> host) : run_(run), host_(std::move(host)) {}
+
+  void step(double gradient_scale) override {
+    run_.step_->update(host_->learning_rates().front(), gradient_scale);
+    run_.leftover_ = false;
+    run_.stale_ = true;
+  }
+  std::optional<double> gradient_norm() override { return run_.step_->gradient_norm(); }
+  void set_learning_rates(const std::function<double(double, std::size_t)>& rate) override {
+    host_->set_learning_rates(rate);
+  }
+  std::vector<double> learning_rates() const override { return host_->learning_rates(); }
+  std::vector<HeldState> states(const Sharded& sharded) const override { return host_->states(sharded); }
+  std::int64_t steps() const override { return run_.step_->steps_taken(); }
+  void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
+               const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) override {
+    host_->restore(sharded, steps, folder, sums, stem);
+    std::vector<xla::CompiledStep::Moments> moments = run_.step_->moments();
+    each_state(moments, [](const at::Tensor& device, const at::Tensor& host) { device.copy_(host); }, sharded);
+    run_.step_->set_moments(moments, steps);
+  }
+  /// The host's moments become the devices'.
+  void bring_back(const Sharded& sharded) {
+    std::vector<xla::CompiledStep::Moments> moments = run_.step_->moments();
+    each_state(moments, [](const at::Tensor& device, const at::Tensor& host) { host.copy_(device); }, sharded);
+  }
+
+ private:
+  /// copy(the devices' moment, the host's), in one shape, for both moments of every parameter.
+  template <class Copy>
+  void each_state(std::vector<xla::CompiledStep::Moments>& moments, const Copy& copy, const Sharded& sharded) const {
+    const at::NoGradGuard no_grad;
+    std::map<std::string, at::Tensor> of_host;
+    for (const HeldState& state : host_->states(sharded)) of_host[state.name] = state.held;
+    for (xla::CompiledStep::Moments& m : moments)
+      for (const auto& [kind, tensor] : {std::pair{"exp_avg.", m.first}, {"exp_avg_sq.", m.second}}) {
+        const auto found = of_host.find(kind + m.name);
+        TESSERA_CHECK(found != of_host.end() && found->second.numel() == tensor.numel(), "no host copy of ", kind,
+                      m.name);
+        copy(tensor, found->second.view(tensor.sizes()));
+      }
+  }
+
+  CompiledRun& run_;
+  std::unique_ptr<Update> host_;
+};
+
+class CompiledRun::Passes final : public StepPasses {
+ public:
+  explicit Passes(CompiledRun& run) : run_(run) {}
+
+  void compute(const std::vector<data::Batch>& batches, std::int64_t, const LossScales& scales) override {
+    PassParts& parts = run_.parts_;
+    parts.clock.enter(Phase::forward);
+    if (run_.leftover_) run_.step_->drop_gradients();
+    run_.leftover_ = true;
+    const double sum = run_.step_->accumulate(arguments(batches, scales.scale));
+    parts.window.add_loss(scales.scale == 0 ? 0 : sum / scales.scale * scales.logged);
+    parts.model.core.gradients_changed();
+  }
+  void rehearse(const data::Batch&) override { throw Error("a compiled step is not rehearsed"); }
+  std::string describe() const override { return concat("devices: ", run_.parts_.setup.xla->describe()); }
+
+ private:
+  /// Micro-batches of one size, as many as a multiple of the devices: what is missing counts for nothing.
+  std::vector<xla::CompiledStep::MicroBatch> arguments(const std::vector<data::Batch>& batches, double scale) const {
+    const Setup& setup = run_.parts_.setup;
+    const bool causal = setup.model->objective() == data::Objective::Kind::next_token;
+    std::int64_t rows = setup.plan.batch_size * run_.parts_.objective.rows_of_sample(), columns = 0;
+    for (const data::Batch& batch : batches) {
+      check_batch(batch, causal);
+      rows = std::max(rows, batch.ids.size(0));
+      columns = std::max(columns, batch.ids.size(1));
+    }
+    const at::Tensor factor = at::scalar_tensor(scale, at::kFloat);
+    std::vector<xla::CompiledStep::MicroBatch> result;
+    for (const data::Batch& batch : batches) {
+      const std::int64_t labels = batch.labels.size(1) == batch.ids.size(1) ? columns : batch.labels.size(1);
+      result.push_back({padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor});
+      if (batch.types.defined()) result.back().push_back(padded(batch.types, rows, columns, 0));
+    }
+    while (result.size() % static_cast<std::size_t>(setup.devices()) != 0) {
+      result.push_back(result.front());
+      result.back()[1] = at::full_like(result.front()[1], -100);
+    }
+    return result;
+  }
+
+  CompiledRun& run_;
+};
+
+CompiledRun::CompiledRun(const PassParts& parts, layout::WrapPolicy units) : parts_(parts) {
+  const RunConfig& config = parts.setup.config;
+  const StrategyRow& strategy = row_of(config.sharding.strategy);
+  const auto* const model = parts.setup.model.get();
+  xla::TrainingOptions options;
+  options.units = std::move(units);
+  options.shard = strategy.shard_optimizer;
+  options.reshard_after_forward =
+      decided(config.sharding.reshard_after_forward).value_or(strategy.reshard_after_forward);
+  options.recompute = config.optimization.gradient_checkpointing;
+  options.adamw = {.beta1 = config.optimization.adam_beta1,
+                   .beta2 = config.optimization.adam_beta2,
+                   .eps = config.optimization.adam_epsilon,
+                   .weight_decay = config.optimization.weight_decay};
+  options.has_decay = [model](const std::string& name) { return !model->is_norm_or_bias(name); };
+  options.tell = [](const std::string& line) { log::info(line); };
+  step_ = parts.setup.xla->compile(
+      *parts.setup.model, [this](const xla::CompiledStep::MicroBatch& batch) { return loss_of(batch); },
+      std::move(options));
+}
+
+at::Tensor CompiledRun::loss_of(const xla::CompiledStep::MicroBatch& given) const {
+  data::Batch batch;
+  batch.ids = given[0];
+  batch.labels = given[1];
+  if (given.size() > 3) batch.types = given[3];
+  const nn::Autocast precision(training_precision(parts_.setup.config), at::kCPU);
+  return parts_.objective.loss(batch, 1.0) * given[2];
+}
+
+std::unique_ptr<StepPasses> CompiledRun::passes() { return std::make_unique<Passes>(*this); }
+
+std::unique_ptr<Update> CompiledRun::update(std::unique_ptr<Update> host) {
+  auto update = std::make_unique<DeviceUpdate>(*this, std::move(host));
+  update_ = update.get();
+  return update;
+}
+
+void CompiledRun::bring_back() {
+  if (!std::exchange(stale_, false)) return;
+  step_->write_back();
+  update_->bring_back(parts_.model.sharded());
+}
+
+}  // namespace tessera::train

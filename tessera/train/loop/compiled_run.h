@@ -1,0 +1,45 @@
+#pragma once
+/// \file
+/// --device xla in the loop: forward, backward and update are programs on the devices of a PJRT plug-in
+/// (xla/compiled_step.h). The module and the optimizer on the host have a copy of weights and moments, which
+/// bring_back() brings up to date; evaluations, checkpoints and the final model read that.
+
+#include <tessera/train/core/update.h>
+#include <tessera/train/loop/passes.h>
+#include <tessera/xla/compiled_step.h>
+
+#include <memory>
+
+namespace tessera::train {
+
+/// The devices of the run; null unless --device is xla. Throws InputError: no plug-in, or other devices than asked for.
+std::shared_ptr<xla::Devices> open_xla(const RunConfig& config);
+
+/// The compiled step of a run. Not copied; outlives what passes() and update() return.
+class CompiledRun {
+ public:
+  /// Once the module has its weights. `units`: what is gathered together.
+  CompiledRun(const PassParts& parts, layout::WrapPolicy units);
+
+  std::unique_ptr<StepPasses> passes();
+  /// `host`: AdamW of the same settings over the module, which keeps learning rates and, for checkpoints, moments.
+  std::unique_ptr<Update> update(std::unique_ptr<Update> host);
+  /// Weights and moments on the host become those of the devices.
+  void bring_back();
+  /// Of the last compiled step, for the log.
+  xla::StepMemory memory() const { return step_->memory(); }
+
+ private:
+  class Passes;
+  class DeviceUpdate;
+
+  at::Tensor loss_of(const xla::CompiledStep::MicroBatch& batch) const;
+
+  PassParts parts_;
+  std::unique_ptr<xla::CompiledStep> step_;
+  DeviceUpdate* update_ = nullptr;  // the loop's
+  bool leftover_ = false;           // gradients of a step that was skipped
+  bool stale_ = false;              // the host's copies are older
+};
+
+}  // namespace tessera::train

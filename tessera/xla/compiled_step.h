@@ -1,0 +1,98 @@
+#pragma once
+/// \file
+/// What the plug-in libtessera_xla.so offers: the devices of a PJRT plug-in, and a module's training step on them. The
+/// training loop knows these interfaces only.
+
+#include <torch/nn/module.h>
+
+#include <tessera/layout/units.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::xla {
+
+/// AdamW (Loshchilov and Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it.
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0;
+};
+
+struct TrainingOptions {
+  layout::WrapPolicy units = {};      ///< what is gathered together; kind none: all at once
+  bool shard = true;                  ///< parameters, gradients and moments are divided over the devices (FSDP)
+  bool reshard_after_forward = true;  ///< gathered parameters are dropped between forward and backward
+  bool recompute = false;             ///< activation checkpointing of every unit but the root
+  AdamWOptions adamw = {};
+  std::function<bool(const std::string&)> has_decay = {};  ///< by a parameter's name; empty: all have
+  std::function<void(const std::string&)> tell = {};       ///< what takes long, a line each; empty: nobody listens
+};
+
+/// Bytes on each device as the compiler counts them.
+struct StepMemory {
+  std::int64_t states = 0;     ///< parameters, gradients and moments, by our own count
+  std::int64_t arguments = 0;  ///< of the gradients' program, the compiler's count
+  std::int64_t temporary = 0;  ///< while it runs
+};
+
+/// A module's training step on all devices. The module keeps its parameters, which do not change until write_back().
+/// Threads: one at a time.
+class CompiledStep {
+ public:
+  using MicroBatch = std::vector<at::Tensor>;
+  virtual ~CompiledStep() = default;
+
+  /// Adds the gradients of micro_batches[m * devices + d], the m-th of device d, to those that are there; every device
+  /// divides nothing: the loss decides what a micro-batch counts. Returns the losses' sum over all of them. Sizes and
+  /// types that were not there before are captured and compiled. Throws InputError for a step that cannot be compiled,
+  /// and for another number of micro-batches than a multiple of the devices.
+  virtual double accumulate(const std::vector<MicroBatch>& micro_batches) = 0;
+  /// The norm of the accumulated gradients over all devices.
+  virtual double gradient_norm() = 0;
+  /// AdamW with the accumulated gradients times `factor`; they are zeros afterwards.
+  virtual void update(double learning_rate, double factor) = 0;
+  /// The accumulated gradients become zeros.
+  virtual void drop_gradients() = 0;
+
+  /// Copies the trained parameters into the module.
+  virtual void write_back() = 0;
+  /// Copies the module's parameters to the devices.
+  virtual void read_parameters() = 0;
+  /// The moments of trained parameters by name, in their shapes: fp32 on the CPU. `set`: the devices get those of
+  /// `moments`, and steps_taken() becomes `steps`.
+  struct Moments {
+    std::string name;
+    at::Tensor first, second;
+  };
+  virtual std::vector<Moments> moments() const = 0;
+  virtual void set_moments(const std::vector<Moments>& moments, std::int64_t steps) = 0;
+  virtual std::int64_t steps_taken() const = 0;
+
+  virtual StepMemory memory() const = 0;
+};
+
+/// The devices of this process.
+class Devices {
+ public:
+  virtual ~Devices() = default;
+  virtual int count() const = 0;
+  virtual std::string describe() const = 0;  ///< "4 x cpu (PJRT plug-in /path)"
+  /// `loss`: of a micro-batch, a scalar of fp32. `module` outlives the step.
+  virtual std::unique_ptr<CompiledStep> compile(torch::nn::Module& module,
+                                                std::function<at::Tensor(const CompiledStep::MicroBatch&)> loss,
+                                                TrainingOptions options) const = 0;
+};
+
+/// The table that libtessera_xla.so exports as tessera_xla_plugin().
+struct XlaPlugin {
+  static constexpr int current_abi = 1;
+  int abi = current_abi;
+  /// `path`: the PJRT plug-in's file, "" for the environment's (find_plugin()). `count`: devices of a CPU plug-in, which
+  /// makes as many as it is asked for; 0: one. Of others: how many there must be; 0: all. Throws InputError.
+  std::unique_ptr<Devices> (*open)(const std::string& path, int count) = nullptr;
+};
+
+}  // namespace tessera::xla
