@@ -1,11 +1,27 @@
 #pragma once
 /// \file
-/// Whether a step is being captured as operators (xla/capture): kernels that are no operators of LibTorch step aside, so
-/// that every computation is seen.
+/// A step that is captured as operators (xla/capture). Kernels that are no operators of LibTorch step aside meanwhile,
+/// so that every computation is seen; what is drawn at random is drawn anew in every run of the captured step.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 
 namespace tessera::nn {
 
+struct RandomPlace;
+
+/// Random numbers of a captured step.
+class CapturedDraws {
+ public:
+  virtual ~CapturedDraws() = default;
+  /// What dropout.h keeps at `place`: fp32 [lines..., columns], 0 with probability p, else 1. `lines`: [rows, tokens], or
+  /// [rows, heads, queries] of attention weights.
+  virtual at::Tensor kept(const RandomPlace& place, at::IntArrayRef lines, std::int64_t columns, double p) = 0;
+};
+
 /// Of the calling thread; set while capture() runs, on the thread that runs forward and backward.
-inline thread_local bool capturing = false;
+inline thread_local CapturedDraws* captured_draws = nullptr;
+inline bool capturing() { return captured_draws != nullptr; }
 
 }  // namespace tessera::nn

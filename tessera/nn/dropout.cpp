@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/dropout.h>
+#include <tessera/nn/capturing.h>
 #include <tessera/nn/device/kernels.h>
 #include <tessera/nn/device/random_lines.h>
 #include <tessera/nn/fused.h>
@@ -69,6 +70,11 @@ at::Tensor dropped(const at::Tensor& x, double p, const RandomPlace& place) {
     drop(from, to, p, static_cast<float>(1 / (1 - p)), place);
     return to;
   }
+  if (capturing()) {
+    const auto [rows, tokens] = lines_of(x);
+    const at::Tensor mask = captured_draws->kept(place, {rows, tokens}, x.size(-1), p);
+    return x * mask.view(x.sizes()).to(x.scalar_type()) * (1 / (1 - p));
+  }
   // Other types: 0 or 1 as fp32, and the factor in x's own precision.
   const at::Tensor kept = at::ones(x.sizes(), at::TensorOptions(at::kFloat).device(place_of_numbers(x.device())));
   drop(kept, kept, p, 1, place);
@@ -92,6 +98,11 @@ struct Dropout : torch::autograd::Function<Dropout> {
 RandomPlace RandomPlace::at(std::uint64_t number) const {
   RandomPlace place = *this;
   place.key = kernels::mixed_key(key, number);
+  if (capturing()) {
+    auto extended = numbers ? *numbers : std::vector<std::uint64_t>();
+    extended.push_back(number);
+    place.numbers = std::make_shared<const std::vector<std::uint64_t>>(std::move(extended));
+  }
   return place;
 }
 
@@ -106,6 +117,7 @@ at::Tensor dropout(const at::Tensor& x, double p, const RandomPlace& place) {
 
 at::Tensor uniform(std::int64_t rows, std::int64_t tokens, std::int64_t columns, const RandomPlace& place,
                    c10::Device device) {
+  if (capturing()) throw InputError("random numbers that are added (NEFTune's noise) cannot be compiled into a step");
   const at::Tensor y =
       at::empty({rows, tokens, columns}, at::TensorOptions(at::kFloat).device(place_of_numbers(device)));
   if (const DeviceKernels* kernels = device_kernels({y})) {

@@ -21,6 +21,8 @@ struct RandomPlace {
   std::shared_ptr<const std::vector<std::int64_t>> tokens = nullptr;
   std::int64_t column = 0;  ///< the first column
   std::int64_t head = 0;    ///< the first head, for attention weights
+  /// While a step is captured: what at() was called with since the pass began; null: nothing yet.
+  std::shared_ptr<const std::vector<std::uint64_t>> numbers = nullptr;
 
   /// The same place for the draw with this number: every dropout of a pass has its own.
   RandomPlace at(std::uint64_t number) const;

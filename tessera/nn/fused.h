@@ -20,7 +20,7 @@ namespace tessera::nn {
 /// True when every defined tensor is plain fp32 on the CPU (the kernels also want rows contiguous; callers see to
 /// that), and no step is being captured.
 inline bool fusable(std::initializer_list<at::Tensor> tensors) {
-  if (capturing) return false;
+  if (capturing()) return false;
   for (const at::Tensor& t : tensors)
     if (t.defined() && !(t.device().is_cpu() && t.scalar_type() == at::kFloat && t.layout() == at::kStrided))
       return false;

@@ -42,7 +42,13 @@ struct StepMemory {
 /// Threads: one at a time.
 class CompiledStep {
  public:
-  using MicroBatch = std::vector<at::Tensor>;
+  /// Arguments of the loss, and what its dropout by place (nn/dropout.h) belongs to.
+  struct MicroBatch {
+    std::vector<at::Tensor> tensors;
+    std::uint64_t random_key = 0;  ///< of the pass, whatever key the places in the step have
+    std::int64_t first_row = 0;    ///< added to their rows
+  };
+  using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& tensors)>;
   virtual ~CompiledStep() = default;
 
   /// Adds the gradients of micro_batches[m * devices + d], the m-th of device d, to those that are there; every device
@@ -81,8 +87,7 @@ class Devices {
   virtual int count() const = 0;
   virtual std::string describe() const = 0;  ///< "4 x cpu (PJRT plug-in /path)"
   /// `loss`: of a micro-batch, a scalar of fp32. `module` outlives the step.
-  virtual std::unique_ptr<CompiledStep> compile(torch::nn::Module& module,
-                                                std::function<at::Tensor(const CompiledStep::MicroBatch&)> loss,
+  virtual std::unique_ptr<CompiledStep> compile(torch::nn::Module& module, CompiledStep::Loss loss,
                                                 TrainingOptions options) const = 0;
 };
 

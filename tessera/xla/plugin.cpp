@@ -25,8 +25,7 @@ class PjrtDevices final : public Devices {
   std::string describe() const override {
     return concat(count(), " x ", client_->platform(), " (PJRT plug-in ", path_, ")");
   }
-  std::unique_ptr<CompiledStep> compile(torch::nn::Module& module,
-                                        std::function<at::Tensor(const CompiledStep::MicroBatch&)> loss,
+  std::unique_ptr<CompiledStep> compile(torch::nn::Module& module, CompiledStep::Loss loss,
                                         TrainingOptions options) const override {
     return std::make_unique<CompiledTraining>(client_, module, std::move(loss), std::move(options));
   }

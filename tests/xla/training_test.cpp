@@ -32,13 +32,13 @@ std::vector<Family> families() {
           {"qwen3", testing::decoder_fixture("qwen3")}};
 }
 
-using Batches = std::vector<std::vector<at::Tensor>>;
+using Batches = std::vector<xla::CompiledStep::MicroBatch>;
 
 Batches some_batches(std::int64_t count, std::int64_t vocabulary) {
   Batches batches;
   for (std::int64_t i = 0; i < count; ++i) {
     const at::Tensor ids = at::randint(0, vocabulary, {rows, tokens}, at::kLong);
-    batches.push_back({ids, ids.clone()});
+    batches.push_back({{ids, ids.clone()}, 0, 0});
   }
   return batches;
 }
@@ -60,7 +60,7 @@ std::vector<double> steps_on_cpu(models::LanguageModel& model, const std::vector
     optimizer.zero_grad();
     double sum = 0;
     for (const auto& batch : batches) {
-      const at::Tensor loss = mean_loss(model, batch) / static_cast<double>(batches.size());
+      const at::Tensor loss = mean_loss(model, batch.tensors) / static_cast<double>(batches.size());
       loss.backward();
       sum += loss.item<double>();
     }

@@ -9,6 +9,7 @@
 
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/capturing.h>
 #include <tessera/nn/device/kernels.h>
 #include <tessera/nn/device/random_lines.h>
 #include <tessera/nn/parallel_for.h>
@@ -192,10 +193,29 @@ RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const Atte
   return {narrow(dq), narrow(dk), narrow(dv)};
 }
 
+/// The same by operators of LibTorch, all queries and keys at once.
+static at::Tensor captured_attention(const AttentionRectangle& a, const WeightDropout& dropout) {
+  const Run all{0, a.q.size(2), a.k.size(2)};
+  const auto wide = at::toOpMathType(a.q.scalar_type());
+  at::Tensor s = at::matmul(a.q.to(wide), a.k.to(wide).transpose(2, 3)) * a.scale;
+  if (a.softcap != 0) s = at::tanh(s / a.softcap) * a.softcap;
+  if (a.mask.defined()) s = s + a.mask;
+  if (a.causal)
+    s = s.masked_fill(at::ones({all.end, all.keys}, at::kBool).tril().logical_not(),
+                      -std::numeric_limits<double>::infinity());
+  at::Tensor weights = at::softmax(s, -1);
+  if (dropout.p > 0)
+    weights = weights * captured_draws->kept(dropout.place, {a.q.size(0), a.q.size(1), all.end}, all.keys, dropout.p) *
+              (1 / (1 - dropout.p));
+  return at::matmul(weights, a.v.to(wide)).to(a.q.scalar_type());
+}
+
 at::Tensor dropout_attention(const AttentionRectangle& a, const WeightDropout& dropout) {
   const auto type = libtorch_autocast_type(a.q.device().type());
   const auto cast = [&](const at::Tensor& x) { return type && x.scalar_type() != at::kDouble ? x.to(*type) : x; };
   const c10::impl::ExcludeDispatchKeyGuard as_written(c10::autocast_dispatch_keyset);  // sums in fp32
+  if (capturing())
+    return captured_attention({cast(a.q), cast(a.k), cast(a.v), a.mask, a.causal, a.scale, a.softcap}, dropout);
   return DropoutAttention::apply(cast(a.q), cast(a.k), cast(a.v),
                                  a.mask.defined() ? std::optional(a.mask) : std::nullopt, a.scale, a.softcap, a.causal,
                                  dropout);

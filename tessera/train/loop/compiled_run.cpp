@@ -125,12 +125,15 @@ class CompiledRun::Passes final : public StepPasses {
     std::vector<xla::CompiledStep::MicroBatch> result;
     for (const data::Batch& batch : batches) {
       const std::int64_t labels = batch.labels.size(1) == batch.ids.size(1) ? columns : batch.labels.size(1);
-      result.push_back({padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor});
-      if (batch.types.defined()) result.back().push_back(padded(batch.types, rows, columns, 0));
+      xla::CompiledStep::MicroBatch& given = result.emplace_back();
+      given.tensors = {padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor};
+      if (batch.types.defined()) given.tensors.push_back(padded(batch.types, rows, columns, 0));
+      given.random_key = batch.random_key.value();
+      given.first_row = batch.first_row;
     }
     while (result.size() % static_cast<std::size_t>(setup.devices()) != 0) {
       result.push_back(result.front());
-      result.back()[1] = at::full_like(result.front()[1], -100);
+      result.back().tensors[1] = at::full_like(result.front().tensors[1], -100);
     }
     return result;
   }
@@ -155,14 +158,14 @@ CompiledRun::CompiledRun(const PassParts& parts, layout::WrapPolicy units) : par
   options.has_decay = [model](const std::string& name) { return !model->is_norm_or_bias(name); };
   options.tell = [](const std::string& line) { log::info(line); };
   step_ = parts.setup.xla->compile(
-      *parts.setup.model, [this](const xla::CompiledStep::MicroBatch& batch) { return loss_of(batch); },
-      std::move(options));
+      *parts.setup.model, [this](const std::vector<at::Tensor>& batch) { return loss_of(batch); }, std::move(options));
 }
 
-at::Tensor CompiledRun::loss_of(const xla::CompiledStep::MicroBatch& given) const {
+at::Tensor CompiledRun::loss_of(const std::vector<at::Tensor>& given) const {
   data::Batch batch;
   batch.ids = given[0];
   batch.labels = given[1];
+  batch.random_key = 0;  // each pass has its own (MicroBatch::random_key)
   if (given.size() > 3) batch.types = given[3];
   const nn::Autocast precision(training_precision(parts_.setup.config), at::kCPU);
   return parts_.objective.loss(batch, 1.0) * given[2];

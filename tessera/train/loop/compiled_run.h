@@ -33,7 +33,7 @@ class CompiledRun {
   class Passes;
   class DeviceUpdate;
 
-  at::Tensor loss_of(const xla::CompiledStep::MicroBatch& batch) const;
+  at::Tensor loss_of(const std::vector<at::Tensor>& given) const;
 
   PassParts parts_;
   std::unique_ptr<xla::CompiledStep> step_;

@@ -8,9 +8,11 @@
 
 #include <tessera/base/error.h>
 #include <tessera/nn/capturing.h>
+#include <tessera/nn/dropout.h>
 #include <tessera/parallel/recorder/operator_recorder.h>
 #include <tessera/xla/capture/shapes.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
@@ -60,7 +62,7 @@ bool is_tensors(const c10::IValue& value) {
          (value.isList() && !value.toListRef().empty() && value.toListRef().front().isTensor());
 }
 
-class Capture final : public parallel::OperatorHandler {
+class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws {
  public:
   explicit Capture(const std::vector<NamedParameter>& parameters) {
     for (const NamedParameter& parameter : parameters) {
@@ -85,6 +87,26 @@ class Capture final : public parallel::OperatorHandler {
   Graph finish(const std::vector<at::Tensor>& outputs) {
     for (const at::Tensor& output : outputs) graph_.outputs.push_back(read(output, "the step's result"));
     return std::move(graph_);
+  }
+
+  at::Tensor kept(const nn::RandomPlace& place, at::IntArrayRef lines, std::int64_t columns, double p) override {
+    const Draw& draw = draw_at(place, lines);
+    Node node{.op = "kept",
+              .overload = "",
+              .arguments = {},
+              .results = {},
+              .backward = in_backward(),
+              .last_parameter = last_parameter_};
+    for (const ValueId id : {draw.low, draw.high})
+      node.arguments.push_back({.tensors = true, .values = {id}, .constant = {}});
+    for (const std::int64_t number : {place.column, static_cast<std::int64_t>(std::llround(p * 4294967295.0))})
+      node.arguments.push_back({.tensors = false, .values = {}, .constant = number});
+    std::vector<std::int64_t> sizes = lines.vec();
+    sizes.push_back(columns);
+    at::Tensor result = without_memory(at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kFloat)));
+    add_result(node, result);
+    graph_.nodes.push_back(std::move(node));
+    return result;
   }
 
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet below, Stack* stack) override {
@@ -146,6 +168,26 @@ class Capture final : public parallel::OperatorHandler {
   static at::Tensor copy_of(const at::Tensor& tensor) {
     const at::AutoDispatchBelowADInplaceOrView plain;
     return tensor.detach().clone(at::MemoryFormat::Contiguous);
+  }
+
+  /// Two draws at one place are one: a mask that backward forms again.
+  const Draw& draw_at(const nn::RandomPlace& place, at::IntArrayRef lines) {
+    Draw draw;
+    if (place.numbers) draw.numbers = *place.numbers;
+    draw.row = place.row;
+    draw.token = place.token;
+    draw.head = place.head;
+    if (place.tokens) draw.positions = *place.tokens;
+    draw.lines = lines.vec();
+    for (const Draw& other : graph_.draws)
+      if (std::tie(other.numbers, other.row, other.token, other.head, other.positions, other.lines) ==
+          std::tie(draw.numbers, draw.row, draw.token, draw.head, draw.positions, draw.lines))
+        return other;
+    for (ValueId* const id : {&draw.low, &draw.high}) {
+      graph_.values.push_back({draw.lines, at::kInt});
+      *id = static_cast<ValueId>(graph_.values.size()) - 1;
+    }
+    return graph_.draws.emplace_back(std::move(draw));
   }
 
   // ---- operators ----
@@ -256,19 +298,21 @@ class Capture final : public parallel::OperatorHandler {
 /// The calling thread captures while it lives, and attention consists of products and a softmax.
 class CapturingScope {
  public:
-  CapturingScope() : before_(nn::capturing), flash_(at::globalContext().userEnabledFlashSDP()) {
-    nn::capturing = true;
+  explicit CapturingScope(nn::CapturedDraws& draws)
+      : before_(nn::captured_draws), flash_(at::globalContext().userEnabledFlashSDP()) {
+    nn::captured_draws = &draws;
     at::globalContext().setSDPUseFlash(false);
   }
   ~CapturingScope() {
-    nn::capturing = before_;
+    nn::captured_draws = before_;
     at::globalContext().setSDPUseFlash(flash_);
   }
   CapturingScope(const CapturingScope&) = delete;
   CapturingScope& operator=(const CapturingScope&) = delete;
 
  private:
-  bool before_, flash_;
+  nn::CapturedDraws* before_;
+  bool flash_;
 };
 
 }  // namespace
@@ -279,7 +323,7 @@ Graph capture(const std::vector<NamedParameter>& parameters, const std::vector<V
   for (const ValueInfo& info : inputs) given.push_back(handler.make_input(info));
   std::vector<at::Tensor> outputs;
   {
-    const CapturingScope capturing;
+    const CapturingScope capturing(handler);
     const parallel::ListenToOperators listening(handler);
     outputs = body(given);
   }

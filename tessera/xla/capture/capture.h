@@ -24,7 +24,8 @@ struct NamedParameter {
 };
 
 /// Runs `body` once with a tensor without memory for each of `inputs` and returns what it did; its results are the
-/// graph's outputs. Parameters keep their values; random generators are not used.
+/// graph's outputs. Parameters keep their values; random generators are not used. Dropout by place (nn/dropout.h) is a
+/// draw of the graph, whatever key its place has: each run has a key of its own.
 ///
 /// Throws InputError for a step that a compiled program cannot repeat: one whose course depends on data (item(),
 /// nonzero()), one that draws random numbers, changes a tensor from before the step in place (a buffer, a parameter), or

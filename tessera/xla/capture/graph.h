@@ -37,12 +37,24 @@ struct Node {
   std::int32_t last_parameter = -1;  ///< the place in Graph::parameters of the one that forward used last; -1: none yet
 };
 
+/// Lines of random numbers that an operator "kept" reads (nn/dropout.h), drawn anew in every run: the pass's key, mixed
+/// with `numbers`, the row, the token's position and, of attention weights, the head. Their keys are two arguments, the
+/// lower and the upper 32 bits: int32 of the lines' sizes.
+struct Draw {
+  std::vector<std::uint64_t> numbers;
+  std::int64_t row = 0, token = 0, head = 0;
+  std::vector<std::int64_t> positions;  ///< of the tokens; empty: token, token + 1, ...
+  std::vector<std::int64_t> lines;      ///< [rows, tokens] or [rows, heads, queries]
+  ValueId low = no_value, high = no_value;
+};
+
 struct Graph {
   std::vector<ValueInfo> values;
   std::vector<ValueId> parameters;   ///< in the order in which they were given
   std::vector<std::string> modules;  ///< of each parameter its module, "blocks.3.attention"; "" for the root
   std::vector<ValueId> inputs;       ///< likewise
   std::vector<std::pair<ValueId, at::Tensor>> constants;
+  std::vector<Draw> draws;
   std::vector<Node> nodes;
   std::vector<ValueId> outputs;  ///< no_value for an absent one
 };

@@ -16,7 +16,8 @@ Value literal(Function& f, const void* data, const Type& type);
 /// Its own position along `dimension`.
 Value iota(Function& f, std::int64_t dimension, const Type& type);
 
-/// "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "and", "or", "remainder": same types.
+/// "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "and", "or", "remainder", "xor",
+/// "shift_right_logical": same types.
 Value binary(Function& f, std::string_view name, const Value& a, const Value& b);
 /// "exponential", "log", "negate", "sqrt", "rsqrt", "tanh", "logistic", "abs", "cosine", "sine", "sign", "floor",
 /// "not", "log_plus_one", "exponential_minus_one".

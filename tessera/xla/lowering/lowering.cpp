@@ -116,8 +116,8 @@ Rule rule_of(const Node& node) {
   std::string_view name = node.op;
   // A write in place is the same operation, whose result is the written tensor's new value.
   if (name.ends_with('_') && !name.ends_with("__")) name.remove_suffix(1);
-  for (const RuleTable* const table :
-       {&elementwise_rules(), &shape_rules(), &product_rules(), &reduction_rules(), &norm_rules(), &indexing_rules()})
+  for (const RuleTable* const table : {&elementwise_rules(), &shape_rules(), &product_rules(), &reduction_rules(),
+                                       &norm_rules(), &indexing_rules(), &random_rules()})
     if (const auto found = table->find(name); found != table->end()) return found->second;
   return nullptr;
 }

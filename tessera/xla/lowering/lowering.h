@@ -68,6 +68,7 @@ const RuleTable& product_rules();
 const RuleTable& reduction_rules();
 const RuleTable& norm_rules();
 const RuleTable& indexing_rules();
+const RuleTable& random_rules();
 
 /// The rule of a node; null where there is none.
 Rule rule_of(const Node& node);

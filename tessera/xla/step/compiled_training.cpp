@@ -19,7 +19,7 @@ constexpr std::size_t most_kinds = 32;
 
 /// The step that is captured: the loss and the gradients of all parameters.
 Graph capture_step(const parallel::ModuleParameters& module, const std::vector<ValueInfo>& batch,
-                   const CompiledTraining::Loss& loss) {
+                   const CompiledStep::Loss& loss) {
   std::vector<NamedParameter> parameters;
   torch::autograd::variable_list trained;
   for (const auto& [name, tensor] : module.parameters) {
@@ -158,7 +158,7 @@ CompileOptions CompiledTraining::compile_options() const {
   return options;
 }
 
-const CompiledTraining::Compiled& CompiledTraining::compiled_for(const MicroBatch& batch) {
+const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vector<at::Tensor>& batch) {
   Kind kind;
   std::vector<ValueInfo> infos;
   for (const at::Tensor& tensor : batch) {
@@ -176,7 +176,8 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const MicroBatc
                                                     .shard = options_.shard,
                                                     .reshard_after_forward = options_.reshard_after_forward,
                                                     .recompute = options_.recompute});
-  Compiled compiled{.program = client_->compile(program.text, compile_options()), .constants = {}};
+  Compiled compiled{
+      .program = client_->compile(program.text, compile_options()), .constants = {}, .draws = program.draws};
   compiled.constants.resize(devices());
   for (std::size_t d = 0; d < devices(); ++d)
     for (const at::Tensor& constant : program.constants) compiled.constants[d].push_back(upload(constant, d));
@@ -194,16 +195,19 @@ double CompiledTraining::accumulate(const std::vector<MicroBatch>& micro_batches
   std::vector<Buffer> losses(devices());
   for (std::size_t d = 0; d < devices(); ++d) losses[d] = upload(at::zeros({}), d);
   for (std::size_t first = 0; first < micro_batches.size(); first += devices()) {
-    const Compiled& compiled = compiled_for(micro_batches[first]);
+    const Compiled& compiled = compiled_for(micro_batches[first].tensors);
     last_ = &compiled;
     std::vector<std::vector<Buffer>> inputs(devices());
     std::vector<std::vector<const Buffer*>> arguments(devices());
+    std::vector<Buffer> drawn(devices());
     for (std::size_t d = 0; d < devices(); ++d) {
       const MicroBatch& batch = micro_batches[first + d];
-      if (describe(batch) != describe(micro_batches[first]))
-        throw InputError(concat("device xla: devices compute one program, and two of them got ",
-                                describe(micro_batches[first]), " and ", describe(batch)));
-      for (const at::Tensor& tensor : batch) inputs[d].push_back(upload(tensor, d));
+      const std::string sizes = describe(batch.tensors), others = describe(micro_batches[first].tensors);
+      if (sizes != others)
+        throw InputError(
+            concat("device xla: devices compute one program, and two of them got ", others, " and ", sizes));
+      for (const at::Tensor& tensor : batch.tensors) inputs[d].push_back(upload(tensor, d));
+      if (!compiled.draws.empty()) drawn[d] = upload(keys(compiled.draws, batch.random_key, batch.first_row), d);
       const auto give = [&](const std::vector<Buffer>& list) {
         for (const Buffer& buffer : list) arguments[d].push_back(&buffer);
       };
@@ -212,6 +216,7 @@ double CompiledTraining::accumulate(const std::vector<MicroBatch>& micro_batches
       arguments[d].push_back(&losses[d]);
       give(inputs[d]);
       give(compiled.constants[d]);
+      if (!compiled.draws.empty()) arguments[d].push_back(&drawn[d]);
     }
     auto results = compiled.program->run(arguments);
     for (std::size_t d = 0; d < devices(); ++d) {

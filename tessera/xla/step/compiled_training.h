@@ -6,7 +6,7 @@
 ///   xla::CompiledTraining training(client, *model, [&](const auto& batch) {
 ///     return loss(model->forward(batch[0]), batch[1]);
 ///   }, options);
-///   training.accumulate(micro_batches);                          // a multiple of the devices
+///   training.accumulate({{{ids, labels}}, ...});                 // a multiple of the devices
 ///   training.update(learning_rate, 1.0 / micro_batches.size());  // the mean of their gradients
 ///   training.write_back();  // before saving: the module has the trained parameters again
 
@@ -24,8 +24,6 @@ namespace tessera::xla {
 
 class CompiledTraining final : public CompiledStep {
  public:
-  using Loss = std::function<at::Tensor(const MicroBatch& batch)>;
-
   /// Throws InputError for parameters that are not fp32, and for units that are not there.
   CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module, Loss loss, TrainingOptions options);
 
@@ -51,6 +49,7 @@ class CompiledTraining final : public CompiledStep {
   struct Compiled {
     std::unique_ptr<Program> program;
     std::vector<std::vector<Buffer>> constants;  // by device
+    std::vector<Draw> draws;
   };
   using Kind = std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>>;
 
@@ -59,7 +58,7 @@ class CompiledTraining final : public CompiledStep {
   Buffer upload(const at::Tensor& tensor, std::size_t device) const;
   Parts zeros() const;
   CompileOptions compile_options() const;
-  const Compiled& compiled_for(const MicroBatch& batch);
+  const Compiled& compiled_for(const std::vector<at::Tensor>& batch);
   /// Parts of a flat vector, and back; `trained_only`: of trained units. tensor_of(parameter's place) has its sizes.
   Parts divide(bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
   void join(const Parts& parts, bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;

@@ -1,8 +1,12 @@
 #include <tessera/xla/step/gradient_program.h>
 
 #include <tessera/base/error.h>
+#include <tessera/kernels/cpu/dropout.h>
 #include <tessera/xla/lowering/lowering.h>
 
+#include <ATen/ATen.h>
+
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -29,6 +33,7 @@ class GradientBuilder {
   GradientProgram build() {
     add_arguments();
     add_constants();
+    add_draws();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (node.backward && options_.recompute) recompute_what_is_read(node);
@@ -39,7 +44,6 @@ class GradientBuilder {
     }
     add_results();
     result_.text = f_.module(options_.devices);
-    result_.arguments = f_.arguments().size();
     return std::move(result_);
   }
 
@@ -74,6 +78,21 @@ class GradientBuilder {
       }
       value(id) = f_.argument({tensor.sizes().vec(), element_of(tensor.scalar_type())});
       result_.constants.push_back(tensor);
+    }
+  }
+
+  void add_draws() {
+    if (graph_.draws.empty()) return;
+    result_.draws = graph_.draws;
+    std::int64_t lines = 0;
+    for (const Draw& draw : graph_.draws) lines += hlo::Type{draw.lines, Element::int32}.elements();
+    const Value all = f_.argument({{2 * lines}, Element::int32});
+    std::int64_t begin = 0;
+    for (const Draw& draw : graph_.draws) {
+      const std::int64_t count = hlo::Type{draw.lines, Element::int32}.elements();
+      value(draw.low) = hlo::reshape(f_, hlo::slice(f_, all, 0, begin, begin + count), draw.lines);
+      value(draw.high) = hlo::reshape(f_, hlo::slice(f_, all, 0, lines + begin, lines + begin + count), draw.lines);
+      begin += count;
     }
   }
 
@@ -201,6 +220,31 @@ class GradientBuilder {
 };
 
 }  // namespace
+
+at::Tensor keys(const std::vector<Draw>& draws, std::uint64_t pass, std::int64_t first_row) {
+  std::vector<std::int32_t> low, high;
+  for (const Draw& draw : draws) {
+    std::uint64_t key = pass;
+    for (const std::uint64_t number : draw.numbers) key = kernels::mixed_key(key, number);
+    const std::int64_t rows = draw.lines[0], tokens = draw.lines.back();
+    const std::int64_t heads = draw.lines.size() == 3 ? draw.lines[1] : 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::uint64_t of_row = kernels::mixed_key(key, static_cast<std::uint64_t>(first_row + draw.row + row));
+      for (std::int64_t head = 0; head < std::max<std::int64_t>(1, heads); ++head)
+        for (std::int64_t token = 0; token < tokens; ++token) {
+          const std::int64_t place = draw.token + token;
+          const std::int64_t position =
+              draw.positions.empty() ? place : draw.positions[static_cast<std::size_t>(place)];
+          std::uint64_t line = kernels::mixed_key(of_row, static_cast<std::uint64_t>(position));
+          if (heads > 0) line = kernels::mixed_key(line, static_cast<std::uint64_t>(draw.head + head));
+          low.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(line)));
+          high.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(line >> 32)));
+        }
+    }
+  }
+  low.insert(low.end(), high.begin(), high.end());
+  return at::tensor(low, at::kInt);
+}
 
 GradientProgram gradient_program(const Graph& graph, const std::vector<FlatUnit>& units,
                                  const GradientOptions& options) {

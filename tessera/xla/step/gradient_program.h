@@ -24,12 +24,16 @@ struct GradientOptions {
 };
 
 /// Arguments: parts of all units; accumulated gradients of trained units (donated); the accumulated loss, a scalar
-/// (donated); the micro-batch; `constants`. Results: gradients, loss.
+/// (donated); the micro-batch; `constants`; where there are `draws`, keys() of a pass. Results: gradients, loss.
 struct GradientProgram {
   std::string text;
   std::vector<at::Tensor> constants;  ///< larger than what is written into a program
-  std::size_t arguments = 0;
+  std::vector<Draw> draws;
 };
+
+/// The keys of all lines of `draws` for a pass with `key` whose first row is `first_row`: int32 [2 x lines], the lower
+/// halves of all, then the upper ones.
+at::Tensor keys(const std::vector<Draw>& draws, std::uint64_t key, std::int64_t first_row);
 
 /// `graph`'s outputs: the loss, and a gradient (or none) for each parameter. Throws InputError for operators without a
 /// rule, and for a loss that is not a scalar of fp32.
