@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_file.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/hf/xla_fsdp.h>
 
 #include <algorithm>
 #include <array>
@@ -252,11 +253,13 @@ std::string packed_accelerate(const Value& file) {
                                                                  "deepspeed_hostfile",
                                                                  "deepspeed_exclusion_filter",
                                                                  "deepspeed_inclusion_filter"};
-  const auto without = [](const Value& from) {
+  const bool devices = asks_for_xla(file);  // num_processes counts them, and the training opens them
+  const auto without = [devices](const Value& from) {
     Value kept = Value::make_object();
     kept.set_where(from.where());
     for (const auto& [key, value] : from.members())
-      if (std::find(launchers.begin(), launchers.end(), key) == launchers.end()) kept.set(key, value);
+      if (std::find(launchers.begin(), launchers.end(), key) == launchers.end() || (devices && key == "num_processes"))
+        kept.set(key, value);
     return kept;
   };
   Value kept = without(file);

@@ -8,6 +8,7 @@
 #include <tessera/config/accelerate/accelerate_sections.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/hf/fsdp_config.h>
+#include <tessera/config/hf/xla_fsdp.h>
 
 #include <algorithm>
 #include <array>
@@ -95,7 +96,9 @@ class Reader {
         to_.ignored(value, key, row->why);
       }
     }
-    for (std::string& note : read_fsdp_section(xla, problems_).notes) notes_.push_back(std::move(note));
+    Translation beside = read_fsdp_section(xla, problems_);
+    for (std::string& note : beside.notes) notes_.push_back(std::move(note));
+    for (const FileSetting& setting : beside.settings) to_.give(setting.name, setting.key, setting.text, setting.where);
   }
 
   /// What the questionnaire writes in any case is not worth a warning.
@@ -188,21 +191,17 @@ class Reader {
     }
     if (means_no(*value)) return Kind::data_parallel;  // NO, which YAML 1.1 reads as false
     const std::string word = to_lower(as_text(*value, true).value_or("?"));
-    if (word == "multi_cpu" || word == "multi_gpu") return Kind::data_parallel;
+    if (word == "multi_cpu" || word == "multi_gpu" || word == "xla" || word == "tpu") return Kind::data_parallel;
     if (word == "fsdp") return Kind::fsdp;
     if (word == "deepspeed") return Kind::deepspeed;
     if (word == "megatron_lm") return Kind::megatron;
     const std::string shown = as_text(*value, true).value_or("");
-    const std::vector<std::string> words = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM"};
+    const std::vector<std::string> words = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA"};
     std::string upper = word;
     std::transform(upper.begin(), upper.end(), upper.begin(),
                    [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     std::string what = concat("distributed_type must be one of ", join(words), ", not '", shown, "'");
-    if (word == "xla" || word == "tpu") {
-      what = concat(
-          "distributed_type ", shown,
-          " means TPUs, which are not supported: Tessera runs on CPUs (MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)");
-    } else if (word == "tp") {
+    if (word == "tp") {
       what = "distributed_type TP: write MULTI_GPU, and parallelism_config with tp_size";
     } else if (const std::vector<std::string> foreign = {"multi_npu", "multi_mlu", "multi_sdaa", "multi_musa",
                                                          "multi_xpu", "multi_hpu", "multi_neuron"};
@@ -323,6 +322,15 @@ class Reader {
   /// The number of all processes, or 0 when the file does not say.
   std::int64_t machine(Kind kind) {
     const AccelerateLaunch launch = accelerate_launch(file_, problems_);
+    if (asks_for_xla(file_)) {  // one process drives all devices
+      const Value* from = find("xla");
+      if (from == nullptr) from = find("distributed_type");
+      to_.give("device", "xla", std::string("xla"), from->where());
+      if (launch.main_process_port) to_.give("main_process_port", "main_process_port", *find("main_process_port"));
+      const Value* const devices = find("num_processes");
+      if (devices != nullptr && as_text(*devices, true) != "-1") to_.give("xla_devices", "num_processes", *devices);
+      return 0;
+    }
     if (s_.flag("", "use_cpu").value_or(false))
       to_.give("device", "use_cpu", std::string("cpu"), find("use_cpu")->where());
     else if (const Value* type = find("distributed_type");
@@ -407,6 +415,7 @@ AccelerateLaunch accelerate_launch(const Value& file, Problems& problems) {
   };
   launch.num_processes = s.whole("", "num_processes", -1, 1 << 20);
   if (launch.num_processes == -1) launch.num_processes.reset();
+  if (launch.num_processes > 0 && asks_for_xla(file)) launch.num_processes = 1;  // it drives all devices
   if (launch.num_processes == 0) {
     to.problem(s.find("", "num_processes")->where(), "num_processes must be at least 1 (-1: not given)",
                {"num_processes"});

@@ -6,6 +6,7 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/hf/xla_fsdp.h>
 
 #include <algorithm>
 #include <array>
@@ -48,10 +49,11 @@ constexpr std::array keys{
     KeyRow{"state_dict_config", "", Effect::ignored, "state_dict_type says who writes what"},
     KeyRow{"optim_state_dict_config", "", Effect::ignored, "state_dict_type says who writes what"},
     KeyRow{"use_orig_params", "", Effect::ignored, kWhole},
-    KeyRow{"xla", "", Effect::refused, "TPUs are not supported"},
-    KeyRow{"xla_fsdp_v2", "", Effect::ignored, kXla},
-    KeyRow{"xla_fsdp_settings", "", Effect::ignored, kXla},
-    KeyRow{"xla_fsdp_grad_ckpt", "", Effect::ignored, kXla},
+    KeyRow{"xla", "device", Effect::acts, "true: --device xla"},
+    KeyRow{"xla_fsdp_v2", "", Effect::ignored,
+           "parameters are divided by the same explicit collectives in both versions"},
+    KeyRow{"xla_fsdp_settings", "reshard_after_forward", Effect::acts, "torch_xla's arguments: docs/tpu.md"},
+    KeyRow{"xla_fsdp_grad_ckpt", "gradient_checkpointing", Effect::acts, "with xla: true"},
 };
 constexpr std::array precision_keys{
     KeyRow{"param_dtype", "param_dtype"},
@@ -113,9 +115,9 @@ class FsdpReader {
     if (found == known.end()) return unknown(name, value, known);
     if (value.is_null()) return;
     if (bare == "version") return version(name, value);
-    if (bare == "xla") return xla(value);
+    if (bare == "xla") return means_no(value) ? void() : to_.give("device", name, std::string("xla"), value.where());
     if (bare == "use_orig_params" && !means_no(value)) return;  // which it is here
-    if (bare.starts_with("xla_") && (xla_ || means_no(value) || (value.is_object() && value.members().empty()))) return;
+    if (bare.starts_with("xla_")) return of_xla(bare, *found, name, value);
     if (found->effect != Effect::acts) return to_.follow(*found, name, value);
     if (value.is_array() && value.items().empty()) return;
     if (bare == "reshard_after_forward") return reshard(name, value);
@@ -160,11 +162,11 @@ class FsdpReader {
     version_where_ = value.where();
   }
 
-  void xla(const Value& value) {
-    if (means_no(value)) return;
-    problem(value.where(),
-            "xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies "
-            "come with --fsdp full_shard");
+  void of_xla(std::string_view bare, const KeyRow& row, const std::string& name, const Value& value) {
+    if (means_no(value) || (value.is_object() && value.members().empty())) return;
+    if (!xla_) return to_.ignored(value, name, kXla);
+    if (bare == "xla_fsdp_settings") return translate_xla_fsdp(value, to_);
+    row.effect == Effect::acts ? to_.give(row.setting, name, value) : to_.ignored(value, name, row.why);
   }
 
   /// version 2: a boolean, or the size of the group; version 1: documented as the strategy's new name.

@@ -7,6 +7,7 @@
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/accelerate/accelerate_file.h>
 #include <tessera/config/hf/fsdp_config.h>
+#include <tessera/config/hf/xla_fsdp.h>
 #include <tessera/launch/cli/launch_flags.h>
 
 #include <algorithm>
@@ -256,6 +257,10 @@ class Merged {
   void take_machine() {
     config::Problems said_already;
     const config::AccelerateLaunch file = config::accelerate_launch(root_, said_already);
+    if (config::asks_for_xla(root_) && given_.total) {  // one process drives so many devices
+      root_.set("num_processes", Value::of(static_cast<std::int64_t>(*given_.total)));
+      given_.total = 1;
+    }
     const Value* type = root_.find("distributed_type");
     const bool deepspeed = type != nullptr && to_lower(config::as_text(*type, true).value_or("")) == "deepspeed";
     if (deepspeed && given_.hostfile.empty() && given_.host_list.empty() && !given_.machines &&

@@ -37,8 +37,11 @@ void check_batch(const data::Batch& batch, bool causal) {
 
 }  // namespace
 
-std::shared_ptr<xla::Devices> open_xla(const RunConfig& config) {
+std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::World& world) {
   if (config.device != Device::xla) return nullptr;
+  if (world.size() > 1)
+    throw InputError(concat("device xla: one process drives all devices of a host, and there are ", world.size(),
+                            " processes; start one (several hosts are not supported)"));
   const auto* const plugin =
       static_cast<const xla::XlaPlugin*>(comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi));
   return plugin->open(config.parallel.pjrt_plugin, static_cast<int>(config.parallel.xla_devices));

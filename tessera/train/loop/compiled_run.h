@@ -12,8 +12,9 @@
 
 namespace tessera::train {
 
-/// The devices of the run; null unless --device is xla. Throws InputError: no plug-in, or other devices than asked for.
-std::shared_ptr<xla::Devices> open_xla(const RunConfig& config);
+/// The devices of the run; null unless --device is xla. Throws InputError: several
+/// processes, no plug-in, or other devices than asked for.
+std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::World& world);
 
 /// The compiled step of a run. Not copied; outlives what passes() and update() return.
 class CompiledRun {

@@ -441,7 +441,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   std::optional<log::Quiet> quiet;  // every rank reads the same files; rank 0 speaks about them
   if (world.rank() != 0) quiet.emplace(log::Level::error);
   Setup setup = begin_setup(config, groups, start);
-  setup.xla = open_xla(config);
+  setup.xla = open_xla(config, world);
   setup.features = Features::of(config);
   ModelSource source = build_model(setup, world);
   ModelBuild build{setup.config, setup.groups, world, *setup.model, setup.lora.has_value(), setup.parts};
