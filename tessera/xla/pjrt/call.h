@@ -27,4 +27,15 @@ void call(const Plugin& plugin, Function* function, Arguments& arguments, std::s
   plugin.check(function(&arguments), what);
 }
 
+/// StableHLO text as an argument; `text` outlives the call.
+inline PJRT_Program program_of(const std::string& text) {
+  static constexpr std::string_view format = "mlir";
+  auto program = arguments<PJRT_Program>(PJRT_Program_STRUCT_SIZE);
+  program.code = const_cast<char*>(text.data());
+  program.code_size = text.size();
+  program.format = format.data();
+  program.format_size = format.size();
+  return program;
+}
+
 }  // namespace tessera::xla

@@ -54,11 +54,7 @@ void with_executable(const Plugin& plugin, PJRT_LoadedExecutable* loaded, const 
   auto get = arguments<PJRT_LoadedExecutable_GetExecutable_Args>(PJRT_LoadedExecutable_GetExecutable_Args_STRUCT_SIZE);
   get.loaded_executable = loaded;
   call(plugin, plugin.api().PJRT_LoadedExecutable_GetExecutable, get, "asking for a program");
-  const auto free = [&plugin](PJRT_Executable* executable) {
-    auto destroy = arguments<PJRT_Executable_Destroy_Args>(PJRT_Executable_Destroy_Args_STRUCT_SIZE);
-    destroy.executable = executable;
-    plugin.api().PJRT_Executable_Destroy(&destroy);
-  };
+  const auto free = [&plugin](PJRT_Executable* executable) { destroy(plugin, executable); };
   const std::unique_ptr<PJRT_Executable, decltype(free)> executable(get.executable, free);
   f(executable.get());
 }
@@ -160,31 +156,15 @@ std::vector<std::vector<Buffer>> Program::run(const std::vector<std::vector<cons
 
 ProgramMemory Program::memory() const {
   ProgramMemory memory;
-  with_executable(*connection_->plugin, program_, [&](PJRT_Executable* executable) {
-    auto ask =
-        arguments<PJRT_Executable_GetCompiledMemoryStats_Args>(PJRT_Executable_GetCompiledMemoryStats_Args_STRUCT_SIZE);
-    ask.executable = executable;
-    call(*connection_->plugin, connection_->api().PJRT_Executable_GetCompiledMemoryStats, ask,
-         "asking for a program's memory");
-    memory = {ask.argument_size_in_bytes, ask.output_size_in_bytes, ask.alias_size_in_bytes, ask.temp_size_in_bytes};
-  });
+  with_executable(*connection_->plugin, program_,
+                  [&](PJRT_Executable* executable) { memory = memory_of(*connection_->plugin, executable); });
   return memory;
 }
 
 std::string Program::optimized() const {
   std::string text;
-  with_executable(*connection_->plugin, program_, [&](PJRT_Executable* executable) {
-    auto program = arguments<PJRT_Program>(PJRT_Program_STRUCT_SIZE);
-    auto ask = arguments<PJRT_Executable_OptimizedProgram_Args>(PJRT_Executable_OptimizedProgram_Args_STRUCT_SIZE);
-    ask.executable = executable;
-    ask.program = &program;
-    call(*connection_->plugin, connection_->api().PJRT_Executable_OptimizedProgram, ask,
-         "asking for an optimized program");
-    text.resize(program.code_size);
-    program.code = text.data();
-    call(*connection_->plugin, connection_->api().PJRT_Executable_OptimizedProgram, ask,
-         "asking for an optimized program");
-  });
+  with_executable(*connection_->plugin, program_,
+                  [&](PJRT_Executable* executable) { text = optimized_of(*connection_->plugin, executable); });
   return text;
 }
 
@@ -234,13 +214,8 @@ Buffer Client::upload(const void* data, Element element, std::span<const std::in
 }
 
 std::unique_ptr<Program> Client::compile(const std::string& text, const CompileOptions& options) const {
-  static constexpr std::string_view format = "mlir";
   const std::string bytes = serialize(options);
-  auto program = arguments<PJRT_Program>(PJRT_Program_STRUCT_SIZE);
-  program.code = const_cast<char*>(text.data());
-  program.code_size = text.size();
-  program.format = format.data();
-  program.format_size = format.size();
+  auto program = program_of(text);
   auto compile = arguments<PJRT_Client_Compile_Args>(PJRT_Client_Compile_Args_STRUCT_SIZE);
   compile.client = connection_->client;
   compile.program = &program;

@@ -3,6 +3,7 @@
 /// Devices of a plug-in, memory on them, and compiled programs.
 
 #include <tessera/xla/pjrt/compile_options.h>
+#include <tessera/xla/pjrt/executable.h>
 #include <tessera/xla/pjrt/plugin.h>
 
 #include <cstdint>
@@ -46,13 +47,6 @@ class Buffer {
  private:
   std::shared_ptr<const Connection> connection_;
   PJRT_Buffer* buffer_ = nullptr;
-};
-
-/// What the compiler says a program needs on each device, in bytes.
-struct ProgramMemory {
-  std::int64_t arguments = 0, results = 0;
-  std::int64_t shared = 0;     ///< results that take the memory of donated arguments
-  std::int64_t temporary = 0;  ///< while it runs
 };
 
 /// A compiled program, loaded on the devices that it was compiled for.

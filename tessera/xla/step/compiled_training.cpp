@@ -1,11 +1,11 @@
 #include <tessera/xla/step/compiled_training.h>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/xla/lowering/lowering.h>
+#include <tessera/xla/step/programs.h>
 #include <tessera/xla/step/update_program.h>
 
 #include <cmath>
@@ -16,28 +16,6 @@ namespace {
 
 /// Micro-batches of more kinds than this are a mistake: each costs a compilation.
 constexpr std::size_t most_kinds = 32;
-
-/// The step that is captured: the loss and the gradients of all parameters.
-Graph capture_step(const parallel::ModuleParameters& module, const std::vector<ValueInfo>& batch,
-                   const CompiledStep::Loss& loss) {
-  std::vector<NamedParameter> parameters;
-  torch::autograd::variable_list trained;
-  for (const auto& [name, tensor] : module.parameters) {
-    parameters.push_back({name, tensor});
-    if (tensor.requires_grad()) trained.push_back(tensor);
-  }
-  return capture(parameters, batch, [&](const std::vector<at::Tensor>& inputs) {
-    const at::AutoGradMode grad(true);
-    const at::Tensor value = loss(inputs);
-    auto gradients = torch::autograd::grad({value}, trained, /*grad_outputs=*/{}, /*retain_graph=*/false,
-                                           /*create_graph=*/false, /*allow_unused=*/true);
-    std::vector<at::Tensor> outputs = {value.detach()};
-    std::size_t next = 0;
-    for (const NamedParameter& parameter : parameters)
-      outputs.push_back(parameter.tensor.requires_grad() ? gradients[next++] : at::Tensor());
-    return outputs;
-  });
-}
 
 std::string describe(const std::vector<at::Tensor>& batch) {
   std::string text;
@@ -171,11 +149,7 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vect
                             " sizes, each of which needs a program of its own; the last one is ", describe(batch),
                             ". Give rows of one length"));
   const std::int64_t begin = monotonic_ns();
-  const GradientProgram program = gradient_program(capture_step(parameters_, infos, loss_), units_,
-                                                   {.devices = client_->devices(),
-                                                    .shard = options_.shard,
-                                                    .reshard_after_forward = options_.reshard_after_forward,
-                                                    .recompute = options_.recompute});
+  const GradientProgram program = program_of_step(parameters_, units_, infos, loss_, options_, client_->devices());
   Compiled compiled{
       .program = client_->compile(program.text, compile_options()), .constants = {}, .draws = program.draws};
   compiled.constants.resize(devices());

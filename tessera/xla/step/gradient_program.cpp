@@ -28,12 +28,14 @@ class GradientBuilder {
     for (std::size_t u = 0; u < units.size(); ++u)
       for (const std::size_t p : units[u].parameters) unit_of_[p] = u;
     find_segments();
+    find_derived();
   }
 
   GradientProgram build() {
     add_arguments();
     add_constants();
     add_draws();
+    count_gradients();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (node.backward && options_.recompute) recompute_what_is_read(node);
@@ -41,6 +43,7 @@ class GradientBuilder {
       lower(node, values_);
       for (const ValueId id : node.results)
         if (id != no_value) latest_ = id;
+      reduce_what_is_complete(node);
     }
     add_results();
     result_.text = f_.module(options_.devices);
@@ -98,15 +101,19 @@ class GradientBuilder {
 
   // ---- parameters ----
   /// The unit's part behind a barrier with the latest value, which is read from behind it from now on.
-  Value part_after_latest(std::size_t u, std::vector<Value>& table) {
+  Value part_after_latest(std::size_t u) {
     if (latest_ == no_value || options_.devices == 1 || !options_.shard) return parts_[u];
-    const auto both = hlo::barrier(f_, {parts_[u], table[static_cast<std::size_t>(latest_)]});
-    table[static_cast<std::size_t>(latest_)] = both[1];
-    return both[0];
+    std::vector<Value> before = {parts_[u], value(latest_)};
+    for (const std::size_t other : waited_for_) before.push_back(reduced_[other]);
+    const std::vector<Value> behind = hlo::barrier(f_, before);
+    value(latest_) = behind[1];
+    for (std::size_t i = 0; i < waited_for_.size(); ++i) reduced_[waited_for_[i]] = behind[2 + i];
+    waited_for_.clear();
+    return behind[0];
   }
   void gather(std::size_t u) {
     const FlatUnit& unit = units_[u];
-    Value flat = part_after_latest(u, values_);
+    Value flat = part_after_latest(u);
     if (options_.shard) flat = hlo::all_gather(f_, flat, options_.devices);
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
       const auto id = static_cast<ValueId>(unit.parameters[i]);
@@ -115,16 +122,37 @@ class GradientBuilder {
       value(id) = hlo::reshape(f_, piece, type.sizes);
     }
   }
+  bool gathers_again(bool backward) const {
+    return backward && options_.shard && options_.reshard_after_forward && options_.devices > 1;
+  }
   void gather_for(ValueId id, bool backward) {
     const std::size_t u = unit_of_[static_cast<std::size_t>(id)];
-    const bool again = backward && options_.shard && options_.reshard_after_forward && options_.devices > 1;
-    if (!(again ? gathered_again_ : gathered_).insert(u).second) return;
-    if (again || !gathered_again_.contains(u)) gather(u);
+    if ((gathers_again(backward) ? gathered_again_ : gathered_).insert(u).second) gather(u);
   }
+  /// What `node` reads of parameters is there: as forward gathered it, or, in backward, as gathered again. Views and
+  /// casts of parameters, which autograd keeps from forward, are formed again, too, so that they do not keep the first.
   void gather_what_is_read(const Node& node, bool backward) {
     each_read(node, [&](ValueId id) {
-      if (is_parameter(id)) gather_for(id, backward);
+      if (is_parameter(id)) return gather_for(id, backward);
+      const auto derived = of_parameters_.find(id);
+      if (derived == of_parameters_.end() || !gathers_again(backward) || !derived_again_.insert(id).second) return;
+      gather_what_is_read(*derived->second, backward);
+      lower(*derived->second, values_);
     });
+  }
+  /// Nodes of forward that read parameters and nothing else.
+  void find_derived() {
+    for (const Node& node : graph_.nodes) {
+      if (node.backward) continue;
+      bool only = true, any = false;
+      each_read(node, [&](ValueId id) {
+        any = true;
+        only = only && (is_parameter(id) || of_parameters_.contains(id));
+      });
+      if (!any || !only) continue;
+      for (const ValueId id : node.results)
+        if (id != no_value) of_parameters_[id] = &node;
+    }
   }
 
   // ---- recomputation ----
@@ -183,23 +211,51 @@ class GradientBuilder {
     NodeLowering lowering(f_, graph_, node, table);
     rule_of(node)(lowering);
   }
+  /// Gradients of the unit that are not there yet; a parameter without one needs none.
+  void count_gradients() {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      missing_.push_back(0);
+      for (const std::size_t p : units_[u].parameters)
+        if (const ValueId id = graph_.outputs[1 + p]; id != no_value && units_[u].trained) {
+          ++missing_[u];
+          gradient_of_[id].push_back(u);
+        }
+    }
+    reduced_.resize(units_.size());
+  }
+  /// The gradients of a unit that `node` was the last to make are summed over the devices at once: the next gather
+  /// waits for that, so that few whole gradients are there at a time.
+  void reduce_what_is_complete(const Node& node) {
+    for (const ValueId id : node.results) {
+      const auto found = gradient_of_.find(id);
+      if (found == gradient_of_.end()) continue;
+      for (const std::size_t u : found->second)
+        if (--missing_[u] == 0) reduce(u);
+    }
+  }
+  void reduce(std::size_t u) {
+    const FlatUnit& unit = units_[u];
+    std::vector<Value> pieces;
+    for (const std::size_t p : unit.parameters) {
+      const ValueId id = graph_.outputs[1 + p];
+      const std::int64_t elements = type_of(graph_.values[p]).elements();
+      pieces.push_back(id == no_value ? hlo::constant(f_, 0, {{elements}, Element::float32})
+                                      : hlo::reshape(f_, value(id), {elements}));
+    }
+    Value flat = hlo::concatenate(f_, pieces, 0);
+    if (options_.shard) {
+      flat = hlo::pad(f_, flat, 0, 0, 0, unit.shard * options_.devices - unit.elements);
+      flat = hlo::reduce_scatter(f_, flat, options_.devices);
+      waited_for_.push_back(u);
+    }
+    reduced_[u] = flat;
+  }
   void add_results() {
     std::size_t sum = 0;
-    for (const FlatUnit& unit : units_) {
-      if (!unit.trained) continue;
-      std::vector<Value> pieces;
-      for (const std::size_t p : unit.parameters) {
-        const ValueId id = graph_.outputs[1 + p];
-        const std::int64_t elements = type_of(graph_.values[p]).elements();
-        pieces.push_back(id == no_value ? hlo::constant(f_, 0, {{elements}, Element::float32})
-                                        : hlo::reshape(f_, value(id), {elements}));
-      }
-      Value flat = hlo::concatenate(f_, pieces, 0);
-      if (options_.shard) {
-        flat = hlo::pad(f_, flat, 0, 0, 0, unit.shard * options_.devices - unit.elements);
-        flat = hlo::reduce_scatter(f_, flat, options_.devices);
-      }
-      f_.result(hlo::binary(f_, "add", sums_[sum++], flat));
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (!units_[u].trained) continue;
+      if (reduced_[u].name.empty()) reduce(u);  // nothing of it takes part in the step
+      f_.result(hlo::binary(f_, "add", sums_[sum++], reduced_[u]));
     }
     f_.result(hlo::binary(f_, "add", loss_, value(graph_.outputs.front())));
   }
@@ -214,7 +270,13 @@ class GradientBuilder {
   Value loss_;
   std::vector<std::size_t> unit_of_;  // by parameter
   std::set<std::size_t> gathered_, gathered_again_;
+  std::map<ValueId, const Node*> of_parameters_;  // what reads parameters only, and makes this
+  std::set<ValueId> derived_again_;
   ValueId latest_ = no_value;
+  std::vector<int> missing_;                                 // by unit, gradients
+  std::map<ValueId, std::vector<std::size_t>> gradient_of_;  // units
+  std::vector<Value> reduced_;                               // by unit
+  std::vector<std::size_t> waited_for_;                      // units whose sums the next gather waits for
   std::vector<Segment> segments_;
   std::vector<std::size_t> segment_of_;  // by value; no_unit: not recomputed
 };

@@ -1,0 +1,121 @@
+// What the compiler says a sharded step needs on each device.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <tessera/models/load.h>
+#include <tessera/models/overrides.h>
+#include <tessera/models/registry.h>
+#include <tessera/xla/pjrt/topology.h>
+#include <tessera/xla/step/compiled_training.h>
+#include <tessera/xla/step/programs.h>
+
+#include <tests/xla/plugin_for_tests.h>
+
+namespace tessera {
+namespace {
+
+using testing::cpu_devices;
+
+/// Eight blocks whose parameters are far more than a row's activations.
+Value wide() {
+  return models::with_overrides(models::preset("gpt2-tiny"),
+                                "n_layer=8,n_embd=128,n_head=2,vocab_size=64,n_positions=8,resid_pdrop=0,embd_pdrop=0,"
+                                "attn_pdrop=0");
+}
+
+struct Measured {
+  xla::StepMemory memory;
+  xla::Collectives collectives;
+  std::vector<xla::FlatUnit> units;
+};
+
+xla::TrainingOptions options_of(bool shard, bool reshard) {
+  xla::TrainingOptions options;
+  options.units = {.kind = layout::WrapPolicy::Kind::by_regex, .pattern = R"((.*\.)?h\.\d+)"};
+  options.shard = shard;
+  options.reshard_after_forward = reshard;
+  return options;
+}
+xla::CompiledStep::Loss loss_of(models::LanguageModel& model) {
+  return [&model](const std::vector<at::Tensor>& batch) {
+    data::Batch given;
+    given.ids = batch[0];
+    given.labels = batch[1];
+    return model.loss(given, 1);
+  };
+}
+const xla::ValueInfo ids_info{{1, 8}, at::kLong};
+
+Measured measure(int devices, bool shard, bool reshard) {
+  const auto model = models::make_language_model(wide(), 1);
+  const xla::TrainingOptions options = options_of(shard, reshard);
+  xla::CompiledTraining training(cpu_devices(devices), *model, loss_of(*model), options);
+  const at::Tensor ids = at::zeros({1, 8}, at::kLong);
+  training.accumulate(
+      std::vector<xla::CompiledStep::MicroBatch>(static_cast<std::size_t>(devices), {{ids, ids}, 0, 0}));
+  const auto program = xla::program_of_step(parallel::parameters_of(*model), training.units(), {ids_info, ids_info},
+                                            loss_of(*model), options, devices);
+  return {training.memory(), xla::count_collectives(program.text), training.units()};
+}
+
+class XlaMemory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (testing::cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
+  }
+};
+
+/// Parameters and gradients: the moments are arguments of the update.
+std::int64_t arguments_by_formula(const Measured& m, bool shard) {
+  std::int64_t bytes = 0;
+  for (const xla::FlatUnit& unit : m.units) bytes += 2 * 4 * (shard ? unit.shard : unit.elements);
+  return bytes;
+}
+
+TEST_F(XlaMemory, ArgumentsAreAShareOfTheStates) {
+  for (const auto& [devices, shard] : {std::pair{1, true}, {2, true}, {4, true}, {4, false}}) {
+    const Measured m = measure(devices, shard, true);
+    const auto expected = static_cast<double>(arguments_by_formula(m, shard));
+    EXPECT_NEAR(static_cast<double>(m.memory.arguments), expected, 0.02 * expected) << devices << ", " << shard;
+    EXPECT_NEAR(static_cast<double>(m.memory.states), 2 * expected, 0.001 * expected);
+  }
+}
+
+TEST_F(XlaMemory, CollectivesFollowTheFormula) {
+  const auto expect = [](const Measured& m, int gathers, int sums) {
+    EXPECT_EQ(m.collectives.gathers, gathers);
+    EXPECT_EQ(m.collectives.reduce_scatters, sums);
+    EXPECT_EQ(m.collectives.all_reduces, 0);
+  };
+  const int units = 9;  // eight blocks and the root
+  expect(measure(2, true, true), 2 * units, units);
+  expect(measure(2, true, false), units, units);
+  expect(measure(2, false, true), 0, 0);
+}
+
+/// With TESSERA_LIBTPU, the file of libtpu.so: what its compiler says of a TPU's memory.
+TEST_F(XlaMemory, ATpuHasFewGatheredUnitsAtATime) {
+  const char* const libtpu = std::getenv("TESSERA_LIBTPU");
+  if (libtpu == nullptr) GTEST_SKIP() << "TESSERA_LIBTPU does not name libtpu.so";
+  setenv("TPU_SKIP_MDS_QUERY", "1", 1);
+  const auto model = models::make_language_model(wide(), 1);
+  const parallel::ModuleParameters parameters = parallel::parameters_of(*model);
+  const xla::Topology topology(xla::Plugin::load(libtpu), "v5e:2x2");
+  ASSERT_EQ(topology.devices(), 4);
+  std::map<bool, std::int64_t> temporary;
+  std::int64_t unit = 0;
+  for (const bool reshard : {true, false}) {
+    const xla::TrainingOptions options = options_of(true, reshard);
+    const auto units = xla::flat_units(parameters, options.units, 4, [](const std::string&) { return true; });
+    for (const xla::FlatUnit& u : units) unit = std::max(unit, 4 * u.elements);
+    const auto program = xla::program_of_step(parameters, units, {ids_info, ids_info}, loss_of(*model), options, 4);
+    const xla::AheadOfTime compiled = topology.compile(program.text, {.replicas = 4});
+    temporary[reshard] = compiled.memory.temporary;
+    std::printf("reshard %d: temporary %lld, arguments %lld, unit %lld, %.1f s\n", reshard,
+                (long long)compiled.memory.temporary, (long long)compiled.memory.arguments, (long long)unit,
+                compiled.seconds);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
