@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::xla {
@@ -91,13 +92,38 @@ class Devices {
                                                 TrainingOptions options) const = 0;
 };
 
+/// What the compiler says of one program, in bytes on each device.
+struct ProgramReport {
+  std::string name;  ///< "gradients", "norm", "update"
+  std::int64_t arguments = 0, results = 0, shared = 0, temporary = 0;
+  double seconds = 0;  ///< of compiling
+  int gathers = 0, reduce_scatters = 0, all_reduces = 0;
+};
+/// A step for devices that are not here.
+struct TopologyReport {
+  int devices = 0;
+  std::string kind;         ///< "TPU v5 lite"
+  std::int64_t states = 0;  ///< bytes of parameters, gradients and moments on each device
+  std::vector<ProgramReport> programs;
+};
+/// A topology by its name, and one device's micro-batch.
+struct TopologyRequest {
+  std::string plugin;    ///< the PJRT plug-in's file, "" for the environment's
+  std::string topology;  ///< "v5e:2x2"
+  std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>> micro_batch;  ///< sizes and types
+};
+
 /// The table that libtessera_xla.so exports as tessera_xla_plugin().
 struct XlaPlugin {
-  static constexpr int current_abi = 1;
+  static constexpr int current_abi = 2;
   int abi = current_abi;
   /// `path`: the PJRT plug-in's file, "" for the environment's (find_plugin()). `count`: devices of a CPU plug-in, which
   /// makes as many as it is asked for; 0: one. Of others: how many there must be; 0: all. Throws InputError.
   std::unique_ptr<Devices> (*open)(const std::string& path, int count) = nullptr;
+  /// Compiles the step of `module` for a topology. The module's parameters have no memory afterwards, and need none
+  /// before. Throws as open() and CompiledStep::accumulate().
+  TopologyReport (*compile_ahead)(const TopologyRequest& request, torch::nn::Module& module,
+                                  const CompiledStep::Loss& loss, const TrainingOptions& options) = nullptr;
 };
 
 }  // namespace tessera::xla

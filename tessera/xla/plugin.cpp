@@ -1,8 +1,16 @@
 // The table of libtessera_xla.so.
 
+#include <ATen/ATen.h>
+
 #include <tessera/base/error.h>
+#include <tessera/xla/capture/shapes.h>
 #include <tessera/xla/compiled_step.h>
+#include <tessera/xla/pjrt/topology.h>
 #include <tessera/xla/step/compiled_training.h>
+#include <tessera/xla/step/programs.h>
+#include <tessera/xla/step/update_program.h>
+
+#include <cstdlib>
 
 namespace tessera::xla {
 namespace {
@@ -39,7 +47,37 @@ std::unique_ptr<Devices> open(const std::string& path, int count) {
   return std::make_unique<PjrtDevices>(find_plugin(path), count);
 }
 
-constexpr XlaPlugin plugin{.open = &open};
+TopologyReport compile_ahead(const TopologyRequest& request, torch::nn::Module& module, const CompiledStep::Loss& loss,
+                             const TrainingOptions& options) {
+  setenv("TPU_SKIP_MDS_QUERY", "1", /*overwrite=*/0);  // libtpu would wait minutes for a TPU machine's services
+  const Topology topology(Plugin::load(find_plugin(request.plugin)), request.topology);
+  const int devices = topology.devices();
+  for (at::Tensor parameter : module.parameters())
+    parameter.set_data(without_memory(at::empty(parameter.sizes(), parameter.options().device(at::kMeta))));
+  const parallel::ModuleParameters parameters = parallel::parameters_of(module);
+  const auto has_decay = options.has_decay ? options.has_decay : [](const std::string&) { return true; };
+  const std::vector<FlatUnit> units = flat_units(parameters, options.units, devices, has_decay);
+  TopologyReport report{.devices = devices, .kind = topology.kind(), .states = 0, .programs = {}};
+  for (const FlatUnit& unit : units)
+    report.states += (unit.trained ? 16 : 4) * (options.shard ? unit.shard : unit.elements);
+  std::vector<ValueInfo> batch;
+  for (const auto& [sizes, type] : request.micro_batch) batch.push_back({sizes, type});
+  const std::vector<std::pair<std::string, std::string>> programs = {
+      {"gradients", program_of_step(parameters, units, batch, loss, options, devices).text},
+      {"norm", norm_program(units, devices, options.shard)},
+      {"update", update_program(units, devices, options.shard, options.adamw)}};
+  for (const auto& [name, text] : programs) {
+    if (options.tell) options.tell(concat("compiling ", name, " (", text.size() >> 10, " KiB of StableHLO)"));
+    const AheadOfTime compiled = topology.compile(text, {.replicas = devices});
+    const Collectives counted = count_collectives(text);
+    report.programs.push_back({name, compiled.memory.arguments, compiled.memory.results, compiled.memory.shared,
+                               compiled.memory.temporary, compiled.seconds, counted.gathers, counted.reduce_scatters,
+                               counted.all_reduces});
+  }
+  return report;
+}
+
+constexpr XlaPlugin plugin{.open = &open, .compile_ahead = &compile_ahead};
 
 }  // namespace
 }  // namespace tessera::xla

@@ -26,6 +26,7 @@ int plan_check_command(const Arguments& arguments);      ///< tessera plan check
 int plan_hardware_command(const Arguments& arguments);   ///< tessera plan hardware: devices that are known
 int plan_calibrate_command(const Arguments& arguments);  ///< tessera plan calibrate: measures this machine
 int plan_schedule_command(const Arguments& arguments);  ///< tessera plan schedule: a pipeline's order, proved and drawn
+int xla_command(const Arguments& arguments);            ///< tessera xla compile: for TPUs that are not here
 int lr_find_command(const Arguments& arguments);        ///< tessera lr-find: a learning-rate range test
 int top_command(const Arguments& arguments);            ///< tessera top: watches running jobs
 int doctor_command(const Arguments& arguments);         ///< tessera doctor: checks this machine before a job
@@ -34,7 +35,7 @@ int doctor_command(const Arguments& arguments);         ///< tessera doctor: che
 std::string own_program();
 
 /// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, chat, env, test,
-/// bench_comm, calibrate) and returns its exit code. Throws Error when the library is missing or cannot be loaded.
+/// bench_comm, calibrate, xla_compile) and returns its exit code. Throws Error when the library is missing or cannot be loaded.
 int run_with_tensors(const std::string& name, const Arguments& arguments);
 
 }  // namespace tessera::tool

@@ -43,6 +43,7 @@ const std::vector<Row>& commands() {
       {"bench", bench_command, "measure collectives and scaling on this machine"},
       {"plan", plan_command,
        "find the fastest strategy that fits, predict memory and step time, draw pipelines, without a job or a GPU"},
+      {"xla", xla_command, "compile a training step for TPUs that this machine does not have"},
       {"lr-find", lr_find_command, "find a learning rate: a short training whose rate grows"},
       {"top", top_command, "watch the running jobs of this host: speed, memory, communication, who hangs"},
       {"doctor", doctor_command, "check this machine before a job: limits, memory, disk, clock; each with its remedy"},

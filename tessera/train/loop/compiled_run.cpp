@@ -7,6 +7,7 @@
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/train/core/precision.h>
+#include <tessera/train/loop/sharding.h>
 #include <tessera/train/saving/tensor_parts.h>
 
 #include <algorithm>
@@ -45,6 +46,35 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
   const auto* const plugin =
       static_cast<const xla::XlaPlugin*>(comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi));
   return plugin->open(config.parallel.pjrt_plugin, static_cast<int>(config.parallel.xla_devices));
+}
+
+xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config) {
+  return [&model, &config](const std::vector<at::Tensor>& given) {
+    data::Batch batch;
+    batch.ids = given[0];
+    batch.labels = given[1];
+    batch.random_key = 0;  // each pass has its own (MicroBatch::random_key)
+    if (given.size() > 3) batch.types = given[3];
+    const nn::Autocast precision(training_precision(config), at::kCPU);
+    return model.loss(batch, 1.0) * given[2];
+  };
+}
+
+xla::TrainingOptions compiled_options(const RunConfig& config, const models::LanguageModel& model) {
+  const StrategyRow& strategy = row_of(config.sharding.strategy);
+  xla::TrainingOptions options;
+  options.units = wrap_policy(config, model);
+  options.shard = strategy.shard_optimizer;
+  options.reshard_after_forward =
+      decided(config.sharding.reshard_after_forward).value_or(strategy.reshard_after_forward);
+  options.recompute = config.optimization.gradient_checkpointing;
+  options.adamw = {.beta1 = config.optimization.adam_beta1,
+                   .beta2 = config.optimization.adam_beta2,
+                   .eps = config.optimization.adam_epsilon,
+                   .weight_decay = config.optimization.weight_decay};
+  options.has_decay = [&model](const std::string& name) { return !model.is_norm_or_bias(name); };
+  options.tell = [](const std::string& line) { log::info(line); };
+  return options;
 }
 
 /// AdamW on the devices; the host's knows learning rates and holds moments when they are asked for.
@@ -144,34 +174,10 @@ class CompiledRun::Passes final : public StepPasses {
   CompiledRun& run_;
 };
 
-CompiledRun::CompiledRun(const PassParts& parts, layout::WrapPolicy units) : parts_(parts) {
-  const RunConfig& config = parts.setup.config;
-  const StrategyRow& strategy = row_of(config.sharding.strategy);
-  const auto* const model = parts.setup.model.get();
-  xla::TrainingOptions options;
-  options.units = std::move(units);
-  options.shard = strategy.shard_optimizer;
-  options.reshard_after_forward =
-      decided(config.sharding.reshard_after_forward).value_or(strategy.reshard_after_forward);
-  options.recompute = config.optimization.gradient_checkpointing;
-  options.adamw = {.beta1 = config.optimization.adam_beta1,
-                   .beta2 = config.optimization.adam_beta2,
-                   .eps = config.optimization.adam_epsilon,
-                   .weight_decay = config.optimization.weight_decay};
-  options.has_decay = [model](const std::string& name) { return !model->is_norm_or_bias(name); };
-  options.tell = [](const std::string& line) { log::info(line); };
-  step_ = parts.setup.xla->compile(
-      *parts.setup.model, [this](const std::vector<at::Tensor>& batch) { return loss_of(batch); }, std::move(options));
-}
-
-at::Tensor CompiledRun::loss_of(const std::vector<at::Tensor>& given) const {
-  data::Batch batch;
-  batch.ids = given[0];
-  batch.labels = given[1];
-  batch.random_key = 0;  // each pass has its own (MicroBatch::random_key)
-  if (given.size() > 3) batch.types = given[3];
-  const nn::Autocast precision(training_precision(parts_.setup.config), at::kCPU);
-  return parts_.objective.loss(batch, 1.0) * given[2];
+CompiledRun::CompiledRun(const PassParts& parts) : parts_(parts) {
+  models::LanguageModel& model = *parts.setup.model;
+  step_ = parts.setup.xla->compile(model, compiled_loss(model, parts.setup.config),
+                                   compiled_options(parts.setup.config, model));
 }
 
 std::unique_ptr<StepPasses> CompiledRun::passes() { return std::make_unique<Passes>(*this); }

@@ -16,11 +16,17 @@ namespace tessera::train {
 /// processes, no plug-in, or other devices than asked for.
 std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::World& world);
 
+/// The loss of a micro-batch {ids, labels, scalar factor, token types if the rows have them}: the model's own times the
+/// factor, in the run's precision. `model` and `config` outlive it.
+xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config);
+/// How the run's settings divide the step. `model` outlives it.
+xla::TrainingOptions compiled_options(const RunConfig& config, const models::LanguageModel& model);
+
 /// The compiled step of a run. Not copied; outlives what passes() and update() return.
 class CompiledRun {
  public:
-  /// Once the module has its weights. `units`: what is gathered together.
-  CompiledRun(const PassParts& parts, layout::WrapPolicy units);
+  /// Once the module has its weights.
+  explicit CompiledRun(const PassParts& parts);
 
   std::unique_ptr<StepPasses> passes();
   /// `host`: AdamW of the same settings over the module, which keeps learning rates and, for checkpoints, moments.
@@ -33,8 +39,6 @@ class CompiledRun {
  private:
   class Passes;
   class DeviceUpdate;
-
-  at::Tensor loss_of(const std::vector<at::Tensor>& given) const;
 
   PassParts parts_;
   std::unique_ptr<xla::CompiledStep> step_;

@@ -40,7 +40,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
 void TrainingLoop::divide_model() {
   parallelize(setup_, model_);
   const PassParts parts = {setup_, world_, model_, objective(), clock_, numbers_.window()};
-  if (setup_.xla) compiled_.emplace(parts, wrap_policy(setup_.config, *setup_.model));
+  if (setup_.xla) compiled_.emplace(parts);
   passes_ = compiled_ ? compiled_->passes() : make_passes(parts);
   context_.emplace(RunContext{.config = setup_.config,
                               .groups = setup_.groups,

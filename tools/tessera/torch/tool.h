@@ -18,8 +18,9 @@ int chat(const Arguments& arguments);
 int embed(const Arguments& arguments);
 int env(const Arguments& arguments);
 int self_test(const Arguments& arguments);
-int bench_comm(const Arguments& arguments);  ///< one rank of `tessera bench comm`
-int calibrate(const Arguments& arguments);   ///< one rank of `tessera plan calibrate`
+int bench_comm(const Arguments& arguments);   ///< one rank of `tessera bench comm`
+int xla_compile(const Arguments& arguments);  ///< tessera xla compile
+int calibrate(const Arguments& arguments);    ///< one rank of `tessera plan calibrate`
 
 using config::Flags;
 

@@ -28,6 +28,7 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
   if (name == "env") return tessera::tool::env(arguments);
   if (name == "test") return tessera::tool::self_test(arguments);
   if (name == "bench_comm") return tessera::tool::bench_comm(arguments);
+  if (name == "xla_compile") return tessera::tool::xla_compile(arguments);
   if (name == "calibrate") return tessera::tool::calibrate(arguments);
   throw tessera::InputError(tessera::concat("libtessera_tool.so has no subcommand '", name,
                                             "': program and library are of different builds"));
