@@ -1,6 +1,6 @@
-# The whole project in a few words. Only `deps`, `bench`, `finetune`, `docs`, `packages-check` and `aarch64` touch the
-# network (the others than `deps` for what they compare with, train and build with); every other target runs `deps` if
-# it has not run yet, does what it needs, and nothing twice.
+# The whole project in a few words. Only `deps`, `test`, `bench`, `finetune`, `docs`, `packages-check` and `aarch64`
+# touch the network (the others than `deps` for what they test on, compare with, train and build with); every other
+# target runs `deps` if it has not run yet, does what it needs, and nothing twice.
 #
 #   make train        builds, then trains a small GPT-2 on the King James Bible with two processes that share its states
 #                     (FULL_SHARD; about three minutes)
@@ -66,6 +66,7 @@ finetune: $(STAMP)
 	@tools/finetune_demo.sh $(BUILD)
 
 test: build sanitized
+	@case "$$(uname -m)" in x86_64) tools/deps_pjrt.sh;; esac
 	@python3 tests/run_tests.py $(BUILD) build-asan
 
 fuzz: $(STAMP)

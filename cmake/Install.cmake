@@ -34,7 +34,7 @@ foreach(header ${tessera_public_headers})
 endforeach()
 
 set(tessera_installed tessera_program tessera_core)
-foreach(target tessera tessera_tool tessera_arrow tessera_image tessera_s3 tessera_cuda)
+foreach(target tessera tessera_tool tessera_arrow tessera_image tessera_s3 tessera_cuda tessera_xla)
   if(TARGET ${target})
     list(APPEND tessera_installed ${target})
   endif()

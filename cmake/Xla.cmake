@@ -1,5 +1,5 @@
-# The plug-in libtessera_xla.so: training steps compiled by XLA (docs/tpu.md). It links nothing of XLA: a PJRT plug-in is
-# dlopen'ed when a run asks for it, through the one header in third_party/pjrt.
+# The plug-in libtessera_xla.so: training steps compiled by XLA (docs/tpu.md). It links nothing of XLA: a PJRT plug-in
+# is dlopen'ed when a run asks for it, through the one header in third_party/pjrt.
 
 file(GLOB_RECURSE xla_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/xla/*.cpp)
 tessera_units(xla_units xla 8 ${xla_sources})

@@ -15,8 +15,8 @@ struct RandomPlace;
 class CapturedDraws {
  public:
   virtual ~CapturedDraws() = default;
-  /// What dropout.h keeps at `place`: fp32 [lines..., columns], 0 with probability p, else 1. `lines`: [rows, tokens], or
-  /// [rows, heads, queries] of attention weights.
+  /// What dropout.h keeps at `place`: fp32 [lines..., columns], 0 with probability p, else 1. `lines`: [rows, tokens],
+  /// or [rows, heads, queries] of attention weights.
   virtual at::Tensor kept(const RandomPlace& place, at::IntArrayRef lines, std::int64_t columns, double p) = 0;
 };
 

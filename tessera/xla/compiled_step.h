@@ -117,8 +117,8 @@ struct TopologyRequest {
 struct XlaPlugin {
   static constexpr int current_abi = 2;
   int abi = current_abi;
-  /// `path`: the PJRT plug-in's file, "" for the environment's (find_plugin()). `count`: devices of a CPU plug-in, which
-  /// makes as many as it is asked for; 0: one. Of others: how many there must be; 0: all. Throws InputError.
+  /// `path`: the PJRT plug-in's file, "" for the environment's (find_plugin()). `count`: devices of a CPU plug-in,
+  /// which makes as many as it is asked for; 0: one. Of others: how many there must be; 0: all. Throws InputError.
   std::unique_ptr<Devices> (*open)(const std::string& path, int count) = nullptr;
   /// Compiles the step of `module` for a topology. The module's parameters have no memory afterwards, and need none
   /// before. Throws as open() and CompiledStep::accumulate().

@@ -83,7 +83,10 @@ TEST(AccelerateFile, WhatHasNoPlaceHereIsNamed) {
        {"a.yaml:2: debug has no effect: the shapes of all collectives are always compared"}},
       {"distributed_type: NO\ntpu_name: t\ndowncast_bf16: 'yes'\n",
        "",
-       {"a.yaml:2: tpu_name has no effect: it is for TPUs", "a.yaml:3: downcast_bf16 has no effect: it is for TPUs"}},
+       {"a.yaml:2: tpu_name has no effect: it is how accelerate reaches TPU machines: start the training on the host "
+        "of "
+        "the TPUs (docs/tpu.md)",
+        "a.yaml:3: downcast_bf16 has no effect: mixed_precision: bf16 computes in bfloat16, and weights stay fp32"}},
       {"distributed_type: NO\nnum_processes: 8\n",
        "",
        {"a.yaml:2: num_processes 8 has no effect: distributed_type NO is one process (MULTI_CPU, MULTI_GPU, FSDP are "
@@ -305,13 +308,10 @@ TEST(AccelerateFile, TheMesh) {
 TEST(AccelerateFile, Mistakes) {
   expect_problems({
       {"num_processes: 2\n",
-       {"a.yaml:1:1: distributed_type is missing: one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM"}},
+       {"a.yaml:1:1: distributed_type is missing: one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM, XLA"}},
       {"distributed_type: FDSP\n",
-       {"a.yaml:1:19: distributed_type must be one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM, not "
+       {"a.yaml:1:19: distributed_type must be one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM, XLA, not "
         "'FDSP' (did you mean FSDP?)"}},
-      {"distributed_type: XLA\n",
-       {"a.yaml:1:19: distributed_type XLA means TPUs, which are not supported: Tessera runs on CPUs (MULTI_CPU) and "
-        "NVIDIA GPUs (MULTI_GPU, FSDP)"}},
       {"distributed_type: MULTI_NPU\n",
        {"a.yaml:1:19: distributed_type MULTI_NPU means accelerators that are not supported: Tessera runs on CPUs "
         "(MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)"}},
@@ -332,9 +332,9 @@ TEST(AccelerateFile, Mistakes) {
       {"distributed_type: DEEPSPEED\nzero_stage: 2\n",
        {"a.yaml:2:13: unknown key zero_stage; it belongs into deepspeed_config"}},
       // where Hugging Face's guide of FSDP has them
-      {"distributed_type: FSDP\nxla: true\nxla_fsdp_settings:\n  compute_dtype: bfloat16\nxla_fsdp_grad_ckpt: true\n",
-       {"a.yaml:2:6: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies come "
-        "with --fsdp full_shard"}},
+      {"distributed_type: FSDP\nxla: true\nxla_fsdp_settings:\n  compute_dtype: float16\n  sharding_rank: 0\n",
+       {"a.yaml:4:18: compute_dtype is 'float16'; it must be bfloat16 or float32",
+        "a.yaml:5:18: sharding_rank: all devices share one set of shards"}},
       {"distributed_type: FSDP\nfsdp_sharding_strategy: 2\n",
        {"a.yaml:2:25: unknown key fsdp_sharding_strategy; it belongs into fsdp_config"}},
       {"distributed_type: MULTI_CPU\nnum_processes: 0\n",

@@ -364,13 +364,16 @@ TEST(KeyTables, EveryKeyOfFsdpConfigDoesWhatItsRowSays) {
   for (const KeyRow& row : fsdp_keys()) {
     bool as_told = false;
     for (const char* value : {"true", "2", "\"backward_post\"", "\"bf16\"", "\"size_based_wrap\"", "\"full_shard\"",
-                              "\"sharded_state_dict\"", "[\"GPT2Block\"]", "{}"}) {
+                              "\"sharded_state_dict\"", "[\"GPT2Block\"]", "{}", "{\"reshard_after_forward\": true}"}) {
       Problems problems;
-      const Translation read = read_fsdp_config(concat("{\"fsdp_", row.key, "\": ", value, "}"), problems);
+      const Translation read = read_fsdp_config(
+          concat(row.key.starts_with("xla_") ? "{\"xla\": true, \"fsdp_" : "{\"fsdp_", row.key, "\": ", value, "}"),
+          problems);
       const bool named = std::any_of(problems.lines.begin(), problems.lines.end(),
                                      [&](const std::string& line) { return line.find(row.key) != std::string::npos; });
       if (row.effect == Effect::refused) as_told |= named;
-      if (row.effect == Effect::ignored) as_told |= problems.lines.empty() && read.settings.empty();
+      if (row.effect == Effect::ignored)
+        as_told |= problems.lines.empty() && read.settings.size() == (row.key == "xla_fsdp_v2" ? 1 : 0);  // xla
       if (row.effect == Effect::acts)
         as_told |= problems.lines.empty() &&
                    std::any_of(read.settings.begin(), read.settings.end(),

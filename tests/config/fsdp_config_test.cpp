@@ -136,14 +136,15 @@ TEST(FsdpConfig, MessagesNameFileLineAndTheNearestKey) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "fsdp.json");
   write_file_atomically(
-      path, "{\n  \"fsdp_shardng_strategy\": 2,\n  \"backward_prefetch\": \"sometimes\",\n  \"xla\": true\n}\n");
+      path,
+      "{\n  \"fsdp_shardng_strategy\": 2,\n  \"backward_prefetch\": \"sometimes\",\n  \"xla\": true,\n"
+      "  \"xla_fsdp_settings\": 3\n}\n");
   EXPECT_EQ(
       problems_of(path),
       (Words{
           path + ":2:28: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?",
           path + ":3:24: backward_prefetch is 'sometimes'; it must be one of backward_pre, backward_post, no_prefetch",
-          path + ":4:10: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies "
-                 "come with --fsdp full_shard"}));
+          path + ":5:24: xla_fsdp_settings takes an object with keys such as compute_dtype"}));
   EXPECT_EQ(problem_of("absent.json"), "--fsdp_config absent.json: no such file (a JSON object begins with '{')");
   EXPECT_EQ(problems_of(folder.path()).size(), 3u) << "the only file of a folder is read";
   write_file_atomically(path_join(folder.path(), "other.yml"), "");
@@ -172,9 +173,22 @@ TEST(FsdpConfig, KeysOfXla) {
             Words{});
   EXPECT_EQ(notes(R"({"xla_fsdp_grad_ckpt": true})"),
             Words{"fsdp_config:1: xla_fsdp_grad_ckpt has no effect: it belongs to xla, which is off"});
-  EXPECT_EQ(problem_of(R"({"xla_fsdp_v2": true, "xla": true, "xla_fsdp_settings": {"compute_dtype": "bfloat16"}})"),
-            "fsdp_config:1:30: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same "
-            "strategies come with --fsdp full_shard");
+  EXPECT_EQ(settings(R"({"xla": true, "xla_fsdp_grad_ckpt": true, "xla_fsdp_settings": {"compute_dtype": "bfloat16",
+                         "reshard_after_forward": false, "flatten_parameters": null}})"),
+            (Texts{{"device", "xla"},
+                   {"gradient_checkpointing", "true"},
+                   {"bf16", "true"},
+                   {"reshard_after_forward", "false"}}));
+  EXPECT_EQ(
+      notes(R"({"xla": true, "xla_fsdp_v2": true, "xla_fsdp_settings": {"flatten_parameters": false,
+                      "_debug_print": true, "compute_dtype": "torch.float32"}})"),
+      (Words{"fsdp_config:1: xla_fsdp_v2 has no effect: parameters are divided by the same explicit collectives in "
+             "both versions",
+             "fsdp_config:1: flatten_parameters has no effect: a unit's parameters are one flat vector in any case",
+             "fsdp_config:2: _debug_print has no effect: it is about torch_xla's lazy tensors, and steps here are "
+             "compiled once"}));
+  EXPECT_EQ(problem_of(R"({"xla": true, "xla_fsdp_settings": {"sharding_groups": [[0]]}})"),
+            "fsdp_config:1:56: sharding_groups: all devices share one set of shards");
 }
 
 TEST(FsdpConfig, ValuesThatAskForNothing) {

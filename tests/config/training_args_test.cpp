@@ -423,8 +423,8 @@ TEST_F(TrainingArguments, ArgsFiles) {
       {"stray", "run.args:1: unexpected argument 'stray': settings are given as --name value"},
       {"other.json", "run.args:1: unexpected argument 'other.json': settings are given as --name value"},
       {"--seed '3", "run.args:1:8: this quote ' is never closed; write it behind the word, too"},
-      {"--tpu_num_cores 8",
-       "run.args:1: --tpu_num_cores: TPUs are not supported: leave it out, or choose --device cpu or cuda"}};
+      {"--use_mps_device true",
+       "run.args:1: --use_mps_device: Apple's GPUs are not supported: leave it out, or choose --device cpu"}};
   for (const auto& [text, message] : cases)
     EXPECT_EQ(bare(flags({file("run.args", text)}).only_problem()), message) << text;
   EXPECT_EQ(bare(flags({file("run.args", "--seed 1\n--seed 2")}).only_note()),

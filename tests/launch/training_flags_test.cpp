@@ -173,9 +173,13 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   EXPECT_EQ(message_of({"--config_file", "none", "--main_training_function", "main"}), "");
   EXPECT_EQ(parse({"--cpu"}).options.num_processes, 1);
   EXPECT_EQ(parse({"--nproc_per_node", "2"}).options.num_processes, 2);
-  write_file_atomically(path, "distributed_type: XLA\n");
+  write_file_atomically(path, "distributed_type: XLA\nnum_processes: 4\n");
+  EXPECT_EQ(parse({}).options.num_processes, 1) << "one process drives all devices";
+  EXPECT_EQ(settings(parse({})), "device=xla xla_devices=4");
+  EXPECT_EQ(settings(parse({"--num_processes", "2"})), "device=xla xla_devices=2");
+  write_file_atomically(path, "distributed_type: MULTI_NPU\n");
   const std::string message = message_of({});
-  EXPECT_NE(message.find("means TPUs"), std::string::npos) << message;
+  EXPECT_NE(message.find("means accelerators"), std::string::npos) << message;
   EXPECT_NE(message.find("--config_file none leaves it out"), std::string::npos) << message;
   EXPECT_EQ(parse({"--secret_from_stdin"}).exports, Strings{});  // an agent that ours has started
 }
@@ -260,7 +264,6 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
        "parallelism_config_dp_shard_size 2 are 4 processes, but num_processes is 3"},
       {{"--include", "localhost:a"}, "--include localhost:a: expected numbers of devices: localhost:0,1"},
       {{"--include", "localhost:1", "-n", "2"}, "--include localhost:1 already says how many ranks"},
-      {{"--tpu"}, "tessera launch: --tpu asks for TPUs"},
   };
   for (const auto& [words, message] : cases)
     EXPECT_EQ(message_of(words).substr(0, message.size()), message) << join(words, " ") << "\n" << message_of(words);

@@ -35,7 +35,8 @@ int doctor_command(const Arguments& arguments);         ///< tessera doctor: che
 std::string own_program();
 
 /// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, chat, env, test,
-/// bench_comm, calibrate, xla_compile) and returns its exit code. Throws Error when the library is missing or cannot be loaded.
+/// bench_comm, calibrate, xla_compile) and returns its exit code. Throws Error when the library is missing or cannot be
+/// loaded.
 int run_with_tensors(const std::string& name, const Arguments& arguments);
 
 }  // namespace tessera::tool

@@ -185,7 +185,7 @@ class Reader {
     const Value* value = find("distributed_type");
     if (value == nullptr) {
       to_.problem(file_.where(),
-                  "distributed_type is missing: one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM",
+                  "distributed_type is missing: one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM, XLA",
                   {"strategy"});
       return Kind::unknown;
     }

@@ -11,7 +11,8 @@ constexpr auto ignored = Effect::ignored;
 constexpr auto refused = Effect::refused;
 
 constexpr std::string_view launcher = "it is the launcher's: tessera launch --config_file reads it";
-constexpr std::string_view tpu = "it is for TPUs";
+constexpr std::string_view tpu =
+    "it is how accelerate reaches TPU machines: start the training on the host of the TPUs (docs/tpu.md)";
 constexpr std::string_view compiled = "models are compiled ahead of time here";
 constexpr std::string_view fp8 = "of mixed_precision fp8";
 constexpr std::string_view of_msamp = "it is of MSAMP, which is not built";
@@ -24,8 +25,8 @@ constexpr std::array rows{
     // ---- the machine, and what is trained how ----
     KeyRow{"compute_environment", "", acts, "LOCAL_MACHINE; AMAZON_SAGEMAKER is refused"},
     KeyRow{"distributed_type", "strategy", acts,
-           "FSDP, DEEPSPEED and MEGATRON_LM make their section act; MULTI_CPU, MULTI_GPU and NO divide nothing; TPUs "
-           "and other accelerators are refused"},
+           "FSDP, DEEPSPEED and MEGATRON_LM make their section act; MULTI_CPU, MULTI_GPU and NO divide nothing; "
+           "XLA is --device xla; other accelerators are refused"},
     KeyRow{"mixed_precision", "bf16", acts,
            "no, bf16 (bf16), fp16 (fp16), fp8 (bf16 with fp8_format hybrid, or as fp8_config says); gradients are "
            "reduced in fp32 unless reduce_dtype says otherwise"},
@@ -33,7 +34,7 @@ constexpr std::array rows{
     KeyRow{"use_cpu", "device", acts, "true: cpu"},
     KeyRow{"debug", "", ignored, "the shapes of all collectives are always compared"},
     KeyRow{"enable_cpu_affinity", "", ignored, "it is the launcher's: tessera launch --config_file or --bind_cores"},
-    KeyRow{"num_processes", "num_processes", acts, "of all machines; -1: not given"},
+    KeyRow{"num_processes", "num_processes", acts, "of all machines; -1: not given; with xla: xla_devices"},
     KeyRow{"num_machines", "", acts, "tessera launch reads it"},
     KeyRow{"machine_rank", "", acts, "tessera launch reads it"},
     KeyRow{"main_process_ip", "", acts, "tessera launch reads it"},
@@ -41,8 +42,8 @@ constexpr std::array rows{
     KeyRow{"rdzv_backend", "", ignored, "the agents meet in a store of their own"},
     KeyRow{"same_network", "", ignored, "the agents meet in a store of their own"},
     KeyRow{"gpu_ids", "", acts, "tessera launch sets CUDA_VISIBLE_DEVICES; all: nothing"},
-    KeyRow{"main_training_function", "", ignored, tpu},
-    KeyRow{"downcast_bf16", "", ignored, tpu},
+    KeyRow{"main_training_function", "", ignored, "the training is a program, not a function"},
+    KeyRow{"downcast_bf16", "", ignored, "mixed_precision: bf16 computes in bfloat16, and weights stay fp32"},
     KeyRow{"tpu_name", "", ignored, tpu},
     KeyRow{"tpu_zone", "", ignored, tpu},
     KeyRow{"tpu_use_cluster", "", ignored, tpu},

@@ -54,7 +54,6 @@ constexpr std::string_view kAmp = "mixed precision is built in: --bf16 and --fp1
 constexpr std::string_view kLogLevel = "TESSERA_LOG (debug, info, warning, error) chooses what the program says";
 constexpr std::string_view kTracker =
     "metrics go to TensorBoard or CSV (--report_to), and always to metrics.jsonl and report.html";
-constexpr std::string_view kTpu = "TPUs are not supported: leave it out, or choose --device cpu or cuda";
 constexpr std::string_view kLocal = "nothing is downloaded: models and text are local files";
 constexpr std::string_view kChosen = "the implementation is chosen here";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
@@ -222,8 +221,8 @@ constexpr TrainingArgument arguments[] = {
     acts("no_cuda", "device", Shape::boolean, "version 4: --device cpu"),
     refused("use_mps_device", Shape::boolean, "false",
             "Apple's GPUs are not supported: leave it out, or choose --device cpu"),
-    refused("tpu_num_cores", Shape::word, "", kTpu),
-    refused("tpu_metrics_debug", Shape::boolean, "false", kTpu),
+    acts("tpu_num_cores", "xla_devices"),
+    ignored("tpu_metrics_debug", Shape::boolean, "false", "they are torch_xla's metrics"),
     ignored("local_rank", Shape::word, "-1|0", "the launcher's environment says which process this is"),
     acts("ddp_backend", "backend"),
     acts("ddp_timeout"),

@@ -366,7 +366,6 @@ std::vector<LaunchFlag> make_flags() {
           "looks for a fast configuration by trying many; tessera plan and tessera train --strategy auto choose one"),
       refused({"--elastic_training"}, "",
               "lets a job change its size; a checkpoint resumes on any number of processes instead"),
-      refused({"--tpu"}, "", "asks for TPUs; Tessera runs on CPUs and NVIDIA GPUs"),
       refused({"--mps"}, "", "asks for Apple GPUs; Tessera runs on CPUs and NVIDIA GPUs"),
   };
 }

@@ -317,6 +317,7 @@ std::vector<LaunchFlag> training_flags() {
       key_flag("mixed_precision", "", "mixed_precision", false, "no, bf16, fp16 or fp8"),
       {{"--cpu", "--use_cpu"}, "", "on the CPU", [](C&, V& v, S, S) { v.training.cpu = true; }},
       kind_flag("multi_gpu", "MULTI_GPU", "data-parallel on GPUs"),
+      kind_flag("tpu", "XLA", "on TPUs, or what else a PJRT plug-in drives: --device xla"),
       kind_flag("use_fsdp", "FSDP", "fully sharded; its settings are --fsdp_..., as in fsdp_config"),
       {{"--fsdp"},
        "WORDS",

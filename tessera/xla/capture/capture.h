@@ -28,8 +28,8 @@ struct NamedParameter {
 /// draw of the graph, whatever key its place has: each run has a key of its own.
 ///
 /// Throws InputError for a step that a compiled program cannot repeat: one whose course depends on data (item(),
-/// nonzero()), one that draws random numbers, changes a tensor from before the step in place (a buffer, a parameter), or
-/// reads memory that was written through another view. What body throws comes through.
+/// nonzero()), one that draws random numbers, changes a tensor from before the step in place (a buffer, a parameter),
+/// or reads memory that was written through another view. What body throws comes through.
 using Body = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 Graph capture(const std::vector<NamedParameter>& parameters, const std::vector<ValueInfo>& inputs, const Body& body);
 

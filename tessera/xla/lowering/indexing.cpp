@@ -77,8 +77,8 @@ void check_loss(NodeLowering& n, const Value& x, std::size_t weight) {
   if (x.type.sizes.size() != 2) throw InputError("device xla: nll_loss() of one row cannot be compiled");
 }
 
-/// nll_loss_forward(x, labels, weight, reduction, ignored) -> loss, number of rows that count. reduction: 0 none, 1 mean,
-/// 2 sum.
+/// nll_loss_forward(x, labels, weight, reduction, ignored) -> loss, number of rows that count. reduction: 0 none, 1
+/// mean, 2 sum.
 void nll_loss(NodeLowering& n) {
   const Value &x = n.tensor(0), &labels = n.tensor(1);
   check_loss(n, x, 2);

@@ -57,8 +57,8 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program();
 
-  /// Runs it on all its devices and waits. arguments[d][i]: argument i on device d; donated ones are invalid afterwards.
-  /// Returns results[d][j]. The caller answers for shapes and types: plug-ins do not check them.
+  /// Runs it on all its devices and waits. arguments[d][i]: argument i on device d; donated ones are invalid
+  /// afterwards. Returns results[d][j]. The caller answers for shapes and types: plug-ins do not check them.
   std::vector<std::vector<Buffer>> run(const std::vector<std::vector<const Buffer*>>& arguments) const;
 
   ProgramMemory memory() const;

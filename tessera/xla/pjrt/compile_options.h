@@ -13,8 +13,8 @@ struct CompileOptions {
   std::map<std::string, bool> flags = {};  ///< of the compiler, "xla_cpu_use_xnnpack"
 };
 
-/// As the bytes of xla.CompileOptionsProto (openxla/xla, xla/pjrt/proto/compile_options.proto): replica r of partition p
-/// runs on device r * partitions + p.
+/// As the bytes of xla.CompileOptionsProto (openxla/xla, xla/pjrt/proto/compile_options.proto): replica r of partition
+/// p runs on device r * partitions + p.
 std::string serialize(const CompileOptions& options);
 
 }  // namespace tessera::xla

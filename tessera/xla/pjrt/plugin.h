@@ -1,7 +1,9 @@
 #pragma once
 /// \file
-/// xla/: training steps that XLA compiles, for TPUs and whatever else has a PJRT plug-in (docs/tpu.md). xla/pjrt/ drives
-/// a plug-in over the PJRT C API (third_party/pjrt/pjrt_c_api.h) and knows no tensors. This header: a loaded plug-in.
+/// xla/: training steps that XLA compiles, for TPUs and whatever else has a PJRT plug-in (docs/tpu.md).
+///
+/// xla/pjrt/ drives a plug-in over the PJRT C API, whose header is in third_party/, and knows no tensors. This header: a
+/// loaded plug-in.
 
 #include <cstddef>
 #include <memory>
@@ -17,8 +19,8 @@ namespace tessera::xla {
 /// A loaded plug-in. It is never unloaded: plug-ins start threads that they do not end. Threads: any.
 class Plugin {
  public:
-  /// Loads the shared library at `path` and calls its GetPjrtApi(). Throws InputError for a file that is missing, is not
-  /// such a library, or has another major version of the interface.
+  /// Loads the shared library at `path` and calls its GetPjrtApi(). Throws InputError for a file that is missing, is
+  /// not such a library, or has another major version of the interface.
   static std::shared_ptr<const Plugin> load(const std::string& path);
 
   const PJRT_Api& api() const { return *api_; }

@@ -2,9 +2,9 @@
 /// \file
 /// The program that adds the gradients of one micro-batch.
 ///
-/// Order of events on a device, for every unit: gather its parameters before its first use in forward; drop them; gather
-/// them again before its first use in backward (unless they stay gathered); with recomputation run its forward once more
-/// from what it was given; at the end sum its gradients over the devices, of which each keeps its part. An
+/// Order of events on a device, for every unit: gather its parameters before its first use in forward; drop them;
+/// gather them again before its first use in backward (unless they stay gathered); with recomputation run its forward
+/// once more from what it was given; at the end sum its gradients over the devices, of which each keeps its part. An
 /// optimization_barrier between the latest value and a unit's part keeps the compiler from gathering all units at once,
 /// and from taking the second gather for the first.
 

@@ -1,0 +1,193 @@
+// `tessera train --device xla` against the same run on the CPU.
+
+#include <tests/tool/program.h>
+#include <tests/xla/plugin_for_tests.h>
+
+#include <cstdlib>
+
+namespace tessera::testing {
+namespace {
+
+class XlaProgram : public ToolTest {
+ protected:
+  void SetUp() override {
+    if (cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
+  }
+  Strings on_xla(const std::string& devices) const {
+    return {"--device", "xla", "--pjrt_plugin", cpu_plugin(), "--xla_devices", devices};
+  }
+  void run(const Strings& arguments) const {
+    const auto ended = tessera(arguments);
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  }
+  void expect_same_losses(const std::string& a, const std::string& b, double relative = 1e-5) const {
+    const auto one = curve(a), other = curve(b);
+    ASSERT_EQ(one.size(), other.size());
+    ASSERT_GT(one.size(), 3u);
+    for (const auto& [step, loss] : one)
+      EXPECT_NEAR(other.at(step), loss, relative * std::max(loss, 1.0)) << b << " step " << step;
+  }
+};
+
+/// A run of `rows` rows in each of 4 micro-batches, which are devices there.
+Strings settings(const std::string& micro_batches) {
+  return {"--per_device_train_batch_size",
+          "2",
+          "--gradient_accumulation_steps",
+          micro_batches,
+          "--weight_decay",
+          "0.1",
+          "--seed",
+          "3",
+          "--config_overrides",
+          "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,"
+          "eos_token_id=256,resid_pdrop=0.2,embd_pdrop=0.1,attn_pdrop=0.15"};
+}
+/// training() has overrides of its own.
+Strings without_overrides(Strings words) {
+  const auto found = std::find(words.begin(), words.end(), "--config_overrides");
+  words.erase(found, found + 2);
+  return words;
+}
+
+TEST_F(XlaProgram, FourShardedDevicesDropWhatOneProcessDrops) {
+  const auto training_of = [&](const std::string& output, const Strings& more) {
+    return without_overrides(training(output, {})) + more;
+  };
+  // The last of five steps has the four rows that are left.
+  run(training_of("cpu", settings("4") + Strings{"--num_train_epochs", "1", "--max_train_samples", "36"}));
+  run(training_of("xla", settings("1") + on_xla("4") +
+                             Strings{"--num_train_epochs", "1", "--max_train_samples", "36", "--fsdp", "full_shard"}));
+  expect_same_losses("cpu", "xla");
+  run(training_of("again", settings("1") + on_xla("4") +
+                               Strings{"--num_train_epochs", "1", "--max_train_samples", "36", "--fsdp",
+                                       "shard_grad_op", "--gradient_checkpointing", "true"}));
+  expect_same_losses("cpu", "again");
+  const Value config = read_json(at("xla/config.json"));
+  EXPECT_EQ(config.at("model_type").as_string(), "gpt2");
+}
+
+TEST_F(XlaProgram, ARunMovesFromOneDeviceToTheOther) {
+  const Strings common = {
+      "--per_device_train_batch_size", "2", "--max_steps", "8", "--save_steps", "4", "--weight_decay", "0.1"};
+  const Strings four = {"--gradient_accumulation_steps", "4"}, devices = on_xla("4") + Strings{"--zero_stage", "3"};
+  run(training("cpu", common + four));
+  run(training("xla", common + devices));
+  expect_same_losses("cpu", "xla");
+  // From step 4 of the one to step 8 on the other.
+  const auto go_on = [&](const std::string& from, const std::string& output, const Strings& where) {
+    run(training(output, common + where + Strings{"--resume_from_checkpoint", at(from + "/checkpoint-4")}));
+    const auto whole = curve("cpu"), rest = curve(output);
+    ASSERT_EQ(rest.size(), 4u);
+    for (const auto& [step, loss] : rest) EXPECT_NEAR(loss, whole.at(step), 1e-5 * std::max(loss, 1.0)) << output;
+  };
+  go_on("cpu", "to_xla", devices);
+  go_on("xla", "to_cpu", four);
+}
+
+TEST_F(XlaProgram, Bf16StaysNearTheCpusBf16) {
+  const Strings common = {"--per_device_train_batch_size", "2", "--max_steps", "6", "--bf16", "true"};
+  run(training("cpu", common + Strings{"--gradient_accumulation_steps", "4"}));
+  run(training("xla", common + on_xla("4") + Strings{"--fsdp", "full_shard"}));
+  expect_same_losses("cpu", "xla", 2e-3);
+}
+
+/// Frozen weights are divided, too, and have no states.
+TEST_F(XlaProgram, AdaptersAreTrained) {
+  run(training("base", {"--max_steps", "1"}));
+  const auto adapters = [&](const std::string& output, const Strings& more) {
+    return Strings{"train",
+                   "--model_name_or_path",
+                   at("base"),
+                   "--train_file",
+                   at("text.txt"),
+                   "--block_size",
+                   "32",
+                   "--per_device_train_batch_size",
+                   "2",
+                   "--max_steps",
+                   "6",
+                   "--learning_rate",
+                   "1e-2",
+                   "--logging_steps",
+                   "1",
+                   "--lora_r",
+                   "4",
+                   "--lora_dropout",
+                   "0.1",
+                   "--output_dir",
+                   at(output)} +
+           more;
+  };
+  run(adapters("cpu", {"--gradient_accumulation_steps", "4"}));
+  run(adapters("xla", on_xla("4") + Strings{"--fsdp", "full_shard"}));
+  expect_same_losses("cpu", "xla");
+}
+
+/// The file of Hugging Face's guide of FSDP with its lines for TPUs.
+TEST_F(XlaProgram, TheGuidesFileRunsAsOnTheCpu) {
+  const std::string file =
+      "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: \"no\"\nfsdp_config:\n"
+      "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n"
+      "  fsdp_cpu_ram_efficient_loading: true\n  fsdp_forward_prefetch: false\n  fsdp_offload_params: true\n"
+      "  fsdp_sharding_strategy: 1\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n  fsdp_sync_module_states: true\n"
+      "  fsdp_transformer_layer_cls_to_wrap: BertLayer\n  fsdp_use_orig_params: true\nmachine_rank: 0\n"
+      "main_training_function: main\nmixed_precision: \"no\"\nnum_machines: 1\nnum_processes: 2\n"
+      "rdzv_backend: static\nsame_network: true\ntpu_env: []\ntpu_use_cluster: false\ntpu_use_sudo: false\n";
+  write_file_atomically(at("tpu.yaml"),
+                        file + "use_cpu: false\nxla: True\nxla_fsdp_settings:\nxla_fsdp_grad_ckpt: True\n");
+  write_file_atomically(at("cpu.yaml"), file + "use_cpu: true\n");
+  const auto launched = [&](const std::string& name) {
+    return Strings{"launch",
+                   "--config_file",
+                   at(name + ".yaml"),
+                   program,
+                   "train",
+                   "--model_name_or_path",
+                   source_path("tests/fixtures/bert_tiny"),
+                   "--train_file",
+                   at("text.txt"),
+                   "--block_size",
+                   "32",
+                   "--per_device_train_batch_size",
+                   "2",
+                   "--max_steps",
+                   "5",
+                   "--logging_steps",
+                   "1",
+                   "--output_dir",
+                   at(name)};
+  };
+  setenv("TESSERA_PJRT_PLUGIN", cpu_plugin().c_str(), 1);
+  run(launched("tpu"));
+  unsetenv("TESSERA_PJRT_PLUGIN");
+  run(launched("cpu"));
+  expect_same_losses("cpu", "tpu");
+}
+
+TEST_F(XlaProgram, WhatCannotBeCompiledIsRefusedBeforeAnythingIsWritten) {
+  struct Case {
+    Strings more;
+    std::string message;
+  };
+  const std::vector<Case> cases = {
+      {{"--device", "xla"}, "device xla: no PJRT plug-in is named. On a TPU machine run `pip install libtpu`"},
+      {{"--device", "xla", "--pjrt_plugin", "/nowhere.so"},
+       "the PJRT plug-in cannot be loaded: /nowhere.so: cannot open shared object file"},
+      {{"--device", "xla", "--pjrt_plugin", build_path("libtessera_core.so")},
+       build_path("libtessera_core.so") + " is not a PJRT plug-in: it exports no GetPjrtApi()"},
+      {on_xla("2") + Strings{"--optim", "sgd"}, "--optim sgd beside --device xla: the compiled update is AdamW's"}};
+  for (const Case& c : cases) {
+    const auto ended = tessera(training("refused", c.more));
+    EXPECT_EQ(ended.exit_code, 2) << c.message;
+    EXPECT_NE(ended.err.find(c.message), std::string::npos) << ended.err;
+    EXPECT_FALSE(path_exists(at("refused")));
+  }
+  const auto two = tessera(Strings{"launch", "--num_processes", "2", program} + training("refused", on_xla("2")));
+  EXPECT_NE(two.err.find("device xla: one process drives all devices of a host, and there are 2 processes"),
+            std::string::npos)
+      << two.err;
+}
+
+}  // namespace
+}  // namespace tessera::testing
