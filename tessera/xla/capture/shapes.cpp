@@ -11,29 +11,43 @@ namespace {
 
 using Stack = std::vector<c10::IValue>;
 
+/// Makes a stand-in for a tensor argument.
+using StandIn = at::Tensor (*)(const at::Tensor&);
+
+at::Tensor keep_wrapped(const at::Tensor& from, at::Tensor to) {
+  if (from.unsafeGetTensorImpl()->is_wrapped_number()) to.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return to;
+}
 at::Tensor on_meta(const at::Tensor& tensor) {
-  if (!tensor.defined()) return tensor;
-  at::Tensor meta =
-      at::empty_strided(tensor.sizes(), tensor.strides(), at::TensorOptions(at::kMeta).dtype(tensor.scalar_type()));
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return meta;
+  return keep_wrapped(tensor, at::empty_strided(tensor.sizes(), tensor.strides(),
+                                                at::TensorOptions(at::kMeta).dtype(tensor.scalar_type())));
+}
+/// Zeros of one element's memory.
+at::Tensor zeros(const at::Tensor& tensor) {
+  return keep_wrapped(tensor, at::zeros({}, tensor.scalar_type()).expand(tensor.sizes()));
 }
 
-c10::IValue on_meta(const c10::IValue& value) {
-  if (value.isTensor()) return on_meta(value.toTensor());
-  if (value.isDevice()) return c10::Device(c10::kMeta);
+c10::IValue replaced(const c10::IValue& value, StandIn stand_in, c10::DeviceType device) {
+  if (value.isTensor()) return value.toTensor().defined() ? stand_in(value.toTensor()) : value.toTensor();
+  if (value.isDevice()) return c10::Device(device);
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
-    for (const c10::IValue& item : value.toListRef()) list.push_back(on_meta(item.toTensor()));
+    for (const c10::IValue& item : value.toListRef()) list.push_back(stand_in(item.toTensor()));
     return list;
   }
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> list;
     for (const c10::IValue& item : value.toListRef())
-      list.push_back(item.isTensor() ? std::optional(on_meta(item.toTensor())) : std::nullopt);
+      list.push_back(item.isTensor() ? std::optional(stand_in(item.toTensor())) : std::nullopt);
     return list;
   }
   return value;
+}
+Stack call_with(const c10::OperatorHandle& op, const Stack& arguments, StandIn stand_in, c10::DeviceType device) {
+  Stack stack;
+  for (const c10::IValue& argument : arguments) stack.push_back(replaced(argument, stand_in, device));
+  op.callBoxed(&stack);
+  return stack;
 }
 
 at::Tensor empty_meta(at::IntArrayRef sizes, at::ScalarType type) {
@@ -80,17 +94,13 @@ std::optional<Stack> own_rule(const std::string& name, const Stack& arguments) {
 
 Stack shapes_of(const c10::OperatorHandle& op, const Stack& arguments) {
   if (std::optional<Stack> results = own_rule(op.operator_name().name, arguments)) return std::move(*results);
-  Stack stack;
-  for (const c10::IValue& argument : arguments) stack.push_back(on_meta(argument));
   const at::AutoDispatchBelowADInplaceOrView plain;
   const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
   try {
-    op.callBoxed(&stack);
-  } catch (const c10::NotImplementedError&) {
-    throw InputError(concat("the step cannot be captured: LibTorch has no rule for the sizes that ",
-                            op.operator_name().name, " makes"));
+    return call_with(op, arguments, &on_meta, at::kMeta);
+  } catch (const c10::NotImplementedError&) {  // some operators have no such kernel: where()
+    return call_with(op, arguments, &zeros, at::kCPU);
   }
-  return stack;
 }
 
 at::Tensor without_memory(const at::Tensor& meta) {

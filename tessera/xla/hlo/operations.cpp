@@ -195,6 +195,10 @@ Value slice(Function& f, const Value& a, std::int64_t dimension, std::int64_t be
   return f.write(concat("stablehlo.slice ", a.name, " [", ranges, "] : (", text(a.type), ") -> ", text(type)), type);
 }
 
+Value reverse(Function& f, const Value& a, const Sizes& dimensions) {
+  return f.write(concat("stablehlo.reverse ", a.name, ", dims = ", list(dimensions), " : ", text(a.type)), a.type);
+}
+
 Value concatenate(Function& f, const std::vector<Value>& values, std::int64_t dimension) {
   if (values.size() == 1) return values.front();
   Type type = values.front().type;

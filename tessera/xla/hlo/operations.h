@@ -39,8 +39,11 @@ Value broadcast(Function& f, const Value& a, const Sizes& places, const Sizes& s
 Value expand(Function& f, const Value& a, const Sizes& sizes);
 Value slice(Function& f, const Value& a, std::int64_t dimension, std::int64_t begin, std::int64_t end,
             std::int64_t step = 1);
+/// The other way round along `dimensions`.
+Value reverse(Function& f, const Value& a, const Sizes& dimensions);
 Value concatenate(Function& f, const std::vector<Value>& values, std::int64_t dimension);
-/// `low` and `high` elements of `value` before and after, `between` between every two, along `dimension`.
+/// `low` and `high` elements of `value` before and after (fewer than 0: as many are cut), `between` between every two,
+/// along `dimension`.
 Value pad(Function& f, const Value& a, double value, std::int64_t dimension, std::int64_t low, std::int64_t high,
           std::int64_t between = 0);
 

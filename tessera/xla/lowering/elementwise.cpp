@@ -255,7 +255,6 @@ const RuleTable& elementwise_rules() {
       {"new_zeros", [](NodeLowering& n) { filled_like(n, 0); }},
       {"new_ones", [](NodeLowering& n) { filled_like(n, 1); }},
       {"new_empty", [](NodeLowering& n) { filled_like(n, 0); }},
-      {"new_empty_strided", [](NodeLowering& n) { filled_like(n, 0); }},
       {"zero", [](NodeLowering& n) { filled_like(n, 0); }},
       {"full_like", &full_like},
       {"new_full", &new_full},
@@ -263,10 +262,8 @@ const RuleTable& elementwise_rules() {
       {"copy", &copy},
       {"_to_copy", &converted},
       {"clone", &converted},
-      {"contiguous", &converted},
       {"detach", &converted},
       {"alias", &converted},
-      {"lift_fresh", &converted},
   };
   return table;
 }

@@ -38,21 +38,11 @@ void added(NodeLowering& n, const Value& product) {
 void addmm(NodeLowering& n) { added(n, matrices(n, n.tensor(1), n.tensor(2))); }
 void baddbmm(NodeLowering& n) { added(n, batches(n, n.tensor(1), n.tensor(2))); }
 
-/// x [..., K] by weight [N, K] and a bias [N].
-void linear(NodeLowering& n) {
-  const Value &x = n.tensor(0), &weight = n.tensor(1);
-  const auto last = static_cast<std::int64_t>(x.type.sizes.size()) - 1;
-  Value y = hlo::dot(n.f, x, weight, {.batch_a = {}, .batch_b = {}, .contract_a = {last}, .contract_b = {1}});
-  if (n.has(2)) y = hlo::binary(n.f, "add", y, n.operand(2, y.type));
-  n.set(0, y);
-}
-
 }  // namespace
 
 const RuleTable& product_rules() {
   static const RuleTable table = {
-      {"mm", &mm},       {"bmm", &bmm},         {"mv", &mv},         {"dot", &dot},
-      {"addmm", &addmm}, {"baddbmm", &baddbmm}, {"linear", &linear},
+      {"mm", &mm}, {"bmm", &bmm}, {"mv", &mv}, {"dot", &dot}, {"addmm", &addmm}, {"baddbmm", &baddbmm},
   };
   return table;
 }

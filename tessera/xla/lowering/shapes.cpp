@@ -95,6 +95,13 @@ void pieces(NodeLowering& n, std::int64_t d, bool squeeze) {
 void split(NodeLowering& n) { pieces(n, n.dimension(2, n.tensor(0).type.sizes.size()), false); }
 void unbind(NodeLowering& n) { pieces(n, n.dimension(1, n.tensor(0).type.sizes.size()), true); }
 
+void flip(NodeLowering& n) {
+  const Value& x = n.tensor(0);
+  Sizes dimensions = n.integers(1);
+  for (std::int64_t& d : dimensions)
+    if (d < 0) d += static_cast<std::int64_t>(x.type.sizes.size());
+  n.set(0, hlo::reverse(n.f, x, dimensions));
+}
 void cat(NodeLowering& n) {
   const hlo::Type type = n.result_type();
   std::vector<Value> values;
@@ -113,13 +120,12 @@ void stack(NodeLowering& n) {
     values.push_back(hlo::reshape(n.f, hlo::convert(n.f, value, type.element), one));
   n.set(0, hlo::concatenate(n.f, values, d));
 }
-/// Pads from the last dimension back, two numbers for each.
+/// Pads from the last dimension back, two numbers for each; negative ones cut.
 void constant_pad(NodeLowering& n) {
   Value x = n.tensor(0);
   const Sizes pads = n.integers(1);
   for (std::size_t i = 0; i + 1 < pads.size(); i += 2) {
     const auto d = static_cast<std::int64_t>(x.type.sizes.size() - 1 - i / 2);
-    if (pads[i] < 0 || pads[i + 1] < 0) throw InputError("device xla: a pad of fewer than 0 elements is not compiled");
     x = hlo::pad(n.f, x, n.number(2), d, pads[i], pads[i + 1]);
   }
   n.set(0, x);
@@ -142,7 +148,6 @@ const RuleTable& shape_rules() {
       {"view", &reshaped},
       {"_unsafe_view", &reshaped},
       {"_reshape_alias", &reshaped},
-      {"reshape", &reshaped},
       {"squeeze", &reshaped},
       {"unsqueeze", &reshaped},
       {"expand", &expand},
@@ -156,6 +161,7 @@ const RuleTable& shape_rules() {
       {"split", &split},
       {"split_with_sizes", &split},
       {"unbind", &unbind},
+      {"flip", &flip},
       {"cat", &cat},
       {"stack", &stack},
       {"constant_pad_nd", &constant_pad},
