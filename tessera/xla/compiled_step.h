@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What the plug-in libtessera_xla.so offers: the devices of a PJRT plug-in, and a module's training step on them. The
-/// training loop knows these interfaces only.
+/// xla/: training steps that XLA compiles, for TPUs and whatever else has a PJRT plug-in (docs/tpu.md); a library of
+/// its own. This header: what the plug-in libtessera_xla.so offers, the devices of a PJRT plug-in and a module's
+/// training step on them. The training loop knows these interfaces only.
 
 #include <torch/nn/module.h>
 
@@ -35,7 +36,7 @@ struct TrainingOptions {
 /// Bytes on each device as the compiler counts them.
 struct StepMemory {
   std::int64_t states = 0;     ///< parameters, gradients and moments, by our own count
-  std::int64_t arguments = 0;  ///< of the gradients' program, the compiler's count
+  std::int64_t arguments = 0;  ///< those of the gradients' program, by the compiler's count
   std::int64_t temporary = 0;  ///< while it runs
 };
 
@@ -46,7 +47,7 @@ class CompiledStep {
   /// Arguments of the loss, and what its dropout by place (nn/dropout.h) belongs to.
   struct MicroBatch {
     std::vector<at::Tensor> tensors;
-    std::uint64_t random_key = 0;  ///< of the pass, whatever key the places in the step have
+    std::uint64_t random_key = 0;  ///< the pass's, whatever key the places in the step have
     std::int64_t first_row = 0;    ///< added to their rows
   };
   using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& tensors)>;
@@ -96,7 +97,7 @@ class Devices {
 struct ProgramReport {
   std::string name;  ///< "gradients", "norm", "update"
   std::int64_t arguments = 0, results = 0, shared = 0, temporary = 0;
-  double seconds = 0;  ///< of compiling
+  double seconds = 0;  ///< time of compiling
   int gathers = 0, reduce_scatters = 0, all_reduces = 0;
 };
 /// A step for devices that are not here.

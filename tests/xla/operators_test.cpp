@@ -286,8 +286,7 @@ TEST(XlaCapture, RefusesWhatACompiledStepCannotDo) {
       {[](const at::Tensor& x) { return x.masked_select(x > 0); },
        "the step cannot be captured: aten::masked_select makes the step's course depend on data"},
       {[](const at::Tensor& x) { return at::dropout(x, 0.5, true); },
-       "the step cannot be captured: aten::bernoulli_.float draws random numbers, which a compiled step would repeat in "
-       "every step"},
+       "the step cannot be captured: aten::bernoulli_.float draws random numbers, which a compiled step would repeat"},
       {[](const at::Tensor& x) { return x + at::rand({3, 4}); },
        "the step cannot be captured: aten::rand draws random numbers, which a compiled step would repeat in every "
        "step"},

@@ -35,7 +35,7 @@ struct ParallelConfig {
   std::int64_t logical_shards = 0;    ///< micro-batches of a step, over all processes; 0: processes x accumulation
   std::int64_t max_restarts = 0;      ///< times that the job is restarted from its newest checkpoint after a failure
   double hang_timeout = 0;            ///< seconds of sleep without progress that end a job; 0: 300; negative: never
-  std::int64_t xla_devices = 0;       ///< of --device xla; 0: all that the PJRT plug-in has
+  std::int64_t xla_devices = 0;       ///< devices of --device xla; 0: all that the PJRT plug-in has
   std::string pjrt_plugin = "";       ///< file of the PJRT plug-in; "": what the environment names
   double ddp_bucket_cap_mb = 25;      ///< MiB of gradients that are reduced together
   bool ddp_find_unused_parameters = false;  ///< true: parameters may take no part in a step

@@ -33,7 +33,7 @@ class CompiledRun {
   std::unique_ptr<Update> update(std::unique_ptr<Update> host);
   /// Weights and moments on the host become those of the devices.
   void bring_back();
-  /// Of the last compiled step, for the log.
+  /// The last compiled step's, for the log.
   xla::StepMemory memory() const { return step_->memory(); }
 
  private:

@@ -115,7 +115,8 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     const std::size_t count = schema.arguments().size();
     const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
     if (op.hasTag(at::Tag::nondeterministic_seeded))
-      refuse(op, "draws random numbers, which a compiled step would repeat in every step; nn::dropout() draws by place");
+      refuse(op,
+             "draws random numbers, which a compiled step would repeat in every step; nn::dropout() draws by place");
     bool depends = false;
     for (const c10::IValue& argument : arguments)
       each_tensor(argument, [&](const at::Tensor& t) { depends = depends || is_captured(t); });

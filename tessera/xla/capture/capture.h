@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How a step becomes a graph: it runs once, on tensors that have sizes but no memory.
+/// xla/capture/: how a step becomes a graph: it runs once, on tensors that have sizes but no memory.
 ///
 /// Below autograd every operator comes to a handler (parallel/recorder/operator_recorder.h). One that depends on
 /// parameters or inputs is not run: its results' sizes come from LibTorch's meta kernels, and it is written down. One

@@ -43,7 +43,7 @@ struct Node {
 struct Draw {
   std::vector<std::uint64_t> numbers;
   std::int64_t row = 0, token = 0, head = 0;
-  std::vector<std::int64_t> positions;  ///< of the tokens; empty: token, token + 1, ...
+  std::vector<std::int64_t> positions;  ///< those of the tokens in their row; empty: token, token + 1, ...
   std::vector<std::int64_t> lines;      ///< [rows, tokens] or [rows, heads, queries]
   ValueId low = no_value, high = no_value;
 };
@@ -51,7 +51,7 @@ struct Draw {
 struct Graph {
   std::vector<ValueInfo> values;
   std::vector<ValueId> parameters;   ///< in the order in which they were given
-  std::vector<std::string> modules;  ///< of each parameter its module, "blocks.3.attention"; "" for the root
+  std::vector<std::string> modules;  ///< each parameter's module, "blocks.3.attention"; "": the root
   std::vector<ValueId> inputs;       ///< likewise
   std::vector<std::pair<ValueId, at::Tensor>> constants;
   std::vector<Draw> draws;

@@ -13,8 +13,8 @@ class OperatorHandle;
 
 namespace tessera::xla {
 
-/// The operator's results for `arguments`, of which sizes, strides and types count: of LibTorch's meta kernel, or, where
-/// there is none, of the operator itself on zeros. Throws whatever LibTorch says of wrong sizes.
+/// The operator's results for `arguments`, of which sizes, strides and types count: those of LibTorch's meta kernel,
+/// or, where there is none, of the operator itself on zeros. Throws whatever LibTorch says of wrong sizes.
 std::vector<c10::IValue> shapes_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
 /// A CPU tensor with the sizes, strides and type of `meta`, and without memory: LibTorch throws where its data is

@@ -26,7 +26,7 @@ void transpose(NodeLowering& n) {
             order.at(static_cast<std::size_t>(n.dimension(2, rank))));
   n.set(0, hlo::transpose(n.f, x, order));
 }
-/// Of a matrix; a vector is its own.
+/// The transpose of a matrix; a vector is its own.
 void matrix_transpose(NodeLowering& n) {
   const Value& x = n.tensor(0);
   n.set(0, x.type.sizes.size() < 2 ? x : hlo::transpose(n.f, x, {1, 0}));

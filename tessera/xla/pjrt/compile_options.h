@@ -10,7 +10,7 @@ namespace tessera::xla {
 struct CompileOptions {
   int replicas = 1;                        ///< devices that run the program, each with arguments of its own
   int partitions = 1;                      ///< devices over which the compiler cuts one program
-  std::map<std::string, bool> flags = {};  ///< of the compiler, "xla_cpu_use_xnnpack"
+  std::map<std::string, bool> flags = {};  ///< the compiler's, "xla_cpu_use_xnnpack"
 };
 
 /// As the bytes of xla.CompileOptionsProto (openxla/xla, xla/pjrt/proto/compile_options.proto): replica r of partition

@@ -1,8 +1,6 @@
 #pragma once
 /// \file
-/// xla/: training steps that XLA compiles, for TPUs and whatever else has a PJRT plug-in (docs/tpu.md).
-///
-/// xla/pjrt/ drives a plug-in over the PJRT C API, whose header is in third_party/, and knows no tensors. This header: a
+/// xla/pjrt/: a PJRT plug-in driven over the C API, whose header is in third_party/. Knows no tensors. This header: a
 /// loaded plug-in.
 
 #include <cstddef>
@@ -25,7 +23,7 @@ class Plugin {
 
   const PJRT_Api& api() const { return *api_; }
   const std::string& path() const { return path_; }
-  int minor_version() const;  ///< of the interface; the functions of version 0.81 are used, where the plug-in has them
+  int minor_version() const;  ///< the interface's; functions of version 0.81 are used, where the plug-in has them
 
   /// Throws Error "WHAT: the plug-in's text (path)" when `error` is not null, and frees it.
   void check(PJRT_Error* error, std::string_view what) const;

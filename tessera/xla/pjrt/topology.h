@@ -17,7 +17,7 @@ namespace tessera::xla {
 struct AheadOfTime {
   ProgramMemory memory;
   std::string optimized;
-  double seconds = 0;  ///< of compiling
+  double seconds = 0;  ///< time of compiling
 };
 
 /// Devices by their name: "v5e:2x2" of libtpu.

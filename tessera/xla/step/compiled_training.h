@@ -38,7 +38,7 @@ class CompiledTraining final : public CompiledStep {
   std::int64_t steps_taken() const override { return steps_; }
   StepMemory memory() const override;
 
-  /// Of the micro-batches that came last.
+  /// The program for the micro-batches that came last.
   const Program& gradients() const { return *last_->program; }
   const std::vector<FlatUnit>& units() const { return units_; }
 

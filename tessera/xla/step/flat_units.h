@@ -23,7 +23,7 @@ struct FlatUnit {
   bool trained = true;                  ///< all of its parameters, or none
   bool root = false;                    ///< what no layer holds
   std::vector<std::size_t> parameters;  ///< places in the module's list
-  std::vector<std::int64_t> offsets;    ///< of each in the flat vector, elements
+  std::vector<std::int64_t> offsets;    ///< each one's first element in the flat vector
   std::int64_t elements = 0;            ///< without padding
   std::int64_t decayed = 0;             ///< the first ones, which have weight decay
   std::int64_t shard = 0;               ///< elements of one device
