@@ -88,7 +88,7 @@ struct Case {
 void expect_same_training(const Family& family, const Case& c) {
   SCOPED_TRACE(concat(family.name, ", ", c.devices, " devices, ", c.accumulated, " micro-batches",
                       c.shard ? "" : ", not sharded", c.recompute ? ", recomputed" : ""));
-  constexpr double rate = 1e-2, decay = 0.1, norm = 1;
+  constexpr double rate = 5e-3, decay = 0.1, norm = 1;
   const auto reference = models::make_language_model(family.config, 5);
   const auto model = models::make_language_model(family.config, 5);
   reference->train();
