@@ -114,7 +114,11 @@ TEST(PjrtOfVersion081, WeightsThatChangeInPlaceAreSeenWithoutXnnpack) {
     xla::hlo::Function f;
     const auto weights = f.argument(type, 0), x = f.argument(type);
     f.result(xla::hlo::binary(f, "add", weights, weights));
-    f.result(xla::hlo::dot(f, x, weights, {.batch_a = {}, .batch_b = {}, .contract_a = {1}, .contract_b = {0}}));
+    // In the highest precision, as steps ask for it, XNNPACK is not used.
+    const std::string types = concat(xla::hlo::text(type), ", ", xla::hlo::text(type));
+    f.result(f.write(concat("stablehlo.dot_general ", x.name, ", ", weights.name, ", contracting_dims = [1] x [0] : (",
+                            types, ") -> ", xla::hlo::text(type)),
+                     type));
     const auto program =
         client.compile(f.module(1), {.flags = xnnpack ? std::map<std::string, bool>{}
                                                       : std::map<std::string, bool>{{"xla_cpu_use_xnnpack", false}}});
