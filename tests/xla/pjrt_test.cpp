@@ -1,4 +1,4 @@
-// The C interface of plug-ins: transfers, errors, options, and a fault of an old one.
+// The C interface of plug-ins: transfers, collectives, errors.
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
@@ -7,7 +7,6 @@
 #include <tests/xla/plugin_for_tests.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <numeric>
 
@@ -100,40 +99,6 @@ TEST_F(Pjrt, TheCompilersTextIsTheError) {
   const std::string error = error_of([] { (void)cpu_devices(1)->compile("module { nonsense }", {}); });
   EXPECT_TRUE(error.starts_with("compiling a program: ")) << error;
   EXPECT_NE(error.find("(PJRT plug-in " + testing::cpu_plugin() + ")"), std::string::npos) << error;
-}
-
-/// With TESSERA_PJRT_081, the file of xla-cpu-pjrt 0.0.1: its XNNPACK multiplies by weights that were there before.
-TEST(PjrtOfVersion081, WeightsThatChangeInPlaceAreSeenWithoutXnnpack) {
-  const char* const old = std::getenv("TESSERA_PJRT_081");
-  if (old == nullptr) GTEST_SKIP() << "TESSERA_PJRT_081 does not name xla-cpu-pjrt's library";
-  const xla::Client client(xla::Plugin::load(old), 1);
-  const std::vector<std::int64_t> sizes = {512, 512};
-  const xla::hlo::Type type{sizes, xla::Element::float32};
-  const std::vector<float> ones(512 * 512, 1);
-  for (const bool xnnpack : {false, true}) {
-    xla::hlo::Function f;
-    const auto weights = f.argument(type, 0), x = f.argument(type);
-    f.result(xla::hlo::binary(f, "add", weights, weights));
-    // In the highest precision, as steps ask for it, XNNPACK is not used.
-    const std::string types = concat(xla::hlo::text(type), ", ", xla::hlo::text(type));
-    f.result(f.write(concat("stablehlo.dot_general ", x.name, ", ", weights.name, ", contracting_dims = [1] x [0] : (",
-                            types, ") -> ", xla::hlo::text(type)),
-                     type));
-    const auto program =
-        client.compile(f.module(1), {.flags = xnnpack ? std::map<std::string, bool>{}
-                                                      : std::map<std::string, bool>{{"xla_cpu_use_xnnpack", false}}});
-    xla::Buffer w = client.upload(ones.data(), xla::Element::float32, sizes, 0);
-    const xla::Buffer given = client.upload(ones.data(), xla::Element::float32, sizes, 0);
-    bool right = true;
-    for (int step = 0; step < 4; ++step) {
-      auto results = program->run({{&w, &given}});
-      w = std::move(results[0][0]);
-      std::vector<float> y(512 * 512);
-      results[0][1].read(y.data(), y.size() * sizeof(float));
-      right = right && y[0] == static_cast<float>(512 << step);
-    }
-    EXPECT_EQ(right, !xnnpack) << (xnnpack ? "the fault is gone: compile_options() need not turn it off" : "");
-  }
 }
 
 }  // namespace
