@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <cstdio>
+#include <cstdlib>
 
 #include <tessera/base/error.h>
 #include <tessera/base/processor.h>
@@ -16,6 +17,7 @@
 #include <tessera/comm/rendezvous.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/train/loop/setup.h>
+#include <tessera/xla/compiled_step.h>
 
 #include "tool.h"
 
@@ -46,6 +48,19 @@ std::string cuda() {
   }
 }
 
+/// Nothing is opened: a TPU serves one process at a time.
+std::string xla() {
+  try {
+    comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi);
+  } catch (const Error& error) {
+    return concat("not available (", error.what(), ")");
+  }
+  for (const char* const name : {"TESSERA_PJRT_PLUGIN", "TPU_LIBRARY_PATH"})
+    if (const char* const path = std::getenv(name); path != nullptr && *path != '\0')
+      return concat("plug-in found, for the PJRT plug-in ", path, " (", name, ")");
+  return "plug-in found; no PJRT plug-in is named (TPU_LIBRARY_PATH: docs/tpu.md)";
+}
+
 }  // namespace
 
 int env(const Arguments& arguments) {
@@ -72,6 +87,7 @@ int env(const Arguments& arguments) {
     backends.push_back(concat(backend.name, " (", backend.rule, ")"));
   row("Backends", join(backends));
   row("CUDA", cuda());
+  row("XLA", xla());
   return 0;
 }
 
