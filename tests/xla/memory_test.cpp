@@ -93,6 +93,20 @@ TEST_F(XlaMemory, CollectivesFollowTheFormula) {
   expect(measure(2, false, true), 0, 0);
 }
 
+TEST_F(XlaMemory, RecomputationKeepsFewerActivations) {
+  const auto temporary = [](bool recompute) {
+    const auto model = models::make_language_model(models::with_overrides(wide(), "n_embd=32,n_positions=128"), 1);
+    xla::TrainingOptions options = options_of(true, true);
+    options.recompute = recompute;
+    xla::CompiledTraining training(cpu_devices(1), *model, loss_of(*model), options);
+    const at::Tensor ids = at::zeros({4, 128}, at::kLong);
+    training.accumulate({{{ids, ids}, 0, 0}});
+    return training.memory().temporary;
+  };
+  const std::int64_t kept = temporary(false), computed = temporary(true);
+  EXPECT_LT(computed, kept / 2) << kept;
+}
+
 /// With TESSERA_LIBTPU, the file of libtpu.so: what its compiler says of a TPU's memory.
 TEST_F(XlaMemory, ATpuHasFewGatheredUnitsAtATime) {
   const char* const libtpu = std::getenv("TESSERA_LIBTPU");

@@ -123,6 +123,7 @@ void shard(Setup& setup, ParallelModel& model) {
 
 /// --gradient_checkpointing
 void recompute_activations(Setup& setup, ParallelModel& model) {
+  if (setup.xla) return;  // a compiled step computes again by itself, behind barriers (xla/step/gradient_program.h)
   if (setup.config.optimization.gradient_checkpointing)
     model.checkpointing = models::checkpoint_blocks(
         *setup.model, config::parse_checkpoint_plan(setup.config.optimization.gradient_checkpointing_kwargs));
