@@ -161,6 +161,31 @@ void sort_slots(const cuda::SlotOrder& a, std::int64_t slots, std::int64_t exper
   if (arguments.enqueue()) cuda::sort_slots(seen, slots, experts, nullptr);
 }
 
+double flops(std::int64_t lines, std::int64_t inner, std::int64_t columns) {
+  return 2.0 * static_cast<double>(lines) * static_cast<double>(inner) * static_cast<double>(columns);
+}
+
+void group_rows(const cuda::GroupRows& a, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                std::int64_t groups) {
+  KernelArguments arguments("group_rows Float");
+  const cuda::GroupRows seen = {.x = arguments.read(a.x, rows * inner),
+                                .weights = arguments.read(a.weights, groups * inner * columns),
+                                .ends = arguments.read(a.ends, groups),
+                                .y = arguments.write(a.y, rows * columns),
+                                .transposed = a.transposed};
+  if (arguments.enqueue(flops(rows, inner, columns))) cuda::group_rows(seen, rows, inner, columns, groups, nullptr);
+}
+
+void group_sums(const cuda::GroupSums& a, std::int64_t rows, std::int64_t lines, std::int64_t columns,
+                std::int64_t groups) {
+  KernelArguments arguments("group_sums Float");
+  const cuda::GroupSums seen = {.left = arguments.read(a.left, rows * lines),
+                                .right = arguments.read(a.right, rows * columns),
+                                .ends = arguments.read(a.ends, groups),
+                                .sums = arguments.write(a.sums, groups * lines * columns)};
+  if (arguments.enqueue(flops(rows, lines, columns))) cuda::group_sums(seen, rows, lines, columns, groups, nullptr);
+}
+
 // Eight bits. A kernel that finds a chosen value does not look for the largest: so it is in a steady step, and so it is
 // counted where nothing is computed.
 
@@ -211,6 +236,8 @@ constexpr DeviceKernels kernels = {
     .rotary = &rotary,
     .sort_slots = &sort_slots,
     .groups_products = [] { return true; },  // an H200 has them
+    .group_rows = &group_rows,
+    .group_sums = &group_sums,
     .fp8_largest = &fp8_largest,
     .fp8_cast = &fp8_cast,
 };

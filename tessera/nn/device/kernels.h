@@ -7,6 +7,7 @@
 #include <tessera/kernels/cuda/dropout.h>
 #include <tessera/kernels/cuda/fp8.h>
 #include <tessera/kernels/cuda/gelu.h>
+#include <tessera/kernels/cuda/group_products.h>
 #include <tessera/kernels/cuda/norm.h>
 #include <tessera/kernels/cuda/reals.h>
 #include <tessera/kernels/cuda/residual.h>
@@ -22,7 +23,7 @@ namespace tessera::nn {
 /// Functions on device pointers, each on the current stream of the current device; they return before the work is done.
 struct DeviceKernels {
   static constexpr const char* symbol = "tessera_nn_kernels";
-  static constexpr int current_abi = 2;
+  static constexpr int current_abi = 3;
   int abi;
 
   // Random numbers by place (kernels/cuda/dropout.h).
@@ -49,9 +50,13 @@ struct DeviceKernels {
   void (*swiglu_backward)(const kernels::cuda::SwigluBackward& a, std::int64_t n);
   void (*rotary)(const kernels::cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size);
 
-  // Mixture of experts (kernels/cuda/slots.h).
+  // Mixture of experts (kernels/cuda/slots.h, group_products.h).
   void (*sort_slots)(const kernels::cuda::SlotOrder& a, std::int64_t slots, std::int64_t experts);
   bool (*groups_products)();  ///< whether at::_grouped_mm has a kernel for the current device, and need not wait
+  void (*group_rows)(const kernels::cuda::GroupRows& a, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                     std::int64_t groups);
+  void (*group_sums)(const kernels::cuda::GroupSums& a, std::int64_t rows, std::int64_t lines, std::int64_t columns,
+                     std::int64_t groups);
 
   // Eight bits (kernels/cuda/fp8.h).
   void (*fp8_largest)(kernels::cuda::ConstReals x, const float* chosen, float* parts, std::int64_t n);

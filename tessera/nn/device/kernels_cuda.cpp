@@ -41,6 +41,8 @@ constexpr DeviceKernels table = {
     .rotary = &on_current_stream<cuda::rotary>,
     .sort_slots = &on_current_stream<cuda::sort_slots>,
     .groups_products = &groups_products,
+    .group_rows = &on_current_stream<cuda::group_rows>,
+    .group_sums = &on_current_stream<cuda::group_sums>,
     .fp8_largest = &on_current_stream<cuda::fp8_largest>,
     .fp8_cast = &on_current_stream<cuda::fp8_cast>,
 };
