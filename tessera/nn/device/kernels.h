@@ -5,13 +5,16 @@
 
 #include <ATen/core/Tensor.h>
 #include <tessera/kernels/cuda/dropout.h>
+#include <tessera/kernels/cuda/embed.h>
 #include <tessera/kernels/cuda/fp8.h>
 #include <tessera/kernels/cuda/gelu.h>
 #include <tessera/kernels/cuda/group_products.h>
+#include <tessera/kernels/cuda/join_columns.h>
 #include <tessera/kernels/cuda/norm.h>
 #include <tessera/kernels/cuda/reals.h>
 #include <tessera/kernels/cuda/residual.h>
 #include <tessera/kernels/cuda/rotary.h>
+#include <tessera/kernels/cuda/scale.h>
 #include <tessera/kernels/cuda/slots.h>
 #include <tessera/kernels/cuda/softmax_cross_entropy.h>
 #include <tessera/kernels/cuda/swiglu.h>
@@ -35,7 +38,11 @@ struct DeviceKernels {
   void (*softmax_cross_entropy)(kernels::cuda::Reals logits, const std::int64_t* targets, double* losses,
                                 std::int64_t rows, std::int64_t columns, kernels::cuda::CrossEntropyArgs args);
 
-  // Operations on rows: norm.h, residual.h, gelu.h, swiglu.h, rotary.h of kernels/cuda.
+  // A factor that is 1 mostly (kernels/cuda/scale.h).
+  void (*multiply_unless_one)(kernels::cuda::Reals x, const float* factor, std::int64_t n);
+
+  // Operations on rows: embed.h, norm.h, residual.h, gelu.h, swiglu.h, rotary.h, join_columns.h of kernels/cuda.
+  void (*embedded_sum)(const kernels::cuda::EmbeddedSum& a, std::int64_t rows, std::int64_t columns);
   void (*norm)(const kernels::cuda::NormForward& a, std::int64_t rows, std::int64_t columns);
   void (*norm_backward)(const kernels::cuda::NormBackward& a, std::int64_t rows, std::int64_t columns);
   std::int64_t (*norm_partial_sums)(bool has_mean, std::int64_t rows, std::int64_t columns);
@@ -49,6 +56,8 @@ struct DeviceKernels {
   void (*swiglu)(kernels::cuda::ConstReals gate, kernels::cuda::ConstReals up, kernels::cuda::Reals y, std::int64_t n);
   void (*swiglu_backward)(const kernels::cuda::SwigluBackward& a, std::int64_t n);
   void (*rotary)(const kernels::cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size);
+  void (*join_columns)(const kernels::cuda::ColumnJoin& a, std::int64_t rows, std::int64_t columns);
+  std::int64_t (*joined_partial_sums)(int parts, std::int64_t rows, std::int64_t columns);
 
   // Mixture of experts (kernels/cuda/slots.h, group_products.h).
   void (*sort_slots)(const kernels::cuda::SlotOrder& a, std::int64_t slots, std::int64_t experts);
