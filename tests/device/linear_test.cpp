@@ -7,37 +7,45 @@
 #include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
 
+#include <optional>
+
 namespace tessera::testing {
 namespace {
 
 const c10::Device cuda(c10::kCUDA, 0);
 
-/// `passes` backward passes of a map under autocast to `type`; the gradient is formed now, or later, where it may be
-/// added to grad() as it is formed. Returns the weight's and what it must be, in double precision.
+/// `passes` backward passes of a map under autocast to `type`; `in_place`: the gradient may be added to grad() as it is
+/// formed. Returns the weight's gradient and what it must be, in double precision.
 std::pair<at::Tensor, at::Tensor> gradients(at::ScalarType type, nn::WeightLayout layout, bool apart, int passes,
-                                            bool late) {
+                                            bool in_place) {
   const bool out_first = layout == nn::WeightLayout::out_in;
   at::manual_seed(3);
   const at::Tensor x = at::randn({2, 40, 16}), factor = at::randn({2, 40, 24}),
                    weight = at::randn(out_first ? at::IntArrayRef{24, 16} : at::IntArrayRef{16, 24});
-  const at::Tensor there = x.to(cuda), w = weight.to(cuda).requires_grad_(), factors = factor.to(cuda).to(type);
+  const at::Tensor there = x.to(cuda).requires_grad_(), w = weight.to(cuda).requires_grad_(),
+                   factors = factor.to(cuda).to(type);
+  std::optional<nn::AccumulateInPlace> scope;  // of the engine's thread, which runs backward
+  if (in_place)
+    there.register_hook([&scope](const at::Tensor& gradient) {
+      scope.reset();
+      return gradient;
+    });
   for (int pass = 0; pass < passes; ++pass) {
-    const auto left = late ? c10::make_intrusive<nn::WeightGradients>() : c10::intrusive_ptr<nn::WeightGradients>();
     at::Tensor y;
     {
       const nn::Autocast autocast(type, c10::kCUDA);
-      const nn::WeightGradients::Scope scope(left);
       y = apart ? at::cat(*nn::linear_apart(there, w, {}, layout, 3), -1) : nn::linear(there, w, {}, layout);
     }
     EXPECT_EQ(y.scalar_type(), type);
-    if (late) {
-      const nn::AccumulateInPlace in_place;
-      const nn::WeightGradients::Scope scope(left, /*defer=*/true);
-      y.backward(factors);
-      left->compute();
-    } else {
-      y.backward(factors);
-    }
+    if (in_place)
+      y.register_hook([&scope](const at::Tensor& gradient) {
+        scope.emplace();
+        return gradient;
+      });
+    const at::Tensor before = w.grad();
+    y.backward(factors);
+    EXPECT_FALSE(scope.has_value());
+    if (in_place && pass > 0) EXPECT_TRUE(w.grad().is_same(before));
   }
   const at::Tensor rows = x.to(type).to(at::kDouble).view({-1, 16}),
                    dy = factor.to(type).to(at::kDouble).view({-1, 24}),
@@ -51,10 +59,10 @@ TEST(DeviceLinear, GradientsOfFp32WeightsAreSumsInFp32) {
       for (const nn::WeightLayout layout : {nn::WeightLayout::in_out, nn::WeightLayout::out_in})
         for (const bool apart : {false, true})
           for (const int passes : {1, 2})
-            for (const bool late : {false, true}) {
+            for (const bool in_place : {false, true}) {
               if (apart && type == at::kHalf) continue;  // our kernels have no fp16
-              SCOPED_TRACE(concat(c10::toString(type), apart ? " apart" : "", late ? " late " : " ", passes));
-              const auto [got, want] = gradients(type, layout, apart, passes, late);
+              SCOPED_TRACE(concat(c10::toString(type), apart ? " apart" : "", in_place ? " in place " : " ", passes));
+              const auto [got, want] = gradients(type, layout, apart, passes, in_place);
               ASSERT_EQ(got.scalar_type(), at::kFloat);
               EXPECT_LT(((got - want).abs().max() / want.abs().max()).item<double>(), 1e-6);
             }

@@ -131,6 +131,17 @@ TEST(DeviceRows, AsOnTheCpu) {
   });
 }
 
+/// The tensors' device is not the one that is current, where the kernels would go by themselves.
+TEST(DeviceRows, OnAnotherDeviceThanTheCurrentOne) {
+  on_the_double([] {
+    if (at::globalContext().getAcceleratorHooksInterface(c10::kCUDA).deviceCount() < 2) return;  // a single card
+    for (const Case& c : cases()) {
+      SCOPED_TRACE(c.name);
+      expect_close(run(c.operation, c.inputs, c10::Device(c10::kCUDA, 1)), run(c.operation, c.inputs, cuda), 1e-30);
+    }
+  });
+}
+
 /// What is bf16 may differ by roundings to it.
 TEST(DeviceRows, InBf16AsTheCpuInFp32) {
   on_the_double([] {
