@@ -89,15 +89,25 @@ FAULTS = [
             "#include <c10/core/DeviceGuard.h>\n#include <c10/core/StreamGuard.h>\n"
             "#include <c10/core/impl/VirtualGuardImpl.h>")],
           (1, GPT2), r"FINDING race", "tessera/optim/"),
-    Fault("what a collective sends is freed while it is under way",
-          [("tessera/comm/c10d/c10d_backend.cpp", "tensors_(std::move(tensors)), finish_",
-            "tensors_(PLANTED ? std::vector<at::Tensor>() : std::move(tensors)), finish_")],
-          (2, GPT2 + FULL_SHARD), r"FINDING (freed_in_use|race)", "tessera/"),
-    Fault("a parameter's memory is not brought back for a kernel",
-          [("tessera/nn/embedding.cpp", "    const Materialized materialized({&tokens, &given_positions});",
-            "    std::optional<Materialized> materialized;\n"
-            "    if (!PLANTED) materialized.emplace({&tokens, &given_positions});")],
-          (2, GPT2 + FULL_SHARD), r"FINDING|released|storage", "tessera/"),
+    Fault("another stream reads what is freed, and record_stream is left out",
+          [("tessera/nn/device/send.cpp", "  host.copy_(number_.squeeze(), /*non_blocking=*/true);",
+            "  c10::OptionalStreamGuard side;\n"
+            "  if (PLANTED) {\n"
+            "    const c10::impl::VirtualGuardImpl streams(device.type());\n"
+            "    const c10::Stream other = streams.getNewStream(device);\n"
+            "    c10::Event before(device.type());\n"
+            "    before.record(streams.getStream(device));\n"
+            "    before.block(other);\n"
+            "    side.reset_stream(other);\n"
+            "  }\n"
+            "  host.copy_(number_.squeeze(), /*non_blocking=*/true);"),
+           ("tessera/nn/device/send.cpp", "#include <ATen/ATen.h>",
+            "#include <ATen/ATen.h>\n#include <c10/core/StreamGuard.h>")],
+          (1, GPT2), r"FINDING freed_in_use", "tessera/"),
+    Fault("an operator gets tensors of the host and of the device",
+          [("tessera/nn/attention.cpp", "const at::Tensor number = send(marks.cumsum(0, at::kInt), device)",
+            "const at::Tensor number = (PLANTED ? marks.cumsum(0, at::kInt) : send(marks.cumsum(0, at::kInt), device))")],
+          (1, GPT2 + ["--packing"]), r"FINDING mixed_devices", "nn/attention.cpp"),
 ]
 
 
@@ -161,9 +171,14 @@ def run(work, fault, number):
                 with open(os.path.join(folder, "mixtral.json"), "w") as out:
                     out.write(MIXTRAL)
                 flags = ["--config_name", os.path.join(folder, "mixtral.json")]
+            data = ["--mock_data"]
+            if "--packing" in flags:
+                with open(os.path.join(folder, "text.txt"), "w") as out:
+                    out.write("".join(f"A line of text, number {i}.\n" for i in range(200)))
+                data = ["--tokenizer_name", "byte", "--train_file", os.path.join(folder, "text.txt")]
             program = os.path.join(work, "build", "tessera")
             command = ([program, "launch", "--nproc_per_node", str(ranks)] if ranks > 1 else []) + [
-                program, "train", "--device", "cuda", "--mock_data", "--block_size", "32", "--max_steps", "4",
+                program, "train", "--device", "cuda", *data, "--block_size", "32", "--max_steps", "4",
                 "--per_device_train_batch_size", "2", "--save_strategy", "no", "--report_to", "none", "--logging_steps",
                 "100", "--output_dir", os.path.join(folder, "out")] + flags
         try:
@@ -178,7 +193,7 @@ def run(work, fault, number):
             for i, line in enumerate(lines):
                 if line.startswith("FINDING"):
                     said.append((line, lines[i + 1].strip() if i + 1 < len(lines) else ""))
-                elif wait := re.match(r" +([\d.]+)  (\S+(?: \S+)*) {2,}(\S.*)", line):
+                elif wait := re.match(r" +([\d.]+)  (.*?) +((?:tessera/|\(no frame).*)", line):
                     said.append((f"WAIT x{float(wait[1]):.0f} {wait[2]}", wait[3]))
         return f"exit code {done.returncode}", said
 
