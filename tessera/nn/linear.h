@@ -21,9 +21,9 @@ enum class WeightLayout { in_out, out_in };
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   WeightLayout layout = WeightLayout::in_out);
 
-/// The same in `parts` (at most three) pieces of its columns, [..., out / parts] each, which share memory: queries, keys
-/// and values of one matrix. Their gradients become that of the whole in one pass, which forms the bias's too. Nothing
-/// where no kernel of a device serves that: the caller cuts linear()'s result itself.
+/// The same in `parts` (at most three) pieces of its columns, [..., out / parts] each, which share memory: queries,
+/// keys and values of one matrix. Their gradients become that of the whole in one pass, which forms the bias's too.
+/// Nothing where no kernel of a device serves that: the caller cuts linear()'s result itself.
 std::optional<std::vector<at::Tensor>> linear_apart(const at::Tensor& x, const at::Tensor& weight,
                                                     const at::Tensor& bias, WeightLayout layout, int parts);
 

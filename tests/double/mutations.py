@@ -3,10 +3,10 @@
 
 usage: mutations.py [--work FOLDER] [NUMBER...]
 
-All faults are built at once, each behind a number in the environment (PLANTED), so that one build serves all runs; the
-first run plants none, and must find nothing. A fault is found when the double reports what the table says, at a place in
-the file that it says. Not part of .ci/run: a build and some twenty runs. Exit code 1 when one is missed. --work keeps the
-copy and its build for the next time.
+All faults are built at once, each behind a number in the environment (PLANTED), so that one build serves all runs.
+Every run is also made without a fault, and must find nothing then. A fault is found when the double reports what the
+table says, at a place in the file that it says. Not part of .ci/run: a build and some twenty runs. Exit code 1 when one
+is missed. --work keeps the copy and its build for the next time.
 """
 import argparse
 import collections
@@ -27,7 +27,7 @@ MIXTRAL = """{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], 
   "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": false}"""
 
 # `changes`: (file, before, after); PLANTED in `after` is true when the fault is. `run`: ranks and flags of a training,
-# or a filter of device_tests. `report`: what a finding, or a wait of the host, must say; `place`: the file it must be in.
+# or a filter of device_tests. `report`: what a finding, or a wait of the host, must say; `place`: where it must be.
 Fault = collections.namedtuple("Fault", "what changes run report place")
 
 FAULTS = [
@@ -58,7 +58,8 @@ FAULTS = [
           "DeviceRows.OnAnotherDeviceThanTheCurrentOne", r"FINDING wrong_device.*norm", "nn/device/norm.cpp"),
     Fault("the host reads device memory",
           [("tessera/nn/device/head_loss.cpp", "  const std::int64_t columns = padded_vocabulary(v);",
-            "  const std::int64_t columns = padded_vocabulary(v + (PLANTED && targets.const_data_ptr<std::int64_t>()[0] < 0));")],
+            "  const bool ignored = PLANTED && targets.const_data_ptr<std::int64_t>()[0] < 0;\n"
+            "  const std::int64_t columns = padded_vocabulary(v + ignored);")],
           (1, GPT2), r"FINDING host_access", "nn/device/head_loss.cpp"),
     Fault("a kernel gets memory of the host",
           [("tessera/nn/moe/permute.cpp", "slot_scratch(slots, experts)}, ids.options().dtype(at::kInt));",
@@ -68,8 +69,8 @@ FAULTS = [
           [("tessera/nn/moe/permute.cpp", "const at::Tensor scratch = at::zeros({kernels",
             "const at::Tensor scratch = (PLANTED ? &made_empty : &made_zero)({kernels"),
            ("tessera/nn/moe/permute.cpp", "/// By kernels of the device.\n",
-            "at::Tensor made_empty(at::IntArrayRef size, at::TensorOptions options) { return at::empty(size, options); }\n"
-            "at::Tensor made_zero(at::IntArrayRef size, at::TensorOptions options) { return at::zeros(size, options); }\n"
+            "at::Tensor made_empty(at::IntArrayRef n, at::TensorOptions options) { return at::empty(n, options); }\n"
+            "at::Tensor made_zero(at::IntArrayRef n, at::TensorOptions options) { return at::zeros(n, options); }\n"
             "/// By kernels of the device.\n")],
           (1, ["mixtral"]), r"FINDING uninitialized.*sort_slots", "nn/moe/permute.cpp"),
     Fault("the host waits for a number",
@@ -105,9 +106,9 @@ FAULTS = [
             "#include <ATen/ATen.h>\n#include <c10/core/StreamGuard.h>")],
           (1, GPT2), r"FINDING freed_in_use", "tessera/"),
     Fault("an operator gets tensors of the host and of the device",
-          [("tessera/nn/attention.cpp", "const at::Tensor number = send(marks.cumsum(0, at::kInt), device)",
-            "const at::Tensor number = (PLANTED ? marks.cumsum(0, at::kInt) : send(marks.cumsum(0, at::kInt), device))")],
-          (1, GPT2 + ["--packing"]), r"FINDING mixed_devices", "nn/attention.cpp"),
+          [("tessera/nn/embedding.cpp", "places = positions.slice(0, first_position, end);",
+            "places = (PLANTED ? positions.cpu() : positions).slice(0, first_position, end);")],
+          (1, GPT2), r"FINDING mixed_devices", "nn/embedding.cpp"),
 ]
 
 
@@ -171,14 +172,9 @@ def run(work, fault, number):
                 with open(os.path.join(folder, "mixtral.json"), "w") as out:
                     out.write(MIXTRAL)
                 flags = ["--config_name", os.path.join(folder, "mixtral.json")]
-            data = ["--mock_data"]
-            if "--packing" in flags:
-                with open(os.path.join(folder, "text.txt"), "w") as out:
-                    out.write("".join(f"A line of text, number {i}.\n" for i in range(200)))
-                data = ["--tokenizer_name", "byte", "--train_file", os.path.join(folder, "text.txt")]
             program = os.path.join(work, "build", "tessera")
             command = ([program, "launch", "--nproc_per_node", str(ranks)] if ranks > 1 else []) + [
-                program, "train", "--device", "cuda", *data, "--block_size", "32", "--max_steps", "4",
+                program, "train", "--device", "cuda", "--mock_data", "--block_size", "32", "--max_steps", "4",
                 "--per_device_train_batch_size", "2", "--save_strategy", "no", "--report_to", "none", "--logging_steps",
                 "100", "--output_dir", os.path.join(folder, "out")] + flags
         try:

@@ -14,7 +14,7 @@ constexpr int padded = tile + 4;  // numbers of a line in shared memory: fewer o
 /// What a block multiplies: lines [first, lines) of a matrix, each of `length` numbers that sums run over.
 struct Part {
   const float* data;
-  int stride;  ///< of lines, where their numbers are neighbours; else of the numbers of a line
+  int stride;  ///< from line to line, where their numbers are neighbours; else from number to number of a line
   int first, lines, length;
 };
 
