@@ -224,7 +224,7 @@ struct PlainLinear : torch::autograd::Function<PlainLinear> {
     return {dx, formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor()};
   }
 
-  /// Of x, and of weight and bias. `has_bias`: the bias's gradient is formed here.
+  /// Gradients of x, and of weight and bias. `has_bias`: the bias's gradient is formed here.
   static std::pair<at::Tensor, variable_list> inner_gradients(AutogradContext* ctx, const at::Tensor& dy,
                                                               bool has_bias) {
     const auto saved = ctx->get_saved_variables();

@@ -44,7 +44,7 @@ TEST_F(DeviceFp8Training, BesideBf16) {
   EXPECT_FALSE(contains(operations, "Float8_e4m3fn to Float bytes")) << "a product was not in eight bits";
 }
 
-/// Of seven maps of a block three read one input and two another: four inputs, seven weights, seven gradients.
+/// Three of a block's seven maps read one input, and two another: four inputs, seven weights, seven gradients.
 TEST_F(DeviceFp8Training, MapsOfOneInputShareItsRounding) {
   const auto casts = [&](int steps) {
     const std::string name = concat("casts", steps);

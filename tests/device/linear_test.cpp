@@ -8,6 +8,7 @@
 #include <tests/distributed/harness.h>
 
 #include <optional>
+#include <utility>
 
 namespace tessera::testing {
 namespace {
@@ -24,7 +25,7 @@ std::pair<at::Tensor, at::Tensor> gradients(at::ScalarType type, nn::WeightLayou
                    weight = at::randn(out_first ? at::IntArrayRef{24, 16} : at::IntArrayRef{16, 24});
   const at::Tensor there = x.to(cuda).requires_grad_(), w = weight.to(cuda).requires_grad_(),
                    factors = factor.to(cuda).to(type);
-  std::optional<nn::AccumulateInPlace> scope;  // of the engine's thread, which runs backward
+  std::optional<nn::AccumulateInPlace> scope;  // on the engine's thread, which runs backward
   if (in_place)
     there.register_hook([&scope](const at::Tensor& gradient) {
       scope.reset();
@@ -66,6 +67,38 @@ TEST(DeviceLinear, GradientsOfFp32WeightsAreSumsInFp32) {
               ASSERT_EQ(got.scalar_type(), at::kFloat);
               EXPECT_LT(((got - want).abs().max() / want.abs().max()).item<double>(), 1e-6);
             }
+  });
+}
+
+TEST(DeviceLinear, GradientsOfWeightsMayComeLater) {
+  on_the_double([] {
+    for (const bool bf16 : {false, true}) {
+      for (const bool apart : {false, true}) {
+        at::manual_seed(4);
+        const at::Tensor x = at::randn({2, 30, 16}).to(cuda), w = at::randn({16, 24}).to(cuda).requires_grad_(),
+                         b = at::randn({24}).to(cuda).requires_grad_(), dy = at::randn({2, 30, 24}).to(cuda);
+        const auto map = [&](const c10::intrusive_ptr<nn::WeightGradients>& late) {
+          const nn::WeightGradients::Scope scope(late);
+          const nn::Autocast autocast(bf16, c10::kCUDA);
+          const auto layout = nn::WeightLayout::in_out;
+          const at::Tensor y = apart ? at::cat(*nn::linear_apart(x, w, b, layout, 3), -1) : nn::linear(x, w, b, layout);
+          return y.to(at::kFloat);
+        };
+        map({}).backward(dy);
+        const at::Tensor wanted = std::exchange(w.mutable_grad(), at::Tensor()),
+                         wanted_bias = std::exchange(b.mutable_grad(), at::Tensor());
+        const auto late = c10::make_intrusive<nn::WeightGradients>();
+        const at::Tensor y = map(late);
+        {
+          const nn::WeightGradients::Scope deferring(late, /*defer=*/true);
+          y.backward(dy);
+        }
+        EXPECT_FALSE(w.grad().defined());
+        late->compute();
+        EXPECT_TRUE(w.grad().equal(wanted)) << bf16 << apart;
+        EXPECT_TRUE(b.grad().equal(wanted_bias)) << bf16 << apart;
+      }
+    }
   });
 }
 

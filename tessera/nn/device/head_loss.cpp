@@ -63,7 +63,7 @@ class WeightGradient {
 
  private:
   const at::Tensor& like_;
-  at::ScalarType type_;  // of the sum: the gradient's own where nothing is added to it
+  at::ScalarType type_;  // what the sum has: the gradient's own where nothing is added to it
   at::Tensor sum_;
 };
 

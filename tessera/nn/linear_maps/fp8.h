@@ -110,11 +110,11 @@ class Fp8State {
 
   Fp8Options options_;
   at::Tensor now_, history_, chosen_;  // chosen_ [maps, 3]
-  mutable std::mutex mutex_;           // of the members below
+  mutable std::mutex mutex_;           // guards the members below
   std::optional<LastInput> last_;
   using Maps = std::map<std::int64_t, std::int64_t>;
   Maps same_input_;               // in the step that runs: whose largest value a map has, too
-  mutable Maps sent_;             // of which from_ and to_ are
+  mutable Maps sent_;             // what from_ and to_ say
   mutable at::Tensor from_, to_;  // on the device
 };
 
