@@ -177,6 +177,22 @@ TEST(DeviceFp8, MapsOfOneInputShareItsRounding) {
   });
 }
 
+/// Whether maps share is a matter of each step.
+TEST(DeviceFp8, AMapThatSharedMayReadAnotherInputLater) {
+  on_the_double([] {
+    const auto state = state_on(cuda, options(Fp8Recipe::delayed));
+    const at::Tensor large = at::full({16, 16}, 8.0, cuda), small = at::full({16, 16}, 0.5, cuda);
+    const auto& kernels = *nn::Fp8Map(state, 0).kernels(large);
+    for (const at::Tensor& second : {large, small}) {
+      nn::Fp8Map(state, 0).rounded_input(kernels, large, /*note=*/true, /*turned=*/false);
+      nn::Fp8Map(state, 1).rounded_input(kernels, second, /*note=*/true, /*turned=*/false);
+      state->end_step();
+      EXPECT_EQ(state->history()[0][0][0].item<double>(), 8);
+      EXPECT_EQ(state->history()[0][1][0].item<double>(), second.max().item<double>());
+    }
+  });
+}
+
 TEST(DeviceFp8, PartsAndLateGradientsAreTheSame) {
   on_the_double([] {
     for (const nn::WeightLayout layout : {nn::WeightLayout::out_in, nn::WeightLayout::in_out}) {
