@@ -33,10 +33,16 @@ Gpt2Attention::Gpt2Attention(const ModelSpec& c, std::int64_t index)
 }
 
 at::Tensor Gpt2Attention::forward(const at::Tensor& x, const ForwardContext& context) {
-  const at::Tensor qkv = c_attn->forward(x, context.between_layers());  // [B, T, 3 C]
   const nn::AttentionOptions options{.scale = scale,
                                      .dropout = is_training() ? dropout : 0,
                                      .random = context.of_weights(index, nn::first_own(c_attn->weight, 1) / head_size)};
+  if (!context.cache && !context.part) {
+    if (const auto apart = c_attn->forward_apart(x)) {
+      const auto heads = [&](std::size_t i) { return (*apart)[i].view({x.size(0), x.size(1), -1, head_size}); };
+      return c_proj->project(nn::attention(heads(0), heads(1), heads(2), context.documents, options), context.random);
+    }
+  }
+  const at::Tensor qkv = c_attn->forward(x, context.between_layers());  // [B, T, 3 C]
   at::Tensor mixed;
   if (context.cache) {
     const at::Tensor parts = qkv.view({qkv.size(0), qkv.size(1), 3, -1, head_size});  // [B, T, 3, H, D]

@@ -24,6 +24,11 @@ at::Tensor Linear::forward(const at::Tensor& x, const nn::RandomPlace& place) {
   return lora_A ? y + adapted(x, place) : y;
 }
 
+std::optional<std::vector<at::Tensor>> Linear::forward_apart(const at::Tensor& x) const {
+  if (lora_A || quantized || rounding || fp8) return std::nullopt;
+  return nn::linear_apart(x, weight, bias, layout, 3);
+}
+
 at::Tensor Linear::project(const at::Tensor& x, const nn::RandomPlace& place) {
   const at::Tensor y = product(x, {});
   return lora_A ? y + adapted(x, place) : y;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tessera::models {
 
@@ -35,6 +36,9 @@ struct Linear : torch::nn::Module {
   Linear(std::int64_t in, std::int64_t out, bool with_bias, nn::WeightLayout layout = nn::WeightLayout::out_in);
   /// x [B, t, in] -> [B, t, out]; `place`: where x lies, for the adapter's dropout.
   at::Tensor forward(const at::Tensor& x, const nn::RandomPlace& place);
+  /// The same in three pieces of its columns (nn::linear_apart); nothing where there is more than the map itself, or no
+  /// kernel for it.
+  std::optional<std::vector<at::Tensor>> forward_apart(const at::Tensor& x) const;
   /// Without the bias, for a caller that adds it in a later pass.
   at::Tensor project(const at::Tensor& x, const nn::RandomPlace& place);
   /// Registers lora_A [r, in] and lora_B [out, r], uninitialised; `name` is the module's, which its dropout is keyed

@@ -1,13 +1,16 @@
 #include <tessera/nn/embedding.h>
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/attention.h>
+#include <tessera/nn/device/kernels.h>
 #include <tessera/nn/fused.h>
+#include <tessera/nn/materialized.h>
 #include <tessera/nn/parallel_for.h>
 #include <tessera/nn/parameter_semantics.h>
 
@@ -57,6 +60,43 @@ struct TableRows : torch::autograd::Function<TableRows> {
   }
 };
 
+/// Rows of both tables, added by a device's kernel. ids [B, T], positions [T, C]: the part that is used.
+struct EmbeddedSum : torch::autograd::Function<EmbeddedSum> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& tokens,
+                            const at::Tensor& given_positions) {
+    const Materialized materialized({&tokens, &given_positions});
+    const at::Tensor table = tokens.contiguous(), positions = given_positions.contiguous(), rows = ids.contiguous();
+    const at::Tensor y = at::empty({ids.size(0), ids.size(1), table.size(1)}, table.options());
+    const c10::DeviceGuard guard(table.device());
+    device_kernels({table})->embedded_sum({.ids = rows.const_data_ptr<std::int64_t>(),
+                                           .tokens = const_reals(table),
+                                           .places = const_reals(positions),
+                                           .y = reals(y),
+                                           .vocabulary = table.size(0),
+                                           .period = ids.size(1)},
+                                          ids.numel(), table.size(1));
+    ctx->save_for_backward({rows});
+    ctx->saved_data["vocabulary"] = table.size(0);
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const at::Tensor& dy = gradients[0];
+    at::Tensor dtokens, dpositions;
+    if (ctx->needs_input_grad(1))
+      dtokens = at::embedding_dense_backward(dy, ctx->get_saved_variables()[0], ctx->saved_data["vocabulary"].toInt(),
+                                             /*padding_idx=*/-1, /*scale_grad_by_freq=*/false);
+    if (ctx->needs_input_grad(2)) dpositions = dy.sum(0);
+    return {at::Tensor(), dtokens, dpositions};
+  }
+};
+
+/// Whether a kernel of a device looks both up in one pass.
+bool embeds_at_once(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions) {
+  return ids.is_cuda() && ids.scalar_type() == at::kLong && ids.numel() > 0 && tokens.dim() == 2 &&
+         tokens.scalar_type() == positions.scalar_type() && semantics_of(tokens) == nullptr &&
+         device_kernels({tokens, positions}) != nullptr && ids.device() == tokens.device();
+}
+
 }  // namespace
 
 at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx) {
@@ -97,7 +137,9 @@ at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tens
   const std::int64_t t = ids.size(1), end = first_position + t;
   TESSERA_CHECK(end <= positions.size(0), "positions up to ", end, " asked of a table of ", positions.size(0));
   if (!documents.empty()) return embed_at(ids, tokens, positions, document_positions(documents, ids.size(0), t));
-  return embed_tokens(tokens, ids) + positions.slice(0, first_position, end);
+  const at::Tensor places = positions.slice(0, first_position, end);
+  if (embeds_at_once(ids, tokens, places)) return EmbeddedSum::apply(ids, tokens, places);
+  return embed_tokens(tokens, ids) + places;
 }
 
 at::Tensor embed_at(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,

@@ -4,6 +4,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <tessera/base/error.h>
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/nn/accumulate.h>
 #include <tessera/nn/autocast.h>
@@ -17,6 +18,7 @@
 #include <tessera/nn/parameter_semantics.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::nn {
 namespace {
@@ -67,11 +69,15 @@ at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const 
     multiply(sum, a, b, /*accumulate=*/true);
   return {};
 }
-/// The same by ATen.
+/// The same by ATen, of halves in fp32 where that is the weight's type.
 at::Tensor plain_weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) {
+  const bool widens = a.scalar_type() != weight.scalar_type();
   at::Tensor sum = gradient_to_add_to(weight);
-  if (!sum.defined()) return at::mm(a, b);
-  sum.addmm_(a, b);
+  if (!sum.defined()) return widens ? at::mm(a, b, weight.scalar_type()) : at::mm(a, b);
+  if (widens)
+    at::addmm_out(sum, sum, a, b, weight.scalar_type());
+  else
+    sum.addmm_(a, b);
   return {};
 }
 
@@ -150,36 +156,81 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
-/// The same by ATen, for whatever is not fused, where gradients of weights may have to wait: the products that ATen's
-/// own backward does.
+/// What an ATen product is formed of: under autocast everything is narrow, `weight` may be wider than `factor`.
+struct Operands {
+  at::Tensor x, weight;              ///< `weight`: whose gradient is formed
+  std::optional<at::Tensor> factor;  ///< the weight as products have it, where that is another tensor
+  at::Tensor bias;                   ///< or undefined
+};
+
+/// Whether gradients of the weight are to be the fp32 sums of products of halves: CUDA's products can give those.
+bool widens(const at::Tensor& x, const at::Tensor& weight) {
+  return x.is_cuda() && weight.scalar_type() == at::kFloat && weight.requires_grad() && at::GradMode::is_enabled() &&
+         libtorch_autocast_type(x.device().type());
+}
+
+Operands operands(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const c10::DeviceType device = x.device().type();
+  const Half half = libtorch_autocast_type(device);
+  const auto narrow = [&](const at::Tensor& t) {
+    return half && t.defined() ? at::autocast::cached_cast(*half, t, device) : t;
+  };
+  Operands o{narrow(x), narrow(weight), std::nullopt, narrow(bias)};
+  if (widens(x, weight)) o.factor = std::exchange(o.weight, weight).detach();
+  return o;
+}
+
+/// The rows of x, what they are multiplied by, [in, out], and the shape of the result.
+struct RowProduct {
+  at::Tensor rows, in_out;
+  std::vector<std::int64_t> shape;
+
+  RowProduct(const at::Tensor& x, const at::Tensor& factor, bool out_first)
+      : in_out(out_first ? factor.t() : factor), shape(x.sizes().vec()) {
+    shape.back() = in_out.size(1);
+    rows = x.reshape({-1, in_out.size(0)});
+  }
+  void into(const at::Tensor& out, const std::optional<at::Tensor>& bias, std::int64_t begin, std::int64_t end) const {
+    at::Tensor part = out.slice(0, begin, end);
+    if (bias)
+      at::addmm_out(part, *bias, rows.slice(0, begin, end), in_out);
+    else
+      at::mm_out(part, rows.slice(0, begin, end), in_out);
+  }
+};
+
+/// The same by ATen, for whatever is not fused, where gradients of weights may have to wait, or are wider than the
+/// products' operands: the products that ATen's own backward does.
 struct PlainLinear : torch::autograd::Function<PlainLinear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, bool out_first, const ProductParts* parts) {
-    const at::Tensor in_out = out_first ? weight.t() : weight;
-    auto shape = x.sizes().vec();
-    shape.back() = in_out.size(1);
-    const at::Tensor rows = x.reshape({-1, in_out.size(0)});
-    ctx->save_for_backward({weight.requires_grad() ? rows : at::Tensor(), weight});
+                            const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& given_factor,
+                            bool out_first, const ProductParts* parts) {
+    const at::Tensor& factor = given_factor ? *given_factor : weight;
+    const RowProduct product(x, factor, out_first);
+    ctx->save_for_backward({weight.requires_grad() ? product.rows : at::Tensor(), weight, factor});
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["out_first"] = out_first;
     remember_scope(ctx);
     // No view of anything, as above.
-    const at::Tensor y = at::empty(shape, rows.options()), out = y.view({rows.size(0), in_out.size(1)});
-    in_parts(y, parts, [&](std::int64_t begin, std::int64_t end) {
-      at::Tensor part = out.slice(0, begin, end);
-      if (bias)
-        at::addmm_out(part, *bias, rows.slice(0, begin, end), in_out);
-      else
-        at::mm_out(part, rows.slice(0, begin, end), in_out);
-    });
+    const at::Tensor y = at::empty(product.shape, x.options()), out = y.view({product.rows.size(0), -1});
+    in_parts(y, parts, [&](std::int64_t begin, std::int64_t end) { product.into(out, bias, begin, end); });
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const bool has_bias = ctx->saved_data["has_bias"].toBool();
+    const at::Tensor& dy = gradients[0];
+    const auto [dx, formed] = inner_gradients(ctx, dy, has_bias);
+    return {dx, formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+  /// Gradients of x, and of weight and bias. `has_bias`: the bias's gradient is formed here.
+  static std::pair<at::Tensor, variable_list> inner_gradients(AutogradContext* ctx, const at::Tensor& dy,
+                                                              bool has_bias) {
     const auto saved = ctx->get_saved_variables();
-    const bool out_first = ctx->saved_data["out_first"].toBool(), has_bias = ctx->saved_data["has_bias"].toBool();
-    const at::Tensor &x = saved[0], &weight = saved[1], &dy = gradients[0];
-    const at::Tensor out_in = out_first ? weight : weight.t();
+    const bool out_first = ctx->saved_data["out_first"].toBool();
+    const at::Tensor &x = saved[0], &weight = saved[1], &factor = saved[2];
+    const at::Tensor out_in = out_first ? factor : factor.t();
     const at::Tensor rows = dy.reshape({-1, out_in.size(0)});
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) {
@@ -194,22 +245,63 @@ struct PlainLinear : torch::autograd::Function<PlainLinear> {
       if (of_bias) formed[1] = rows.sum(0);
       return formed;
     };
-    const variable_list formed = now_or_later(ctx, has_bias, rows, form);
-    return {dx, formed[0], formed[1], at::Tensor(), at::Tensor()};
+    return {dx, now_or_later(ctx, has_bias, rows, form)};
   }
 };
 
 at::Tensor plain_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, bool out_first,
                         const ProductParts* parts = nullptr) {
-  const c10::DeviceType device = x.device().type();
-  const Half half = libtorch_autocast_type(device);
-  if (!half) return PlainLinear::apply(x, weight, maybe(bias), out_first, parts);
-  const auto narrow = [&](const at::Tensor& t) {
-    return t.defined() ? at::autocast::cached_cast(*half, t, device) : t;
-  };
-  const at::Tensor x_half = narrow(x), weight_half = narrow(weight), bias_half = narrow(bias);
-  return PlainLinear::apply(x_half, weight_half, maybe(bias_half), out_first, parts);
+  const Operands o = operands(x, weight, bias);
+  return PlainLinear::apply(o.x, o.weight, maybe(o.bias), o.factor, out_first, parts);
 }
+
+/// linear_apart() by a device's kernels.
+struct LinearApart : torch::autograd::Function<LinearApart> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                               const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& given_factor,
+                               bool out_first, int parts) {
+    const at::Tensor& factor = given_factor ? *given_factor : weight;
+    const RowProduct product(x, factor, out_first);
+    ctx->save_for_backward({weight.requires_grad() ? product.rows : at::Tensor(), weight, factor});
+    ctx->saved_data["bias"] = saved_type(bias.value_or(at::Tensor()));
+    ctx->saved_data["out_first"] = out_first;
+    remember_scope(ctx);
+    const at::Tensor y = at::empty(product.shape, x.options());
+    product.into(y.view({product.rows.size(0), -1}), bias, 0, product.rows.size(0));
+    return y.chunk(parts, -1);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    variable_list parts;
+    for (const at::Tensor& part : gradients) parts.push_back(part.contiguous());
+    auto shape = parts[0].sizes().vec();
+    const std::int64_t columns = shape.back(), rows = parts[0].numel() / columns, all = shape.back() *= count(parts);
+    const auto bias_type = type_of_saved(ctx->saved_data["bias"]);
+    const bool of_bias = bias_type && ctx->needs_input_grad(2);
+    const auto empty = [&](at::IntArrayRef sizes, at::ScalarType type) {
+      return at::empty(sizes, parts[0].options().dtype(type));
+    };
+    const at::Tensor dy = empty(shape, ctx->get_saved_variables()[2].scalar_type());
+    const c10::DeviceGuard guard(dy.device());
+    const DeviceKernels& device = *device_kernels({dy});
+    at::Tensor dbias, partial;
+    if (of_bias) {
+      dbias = empty(all, *bias_type);
+      partial = empty(device.joined_partial_sums(static_cast<int>(count(parts)), rows, columns), at::kFloat);
+    }
+    kernels::cuda::ColumnJoin join{.parts = static_cast<int>(count(parts)),
+                                   .joined = reals(dy),
+                                   .sums = reals(dbias),
+                                   .partial = of_bias ? partial.mutable_data_ptr<float>() : nullptr};
+    for (std::size_t p = 0; p < parts.size(); ++p) join.part[p] = const_reals(parts[p]);
+    device.join_columns(join, rows, columns);
+    const auto [dx, formed] = PlainLinear::inner_gradients(ctx, dy, /*has_bias=*/false);
+    return {dx, formed[0], dbias, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  static std::int64_t count(const variable_list& parts) { return static_cast<std::int64_t>(parts.size()); }
+};
 
 struct AddBias : torch::autograd::Function<AddBias> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta,
@@ -276,7 +368,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     return cut->linear(x, weight, bias, layout);
   const bool out_first = layout == WeightLayout::out_in;
   if (x.numel() > 0 && fusable({x, weight, bias})) return own_linear(x, weight, bias, layout);
-  const bool own = WeightGradients::current() || Fp8Scope::current() != nullptr;
+  const bool own = WeightGradients::current() || Fp8Scope::current() != nullptr || widens(x, weight);
   if (own && weight.dim() == 2 && x.dim() >= 1 && x.numel() > 0) [[unlikely]]
     return own_linear(x, weight, bias, layout);
   if (out_first) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
@@ -284,6 +376,20 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   shape.back() = weight.size(1);
   const at::Tensor rows = x.reshape({-1, weight.size(0)});
   return (bias.defined() ? at::addmm(bias, rows, weight) : at::mm(rows, weight)).view(shape);
+}
+
+std::optional<std::vector<at::Tensor>> linear_apart(const at::Tensor& x, const at::Tensor& weight,
+                                                    const at::Tensor& bias, WeightLayout layout, int parts) {
+  const bool own = semantics_of(weight) == nullptr && Fp8Scope::current() == nullptr && weight.dim() == 2 &&
+                   x.numel() > 0 && device_kernels({x, weight, bias}) != nullptr;
+  if (!own) return std::nullopt;
+  const Operands o = operands(x, weight, bias);
+  const at::Tensor& factor = o.factor ? *o.factor : o.weight;
+  if (device_kernels({o.x, factor}) == nullptr || o.x.scalar_type() != factor.scalar_type()) return std::nullopt;
+  TESSERA_CHECK(parts >= 1 && parts <= kernels::cuda::ColumnJoin::most &&
+                    weight.size(layout == WeightLayout::out_in ? 0 : 1) % parts == 0,
+                parts, " parts of the results of a weight ", c10::str(weight.sizes()));
+  return LinearApart::apply(o.x, o.weight, maybe(o.bias), o.factor, layout == WeightLayout::out_in, parts);
 }
 
 at::Tensor linear_late(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <vector>
 
 namespace tessera::nn {
 
@@ -15,11 +17,17 @@ enum class WeightLayout { in_out, out_in };
 /// x W + b: x [..., in], bias [out] or undefined. Returns [..., out]. The gradient of the weight has the weight's
 /// layout. Leave the bias out where the next operation adds it in its own pass (bias_gelu, add_layer_norm, add_bias).
 /// Under autocast to bf16 the products run in bf16 with fp32 accumulation and the result is bf16; gradients of an fp32
-/// weight are fp32.
+/// weight are fp32, on a CUDA device too: there the product's own sums, rounded to nothing else.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   WeightLayout layout = WeightLayout::in_out);
 
-/// The same, and in backward the gradients of weight and bias are formed when the engine comes to `place`, a number of
+/// The same in `parts` (at most three) pieces of its columns, [..., out / parts] each, which share memory: queries,
+/// keys and values of one matrix. Their gradients become that of the whole in one pass, which forms the bias's too.
+/// Nothing where no kernel of a device serves that: the caller cuts linear()'s result itself.
+std::optional<std::vector<at::Tensor>> linear_apart(const at::Tensor& x, const at::Tensor& weight,
+                                                    const at::Tensor& bias, WeightLayout layout, int parts);
+
+/// linear(), and in backward the gradients of weight and bias are formed when the engine comes to `place`, a number of
 /// at::sequence_number (weight_gradients.h, form_late): after whatever was made since the number was taken. For what is
 /// used as it is: a ParameterSemantics of the weight is not asked, and under a WeightGradients::Scope that decides.
 at::Tensor linear_late(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,

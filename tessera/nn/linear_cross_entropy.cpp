@@ -1,11 +1,13 @@
 #include <tessera/nn/linear_cross_entropy.h>
 
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/softmax_cross_entropy.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/device/head_loss.h>
+#include <tessera/nn/device/kernels.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/label_smoothing.h>
@@ -90,6 +92,17 @@ HeadLoss host_head_loss(const at::Tensor& hidden, const at::Tensor& weight, cons
   return {at::scalar_tensor(total * scale, options), dx, dweight, dbias};
 }
 
+/// g *= factor, in place.
+void multiply_in_place(const at::Tensor& g, const at::Tensor& factor) {
+  const DeviceKernels* const device = factor.scalar_type() == at::kFloat ? device_kernels({g, factor}) : nullptr;
+  if (device == nullptr || !g.is_contiguous()) {
+    g.mul_(factor);
+    return;
+  }
+  const c10::DeviceGuard guard(g.device());
+  device->multiply_unless_one(reals(g), factor.const_data_ptr<float>(), g.numel());
+}
+
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const std::optional<at::Tensor>& head_bias, const at::Tensor& labels, double scale,
@@ -118,7 +131,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       if (g.numel() == 0)
         g = at::Tensor();
       else if (!is_one)
-        g.mul_(factor);
+        multiply_in_place(g, factor);
     }
     return {formed[0], formed[1], formed[2], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }

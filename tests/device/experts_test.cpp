@@ -105,14 +105,16 @@ void expect_close(const Tensors& got, const Tensors& want, double bound) {
   }
 }
 
-TEST(DeviceExperts, InFp32AsOnTheCpu) {
+TEST(DeviceExperts, InFp32WithoutAWait) {
   on_the_double([] {
     for (const bool gated : {false, true}) {
       for (const std::int64_t padded_to : {0, 50}) {
-        std::size_t waits = 0;
-        const Tensors got = run(leaves(40, cuda, at::kFloat), false, padded_to, gated, &waits);
-        EXPECT_LE(waits, padded_to > 0 ? 0U : 1U);
-        expect_close(got, run(leaves(40, cpu, at::kFloat), false, padded_to, gated), 1e-5);
+        const Tensors want = run(leaves(40, cpu, at::kFloat), false, padded_to, gated);
+        for (const c10::Device device : {cuda, c10::Device(c10::kCUDA, 1)}) {  // the first one is current
+          std::size_t waits = 0;
+          expect_close(run(leaves(40, device, at::kFloat), false, padded_to, gated, &waits), want, 1e-5);
+          EXPECT_EQ(waits, 0U);
+        }
       }
     }
   });

@@ -9,6 +9,8 @@
 #include <tests/device/on_the_double.h>
 #include <tests/distributed/harness.h>
 
+#include <functional>
+
 namespace tessera::testing {
 namespace {
 
@@ -126,6 +128,67 @@ TEST(DeviceFp8, LinearMapsGiveWhatTheCpusGive) {
                        layer.in % 16 == 0 ? 6e-3 : 4e-3);
         }
       }
+    }
+  });
+}
+
+/// What the maps 0 and 1 make of x on a device, one after the other; whether they share it, and whether the history is
+/// the CPU's, whose maps round each for itself.
+bool shares(const at::Tensor& first, const std::function<at::Tensor(const at::Tensor&)>& second, bool note = true,
+            bool first_turned = true) {
+  const auto o = options(Fp8Recipe::delayed);
+  const auto cpu = state_on(c10::kCPU, o), device = state_on(cuda, o);
+  bool shared = false;
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor x = (first * (step + 1)).to(cuda);
+    const auto& kernels = *nn::Fp8Map(device, 0).kernels(x);
+    const at::Tensor here = x.cpu();
+    const nn::Fp8Ways a = nn::Fp8Map(device, 0).rounded_input(kernels, x, note, first_turned);
+    const at::Tensor y = second(x);
+    const nn::Fp8Ways b = nn::Fp8Map(device, 1).rounded_input(kernels, y, true, /*turned=*/true);
+    const nn::Fp8Tensor wanted_a = nn::Fp8Map(cpu, 0).rounded(here, Fp8Operand::input, note),
+                        wanted_b = nn::Fp8Map(cpu, 1).rounded(y.cpu(), Fp8Operand::input, true);
+    const auto bits = [](const at::Tensor& t) { return t.cpu().view(at::kByte); };
+    EXPECT_TRUE(bits(a.straight.values).equal(bits(wanted_a.values)));
+    EXPECT_TRUE(bits(b.straight.values).equal(bits(wanted_b.values)));
+    EXPECT_TRUE(bits(b.turned.values).equal(bits(wanted_b.values.t().contiguous())));
+    EXPECT_TRUE(b.straight.scale.cpu().equal(wanted_b.scale));
+    shared = a.straight.values.data_ptr() == b.straight.values.data_ptr();
+    EXPECT_TRUE(device->noted().cpu().equal(cpu->noted())) << step;
+    cpu->end_step();
+    device->end_step();
+    EXPECT_TRUE(device->history().cpu().equal(cpu->history())) << step;
+  }
+  return shared;
+}
+
+TEST(DeviceFp8, MapsOfOneInputShareItsRounding) {
+  on_the_double([] {
+    at::manual_seed(2);
+    const at::Tensor x = at::randn({32, 32});
+    EXPECT_TRUE(shares(x, [](const at::Tensor& t) { return t; }));
+    EXPECT_TRUE(shares(x, [](const at::Tensor& t) { return t.view({8, 4, 32}).view({32, 32}); }));
+    EXPECT_FALSE(shares(x, [](const at::Tensor& t) { return t.clone(); }));
+    EXPECT_FALSE(shares(x, [](const at::Tensor& t) { return t.t(); }));
+    EXPECT_FALSE(shares(x, [](const at::Tensor& t) { return t.narrow(0, 0, 16); }));
+    EXPECT_FALSE(shares(x, [](const at::Tensor& t) { return t.mul_(2); }));
+    EXPECT_FALSE(shares(x, [](const at::Tensor& t) { return t; }, /*note=*/false));
+    EXPECT_FALSE(shares(x, [](const at::Tensor& t) { return t; }, true, /*first_turned=*/false));
+  });
+}
+
+/// Whether maps share is a matter of each step.
+TEST(DeviceFp8, AMapThatSharedMayReadAnotherInputLater) {
+  on_the_double([] {
+    const auto state = state_on(cuda, options(Fp8Recipe::delayed));
+    const at::Tensor large = at::full({16, 16}, 8.0, cuda), small = at::full({16, 16}, 0.5, cuda);
+    const auto& kernels = *nn::Fp8Map(state, 0).kernels(large);
+    for (const at::Tensor& second : {large, small}) {
+      nn::Fp8Map(state, 0).rounded_input(kernels, large, /*note=*/true, /*turned=*/false);
+      nn::Fp8Map(state, 1).rounded_input(kernels, second, /*note=*/true, /*turned=*/false);
+      state->end_step();
+      EXPECT_EQ(state->history()[0][0][0].item<double>(), 8);
+      EXPECT_EQ(state->history()[0][1][0].item<double>(), second.max().item<double>());
     }
   });
 }

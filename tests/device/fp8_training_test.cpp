@@ -44,6 +44,20 @@ TEST_F(DeviceFp8Training, BesideBf16) {
   EXPECT_FALSE(contains(operations, "Float8_e4m3fn to Float bytes")) << "a product was not in eight bits";
 }
 
+/// Three of a block's seven maps read one input, and two another: four inputs, seven weights, seven gradients.
+TEST_F(DeviceFp8Training, MapsOfOneInputShareItsRounding) {
+  const auto casts = [&](int steps) {
+    const std::string name = concat("casts", steps);
+    train(name, true, 1, llama() + batch(2, 1, steps) + fp8("delayed") + Strings{"--bf16", "--save_strategy", "no"});
+    std::size_t calls = 0;
+    for (const std::string& line : split(report(name), '\n'))
+      if (line.starts_with("OPERATION x") && contains(line, " fp8_cast bytes "))
+        calls += std::stoul(line.substr(std::string("OPERATION x").size()));
+    return calls;
+  };
+  EXPECT_EQ(casts(4) - casts(3), 2U * (4 + 7 + 7));
+}
+
 TEST_F(DeviceFp8Training, EightBitsAct) {
   const Strings bf16 = llama() + batch(2, 2, 2) + Strings{"--bf16", "--save_strategy", "no"};
   const Run without = train("bf16", true, 1, bf16), with = train("eight", true, 1, bf16 + fp8("delayed"));

@@ -91,6 +91,25 @@ std::vector<Case> cases() {
        [](const Tensors& x) { return Tensors{nn::swiglu(x[0].narrow(1, 0, 10), x[0].narrow(1, 10, 10))}; },
        random({{6, 20}})},
   };
+  for (const nn::WeightLayout layout : {nn::WeightLayout::in_out, nn::WeightLayout::out_in}) {
+    const bool out_first = layout == nn::WeightLayout::out_in;
+    const auto apart = [layout](const Tensors& x) {
+      const at::Tensor bias = x.size() > 2 ? x[2] : at::Tensor();
+      const auto parts = nn::linear_apart(x[0], x[1], bias, layout, 3);
+      EXPECT_EQ(parts.has_value(), x[0].is_cuda());
+      return parts ? *parts : nn::linear(x[0], x[1], bias, layout).chunk(3, -1);
+    };
+    const Tensors inputs =
+        random({{2, 25, 8}, out_first ? std::vector<std::int64_t>{24, 8} : std::vector<std::int64_t>{8, 24}, {24}});
+    all.push_back({"linear apart", apart, inputs});
+    all.push_back({"linear apart without bias", apart, {inputs[0], inputs[1]}});
+  }
+  all.push_back({"tokens and places",
+                 [](const Tensors& x) {
+                   const at::Tensor ids = at::arange(20).mul_(7).remainder_(9).view({4, 5}).to(x[0].device());
+                   return Tensors{nn::embed(ids, x[0], x[1], 2)};
+                 },
+                 random({{9, 12}, {8, 12}})});
   const auto table = [](const at::Tensor& x) {
     return nn::rotary_table(at::arange(5, x.options().dtype(at::kLong)),
                             at::arange(1, 5, x.options().dtype(at::kFloat)) * 0.3, 1);
@@ -108,6 +127,17 @@ TEST(DeviceRows, AsOnTheCpu) {
     for (const Case& c : cases()) {
       SCOPED_TRACE(c.name);
       expect_close(run(c.operation, c.inputs, cuda), run(c.operation, c.inputs, c10::Device(c10::kCPU)), 1e-6);
+    }
+  });
+}
+
+/// The tensors' device is not the one that is current, where the kernels would go by themselves.
+TEST(DeviceRows, OnAnotherDeviceThanTheCurrentOne) {
+  on_the_double([] {
+    if (at::globalContext().getAcceleratorHooksInterface(c10::kCUDA).deviceCount() < 2) return;  // a single card
+    for (const Case& c : cases()) {
+      SCOPED_TRACE(c.name);
+      expect_close(run(c.operation, c.inputs, c10::Device(c10::kCUDA, 1)), run(c.operation, c.inputs, cuda), 1e-30);
     }
   });
 }
@@ -154,6 +184,8 @@ TEST(DeviceRows, TypesUnderAutocast) {
     EXPECT_EQ(types_of("rms_norm of heads", {b, f}), (Types{f, b, f}));
     EXPECT_EQ(types_of("add_bias", {f, b, f}), (Types{f, f, b, f}));
     EXPECT_EQ(types_of("add_bias of nothing", {f, b}), (Types{f, f, b}));
+    EXPECT_EQ(types_of("linear apart", {f, f, f}), (Types{b, b, b, f, f, f}));
+    EXPECT_EQ(types_of("linear apart", {b, f, f}), (Types{b, b, b, b, f, f}));
     EXPECT_EQ(types_of("gelu", {b, f}), (Types{b, b, f})) << "an fp32 bias must not widen the input";
     EXPECT_EQ(types_of("swiglu", {b, b}), (Types{b, b, b}));
     EXPECT_EQ(types_of("rotary", {b}), (Types{b, b}));

@@ -193,18 +193,33 @@ class Call {
     const bool in_place = op_.schema().name().ends_with('_');
     std::optional<std::int64_t> groups;
     if (op_.schema().name() == "aten::_grouped_mm") groups = stack_[arguments_ + 2].toTensor().size(0);
-    const std::optional<at::ScalarType> type =
-        scaled && stack_[arguments_ + 6].isInt() ? std::optional(stack_[arguments_ + 6].toScalarType()) : std::nullopt;
     const at::Tensor result = in_place        ? stack_[arguments_].toTensor().zero_()
                               : last.is_out() ? stack_.back().toTensor().resize_(zero_product(a, b).sizes()).zero_()
-                                              : zero_product(a, b, groups, type);
+                                              : zero_product(a, b, groups, out_type());
     stack_.resize(arguments_);
     stack_.emplace_back(result);
     return true;
   }
 
+  /// What an argument out_dtype says.
+  std::optional<at::ScalarType> out_type() const {
+    const auto& arguments = op_.schema().arguments();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const c10::IValue& value = stack_[arguments_ + i];
+      if (arguments[i].name() == "out_dtype" && value.isInt()) return value.toScalarType();
+    }
+    return std::nullopt;
+  }
+
   void call_cpu() {
     if (skip_product()) return;
+    if (op_.operator_name().overload_name.starts_with("dtype") && first_matrix_of(op_.schema().name()) >= 0) {
+      const c10::ArrayRef<c10::IValue> arguments(stack_.data() + arguments_, stack_.size() - arguments_);
+      const at::Tensor result = wide_product(op_.schema().name(), arguments);
+      stack_.resize(arguments_);
+      stack_.emplace_back(result);
+      return;
+    }
     // A kernel that takes no generator uses LibTorch's default one of the CPU: for this call it gets the device's
     // numbers.
     const bool lend = op_.hasTag(at::Tag::nondeterministic_seeded) && !seeded_;

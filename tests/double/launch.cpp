@@ -24,9 +24,9 @@ void* KernelArguments::add(const void* pointer, std::int64_t bytes, bool read, b
   return mirror(pointer);
 }
 
-bool KernelArguments::enqueue() const {
+bool KernelArguments::enqueue(double flops) const {
   cuda_double::enqueue(kernel_, current_device(), current_stream(current_device()), accesses_);
-  count_operation(kernel_, {.bytes = bytes_of(accesses_)});
+  count_operation(kernel_, {.bytes = bytes_of(accesses_), .flops = flops});
   return !products_are_skipped();
 }
 

@@ -43,8 +43,8 @@ class KernelArguments {
   }
 
   /// Enqueues the kernel on the current stream of the current device; true: now it runs on the mirrors. false: this
-  /// process only counts (products.h), and what the kernel would write is zeros.
-  [[nodiscard]] bool enqueue() const;
+  /// process only counts (products.h), and what the kernel would write is zeros. `flops`: of matrix products.
+  [[nodiscard]] bool enqueue(double flops = 0) const;
 
  private:
   void* add(const void* pointer, std::int64_t bytes, bool read, bool written);

@@ -49,7 +49,25 @@ void softmax_cross_entropy(cuda::Reals logits, const std::int64_t* targets, doub
   if (arguments.enqueue()) cuda::softmax_cross_entropy(logits, targets, losses, rows, columns, args, nullptr);
 }
 
+// The factor is known here, too: none of the double's kernels runs later.
+void multiply_unless_one(cuda::Reals x, const float* factor, std::int64_t n) {
+  KernelArguments arguments("multiply_unless_one");
+  factor = arguments.read(factor, 1);
+  if (*factor != 1) x = arguments.update(x, n);
+  if (arguments.enqueue()) cuda::multiply_unless_one(x, factor, n, nullptr);
+}
+
 // Operations on rows.
+
+void embedded_sum(const cuda::EmbeddedSum& a, std::int64_t rows, std::int64_t columns) {
+  KernelArguments arguments("embedded_sum");
+  cuda::EmbeddedSum seen = a;
+  seen.ids = arguments.read(a.ids, rows);
+  seen.tokens = arguments.read(a.tokens, a.vocabulary * columns);
+  seen.places = arguments.read(a.places, a.period * columns);
+  seen.y = arguments.write(a.y, rows * columns);
+  if (arguments.enqueue()) cuda::embedded_sum(seen, rows, columns, nullptr);
+}
 
 void norm(const cuda::NormForward& a, std::int64_t rows, std::int64_t columns) {
   const std::int64_t n = rows * columns;
@@ -148,6 +166,17 @@ void rotary(const cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std:
   if (arguments.enqueue()) cuda::rotary(seen, tokens, heads, size, nullptr);
 }
 
+void join_columns(const cuda::ColumnJoin& a, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t all = a.parts * columns;
+  KernelArguments arguments("join_columns");
+  cuda::ColumnJoin seen = a;
+  for (int p = 0; p < a.parts; ++p) seen.part[p] = arguments.read(a.part[p], rows * columns);
+  seen.joined = arguments.write(a.joined, rows * all);
+  seen.sums = arguments.write(a.sums, all);
+  seen.partial = arguments.write(a.partial, cuda::joined_partial_sums(a.parts, rows, columns));
+  if (arguments.enqueue()) cuda::join_columns(seen, rows, columns, nullptr);
+}
+
 void sort_slots(const cuda::SlotOrder& a, std::int64_t slots, std::int64_t experts) {
   KernelArguments arguments("sort_slots");
   const cuda::SlotOrder seen = {
@@ -159,6 +188,31 @@ void sort_slots(const cuda::SlotOrder& a, std::int64_t slots, std::int64_t exper
       .ends = arguments.write(a.ends, experts),
       .scratch = arguments.update(a.scratch, cuda::slot_scratch(slots, experts))};
   if (arguments.enqueue()) cuda::sort_slots(seen, slots, experts, nullptr);
+}
+
+double flops(std::int64_t lines, std::int64_t inner, std::int64_t columns) {
+  return 2.0 * static_cast<double>(lines) * static_cast<double>(inner) * static_cast<double>(columns);
+}
+
+void group_rows(const cuda::GroupRows& a, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                std::int64_t groups) {
+  KernelArguments arguments("group_rows Float");
+  const cuda::GroupRows seen = {.x = arguments.read(a.x, rows * inner),
+                                .weights = arguments.read(a.weights, groups * inner * columns),
+                                .ends = arguments.read(a.ends, groups),
+                                .y = arguments.write(a.y, rows * columns),
+                                .transposed = a.transposed};
+  if (arguments.enqueue(flops(rows, inner, columns))) cuda::group_rows(seen, rows, inner, columns, groups, nullptr);
+}
+
+void group_sums(const cuda::GroupSums& a, std::int64_t rows, std::int64_t lines, std::int64_t columns,
+                std::int64_t groups) {
+  KernelArguments arguments("group_sums Float");
+  const cuda::GroupSums seen = {.left = arguments.read(a.left, rows * lines),
+                                .right = arguments.read(a.right, rows * columns),
+                                .ends = arguments.read(a.ends, groups),
+                                .sums = arguments.write(a.sums, groups * lines * columns)};
+  if (arguments.enqueue(flops(rows, lines, columns))) cuda::group_sums(seen, rows, lines, columns, groups, nullptr);
 }
 
 // Eight bits. A kernel that finds a chosen value does not look for the largest: so it is in a steady step, and so it is
@@ -197,6 +251,8 @@ constexpr DeviceKernels kernels = {
     .dropout = &dropout,
     .uniform = &uniform,
     .softmax_cross_entropy = &softmax_cross_entropy,
+    .multiply_unless_one = &multiply_unless_one,
+    .embedded_sum = &embedded_sum,
     .norm = &norm,
     .norm_backward = &norm_backward,
     .norm_partial_sums = &cuda::norm_partial_sums,
@@ -209,8 +265,12 @@ constexpr DeviceKernels kernels = {
     .swiglu = &swiglu,
     .swiglu_backward = &swiglu_backward,
     .rotary = &rotary,
+    .join_columns = &join_columns,
+    .joined_partial_sums = &cuda::joined_partial_sums,
     .sort_slots = &sort_slots,
     .groups_products = [] { return true; },  // an H200 has them
+    .group_rows = &group_rows,
+    .group_sums = &group_sums,
     .fp8_largest = &fp8_largest,
     .fp8_cast = &fp8_cast,
 };

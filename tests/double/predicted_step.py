@@ -25,7 +25,7 @@ LAUNCH_SECONDS = 5e-6
 # which MODELS has 660, may have more). Without: 1.15 times slower, as fast accumulation brings 1.1 to 1.2
 # (pytorch/ao issue 2377).
 RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::_scaled_mm[\w.]* Float8_\w+ fast", 1100e12),
-         (r"aten::_scaled_mm[\w.]* Float8_", 1100e12 / 1.15), (r"aten::[\w.]+ Float", 50e12),
+         (r"aten::_scaled_mm[\w.]* Float8_", 1100e12 / 1.15), (r"(aten::|group_)[\w.]+ Float", 50e12),
          (r".*attention.* d64", 350e12), (r".*attention.* d128", 480e12), (r".*attention", 400e12)]
 BF16_PRODUCT = re.compile(r"aten::[\w.]+ BFloat16$")
 PEAK = "peak memory"

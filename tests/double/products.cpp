@@ -1,7 +1,6 @@
 #include <tests/double/products.h>
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
 
 #include <cstdlib>
 #include <map>
@@ -40,6 +39,29 @@ void check_scaled_product(c10::ArrayRef<c10::IValue> arguments) {
   }
   if (arguments.size() > 8)
     TORCH_CHECK(arguments[8].toTensor().scalar_type() == type, "out_dtype must match output matrix type");
+}
+
+at::Tensor wide_product(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
+  const bool adds = first_matrix_of(name) == 1;
+  const std::size_t first = adds ? 1 : 0;
+  const at::Tensor &a = arguments[first].toTensor(), &b = arguments[first + 1].toTensor();
+  const at::ScalarType type = arguments[first + 2].toScalarType();
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "mat1 and mat2 must have the same dtype, but got ", a.scalar_type(),
+              " and ", b.scalar_type());
+  TORCH_CHECK(type == a.scalar_type() || (type == at::kFloat && at::isReducedFloatingType(a.scalar_type())),
+              "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
+  at::Tensor product = at::matmul(a.to(at::kFloat), b.to(at::kFloat));
+  if (adds) {
+    const at::Tensor& self = arguments[0].toTensor();
+    TORCH_CHECK(self.scalar_type() == type || self.scalar_type() == a.scalar_type(),
+                "self dtype must match either out_dtype or mat1 dtype");
+    product = at::add(product.mul(arguments[5].toScalar()), self.to(at::kFloat), arguments[4].toScalar());
+  }
+  product = product.to(type);
+  if (!arguments.back().isTensor()) return product;
+  at::Tensor out = arguments.back().toTensor();
+  TORCH_CHECK(out.scalar_type() == type, "out_dtype must be the same as the dtype of the provided out tensor");
+  return out.resize_(product.sizes()).copy_(product);
 }
 
 double product_flops(const at::Tensor& a, const at::Tensor& b) {

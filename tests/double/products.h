@@ -23,6 +23,11 @@ int first_matrix_of(const std::string& name);
 /// scale_b, bias, scale_result, out_dtype, use_fast_accum, and perhaps out.
 void check_scaled_product(c10::ArrayRef<c10::IValue> arguments);
 
+/// mm, addmm and their like with out_dtype, which CUDA has: sums of products of halves in fp32. The operator's
+/// arguments, already on the host: [self,] a, b, out_dtype [, beta, alpha] [, out]. Throws what CUDA says of other
+/// types.
+at::Tensor wide_product(const std::string& name, c10::ArrayRef<c10::IValue> arguments);
+
 /// 2 m n k, for each of a batch.
 double product_flops(const at::Tensor& a, const at::Tensor& b);
 

@@ -46,27 +46,24 @@ at::Tensor padded(const at::Tensor& weight, at::ScalarType type, std::int64_t ro
   return all;
 }
 
-/// The sum over chunks of a^T b: chunks rounded to bf16 are added in fp32.
+/// The sum over chunks of a^T b, added by the products themselves in fp32.
 class WeightGradient {
  public:
   /// `like` [v, c]: the gradient's type, device and shape; a has v columns or more; `whole`: there is one chunk only.
-  WeightGradient(const at::Tensor& like, bool whole) : like_(like), whole_(whole) {}
+  WeightGradient(const at::Tensor& like, bool whole) : like_(like), type_(whole ? like.scalar_type() : at::kFloat) {}
   void add(const at::Tensor& a, const at::Tensor& b) {
-    if (whole_) {
-      sum_ = at::mm(a.t(), b);
-    } else if (!sum_.defined()) {
-      sum_ = at::mm(a.t(), b).to(at::kFloat);
-    } else if (a.scalar_type() == at::kFloat) {
+    if (!sum_.defined())
+      sum_ = a.scalar_type() == type_ ? at::mm(a.t(), b) : at::mm(a.t(), b, type_);
+    else if (a.scalar_type() == type_)
       sum_.addmm_(a.t(), b);
-    } else {
-      sum_.add_(at::mm(a.t(), b));
-    }
+    else
+      at::addmm_out(sum_, sum_, a.t(), b, type_);
   }
   at::Tensor get() const { return sum_.narrow(0, 0, like_.size(0)).to(like_.scalar_type()); }
 
  private:
   const at::Tensor& like_;
-  bool whole_;
+  at::ScalarType type_;  // what the sum has: the gradient's own where nothing is added to it
   at::Tensor sum_;
 };
 

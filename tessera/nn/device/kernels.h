@@ -5,12 +5,16 @@
 
 #include <ATen/core/Tensor.h>
 #include <tessera/kernels/cuda/dropout.h>
+#include <tessera/kernels/cuda/embed.h>
 #include <tessera/kernels/cuda/fp8.h>
 #include <tessera/kernels/cuda/gelu.h>
+#include <tessera/kernels/cuda/group_products.h>
+#include <tessera/kernels/cuda/join_columns.h>
 #include <tessera/kernels/cuda/norm.h>
 #include <tessera/kernels/cuda/reals.h>
 #include <tessera/kernels/cuda/residual.h>
 #include <tessera/kernels/cuda/rotary.h>
+#include <tessera/kernels/cuda/scale.h>
 #include <tessera/kernels/cuda/slots.h>
 #include <tessera/kernels/cuda/softmax_cross_entropy.h>
 #include <tessera/kernels/cuda/swiglu.h>
@@ -22,7 +26,7 @@ namespace tessera::nn {
 /// Functions on device pointers, each on the current stream of the current device; they return before the work is done.
 struct DeviceKernels {
   static constexpr const char* symbol = "tessera_nn_kernels";
-  static constexpr int current_abi = 2;
+  static constexpr int current_abi = 3;
   int abi;
 
   // Random numbers by place (kernels/cuda/dropout.h).
@@ -34,7 +38,11 @@ struct DeviceKernels {
   void (*softmax_cross_entropy)(kernels::cuda::Reals logits, const std::int64_t* targets, double* losses,
                                 std::int64_t rows, std::int64_t columns, kernels::cuda::CrossEntropyArgs args);
 
-  // Operations on rows: norm.h, residual.h, gelu.h, swiglu.h, rotary.h of kernels/cuda.
+  // A factor that is 1 mostly (kernels/cuda/scale.h).
+  void (*multiply_unless_one)(kernels::cuda::Reals x, const float* factor, std::int64_t n);
+
+  // Operations on rows: embed.h, norm.h, residual.h, gelu.h, swiglu.h, rotary.h, join_columns.h of kernels/cuda.
+  void (*embedded_sum)(const kernels::cuda::EmbeddedSum& a, std::int64_t rows, std::int64_t columns);
   void (*norm)(const kernels::cuda::NormForward& a, std::int64_t rows, std::int64_t columns);
   void (*norm_backward)(const kernels::cuda::NormBackward& a, std::int64_t rows, std::int64_t columns);
   std::int64_t (*norm_partial_sums)(bool has_mean, std::int64_t rows, std::int64_t columns);
@@ -48,10 +56,16 @@ struct DeviceKernels {
   void (*swiglu)(kernels::cuda::ConstReals gate, kernels::cuda::ConstReals up, kernels::cuda::Reals y, std::int64_t n);
   void (*swiglu_backward)(const kernels::cuda::SwigluBackward& a, std::int64_t n);
   void (*rotary)(const kernels::cuda::Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size);
+  void (*join_columns)(const kernels::cuda::ColumnJoin& a, std::int64_t rows, std::int64_t columns);
+  std::int64_t (*joined_partial_sums)(int parts, std::int64_t rows, std::int64_t columns);
 
-  // Mixture of experts (kernels/cuda/slots.h).
+  // Mixture of experts (kernels/cuda/slots.h, group_products.h).
   void (*sort_slots)(const kernels::cuda::SlotOrder& a, std::int64_t slots, std::int64_t experts);
   bool (*groups_products)();  ///< whether at::_grouped_mm has a kernel for the current device, and need not wait
+  void (*group_rows)(const kernels::cuda::GroupRows& a, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                     std::int64_t groups);
+  void (*group_sums)(const kernels::cuda::GroupSums& a, std::int64_t rows, std::int64_t lines, std::int64_t columns,
+                     std::int64_t groups);
 
   // Eight bits (kernels/cuda/fp8.h).
   void (*fp8_largest)(kernels::cuda::ConstReals x, const float* chosen, float* parts, std::int64_t n);

@@ -1,9 +1,11 @@
 #include <tessera/nn/linear_maps/fp8.h>
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <tessera/base/error.h>
 #include <tessera/nn/device/fp8.h>
+#include <tessera/nn/device/send.h>
 
 #include <algorithm>
 #include <cmath>
@@ -95,9 +97,43 @@ Fp8State::Fp8State(const Fp8Options& options, std::int64_t maps, at::Device devi
   TESSERA_CHECK(options.format != Fp8Format::none, "an fp8 state without a format");
 }
 
-void Fp8State::begin_step() { now_.zero_(); }
+void Fp8State::begin_step() {
+  now_.zero_();
+  const std::lock_guard lock(mutex_);
+  last_.reset();
+  same_input_.clear();
+}
+
+const at::Tensor& Fp8State::noted() const {
+  const std::lock_guard lock(mutex_);
+  if (same_input_.empty()) return now_;
+  if (sent_ != same_input_) {
+    std::vector<std::int64_t> from, to;
+    for (const auto& [map, other] : same_input_) to.push_back(map), from.push_back(other);
+    from_ = send(at::tensor(from, at::kLong), now_.device());
+    to_ = send(at::tensor(to, at::kLong), now_.device());
+    sent_ = same_input_;
+  }
+  at::Tensor inputs = now_.select(1, static_cast<std::int64_t>(Fp8Operand::input));
+  inputs.index_copy_(0, to_, at::maximum(inputs.index_select(0, to_), inputs.index_select(0, from_)));
+  return now_;
+}
+
+std::optional<Fp8State::LastInput> Fp8State::last_input(const at::Tensor& x, bool note) {
+  if (x.is_inference()) return std::nullopt;  // it counts no changes
+  return LastInput{.storage = x.storage().getWeakStorageImpl(),
+                   .data = x.const_data_ptr(),
+                   .version = static_cast<std::uint32_t>(x._version()),
+                   .sizes = x.sizes().vec(),
+                   .strides = x.strides().vec(),
+                   .stream = c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()),
+                   .noted = note,
+                   .map = 0,
+                   .ways = {}};
+}
 
 void Fp8State::end_step() {
+  static_cast<void>(noted());
   const at::Tensor newest = at::where(now_.isfinite(), now_, history_[0]).unsqueeze(0);
   history_ = at::cat({newest, history_.slice(0, 0, history_.size(0) - 1)});
   choose();
@@ -139,6 +175,30 @@ Fp8Ways Fp8Map::rounded_ways(const DeviceKernels& kernels, const at::Tensor& x, 
                            .straight = straight,
                            .turned = turned});
   return {{out.values, out.scale}, {out.turned, out.scale}};
+}
+
+Fp8Ways Fp8Map::rounded_input(const DeviceKernels& kernels, const at::Tensor& x, bool note, bool turned) const {
+  auto now = state_->last_input(x, note);
+  if (!now) return rounded_ways(kernels, x, Fp8Operand::input, note, /*straight=*/true, turned);
+  {
+    const std::lock_guard lock(state_->mutex_);
+    const auto& last = state_->last_;
+    const bool same = last && last->map != map_ && !last->storage.expired() &&
+                      last->storage._unsafe_get_target() == now->storage._unsafe_get_target() &&
+                      last->data == now->data && last->version == now->version && last->sizes == now->sizes &&
+                      last->strides == now->strides && last->stream == now->stream && last->noted == note &&
+                      (!turned || last->ways.turned.values.defined());
+    if (same) {
+      if (note && state_->keeps_history()) state_->same_input_[map_] = last->map;
+      return {last->ways.straight, turned ? last->ways.turned : Fp8Tensor{}};
+    }
+  }
+  now->map = map_;
+  now->ways = rounded_ways(kernels, x, Fp8Operand::input, note, /*straight=*/true, turned);
+  const Fp8Ways ways = now->ways;
+  const std::lock_guard lock(state_->mutex_);
+  state_->last_ = std::move(now);
+  return ways;
 }
 
 Fp8Tensor Fp8Map::rounded(const at::Tensor& x, Fp8Operand operand, bool note) const {

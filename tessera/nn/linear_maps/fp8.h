@@ -8,11 +8,16 @@
 /// e4m3 (float8_e4m3fn) reaches to 448 with 3 bits behind the leading one, e5m2 to 57344 with 2.
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include <tessera/config/sections/words.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
 
 namespace tessera::nn {
 
@@ -76,7 +81,7 @@ class Fp8State {
   /// Forgets what was noted since the last step: trials, evaluations.
   void begin_step();
   /// Noted in the step that runs, fp32 [maps, 3]: each process puts the largest of all in before end_step().
-  const at::Tensor& noted() const { return now_; }
+  const at::Tensor& noted() const;
   /// Noted values enter the history, those that are not finite as what was there before.
   void end_step();
 
@@ -87,10 +92,30 @@ class Fp8State {
 
  private:
   friend class Fp8Map;
+
+  /// The input that was rounded last: maps that read the same one (queries, keys and values; gate and up) share it.
+  struct LastInput {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // the matrix's, which may be gone
+    const void* data;
+    std::uint32_t version;
+    std::vector<std::int64_t> sizes, strides;
+    c10::Stream stream;  // behind which the rounded values are
+    bool noted;
+    std::int64_t map;
+    Fp8Ways ways;
+  };
+
   void choose();
+  static std::optional<LastInput> last_input(const at::Tensor& x, bool note);
 
   Fp8Options options_;
   at::Tensor now_, history_, chosen_;  // chosen_ [maps, 3]
+  mutable std::mutex mutex_;           // guards the members below
+  std::optional<LastInput> last_;
+  using Maps = std::map<std::int64_t, std::int64_t>;
+  Maps same_input_;               // in the step that runs: whose largest value a map has, too
+  mutable Maps sent_;             // what from_ and to_ say
+  mutable at::Tensor from_, to_;  // on the device
 };
 
 /// One linear map's part of it. Its operands are matrices whose last dimension is the one that the product sums over.
@@ -108,6 +133,9 @@ class Fp8Map {
   /// rounded() and its transpose in one pass of kernels(x); what is not wanted is undefined. x is noted in any case.
   Fp8Ways rounded_ways(const DeviceKernels& kernels, const at::Tensor& x, Fp8Operand operand, bool note, bool straight,
                        bool turned) const;
+  /// The same of an input, straight. If another map of the state has just rounded that matrix, its values are given:
+  /// equal inputs have equal largest values and so equal scales.
+  Fp8Ways rounded_input(const DeviceKernels& kernels, const at::Tensor& x, bool note, bool turned) const;
 
  private:
   std::shared_ptr<Fp8State> state_;

@@ -57,8 +57,7 @@ struct Fp8DeviceLinear : torch::autograd::Function<Fp8DeviceLinear> {
     const std::int64_t in = weight.size(kept->out_first ? 1 : 0), out = weight.size(kept->out_first ? 0 : 1);
     const at::Tensor rows = x.reshape({-1, in});
     const bool trained = kept->graph && weight.requires_grad();
-    const Fp8Ways input = kept->map->rounded_ways(*kept->kernels, rows, Fp8Operand::input, kept->training,
-                                                  /*straight=*/true, /*turned=*/trained);
+    const Fp8Ways input = kept->map->rounded_input(*kept->kernels, rows, kept->training, /*turned=*/trained);
     // A sharded weight's memory ends with forward; what is made of it is made again rather than kept (torchao's
     // force_recompute_fp8_weight_in_bwd).
     const bool keep_weight = kept->graph && x.requires_grad() && !weight.key_set().has(managed_key);

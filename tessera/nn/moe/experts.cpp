@@ -16,9 +16,10 @@ at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const 
 
 at::Tensor experts_of_permuted(const at::Tensor& x, const Permutation& permutation, const ExpertWeights& w) {
   const at::Tensor rows = permute(x, permutation);
-  const bool stays = device_groups_products(rows, w.up) && device_groups_products(rows, w.down) &&
-                     (w.gate.empty() || device_groups_products(rows, w.gate));
-  if (stays) return experts_of_rows(rows.to(at::kBFloat16), permutation.ends, w);  // once for gates and ups
+  const auto type = device_groups_type(rows, w.up);
+  const bool stays =
+      type && device_groups_type(rows, w.down) == type && (w.gate.empty() || device_groups_type(rows, w.gate) == type);
+  if (stays) return experts_of_rows(rows.to(*type), permutation.ends, w);  // once for gates and ups
   return experts_of_rows(rows, host_counts(permutation), w);
 }
 

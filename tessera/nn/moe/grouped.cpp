@@ -365,7 +365,7 @@ void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights
   if (!counts.is_cpu()) {
     TESSERA_CHECK(!per_source && counts.dim() == 1 && counts.scalar_type() == at::kInt &&
                       counts.size(0) == static_cast<std::int64_t>(weights.size()) && counts.device() == x.device() &&
-                      x.dim() == 2 && x.size(1) == in && device_groups_products(x, weights),
+                      x.dim() == 2 && x.size(1) == in && device_groups_type(x, weights),
                   "ends ", c10::str(counts.sizes()), " of the groups of rows ", c10::str(x.sizes()), " for ",
                   weights.size(),
                   " weights; on a device they must be int32, one for each group of the only source, "
@@ -388,7 +388,8 @@ void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights
 at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights,
                           const c10::intrusive_ptr<SourceGradients>& per_source) {
   check(x, counts, weights, weights.empty() ? 0 : weights[0].size(1), per_source);
-  if (!counts.is_cpu()) return GroupedLinear::apply(x.to(at::kBFloat16), counts, at::TensorList(weights), PerSource{});
+  if (!counts.is_cpu())
+    return GroupedLinear::apply(x.to(*device_groups_type(x, weights)), counts, at::TensorList(weights), PerSource{});
   const c10::DeviceType device = x.device().type();
   const Half half = libtorch_autocast_type(device);
   const PerSource owned{per_source, per_source ? weights : Tensors()};

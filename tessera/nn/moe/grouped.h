@@ -16,7 +16,7 @@
 namespace tessera::nn {
 
 /// y = x W_e^T on the rows of group e. x [R, in]; counts int64 [E] on the CPU, adding up to R; weights: E of [out, in].
-/// In place of counts, where device_groups_products(): int32 [E] on x's device, where each group ends, the last at R;
+/// In place of counts, where device_groups_type(): int32 [E] on x's device, where each group ends, the last at R;
 /// then products are one of the device's, and the host waits for nothing (nn/device/groups.h).
 /// Returns [R, out]. With `per_source`, counts are [S, E]: rows come source by source, those of each group by group.
 /// Every source has products of its own, those that it would have alone, and the weights' gradients of all sources but

@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// Matrices side by side as one, and the sums of its columns, in one pass: gradients of queries, keys and values as the
+/// gradient of what one linear map gave, and that of its bias.
+///
+/// Functions return before the work is done, in the order of `stream` (a cudaStream_t), and throw std::runtime_error
+/// with CUDA's words when a launch fails. Four numbers are read at a time where `columns` and all pointers allow it.
+
+#include <tessera/kernels/cuda/reals.h>
+
+#include <cstdint>
+
+namespace tessera::kernels::cuda {
+
+/// joined[r, p columns + c] = part[p][r, c], sums[c] the sum of joined[r, c] over r, added in fp32.
+struct ColumnJoin {
+  static constexpr int most = 3;
+  ConstReals part[most] = {};  ///< each [rows, columns], contiguous; the first `parts` of them
+  int parts = most;
+  Reals joined = {};         ///< [rows, parts columns], contiguous, written
+  Reals sums = {};           ///< [parts columns], written; may be null
+  float* partial = nullptr;  ///< joined_partial_sums() of scratch; null where sums is
+};
+/// `columns`: of a part.
+void join_columns(const ColumnJoin& a, std::int64_t rows, std::int64_t columns, void* stream);
+
+/// Length of ColumnJoin::partial, in floats; a function of the shape.
+std::int64_t joined_partial_sums(int parts, std::int64_t rows, std::int64_t columns);
+
+}  // namespace tessera::kernels::cuda
