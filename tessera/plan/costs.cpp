@@ -69,6 +69,12 @@ double attention_backward_seconds(const Device& d, double queries, double keys, 
   return 2.5 * attention_seconds(d, queries, keys, width, element);
 }
 
+double scores_seconds(const Device& d, double queries, double keys, double width, double head, double element) {
+  const bool aligned = std::fmod(head * element, 16) == 0;
+  const double rate = aligned ? peak_of(d, element) * d.products * head / (head + d.half_depth) : d.fp32 / 2;
+  return 4 * queries * keys * width / rate + pass_seconds(d, 13 * queries * keys * width / head) + 2 * d.launch;
+}
+
 Placed place(int ranks, int stride, int per_node) {
   const int reach = std::max(1, per_node / std::max(1, stride));
   int local = std::min(ranks, reach);

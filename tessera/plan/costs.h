@@ -26,6 +26,12 @@ double attention_seconds(const Device& device, double queries, double keys, doub
 /// Its backward; unless measured, 2.5 x the forward: scores are formed again (Dao et al. 2022).
 double attention_backward_seconds(const Device& device, double queries, double keys, double width, double element);
 
+/// Attention's forward with scores in memory, each of `queries` tokens with all `keys`, of heads of `head` columns:
+/// two products, and 13 bytes a score for mask, softmax and dropout (Korthikanti et al. 2022, section 4.1, counts what
+/// is kept of them). Products whose rows are no multiple of 16 bytes run without tensor cores (NVIDIA, "Matrix
+/// Multiplication Background User's Guide", section 2.2).
+double scores_seconds(const Device& device, double queries, double keys, double width, double head, double element);
+
 /// Ranks that exchange something, and how they lie on nodes.
 struct Placed {
   int ranks = 1;

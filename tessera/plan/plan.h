@@ -6,6 +6,7 @@
 #include <tessera/layout/mesh.h>
 #include <tessera/layout/stages.h>
 #include <tessera/layout/strategy.h>
+#include <tessera/plan/engine.h>
 #include <tessera/plan/model.h>
 
 #include <algorithm>
@@ -44,6 +45,9 @@ Numerics numerics_of(Precision precision, bool on_cpu);
 /// bf16 weights and activations, fp32 gradients, fp32 copy of the weights and moments: Megatron-LM's mixed precision
 /// (its page about the distributed optimizer: 6 + 12 / d bytes per parameter). For comparisons with published runs.
 Numerics megatron_numerics();
+/// Those of an engine with mixed precision as it is used with it: Megatron-LM's for it and DeepSpeed, FSDP's (fp32
+/// shards, gathered in bf16, gradients in bf16 on the wire where the engine does so) for torchtitan and fsdp2.
+Numerics engine_numerics(const Engine& engine);
 
 struct Plan {
   layout::Mesh mesh;
@@ -51,6 +55,7 @@ struct Plan {
   Offload offload = Offload::none;
   Precision precision = Precision::bf16;
   Numerics numerics;
+  Engine engine;
   bool on_cpu = false;
   std::int64_t sequence = 1024;    ///< tokens of a row
   std::int64_t rows = 1;           ///< in a micro-batch, per data-parallel rank

@@ -274,7 +274,7 @@ class Searcher {
     }
     Elements::Piece piece = stage_elements(m_, elements, first);
     const double root = piece.all() / real(std::max<std::int64_t>(1, first.blocks));
-    seconds += exposed_data_seconds(plan, piece, root, q_.cluster, busy, real(most) * (base.backward + again), 0.9);
+    seconds += exposed_data_seconds(plan, piece, root, q_.cluster, busy, real(most) * (base.backward + again));
     seconds += optimizer_seconds(plan, piece, q_.cluster);
     point.seconds = seconds;
     found.take(point, kept_of_mesh);

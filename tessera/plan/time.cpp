@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace tessera::plan {
 
@@ -173,6 +174,29 @@ void add_recorded(StepTime& time, const RecordedWork& work, const Model& m, cons
 
 }  // namespace
 
+namespace {
+
+/// What the libraries of the engine's year take longer for products.
+double era_of(const Plan& run, const Device& d) { return d.older_products < 1 ? 1 / run.engine.products : 1; }
+
+/// Attention's forward and backward of one block.
+std::pair<double, double> attention_of(const Model& m, const Plan& run, const Device& d, double seen) {
+  const double element = product_element(run), tokens = run.tokens(), width = score_width(m, run.tp());
+  if (d.measured)
+    return {attention_seconds(d, tokens, seen, width, element),
+            attention_backward_seconds(d, tokens, seen, width, element)};
+  const double head = m.latent ? real(m.latent->plain + m.latent->rotated) : real(m.head_size);
+  if (run.engine.attention == AttentionKernel::scores_in_memory) {
+    const double forward = scores_seconds(d, tokens, real(run.sequence), width, head, element);
+    return {forward, 2 * forward};
+  }
+  const double share = attention_share(d, run.engine.attention) * (1 + 40.0 / 128) / (1 + 40 / head);
+  const double forward = attention_seconds(d, tokens, seen, width, element) * d.attention / share;
+  return {forward, 2.5 * forward};
+}
+
+}  // namespace
+
 StepTime halves_time(const StepTime& block, double mlp_share, double attentions, double mlps) {
   StepTime time;
   for (std::size_t i = 0; i < time_kinds; ++i) {
@@ -206,32 +230,31 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
     return block;
   }
   const Device& d = cluster.device;
-  const double element = product_element(run), tokens = run.tokens(), t = run.tp();
+  const double element = product_element(run), tokens = run.tokens(), t = run.tp(), era = era_of(run, d);
   StepTime &f = block.forward, &b = block.backward;
   for (const Product& p : products_of(m, run, sparse)) {
-    const double seconds = p.times * product_seconds(d, p.tokens, p.out, p.in, element);
+    const double seconds = p.times * era * product_seconds(d, p.tokens, p.out, p.in, element);
     f[TimeKind::products] += seconds;
     if (p.mlp) block.mlp_share += seconds;
-    b[TimeKind::products] += p.times * backward_seconds(m, d, p.tokens, p.out, p.in, element);
+    b[TimeKind::products] += p.times * era * backward_seconds(m, d, p.tokens, p.out, p.in, element);
   }
   block.mlp_share /= f[TimeKind::products];
-  const double width = score_width(m, run.tp());
-  f[TimeKind::attention] = attention_seconds(d, tokens, seen, width, element);
-  b[TimeKind::attention] = attention_backward_seconds(d, tokens, seen, width, element);
+  std::tie(f[TimeKind::attention], b[TimeKind::attention]) = attention_of(m, run, d, seen);
   if (d.measured) {
     add_measured_passes(block, m, run, *d.measured, sparse);
   } else {
-    f[TimeKind::passes] = pass_seconds(d, pass_bytes(m, run, sparse)) + 5 * d.launch;
+    f[TimeKind::passes] = pass_seconds(d, run.engine.pass_bytes * pass_bytes(m, run, sparse)) + 5 * d.launch;
     b[TimeKind::passes] = 2 * f[TimeKind::passes];
   }
   if (t > 1) {
     const Placed group = place(run.tp(), 1, cluster.per_node);
     const double bytes = tokens * real(m.hidden) * run.numerics.inside;
     // An all-reduce, or a gather and a reduce-scatter: as many bytes.
-    f[TimeKind::tensor] = 2 * collective_seconds(cluster, group, Collective::all_reduce, bytes);
+    const double seen_share = 1 - run.engine.tensor_hidden;
+    f[TimeKind::tensor] = 2 * seen_share * collective_seconds(cluster, group, Collective::all_reduce, bytes);
     b[TimeKind::tensor] = f[TimeKind::tensor];
     if (run.sequence_parallel)  // inputs are gathered again for the gradients of weights, behind a product
-      b[TimeKind::tensor] += 0.5 * collective_seconds(cluster, group, Collective::all_gather, 2 * bytes);
+      b[TimeKind::tensor] += 0.5 * seen_share * collective_seconds(cluster, group, Collective::all_gather, 2 * bytes);
   }
   if (run.cp() > 1) {
     const double keys = 2 * tokens * real(m.key_width()) / t * run.numerics.inside, steps = run.cp() - 1;
@@ -294,10 +317,14 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   }
   if (!part.end || words == 0) return;
   const double element = product_element(run), depths = real(m.computed_depths()), heads = 1 + depths;
-  stage.forward[TimeKind::products] += heads * product_seconds(d, tokens, words, c, element);
-  stage.backward[TimeKind::products] += heads * backward_seconds(m, d, tokens, words, c, element);
+  const double era = era_of(run, d);
+  stage.forward[TimeKind::products] += heads * era * product_seconds(d, tokens, words, c, element);
+  stage.backward[TimeKind::products] += heads * era * backward_seconds(m, d, tokens, words, c, element);
   if (d.measured) {  // the loss turns logits into their gradients in one pass (nn/linear_cross_entropy.h)
     stage.forward[TimeKind::passes] += heads * (*d.measured)[Work::gate].at(2 * tokens * words * 4);
+  } else if (run.engine.loss_bytes > 0) {
+    for (StepTime* part : {&stage.forward, &stage.backward})
+      (*part)[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.engine.loss_bytes / 2);
   } else if (run.numerics.head_in_chunks && run.tp() == 1) {  // one pass in place there, too
     stage.forward[TimeKind::passes] += heads * pass_seconds(d, 2 * tokens * words * product_element(run));
   } else {
@@ -346,7 +373,7 @@ double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Clus
 }
 
 double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
-                            double step_compute, double last_backward, double hidden) {
+                            double step_compute, double last_backward) {
   const layout::Mesh& mesh = run.mesh;
   const int shard_axis = mesh.size(Axis::dp_shard) * run.cp(), copies = mesh.size(Axis::dp_replicate);
   const int replicas = shard_axis * copies;
@@ -385,7 +412,7 @@ double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double 
                             : 0;
   const double total = shared + experts + frozen;
   const bool all_step = row.shard_parameters || row.shard_gradients;
-  const double hides = hidden * (all_step ? step_compute : last_backward);
+  const double hides = run.engine.data_hidden * (all_step ? step_compute : last_backward);
   // The first unit's gather and the last one's reduction have nothing to hide behind.
   const double ends = total * std::min(1.0, 2 * root / std::max(1.0, all.all())) / std::max(1.0, m);
   return std::min(total, std::max(0.0, total - hides) + ends);
@@ -403,15 +430,7 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
     const std::pair<bool, double> kind = {m.is_sparse(layer), seen_tokens(m, run, layer)};
     for (const auto& known : kinds)
       if (known.first == kind) return known.second;
-    BlockTime time = block_time(m, run, cluster, kind.first, kind.second);
-    if (!options.fused_attention) {
-      // Scores, their softmax and its dropout go through memory: about 13 bytes a score forward, 2 x backward
-      // (Korthikanti et al. 2022, section 4.1 counts what is kept of them: 5 a s s b).
-      const double scores = real(m.heads) / run.tp() * run.tokens() * real(run.sequence);
-      time.forward[TimeKind::attention] += pass_seconds(cluster.device, 13 * scores);
-      time.backward[TimeKind::attention] += pass_seconds(cluster.device, 26 * scores);
-    }
-    kinds.emplace_back(kind, time);
+    kinds.emplace_back(kind, block_time(m, run, cluster, kind.first, kind.second));
     return kinds.back().second;
   };
   std::vector<StageTime> times(stages);
@@ -457,9 +476,15 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
   return times;
 }
 
+/// Bytes of a message between stages.
+double message_bytes(const Model& m, const Plan& run) {
+  const double parts = run.sequence_parallel || run.engine.scattered_messages ? run.tp() : 1;
+  return run.tokens() / parts * real(m.hidden) * run.numerics.inside;
+}
+
 /// What the stages cost a schedule.
 schedule::Costs costs_of(const std::vector<StageTime>& times, const Model& m, const Plan& run, const Cluster& cluster) {
-  const double message = run.tokens() / (run.sequence_parallel ? run.tp() : 1) * real(m.hidden) * run.numerics.inside;
+  const double message = message_bytes(m, run);
   const int stride = stride_of(run.mesh, Axis::pp);
   schedule::Costs costs;
   costs.stages.clear();
@@ -529,7 +554,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
       last_backward += times[s].backward.total() + times[s].again.total();
 
   if (p > 1) {
-    const double message = run.tokens() / (run.sequence_parallel ? run.tp() : 1) * real(m.hidden) * run.numerics.inside;
+    const double message = message_bytes(m, run);
     const int stride = stride_of(run.mesh, Axis::pp);
     const schedule::Shape shape{p, static_cast<int>(run.stages_per_rank), static_cast<int>(run.micro_batches)};
     if (options.simulate) {
@@ -548,7 +573,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
     }
   }
   step[TimeKind::data] =
-      exposed_data_seconds(run, pieces[busiest], roots[busiest], cluster, busy, last_backward, options.hidden);
+      exposed_data_seconds(run, pieces[busiest], roots[busiest], cluster, busy, last_backward);
   step[TimeKind::optimizer] = optimizer_seconds(run, pieces[busiest], cluster);
   if (cluster.crowding > 1) {
     double all = 0;

@@ -51,10 +51,8 @@ BlockTime block_time(const Model& model, const Plan& run, const Cluster& cluster
 
 /// What an experienced eye would leave out of these is what a person may set.
 struct TimeOptions {
-  bool fused_attention = true;  ///< false: scores go through memory, as before 2022
-  bool simulate = true;         ///< time the pipeline's action lists; false: the schedule's formula (search)
-  double hidden = 0.9;          ///< share of compute that can hide communication of data parallelism
-  double deviation = 0.004;     ///< relative, of a rank's step: the slowest of n is sqrt(2 ln n) of them late
+  bool simulate = true;      ///< time the pipeline's action lists; false: the schedule's formula (search)
+  double deviation = 0.004;  ///< relative, of a rank's step: the slowest of n is sqrt(2 ln n) of them late
 };
 
 StepTime step_time(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
@@ -77,7 +75,7 @@ double head_seconds(const Model& model, const Plan& run, const Elements& element
 /// What of data parallelism's exchanges a step waits for. `all`: the rank's elements, `root`: of its largest unit;
 /// `step_compute`, `last_backward`: seconds that may hide them.
 double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
-                            double step_compute, double last_backward, double hidden);
+                            double step_compute, double last_backward);
 /// The norm of the gradients and the update.
 double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Cluster& cluster);
 

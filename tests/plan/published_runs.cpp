@@ -37,6 +37,25 @@ std::vector<std::string> next_row(const std::string& text, std::size_t& at) {
 
 bool has(const std::string& text, std::string_view word) { return text.find(word) != std::string::npos; }
 
+/// Whose program it was, and of when.
+Engine engine_of_source(const PublishedRun& run) {
+  const std::string& s = run.source;
+  Engine e = has(s, "BigScience") || has(s, "BLOOM") ? engine_of(EngineName::deepspeed, 2022)
+             : has(s, "SC21")                        ? engine_of(EngineName::megatron, 2021)
+             : has(s, "(2020)")                      ? engine_of(EngineName::megatron, 2020)
+             : has(s, "MegaScale") ? engine_of(EngineName::megatron, has(run.model, "MegaScale") ? 2024 : 2023)
+             : has(s, "FSDP arXiv")    ? engine_of(EngineName::fsdp2, 2022)
+             : has(s, "llm-foundry")   ? engine_of(EngineName::fsdp2, 2023)
+             : has(s, "fms-fsdp")      ? engine_of(EngineName::fsdp2, 2024)
+             : has(s, "torchtitan")    ? engine_of(EngineName::torchtitan, 2024)
+             : has(s, "Llama 3 arXiv") ? engine_of(EngineName::megatron, 2024)
+             : has(s, "Megatron-LM README") ? engine_of(EngineName::megatron, 2024)
+                                       : engine_of(EngineName::megatron, 2025);
+  if (has(s, "no comm overlap")) e.tensor_hidden = e.data_hidden = 0;
+  if (has(s, "CE fusion")) e.loss_bytes = 8;
+  return e;
+}
+
 }  // namespace
 
 std::vector<PublishedRun> read_published(const std::string& path) {
@@ -99,13 +118,15 @@ PublishedPrediction predict(const PublishedRun& run) {
                              : run.gpu.starts_with("A100")  ? "A100"
                                                             : run.gpu.substr(0, run.gpu.find('-'));
   p.cluster = parse_cluster(concat(run.gpus, "x", device));
+  if (has(run.source, "BigScience") || has(run.source, "BLOOM")) p.cluster.across.bandwidth = 4 * 12.5e9 / 8;
   p.family = run.source.substr(0, run.source.find(' '));
   Plan& plan = p.plan;
   plan.strategy = run.zero == 3 ? Strategy::full_shard : run.zero == 2 ? Strategy::shard_grad_op : run.zero == 0 ? Strategy::ddp : Strategy::zero1;
   const bool shards = row_of(plan.strategy).shard_optimizer;
   plan.mesh = layout::parse_mesh(
       concat("pp=", run.pp, shards ? ",dp_shard=" : ",dp_replicate=", run.dp, ",cp=", run.cp, ",tp=", run.tp));
-  plan.numerics = megatron_numerics();
+  plan.engine = engine_of_source(run);
+  plan.numerics = engine_numerics(plan.engine);
   plan.precision = Precision::bf16;
   plan.sequence = run.sequence;
   plan.rows = run.rows;
@@ -113,7 +134,7 @@ PublishedPrediction predict(const PublishedRun& run) {
   plan.recompute = run.recompute == "full" ? 1 : run.recompute == "selective" ? 2 : 0;
   plan.stages_per_rank = run.stages_per_rank;
   plan.schedule = plan.stages_per_rank > 1 ? "interleaved_1f1b" : "1f1b";
-  plan.sequence_parallel = run.tp > 1;
+  plan.sequence_parallel = run.tp > 1 && plan.engine.sequence_parallel;
   const bool whole = run.layers % (run.pp * run.stages_per_rank) == 0;
   cut_plan(p.model, plan, whole ? 0 : 1, whole ? 0 : 1);
   p.time = step_time(p.model, plan, elements_of(p.model, static_cast<int>(run.tp), 1), p.cluster, {});
