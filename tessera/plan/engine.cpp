@@ -34,18 +34,21 @@ Engine engine_of(EngineName name, int year) {
       break;
     case EngineName::megatron:
       e.attention = attention_in(y, 2023, 2024, 2025);
-      e.pass_bytes = y >= 2023 ? 1 : 1.2;
+      e.pass_bytes = 1.5;
       e.loss_bytes = y >= 2025 ? 14 : 46;
       e.tensor_hidden = y >= 2024 ? 0.7 : 0;
       e.sequence_parallel = y >= 2022;
+      e.waits_for_messages = y < 2024;
       e.scattered_messages = true;
       e.narrow_gradients = y >= 2024;
       break;
     case EngineName::deepspeed:
       e.attention = attention_in(y, 2023, 2024, 2025);
-      e.pass_bytes = 1.2;
+      e.pass_bytes = 1.5;
       e.loss_bytes = 46;
+      e.host_seconds = y <= 2022 ? 0.0055 : 0;
       e.sequence_parallel = false;
+      e.waits_for_messages = true;
       e.scattered_messages = true;
       break;
     case EngineName::torchtitan:
@@ -56,13 +59,13 @@ Engine engine_of(EngineName name, int year) {
       break;
     case EngineName::fsdp2:
       e.attention = attention_in(y, 2023, 2024, 2025);
-      e.pass_bytes = y >= 2024 ? 1 : 1.4;
+      e.pass_bytes = y >= 2024 ? 1.3 : 1.9;
       e.loss_bytes = y >= 2024 ? 16 : 28;
       e.sequence_parallel = true;
       e.narrow_gradients = true;
       break;
   }
-  if (y < 2024) e.products = 0.92;  // only counts on devices newer than Ampere, see product_rate()
+  if (y < 2024) e.slow_nodes = 0.005;
   return e;
 }
 

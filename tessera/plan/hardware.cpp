@@ -50,13 +50,13 @@ struct Row {
 // (configs/system/b200_bf16_ceperm.json: 446 products of 1e11 FLOP and more, attention forward and backward of causal
 // rows, which it counts whole, passes over memory), not of steps.
 constexpr Row rows[] = {
-    {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.86, 160, 128, 108, 0.52, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
+    {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.52, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},
     {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.86, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
      hdr, "NVIDIA A100 80 GB data sheet"},
-    {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.67, 160, 128, 132, 0.50, 3350 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
+    {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 3350 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H100 SXM data sheet"},
-    {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.67, 160, 128, 132, 0.50, 4800 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
+    {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 4800 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H200 data sheet"},
     {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.49, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
      ndr, "NVIDIA DGX B200 data sheet; sustained speeds: SimuMax v1.2"},
@@ -68,7 +68,7 @@ constexpr Row rows[] = {
      ethernet, "NVIDIA L4 data sheet; shares of the L40S"},
     {"A10", 24.1e9, 125 * TFLOP, 31.2 * TFLOP, 0.68, 160, 128, 72, 0.45, 600 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA A10 data sheet; shares of the L40S"},
-    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.68, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
+    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.78, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
      ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
     {"T4", 16.1e9, 65 * TFLOP, 8.1 * TFLOP, 0.68, 160, 128, 40, 0.45, 320 * GB, 0.85, 4 * us, 0.5e9, 8, pcie3, ethernet,
      "NVIDIA T4 data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},

@@ -27,9 +27,10 @@ enum class TimeKind : unsigned char {
   bubble,     ///< ranks of a pipeline that wait, uneven stages included
   data,       ///< parameters and gradients of data parallelism, as far as nothing hides them
   optimizer,  ///< norm of the gradients, update
+  host,       ///< the device waits for the program
   jitter      ///< the slowest of many
 };
-inline constexpr std::size_t time_kinds = 10;
+inline constexpr std::size_t time_kinds = 11;
 std::string_view name_of(TimeKind kind);
 
 struct StepTime {
