@@ -36,7 +36,7 @@ Engine engine_of(EngineName name, int year) {
       e.attention = attention_in(y, 2023, 2024, 2025);
       e.pass_bytes = 1.5;
       e.loss_bytes = y >= 2025 ? 14 : 46;
-      e.tensor_hidden = y >= 2024 ? 0.7 : 0;
+      e.tensor_hidden = y >= 2025 ? 0.7 : y >= 2024 ? 0.5 : 0;
       e.sequence_parallel = y >= 2022;
       e.waits_for_messages = y < 2024;
       e.scattered_messages = true;

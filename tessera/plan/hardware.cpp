@@ -54,11 +54,11 @@ constexpr Row rows[] = {
      nvlink3, hdr, "NVIDIA A100 data sheet"},
     {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.86, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
      hdr, "NVIDIA A100 80 GB data sheet"},
-    {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 3350 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
+    {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 3350 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H100 SXM data sheet"},
-    {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 4800 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
+    {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 4800 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H200 data sheet"},
-    {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.49, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
+    {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
      ndr, "NVIDIA DGX B200 data sheet; sustained speeds: SimuMax v1.2"},
     {"MI300X", 205.8e9, 1307 * TFLOP, 163 * TFLOP, 0.52, 256, 128, 304, 0.35, 5300 * GB, 0.75, 5 * us, 0.6e9, 8,
      fabric3, ndr, "AMD Instinct MI300X data sheet"},
@@ -68,7 +68,7 @@ constexpr Row rows[] = {
      ethernet, "NVIDIA L4 data sheet; shares of the L40S"},
     {"A10", 24.1e9, 125 * TFLOP, 31.2 * TFLOP, 0.68, 160, 128, 72, 0.45, 600 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA A10 data sheet; shares of the L40S"},
-    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.78, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
+    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.86, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
      ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
     {"T4", 16.1e9, 65 * TFLOP, 8.1 * TFLOP, 0.68, 160, 128, 40, 0.45, 320 * GB, 0.85, 4 * us, 0.5e9, 8, pcie3, ethernet,
      "NVIDIA T4 data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
@@ -78,10 +78,10 @@ constexpr Row rows[] = {
      ethernet, "a core or two with AVX-512 of a shared host; measure your own"},
 };
 
-/// Products by instructions that an A100 has, too: Hopper's own (wgmma) reach 1 / 0.62 of them (Shah et al. 2024).
+/// Products by instructions that an A100 has, too: Hopper's own (wgmma) reach 1 / 0.56 of them (Shah et al. 2024).
 double older_products_of(const Row& row) {
   const std::string_view name = row.name;
-  return name == "H100" || name == "H200" ? 0.62 : name == "B200" ? 0.31 : 1;
+  return name == "H100" || name == "H200" ? 0.56 : name == "B200" ? 0.28 : 1;
 }
 
 Link link_of(const LinkRow& row) { return {row.bandwidth, row.efficiency, row.latency, row.source}; }
