@@ -3,6 +3,7 @@
 /// bench/plan_published.py makes a report of them.
 
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tests/plan/published_runs.h>
 
 #include <cstdio>
@@ -29,6 +30,8 @@ int main(int count, char** words) {
                  {"gpus", run.gpus}, {"tp", run.tp}, {"pp", run.pp}, {"v", run.stages_per_rank}, {"dp", run.dp},
                  {"cp", run.cp}, {"rows", run.rows}, {"batch", run.batch}, {"zero", run.zero}})
           row.emplace_back(name, Value::of(number));
+        row.emplace_back("mixture", Value::of(p.model.experts.has_value()));
+        row.emplace_back("engine", Value::of(concat(word_of(p.plan.engine.name), " of ", p.plan.engine.year)));
         row.emplace_back("recompute", Value::of(run.recompute));
         row.emplace_back("device", Value::of(p.cluster.device.name));
         row.emplace_back("family", Value::of(p.family));

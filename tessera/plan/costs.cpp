@@ -10,11 +10,15 @@ double peak_of(const Device& d, double element) { return element > 2 ? d.fp32 : 
 
 /// How much more than its work a product takes because tiles and waves of them are whole.
 double rounded_up(const Device& d, double m, double n) {
-  const double wide = std::ceil(m / d.tile) * std::ceil(n / d.tile);
-  const double filled = m * n / (d.tile * d.tile);
-  // Half of what the last wave leaves idle is won back by kernels that split their work differently.
-  const double waves = std::max(1.0, std::ceil(wide / d.units) * d.units / wide);
-  return wide / filled * (1 + (waves - 1) / 2);
+  const double tall = d.units > 1 ? 2 * d.tile : d.tile;
+  double least = 1e300;
+  for (const auto& [high, wide] : {std::pair{tall, d.tile}, {d.tile, tall}}) {
+    const double tiles = std::ceil(m / high) * std::ceil(n / wide);
+    least = std::min(least, std::ceil(tiles / d.units) * d.units * high * wide);
+  }
+  const double small = std::ceil(m / d.tile) * std::ceil(n / d.tile);
+  least = std::min(least, 1.04 * std::ceil(small / d.units) * d.units * d.tile * d.tile);
+  return std::max(1.0, least / (m * n));
 }
 
 double ring_seconds(const Link& link, double ranks, double times, double bytes) {

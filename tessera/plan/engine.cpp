@@ -46,7 +46,7 @@ Engine engine_of(EngineName name, int year) {
       e.attention = attention_in(y, 2023, 2024, 2025);
       e.pass_bytes = 1.5;
       e.loss_bytes = 46;
-      e.host_seconds = y <= 2022 ? 0.0055 : 0;
+      e.host_seconds = y <= 2022 ? 0.005 : 0;
       e.sequence_parallel = false;
       e.waits_for_messages = true;
       e.scattered_messages = true;

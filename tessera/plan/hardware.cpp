@@ -52,10 +52,12 @@ struct Row {
 constexpr Row rows[] = {
     {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.52, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},
-    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.86, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
+    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.85, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
      hdr, "NVIDIA A100 80 GB data sheet"},
     {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 3350 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H100 SXM data sheet"},
+    {"H100-500W", 102.0e9, 989 * TFLOP, 67 * TFLOP, 0.62, 160, 128, 132, 0.45, 2400 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
+     ndr, "H100 with HBM2e and 500 W (torchtitan, docs/performance.md); clocks as the third root of power"},
     {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 4800 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H200 data sheet"},
     {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
@@ -81,7 +83,7 @@ constexpr Row rows[] = {
 /// Products by instructions that an A100 has, too: Hopper's own (wgmma) reach 1 / 0.56 of them (Shah et al. 2024).
 double older_products_of(const Row& row) {
   const std::string_view name = row.name;
-  return name == "H100" || name == "H200" ? 0.56 : name == "B200" ? 0.28 : 1;
+  return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56 : name == "B200" ? 0.28 : 1;
 }
 
 Link link_of(const LinkRow& row) { return {row.bandwidth, row.efficiency, row.latency, row.source}; }
@@ -107,7 +109,7 @@ std::string letters_of(std::string_view name) {
 
 std::optional<Cluster> known(const std::string& name) {
   static const std::pair<const char*, const char*> others[] = {{"a10080", "A100"},      {"a10080gb", "A100"},
-                                                               {"a10040gb", "A100-40"}, {"h10080", "H100"},
+                                                               {"a10040gb", "A100-40"}, {"h10080", "H100"}, {"h10080gb", "H100"}, {"h10096gb", "H100-500W"},
                                                                {"4090", "RTX4090"},     {"a10g", "A10"}};
   std::string wanted = letters_of(name);
   for (const auto& [other, ours] : others)

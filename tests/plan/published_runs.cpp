@@ -116,6 +116,7 @@ PublishedPrediction predict(const PublishedRun& run) {
   p.model.name = run.model;
   const std::string device = run.gpu.starts_with("A100-40") ? "A100-40"
                              : run.gpu.starts_with("A100")  ? "A100"
+                             : run.gpu.ends_with("500W")    ? "H100-500W"
                                                             : run.gpu.substr(0, run.gpu.find('-'));
   p.cluster = parse_cluster(concat(run.gpus, "x", device));
   if (has(run.source, "BigScience") || has(run.source, "BLOOM")) p.cluster.across.bandwidth = 4 * 12.5e9 / 8;

@@ -50,7 +50,8 @@ Published predict(const Value& row) {
   const bool shards = row_of(plan.strategy).shard_optimizer;
   plan.mesh =
       layout::parse_mesh(concat("pp=", pp, shards ? ",dp_shard=" : ",dp_replicate=", dp, ",cp=", cp, ",tp=", tp));
-  plan.numerics = megatron_numerics();
+  plan.engine = engine_of(*parse_word<EngineName>(row.at("engine").as_string()), static_cast<int>(row.at("year").as_int()));
+  plan.numerics = engine_numerics(plan.engine);
   plan.sequence = row.at("sequence").as_int();
   plan.rows = row.at("rows").as_int();
   plan.micro_batches = row.at("batch").as_int() / (dp * plan.rows);
@@ -58,19 +59,16 @@ Published predict(const Value& row) {
   plan.stages_per_rank = number(row, "v", 1);
   plan.schedule = plan.stages_per_rank > 1 ? "interleaved_1f1b" : "1f1b";
   const Value* sp = row.find("sp");
-  plan.sequence_parallel = sp && sp->as_bool();
+  plan.sequence_parallel = sp ? sp->as_bool() : tp > 1 && plan.engine.sequence_parallel;
   const double ends = static_cast<double>(number(row, "ends", 0));
   cut_plan(model, plan, ends, ends);
-  const Value* fused = row.find("fused");
-  const bool in_memory = fused && !fused->as_bool();
-  if (in_memory) plan.engine.attention = AttentionKernel::scores_in_memory;
   Published p;
   p.name = row.at("name").as_string();
   p.gpu = cluster.device.name;
   p.fitted = row.find("fitted") != nullptr;
   const StepTime time = step_time(model, plan, elements_of(model, static_cast<int>(tp), 1), cluster);
   p.predicted = time.total();
-  p.calculon = CalculonLike(model, plan, cluster, !in_memory).seconds();
+  p.calculon = CalculonLike(model, plan, cluster, plan.engine.attention != AttentionKernel::scores_in_memory).seconds();
   p.memory = largest(memory_by_rank(model, plan, cluster.device.process)).first.total();
   const double tokens = plan.tokens_per_step(), devices = static_cast<double>(gpus);
   p.flops = model_flops_per_token(model, static_cast<double>(plan.sequence)) * tokens / devices;
