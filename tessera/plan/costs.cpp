@@ -76,7 +76,7 @@ double attention_backward_seconds(const Device& d, double queries, double keys, 
 double scores_seconds(const Device& d, double queries, double keys, double width, double head, double element) {
   const bool aligned = std::fmod(head * element, 16) == 0;
   const double rate = aligned ? peak_of(d, element) * d.products * head / (head + d.half_depth) : d.fp32 / 2;
-  return 4 * queries * keys * width / rate + pass_seconds(d, 13 * queries * keys * width / head) + 2 * d.launch;
+  return 4 * queries * keys * width / rate + pass_seconds(d, 9 * queries * keys * width / head) + 2 * d.launch;
 }
 
 Placed place(int ranks, int stride, int per_node) {

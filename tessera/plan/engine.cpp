@@ -53,7 +53,8 @@ Engine engine_of(EngineName name, int year) {
       break;
     case EngineName::torchtitan:
       e.attention = attention_in(y, 2023, 2024, 2025);
-      e.loss_bytes = y >= 2024 ? 16 : 28;
+      e.pass_bytes = y >= 2025 ? 1.3 : 1.9;
+      e.loss_bytes = y >= 2025 ? 16 : 28;
       e.tensor_hidden = y >= 2025 ? 0.5 : 0;
       e.narrow_gradients = false;
       break;

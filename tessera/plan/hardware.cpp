@@ -28,6 +28,7 @@ constexpr LinkRow pcie3 = {16 * GB, 0.70, 6.0 * us, "PCIe 3.0 x16"};
 constexpr LinkRow pcie4 = {32 * GB, 0.70, 6.0 * us, "PCIe 4.0 x16"};
 constexpr LinkRow hdr = {25 * GB, 0.85, 8 * us, "one 200 Gb/s adapter per device (HDR InfiniBand)"};
 constexpr LinkRow ndr = {50 * GB, 0.85, 8 * us, "one 400 Gb/s adapter per device (NDR InfiniBand)"};
+constexpr LinkRow xdr = {100 * GB, 0.85, 8 * us, "one 800 Gb/s adapter per device (XDR InfiniBand)"};
 constexpr LinkRow ethernet = {3.1 * GB, 0.80, 20 * us, "25 Gb/s Ethernet shared by nobody"};
 constexpr LinkRow shared_memory = {6 * GB, 0.8, 5 * us,
                                    "shared memory between processes of one host (docs/communication.md)"};
@@ -52,7 +53,7 @@ struct Row {
 constexpr Row rows[] = {
     {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.52, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},
-    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.85, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
+    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.84, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
      hdr, "NVIDIA A100 80 GB data sheet"},
     {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 3350 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H100 SXM data sheet"},
@@ -62,6 +63,12 @@ constexpr Row rows[] = {
      ndr, "NVIDIA H200 data sheet"},
     {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
      ndr, "NVIDIA DGX B200 data sheet; sustained speeds: SimuMax v1.2"},
+    {"B300", 288.0e9, 2250 * TFLOP, 77 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5, xdr,
+     "NVIDIA DGX B300 data sheet; shares of B200, which its best product has, too (1769 TFLOP/s, Bekman)"},
+    {"GB200", 196.0e9, 2500 * TFLOP, 80 * TFLOP, 0.43, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5, ndr,
+     "NVIDIA GB200 NVL72 data sheet; shares of B200 by their best products (1822 TFLOP/s of GB200, Bekman)"},
+    {"GB300", 288.0e9, 2500 * TFLOP, 77 * TFLOP, 0.43, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5, xdr,
+     "NVIDIA GB300 NVL72 data sheet; shares of GB200"},
     {"MI300X", 205.8e9, 1307 * TFLOP, 163 * TFLOP, 0.52, 256, 128, 304, 0.35, 5300 * GB, 0.75, 5 * us, 0.6e9, 8,
      fabric3, ndr, "AMD Instinct MI300X data sheet"},
     {"L40S", 48.3e9, 362 * TFLOP, 91.6 * TFLOP, 0.68, 160, 128, 142, 0.45, 864 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
@@ -70,7 +77,7 @@ constexpr Row rows[] = {
      ethernet, "NVIDIA L4 data sheet; shares of the L40S"},
     {"A10", 24.1e9, 125 * TFLOP, 31.2 * TFLOP, 0.68, 160, 128, 72, 0.45, 600 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA A10 data sheet; shares of the L40S"},
-    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.86, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
+    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.88, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
      ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
     {"T4", 16.1e9, 65 * TFLOP, 8.1 * TFLOP, 0.68, 160, 128, 40, 0.45, 320 * GB, 0.85, 4 * us, 0.5e9, 8, pcie3, ethernet,
      "NVIDIA T4 data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
@@ -83,7 +90,7 @@ constexpr Row rows[] = {
 /// Products by instructions that an A100 has, too: Hopper's own (wgmma) reach 1 / 0.56 of them (Shah et al. 2024).
 double older_products_of(const Row& row) {
   const std::string_view name = row.name;
-  return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56 : name == "B200" ? 0.28 : 1;
+  return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56 : name.ends_with("B200") || name.ends_with("B300") ? 0.28 : 1;
 }
 
 Link link_of(const LinkRow& row) { return {row.bandwidth, row.efficiency, row.latency, row.source}; }

@@ -63,6 +63,7 @@ struct Plan {
   std::int64_t recompute = 0;      ///< blocks 0, recompute, 2 recompute, ... are computed again; 0: none, 1: all
   layout::CheckpointPart recomputed_part = layout::CheckpointPart::block;  ///< what is computed again of them
   std::vector<bool> recomputed_names = {};  ///< by block: whether its name is one that is asked for; empty: all are
+  bool scores_again = false;  ///< attention without its projections is computed again ("selective", Korthikanti 2022)
   bool inputs_are_offloaded = false;        ///< what a recomputed part keeps is not in memory
   bool sequence_parallel = false;           ///< norms and residuals on parts of the sequence, too
   std::string schedule = "1f1b";            ///< the pipeline's (layout/schedule/table.h)

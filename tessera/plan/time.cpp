@@ -462,6 +462,8 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
       add(stage.forward, forward);
       add(stage.backward, halves_time(block.backward, block.mlp_share, attentions, mlps));
       if (run.recompute > 0) add(stage.again, recomputed_time(run, block, attentions, mlps), run.recomputed_share());
+      if (run.scores_again && run.recompute == 0)
+        stage.again[TimeKind::attention] += attentions * block.forward[TimeKind::attention];
     }
     for (std::int64_t depth = 0; part.end && depth < m.computed_depths(); ++depth) {
       const BlockTime& block = time_of(m.layers + depth);

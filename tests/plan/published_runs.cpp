@@ -53,6 +53,8 @@ Engine engine_of_source(const PublishedRun& run) {
                                        : engine_of(EngineName::megatron, 2025);
   if (has(s, "no comm overlap")) e.tensor_hidden = e.data_hidden = 0;
   if (has(s, "CE fusion")) e.loss_bytes = 8;
+  if (has(s, "AsyncTP")) e.tensor_hidden = 0.5;
+  if (has(s, "compile")) e.pass_bytes = std::min(e.pass_bytes, 1.3);
   return e;
 }
 
@@ -80,7 +82,7 @@ std::vector<PublishedRun> read_published(const std::string& path) {
     r.layers = number("layers", 0), r.hidden = number("hidden", 0), r.heads = number("heads", 0);
     r.key_heads = number("kv_heads", r.heads), r.inner = number("ffn", 0), r.vocabulary = number("vocab", 0);
     r.sequence = number("seq", 0), r.gpus = number("n_gpus", 1), r.tp = number("tp", 1), r.pp = number("pp", 1);
-    r.stages_per_rank = number("vpp", 1), r.cp = number("cp", 1), r.ep = number("ep", 1), r.zero = number("zero", -1);
+    r.stages_per_rank = number("vpp", 0), r.cp = number("cp", 1), r.ep = number("ep", 1), r.zero = number("zero", -1);
     r.dp = number("dp", r.gpus / (r.tp * r.pp * r.cp));
     r.rows = number("micro_batch", 1), r.batch = number("global_batch", 0);
     r.tflops = figure("tflops_per_gpu"), r.mfu = figure("mfu"), r.seconds = figure("step_time_s");
@@ -90,55 +92,112 @@ std::vector<PublishedRun> read_published(const std::string& path) {
   return all;
 }
 
+namespace {
+
+/// The device's name in the planner's table.
+std::string device_of(const PublishedRun& run) {
+  if (run.gpu.starts_with("A100-40")) return "A100-40";
+  if (run.gpu.ends_with("500W")) return "H100-500W";
+  return run.gpu.substr(0, run.gpu.find('-'));
+}
+
+/// Stages per rank of a run that does not say: one where there is no pipeline, else interleaved with two blocks a stage,
+/// as such schedules are usually run, where the blocks of a rank are even; the embedding and the head may count as one.
+std::int64_t stages_per_rank_of(const PublishedRun& run) {
+  if (run.stages_per_rank > 0) return run.stages_per_rank;
+  if (run.pp == 1) return 1;
+  for (const std::int64_t blocks : {run.layers, run.layers + 2})
+    if (blocks % (2 * run.pp) == 0) return blocks / (2 * run.pp);
+  return 1;
+}
+
+/// Devices of a node: as many as 8, or 64 of a rack (GB200, GB300), that fill whole nodes.
+std::int64_t per_node_of(const PublishedRun& run) {
+  std::int64_t node = std::min<std::int64_t>(run.gpus, run.gpu.starts_with("GB") ? 64 : 8);
+  while (run.gpus % node != 0) --node;
+  return node;
+}
+
+}  // namespace
+
 std::string left_out(const PublishedRun& run) {
+  if (has(run.model, "GPT OSS") && !has(run.precision, "fp")) return "";
   if (run.ep > 1 || has(run.model, "MoE") || has(run.model, "Qwen3_30B") || has(run.model, "Qwen3_235B") ||
       has(run.model, "GPT OSS") || has(run.model, "DeepSeek"))
     return "mixture";
   if (has(run.precision, "fp8") || has(run.precision, "fp4") || has(run.precision, "float8")) return "fp8 or fp4";
+  const std::vector<std::string> known = hardware_names();
+  if (std::find(known.begin(), known.end(), device_of(run)) == known.end()) return "device not known";
+  if (run.layers == 0 || run.hidden == 0 || run.heads == 0 || run.sequence == 0 || run.vocabulary == 0)
+    return "no sizes of the model";
+  if (run.tp * run.pp * run.cp * run.dp != run.gpus) return "its axes are not its devices";
   if (run.batch == 0) return "no batch";
   if (run.batch % (run.dp * run.rows) != 0) return "batch does not divide";
   return "";
 }
 
+namespace {
+
+/// The table has no columns for experts: 128, of which a token meets 4, heads of 64 columns, and every second layer sees
+/// 128 tokens (openai/gpt-oss-120b, config.json).
+Model gpt_oss(const PublishedRun& r) {
+  const auto n = [](std::int64_t number) { return Value::of(number); };
+  Model model = read_model(Value::make_object({{"model_type", Value::of(std::string("mixtral"))},
+                                               {"num_hidden_layers", n(r.layers)},
+                                               {"hidden_size", n(r.hidden)},
+                                               {"num_attention_heads", n(r.heads)},
+                                               {"num_key_value_heads", n(r.key_heads)},
+                                               {"head_dim", n(64)},
+                                               {"intermediate_size", n(r.inner)},
+                                               {"num_local_experts", n(128)},
+                                               {"num_experts_per_tok", n(4)},
+                                               {"vocab_size", n(r.vocabulary)},
+                                               {"max_position_embeddings", n(r.sequence)}}));
+  for (std::int64_t layer = 0; layer < r.layers; ++layer) model.windows.push_back(layer % 2 == 0 ? 128 : 0);
+  return model;
+}
+
+}  // namespace
+
 PublishedPrediction predict(const PublishedRun& run) {
   PublishedPrediction p;
-  const bool llama = has(to_lower(run.model), "llama");
-  p.model = model_of_numbers({.layers = run.layers,
-                              .hidden = run.hidden,
-                              .heads = run.heads,
-                              .key_heads = run.key_heads,
-                              .inner = run.inner,
-                              .vocabulary = run.vocabulary,
-                              .positions = run.sequence,
-                              .gpt2 = !llama});
-  if (!llama) p.model.key_heads = run.key_heads;
+  const bool oss = has(run.model, "GPT OSS"), llama = has(to_lower(run.model), "llama");
+  p.model = oss ? gpt_oss(run)
+                : model_of_numbers({.layers = run.layers,
+                                    .hidden = run.hidden,
+                                    .heads = run.heads,
+                                    .key_heads = run.key_heads,
+                                    .inner = run.inner,
+                                    .vocabulary = run.vocabulary,
+                                    .positions = run.sequence,
+                                    .gpt2 = !llama});
+  if (!llama && !oss) p.model.key_heads = run.key_heads;
   if (has(run.model, "Nemotron")) p.model.tied = false;
   p.model.name = run.model;
-  const std::string device = run.gpu.starts_with("A100-40") ? "A100-40"
-                             : run.gpu.starts_with("A100")  ? "A100"
-                             : run.gpu.ends_with("500W")    ? "H100-500W"
-                                                            : run.gpu.substr(0, run.gpu.find('-'));
-  p.cluster = parse_cluster(concat(run.gpus, "x", device));
+  p.cluster = parse_cluster(concat(run.gpus, "x", device_of(run), "/", per_node_of(run)));
   if (has(run.source, "BigScience") || has(run.source, "BLOOM")) p.cluster.across.bandwidth = 4 * 12.5e9 / 8;
   p.family = run.source.substr(0, run.source.find(' '));
   Plan& plan = p.plan;
   plan.strategy = run.zero == 3 ? Strategy::full_shard : run.zero == 2 ? Strategy::shard_grad_op : run.zero == 0 ? Strategy::ddp : Strategy::zero1;
   const bool shards = row_of(plan.strategy).shard_optimizer;
   plan.mesh = layout::parse_mesh(
-      concat("pp=", run.pp, shards ? ",dp_shard=" : ",dp_replicate=", run.dp, ",cp=", run.cp, ",tp=", run.tp));
+      concat("pp=", run.pp, shards ? ",dp_shard=" : ",dp_replicate=", run.dp, ",cp=", run.cp, ",tp=", run.tp, ",ep=", run.ep, ",etp=1"));
   plan.engine = engine_of_source(run);
   plan.numerics = engine_numerics(plan.engine);
   plan.precision = Precision::bf16;
   plan.sequence = run.sequence;
   plan.rows = run.rows;
   plan.micro_batches = run.batch / (run.dp * run.rows);
-  plan.recompute = run.recompute == "full" ? 1 : run.recompute == "selective" ? 2 : 0;
-  plan.stages_per_rank = run.stages_per_rank;
+  // "selective" means every second block to FSDP's users, scores to Megatron-LM's.
+  const bool by_block = plan.engine.name == EngineName::fsdp2 || plan.engine.name == EngineName::torchtitan;
+  plan.recompute = run.recompute == "full" ? 1 : run.recompute == "selective" && by_block ? 2 : 0;
+  plan.scores_again = run.recompute == "selective" && !by_block;
+  plan.stages_per_rank = stages_per_rank_of(run);
   plan.schedule = plan.stages_per_rank > 1 ? "interleaved_1f1b" : "1f1b";
   plan.sequence_parallel = run.tp > 1 && plan.engine.sequence_parallel;
-  const bool whole = run.layers % (run.pp * run.stages_per_rank) == 0;
+  const bool whole = run.layers % (run.pp * plan.stages_per_rank) == 0;
   cut_plan(p.model, plan, whole ? 0 : 1, whole ? 0 : 1);
-  p.time = step_time(p.model, plan, elements_of(p.model, static_cast<int>(run.tp), 1), p.cluster, {});
+  p.time = step_time(p.model, plan, elements_of(p.model, static_cast<int>(run.tp), static_cast<int>(run.ep)), p.cluster, {});
 
   const double tokens = plan.tokens_per_step(), devices = static_cast<double>(run.gpus);
   const bool hardware = has(run.source, "hw-flops") || (!has(run.source, "model-flops") && run.tflops > 0 && run.mfu == 0);

@@ -56,6 +56,7 @@ Published predict(const Value& row) {
   plan.rows = row.at("rows").as_int();
   plan.micro_batches = row.at("batch").as_int() / (dp * plan.rows);
   plan.recompute = row.at("recompute").as_int();
+  plan.scores_again = row.find("scores_again") != nullptr;
   plan.stages_per_rank = number(row, "v", 1);
   plan.schedule = plan.stages_per_rank > 1 ? "interleaved_1f1b" : "1f1b";
   const Value* sp = row.find("sp");
@@ -116,7 +117,7 @@ TEST(Published, StepTimesAreNearWhatOthersMeasured) {
     std::vector<double> others;  // FLOP/s of the other runs on this device
     for (std::size_t j = 0; j < runs.size(); ++j)
       if (j != i && runs[j].gpu == run.gpu) others.push_back(runs[j].flops / runs[j].seconds);
-    constant.push_back(std::abs(run.flops / median(others) / run.seconds - 1));
+    if (!others.empty()) constant.push_back(std::abs(run.flops / median(others) / run.seconds - 1));
   }
   std::printf(
       "  %zu runs that no constant was chosen by: median %.1f %%, worst %.1f %%, bias %+.1f %%; one constant per "
