@@ -88,7 +88,7 @@ def sweeps(rows):
     groups = collections.defaultdict(list)
     for row in rows:
         groups[(row["family"], row["device"], row["gpus"], model_class(row), row["sequence"], row["batch"])].append(row)
-    behind, right, pairs = [], 0, 0
+    behind, right, pairs, apart = [], 0, 0, []
     print("\nSweeps: what the planner would take against the best, and pairs in the right order")
     for key in sorted(groups, key=str):
         runs = groups[key]
@@ -99,6 +99,7 @@ def sweeps(rows):
         good = count = 0
         for i, a in enumerate(runs):
             for b in runs[i + 1:]:
+                apart.append(abs(a["log"] - b["log"]))
                 if abs(math.log(a["published"] / b["published"])) <= math.log(1.03):
                     continue
                 count += 1
@@ -111,6 +112,7 @@ def sweeps(rows):
         print(f"  {len(behind)} sweeps: chosen {100 * statistics.median(behind):.1f} % behind in the median, "
               f"{100 * max(behind):.1f} % at worst; {right} of {pairs} pairs in order"
               + (f" ({100 * right / pairs:.0f} %)" if pairs else ""))
+        print(f"  the ratio of two times of a sweep is wrong by {100 * statistics.median(apart):.1f} % in the median")
 
 
 def settings(row):

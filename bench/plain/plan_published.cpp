@@ -17,18 +17,27 @@ int main(int count, char** words) {
   try {
     for (const testing::PublishedRun& run : testing::read_published(words[1])) {
       const std::string reason = testing::left_out(run);
-      std::vector<Value::Member> row = {{"line", Value::of(run.line)},         {"source", Value::of(run.source)},
-                                        {"model", Value::of(run.model)},       {"gpu", Value::of(run.gpu)},
+      std::vector<Value::Member> row = {{"line", Value::of(run.line)},           {"source", Value::of(run.source)},
+                                        {"model", Value::of(run.model)},         {"gpu", Value::of(run.gpu)},
                                         {"precision", Value::of(run.precision)}, {"left_out", Value::of(reason)}};
       if (reason.empty()) {
         const testing::PublishedPrediction p = testing::predict(run);
         std::vector<Value::Member> time;
         for (std::size_t i = 0; i < plan::time_kinds; ++i)
           time.emplace_back(std::string(name_of(static_cast<plan::TimeKind>(i))), Value::of(p.time.seconds[i]));
-        for (const auto& [name, number] : std::vector<std::pair<const char*, std::int64_t>>{
-                 {"layers", run.layers}, {"hidden", run.hidden}, {"heads", run.heads}, {"sequence", run.sequence},
-                 {"gpus", run.gpus}, {"tp", run.tp}, {"pp", run.pp}, {"v", run.stages_per_rank}, {"dp", run.dp},
-                 {"cp", run.cp}, {"rows", run.rows}, {"batch", run.batch}, {"zero", run.zero}})
+        for (const auto& [name, number] : std::vector<std::pair<const char*, std::int64_t>>{{"layers", run.layers},
+                                                                                            {"hidden", run.hidden},
+                                                                                            {"heads", run.heads},
+                                                                                            {"sequence", run.sequence},
+                                                                                            {"gpus", run.gpus},
+                                                                                            {"tp", run.tp},
+                                                                                            {"pp", run.pp},
+                                                                                            {"v", run.stages_per_rank},
+                                                                                            {"dp", run.dp},
+                                                                                            {"cp", run.cp},
+                                                                                            {"rows", run.rows},
+                                                                                            {"batch", run.batch},
+                                                                                            {"zero", run.zero}})
           row.emplace_back(name, Value::of(number));
         row.emplace_back("mixture", Value::of(p.model.experts.has_value()));
         row.emplace_back("engine", Value::of(concat(word_of(p.plan.engine.name), " of ", p.plan.engine.year)));

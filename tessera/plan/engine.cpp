@@ -1,5 +1,6 @@
 #include <tessera/plan/engine.h>
 
+#include <tessera/base/text.h>
 #include <tessera/plan/hardware.h>
 
 #include <algorithm>
@@ -69,6 +70,38 @@ Engine engine_of(EngineName name, int year) {
   if (y < 2024) e.slow_nodes = 0.005;
   return e;
 }
+
+std::string text_of(const Engine& engine) {
+  return concat(word_of(engine.name), engine.year > 0 ? concat(" of ", engine.year) : "");
+}
+
+bool has_schedule(EngineName engine, std::string_view schedule) {
+  switch (engine) {
+    case EngineName::megatron:
+      return schedule == "1f1b" || schedule == "interleaved_1f1b";
+    case EngineName::deepspeed:
+    case EngineName::fsdp2:
+      return schedule == "1f1b";
+    default:
+      return true;
+  }
+}
+
+bool has_strategy(EngineName engine, Strategy strategy, int pp) {
+  switch (engine) {
+    case EngineName::megatron:  // zero1: --use-distributed-optimizer
+      return strategy == Strategy::ddp || strategy == Strategy::zero1;
+    case EngineName::deepspeed:  // its pipelines go with ZeRO-1 at most
+      return pp == 1 ? strategy != Strategy::shard_grad_op : strategy == Strategy::ddp || strategy == Strategy::zero1;
+    case EngineName::torchtitan:
+    case EngineName::fsdp2:
+      return strategy != Strategy::zero1 && strategy != Strategy::zero2;
+    default:
+      return true;
+  }
+}
+
+bool cuts_models(EngineName engine) { return engine != EngineName::fsdp2; }
 
 double attention_share(const Device& d, AttentionKernel kernel) {
   if (kernel == AttentionKernel::newest) return d.attention;

@@ -10,8 +10,10 @@
 /// section 4.1; reductions of gradients in bf16: recipes of NeMo (2024).
 
 #include <tessera/base/words.h>
+#include <tessera/layout/strategy.h>
 
-#include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace tessera::plan {
 
@@ -32,13 +34,13 @@ struct Engine {
   EngineName name = EngineName::tessera;
   int year = 0;  ///< 0: today's
   AttentionKernel attention = AttentionKernel::newest;
-  double pass_bytes = 1;       ///< what passes move, over what ours do
-  double loss_bytes = 0;       ///< that the loss moves per token and word, forward and backward; 0: ours (numerics)
-  double tensor_hidden = 0;    ///< share of tensor parallelism's exchanges that products hide
-  double data_hidden = 0.9;    ///< share of computing that can hide exchanges of data parallelism
-  double host_seconds = 0;  ///< that the device waits in a block's forward (backward: twice) of each micro-batch
-  double slow_nodes = 0;    ///< share of nodes that are a tenth slower than the others, unnoticed
-  bool sequence_parallel = true;    ///< norms and residuals are divided where tensor parallelism is
+  double pass_bytes = 1;          ///< what passes move, over what ours do
+  double loss_bytes = 0;          ///< that the loss moves per token and word, forward and backward; 0: ours (numerics)
+  double tensor_hidden = 0;       ///< share of tensor parallelism's exchanges that products hide
+  double data_hidden = 0.9;       ///< share of computing that can hide exchanges of data parallelism
+  double host_seconds = 0;        ///< that the device waits in a block's forward (backward: twice) of each micro-batch
+  double slow_nodes = 0;          ///< share of nodes that are a tenth slower than the others, unnoticed
+  bool sequence_parallel = true;  ///< norms and residuals are divided where tensor parallelism is
   bool waits_for_messages = false;  ///< of a pipeline: sends and receives are no work beside computing
   bool scattered_messages = false;  ///< messages of a pipeline are divided by tensor parallelism without it, too
   bool narrow_gradients = false;    ///< gradients travel in bf16
@@ -46,6 +48,15 @@ struct Engine {
 
 /// `year` 0: the newest that is known. Years before an engine began count as its first.
 Engine engine_of(EngineName name, int year = 0);
+
+/// "megatron of 2023", "torchtitan".
+std::string text_of(const Engine& engine);
+
+/// Whether an engine has a pipeline's schedule ("1f1b"), a strategy in a pipeline of so many ranks. Ours has all.
+bool has_schedule(EngineName engine, std::string_view schedule);
+bool has_strategy(EngineName engine, Strategy strategy, int pp);
+/// Whether it cuts models: tensor, context, pipeline and expert parallelism. fsdp2 alone does not.
+bool cuts_models(EngineName engine);
 
 /// The share of a device's peak that attention reaches with kernels of that kind; scores in memory are none of them.
 double attention_share(const Device& device, AttentionKernel kernel);

@@ -57,18 +57,18 @@ constexpr Row rows[] = {
      hdr, "NVIDIA A100 80 GB data sheet"},
     {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 3350 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H100 SXM data sheet"},
-    {"H100-500W", 102.0e9, 989 * TFLOP, 67 * TFLOP, 0.62, 160, 128, 132, 0.45, 2400 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
-     ndr, "H100 with HBM2e and 500 W (torchtitan, docs/performance.md); clocks as the third root of power"},
+    {"H100-500W", 102.0e9, 989 * TFLOP, 67 * TFLOP, 0.62, 160, 128, 132, 0.45, 2400 * GB, 0.67, 3 * us, 0.6e9, 8,
+     nvlink4, ndr, "H100 with HBM2e and 500 W (torchtitan, docs/performance.md); clocks as the third root of power"},
     {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 4800 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H200 data sheet"},
     {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
      ndr, "NVIDIA DGX B200 data sheet; sustained speeds: SimuMax v1.2"},
-    {"B300", 288.0e9, 2250 * TFLOP, 77 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5, xdr,
-     "NVIDIA DGX B300 data sheet; shares of B200, which its best product has, too (1769 TFLOP/s, Bekman)"},
-    {"GB200", 196.0e9, 2500 * TFLOP, 80 * TFLOP, 0.43, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5, ndr,
-     "NVIDIA GB200 NVL72 data sheet; shares of B200 by their best products (1822 TFLOP/s of GB200, Bekman)"},
-    {"GB300", 288.0e9, 2500 * TFLOP, 77 * TFLOP, 0.43, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5, xdr,
-     "NVIDIA GB300 NVL72 data sheet; shares of GB200"},
+    {"B300", 288.0e9, 2250 * TFLOP, 77 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
+     xdr, "NVIDIA DGX B300 data sheet; shares of B200, which its best product has, too (1769 TFLOP/s, Bekman)"},
+    {"GB200", 196.0e9, 2500 * TFLOP, 80 * TFLOP, 0.43, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5,
+     ndr, "NVIDIA GB200 NVL72 data sheet; shares of B200 by their best products (1822 TFLOP/s of GB200, Bekman)"},
+    {"GB300", 288.0e9, 2500 * TFLOP, 77 * TFLOP, 0.43, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5,
+     xdr, "NVIDIA GB300 NVL72 data sheet; shares of GB200"},
     {"MI300X", 205.8e9, 1307 * TFLOP, 163 * TFLOP, 0.52, 256, 128, 304, 0.35, 5300 * GB, 0.75, 5 * us, 0.6e9, 8,
      fabric3, ndr, "AMD Instinct MI300X data sheet"},
     {"L40S", 48.3e9, 362 * TFLOP, 91.6 * TFLOP, 0.68, 160, 128, 142, 0.45, 864 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
@@ -90,15 +90,18 @@ constexpr Row rows[] = {
 /// Products by instructions that an A100 has, too: Hopper's own (wgmma) reach 1 / 0.56 of them (Shah et al. 2024).
 double older_products_of(const Row& row) {
   const std::string_view name = row.name;
-  return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56 : name.ends_with("B200") || name.ends_with("B300") ? 0.28 : 1;
+  return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56
+         : name.ends_with("B200") || name.ends_with("B300")      ? 0.28
+                                                                 : 1;
 }
 
 Link link_of(const LinkRow& row) { return {row.bandwidth, row.efficiency, row.latency, row.source}; }
 
 Cluster cluster_of(const Row& r) {
   Cluster c;
-  c.device = {r.name,  r.memory,    r.bf16, r.fp32,      r.products, r.half_depth, r.tile,    r.units,
-              r.attention, older_products_of(r), r.bandwidth, r.passes,   r.launch,     r.process, r.source,
+  c.device = {r.name,         r.memory, r.bf16,   r.fp32,      r.products,
+              r.half_depth,   r.tile,   r.units,  r.attention, older_products_of(r),
+              r.bandwidth,    r.passes, r.launch, r.process,   r.source,
               /*measured=*/{}};
   c.per_node = r.per_node;
   c.inside = link_of(r.inside);
@@ -115,9 +118,9 @@ std::string letters_of(std::string_view name) {
 }
 
 std::optional<Cluster> known(const std::string& name) {
-  static const std::pair<const char*, const char*> others[] = {{"a10080", "A100"},      {"a10080gb", "A100"},
-                                                               {"a10040gb", "A100-40"}, {"h10080", "H100"}, {"h10080gb", "H100"}, {"h10096gb", "H100-500W"},
-                                                               {"4090", "RTX4090"},     {"a10g", "A10"}};
+  static const std::pair<const char*, const char*> others[] = {
+      {"a10080", "A100"},   {"a10080gb", "A100"},      {"a10040gb", "A100-40"}, {"h10080", "H100"},
+      {"h10080gb", "H100"}, {"h10096gb", "H100-500W"}, {"4090", "RTX4090"},     {"a10g", "A10"}};
   std::string wanted = letters_of(name);
   for (const auto& [other, ours] : others)
     if (wanted == other) wanted = letters_of(ours);

@@ -64,10 +64,10 @@ struct Plan {
   layout::CheckpointPart recomputed_part = layout::CheckpointPart::block;  ///< what is computed again of them
   std::vector<bool> recomputed_names = {};  ///< by block: whether its name is one that is asked for; empty: all are
   bool scores_again = false;  ///< attention without its projections is computed again ("selective", Korthikanti 2022)
-  bool inputs_are_offloaded = false;        ///< what a recomputed part keeps is not in memory
-  bool sequence_parallel = false;           ///< norms and residuals on parts of the sequence, too
-  std::string schedule = "1f1b";            ///< the pipeline's (layout/schedule/table.h)
-  std::int64_t stages_per_rank = 1;         ///< v
+  bool inputs_are_offloaded = false;  ///< what a recomputed part keeps is not in memory
+  bool sequence_parallel = false;     ///< norms and residuals on parts of the sequence, too
+  std::string schedule = "1f1b";      ///< the pipeline's (layout/schedule/table.h)
+  std::int64_t stages_per_rank = 1;   ///< v
   double bucket_bytes = 25.0 * (1 << 20);
   std::vector<layout::StagePart> parts;  ///< the stages' pieces of the model, as cut_plan() makes them
 

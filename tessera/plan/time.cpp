@@ -15,8 +15,9 @@ namespace schedule = layout::schedule;
 using layout::Axis;
 
 std::string_view name_of(TimeKind kind) {
-  static constexpr std::string_view names[time_kinds] = {"products", "attention", "passes", "tensor",    "context",
-                                                         "experts",  "bubble",    "data",   "optimizer", "host", "jitter"};
+  static constexpr std::string_view names[time_kinds] = {"products",  "attention", "passes", "tensor",
+                                                         "context",   "experts",   "bubble", "data",
+                                                         "optimizer", "host",      "jitter"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -581,8 +582,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
       step[TimeKind::bubble] = (bubble ? *bubble : (p - 1) * mean.total()) + hops;
     }
   }
-  step[TimeKind::data] =
-      exposed_data_seconds(run, pieces[busiest], roots[busiest], cluster, busy, last_backward);
+  step[TimeKind::data] = exposed_data_seconds(run, pieces[busiest], roots[busiest], cluster, busy, last_backward);
   step[TimeKind::optimizer] = optimizer_seconds(run, pieces[busiest], cluster);
   if (cluster.crowding > 1) {
     double all = 0;

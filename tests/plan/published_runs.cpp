@@ -43,14 +43,14 @@ Engine engine_of_source(const PublishedRun& run) {
   Engine e = has(s, "BigScience") || has(s, "BLOOM") ? engine_of(EngineName::deepspeed, 2022)
              : has(s, "SC21")                        ? engine_of(EngineName::megatron, 2021)
              : has(s, "(2020)")                      ? engine_of(EngineName::megatron, 2020)
-             : has(s, "MegaScale") ? engine_of(EngineName::megatron, has(run.model, "MegaScale") ? 2024 : 2023)
-             : has(s, "FSDP arXiv")    ? engine_of(EngineName::fsdp2, 2022)
-             : has(s, "llm-foundry")   ? engine_of(EngineName::fsdp2, 2023)
-             : has(s, "fms-fsdp")      ? engine_of(EngineName::fsdp2, 2024)
-             : has(s, "torchtitan")    ? engine_of(EngineName::torchtitan, 2024)
-             : has(s, "Llama 3 arXiv") ? engine_of(EngineName::megatron, 2024)
+             : has(s, "MegaScale")          ? engine_of(EngineName::megatron, has(run.model, "MegaScale") ? 2024 : 2023)
+             : has(s, "FSDP arXiv")         ? engine_of(EngineName::fsdp2, 2022)
+             : has(s, "llm-foundry")        ? engine_of(EngineName::fsdp2, 2023)
+             : has(s, "fms-fsdp")           ? engine_of(EngineName::fsdp2, 2024)
+             : has(s, "torchtitan")         ? engine_of(EngineName::torchtitan, 2024)
+             : has(s, "Llama 3 arXiv")      ? engine_of(EngineName::megatron, 2024)
              : has(s, "Megatron-LM README") ? engine_of(EngineName::megatron, 2024)
-                                       : engine_of(EngineName::megatron, 2025);
+                                            : engine_of(EngineName::megatron, 2025);
   if (has(s, "no comm overlap")) e.tensor_hidden = e.data_hidden = 0;
   if (has(s, "CE fusion")) e.loss_bytes = 8;
   if (has(s, "AsyncTP")) e.tensor_hidden = 0.5;
@@ -178,10 +178,13 @@ PublishedPrediction predict(const PublishedRun& run) {
   if (has(run.source, "BigScience") || has(run.source, "BLOOM")) p.cluster.across.bandwidth = 4 * 12.5e9 / 8;
   p.family = run.source.substr(0, run.source.find(' '));
   Plan& plan = p.plan;
-  plan.strategy = run.zero == 3 ? Strategy::full_shard : run.zero == 2 ? Strategy::shard_grad_op : run.zero == 0 ? Strategy::ddp : Strategy::zero1;
+  plan.strategy = run.zero == 3   ? Strategy::full_shard
+                  : run.zero == 2 ? Strategy::shard_grad_op
+                  : run.zero == 0 ? Strategy::ddp
+                                  : Strategy::zero1;
   const bool shards = row_of(plan.strategy).shard_optimizer;
-  plan.mesh = layout::parse_mesh(
-      concat("pp=", run.pp, shards ? ",dp_shard=" : ",dp_replicate=", run.dp, ",cp=", run.cp, ",tp=", run.tp, ",ep=", run.ep, ",etp=1"));
+  plan.mesh = layout::parse_mesh(concat("pp=", run.pp, shards ? ",dp_shard=" : ",dp_replicate=", run.dp, ",cp=", run.cp,
+                                        ",tp=", run.tp, ",ep=", run.ep, ",etp=1"));
   plan.engine = engine_of_source(run);
   plan.numerics = engine_numerics(plan.engine);
   plan.precision = Precision::bf16;
@@ -197,10 +200,12 @@ PublishedPrediction predict(const PublishedRun& run) {
   plan.sequence_parallel = run.tp > 1 && plan.engine.sequence_parallel;
   const bool whole = run.layers % (run.pp * plan.stages_per_rank) == 0;
   cut_plan(p.model, plan, whole ? 0 : 1, whole ? 0 : 1);
-  p.time = step_time(p.model, plan, elements_of(p.model, static_cast<int>(run.tp), static_cast<int>(run.ep)), p.cluster, {});
+  p.time =
+      step_time(p.model, plan, elements_of(p.model, static_cast<int>(run.tp), static_cast<int>(run.ep)), p.cluster, {});
 
   const double tokens = plan.tokens_per_step(), devices = static_cast<double>(run.gpus);
-  const bool hardware = has(run.source, "hw-flops") || (!has(run.source, "model-flops") && run.tflops > 0 && run.mfu == 0);
+  const bool hardware =
+      has(run.source, "hw-flops") || (!has(run.source, "model-flops") && run.tflops > 0 && run.mfu == 0);
   double flops = model_flops_per_token(p.model, real(run.sequence), has(run.source, "causal attention"));
   if (hardware && plan.recompute == 1) {
     const double l = real(run.layers), h = real(run.hidden), s = real(run.sequence), words = real(run.vocabulary);

@@ -31,9 +31,9 @@ struct PublishedPrediction {
   plan::Cluster cluster;
   plan::Plan plan;
   plan::StepTime time;
-  double published = 0;      ///< seconds of a step, from the time, the tokens or the FLOP that the row has
-  double other_figure = 0;   ///< the same from the row's second figure; 0: it has one only
-  std::string family;        ///< who published it: the first word or two of the source
+  double published = 0;     ///< seconds of a step, from the time, the tokens or the FLOP that the row has
+  double other_figure = 0;  ///< the same from the row's second figure; 0: it has one only
+  std::string family;       ///< who published it: the first word or two of the source
 };
 PublishedPrediction predict(const PublishedRun& run);
 

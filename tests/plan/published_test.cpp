@@ -50,7 +50,8 @@ Published predict(const Value& row) {
   const bool shards = row_of(plan.strategy).shard_optimizer;
   plan.mesh =
       layout::parse_mesh(concat("pp=", pp, shards ? ",dp_shard=" : ",dp_replicate=", dp, ",cp=", cp, ",tp=", tp));
-  plan.engine = engine_of(*parse_word<EngineName>(row.at("engine").as_string()), static_cast<int>(row.at("year").as_int()));
+  plan.engine =
+      engine_of(*parse_word<EngineName>(row.at("engine").as_string()), static_cast<int>(row.at("year").as_int()));
   plan.numerics = engine_numerics(plan.engine);
   plan.sequence = row.at("sequence").as_int();
   plan.rows = row.at("rows").as_int();

@@ -51,7 +51,7 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "8", "--strategy", "zero4"},
        "--strategy"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--tp_size", "16"}, "tp_size"},
-      {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine", "nemo"}, "tessera or megatron"},
+      {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine", "nemu"}, "one of tessera, megatron"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--fused_loss"}, "--engine megatron"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--engine", "megatron"}, "needs GPUs"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine=megatron", "--strategy=zero3"},

@@ -1,0 +1,35 @@
+#pragma once
+/// \file
+/// How sure a prediction is, and which of plans that are equally fast to it is taken.
+
+#include <tessera/plan/search.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::plan {
+
+/// How far predicted times are from measured ones, as a share, and how that is known.
+struct Sureness {
+  double median = 0;   ///< half of the runs are nearer; plans that differ by less are equal
+  double most = 0;     ///< nine of ten are nearer
+  std::string source;  ///< "117 published runs", for people
+};
+/// Of this machine's own calibration; of devices of which published runs were compared (bench/plan_published.py); of
+/// others, of which only the data sheet is known.
+Sureness sureness(const Cluster& cluster);
+
+/// Messages that a rank takes part in during a step: collectives of tensor, context and expert parallelism by block and
+/// micro-batch, both ways, those of a pipeline, and those of data parallelism by unit.
+double messages_of_step(const Model& model, const Plan& plan);
+
+/// Of the candidates that are slower than the fastest by less than `tolerance`, the one with the fewest messages, and of
+/// several such the one that leaves most memory, comes first; the others stay in their order. `best` is sorted by time.
+/// How many are equal, and in words why the first of them is taken; empty: one alone is fastest.
+struct Tie {
+  std::size_t equal = 1;
+  std::string reason;
+};
+Tie break_tie(const Model& model, std::vector<Candidate>& best, double tolerance);
+
+}  // namespace tessera::plan
