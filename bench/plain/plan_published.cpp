@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/plan/sure.h>
 #include <tests/plan/published_runs.h>
 
 #include <cstdio>
@@ -39,6 +40,8 @@ int main(int count, char** words) {
                                                                                             {"batch", run.batch},
                                                                                             {"zero", run.zero}})
           row.emplace_back(name, Value::of(number));
+        row.emplace_back("messages", Value::of(messages_of_step(p.model, p.plan)));
+        row.emplace_back("equal_within", Value::of(plan::sureness(p.cluster).median));
         row.emplace_back("mixture", Value::of(p.model.experts.has_value()));
         row.emplace_back("engine", Value::of(concat(word_of(p.plan.engine.name), " of ", p.plan.engine.year)));
         row.emplace_back("recompute", Value::of(run.recompute));

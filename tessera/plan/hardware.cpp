@@ -51,9 +51,9 @@ struct Row {
 // (configs/system/b200_bf16_ceperm.json: 446 products of 1e11 FLOP and more, attention forward and backward of causal
 // rows, which it counts whole, passes over memory), not of steps.
 constexpr Row rows[] = {
-    {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.52, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
+    {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.57, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},
-    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.84, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
+    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.84, 160, 128, 108, 0.57, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
      hdr, "NVIDIA A100 80 GB data sheet"},
     {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 3350 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H100 SXM data sheet"},

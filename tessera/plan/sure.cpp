@@ -9,11 +9,11 @@
 namespace tessera::plan {
 
 Sureness sureness(const Cluster& cluster) {
-  if (cluster.device.measured) return {0.024, 0.07, "steps of tessera train on calibrated machines"};
+  if (cluster.device.measured) return {0.024, 0.07, "what steps of tessera train on calibrated machines show"};
   static constexpr const char* compared[] = {"A100", "A100-40", "H100", "H100-500W", "B200", "GB300", "V100"};
   const auto found = std::find(std::begin(compared), std::end(compared), cluster.device.name);
-  if (found != std::end(compared)) return {0.04, 0.13, "published runs on such devices, each from a source not seen"};
-  return {0.1, 0.3, "a data sheet, and no run on such devices"};
+  if (found != std::end(compared)) return {0.04, 0.13, "what published runs on such devices show"};
+  return {0.1, 0.3, "from data sheets, no run on such devices was compared"};
 }
 
 double messages_of_step(const Model& m, const Plan& run) {

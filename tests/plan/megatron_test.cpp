@@ -110,7 +110,7 @@ TEST(Megatron, TimesAreNearWhatOthersMeasured) {
   std::printf("  %zu steps: median %.1f %%, worst %.1f %%, bias %+.1f %%; Calculon's shares: mean %.1f %%\n",
               errors.size(), 100 * median, 100 * errors.back(), 100 * bias,
               100 * calculon / static_cast<double>(errors.size()));
-  EXPECT_LT(median, 0.10);
+  EXPECT_LT(median, 0.05);
 }
 
 Plan small_plan(const Model& model, const std::string& mesh) {
