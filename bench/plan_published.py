@@ -16,8 +16,12 @@ import argparse, collections, json, math, statistics, subprocess, sys
 FAMILIES = {"BLOOM": "BigScience", "NVIDIA": "NVIDIA", "Megatron-LM": "Megatron-LM", "SC21": "Megatron-LM"}
 
 
-def read(build, table):
-    done = subprocess.run([f"{build}/tests/plan_published", table], capture_output=True, text=True)
+TRAITS = ("attention", "passes", "loss", "host", "slow_nodes", "messages", "sequence_parallel", "tensor_hidden",
+          "data_hidden", "numerics")
+
+
+def read(build, table, *without):
+    done = subprocess.run([f"{build}/tests/plan_published", table, *without], capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
@@ -167,6 +171,10 @@ def main():
     by("engine", dense, lambda r: r["engine"])
     if far:
         by("source, as if it had not been seen", far, lambda r: f"{r['family']} on {r['device']}")
+    print("\nWhat each trait of engines is worth: the same rows with that trait as our own engine has it")
+    kept = {row["line"] for row in dense}
+    for trait in TRAITS:
+        line(f"without {trait}", [r for r in read(options.build, options.table, trait) if r["line"] in kept])
     print(f"\nThe worst {options.worst}: share of the predicted step")
     for row in sorted(dense, key=lambda r: -abs(r["error"]))[:options.worst]:
         parts = sorted(row["time"].items(), key=lambda kv: -kv[1])

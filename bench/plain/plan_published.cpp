@@ -11,8 +11,8 @@
 
 int main(int count, char** words) {
   using namespace tessera;
-  if (count != 2) {
-    std::fputs("plan_published TABLE.csv\n", stderr);
+  if (count != 2 && count != 3) {
+    std::fputs("plan_published TABLE.csv [TRAIT of engines to leave out]\n", stderr);
     return 2;
   }
   try {
@@ -22,7 +22,7 @@ int main(int count, char** words) {
                                         {"model", Value::of(run.model)},         {"gpu", Value::of(run.gpu)},
                                         {"precision", Value::of(run.precision)}, {"left_out", Value::of(reason)}};
       if (reason.empty()) {
-        const testing::PublishedPrediction p = testing::predict(run);
+        const testing::PublishedPrediction p = testing::predict(run, count == 3 ? words[2] : "");
         std::vector<Value::Member> time;
         for (std::size_t i = 0; i < plan::time_kinds; ++i)
           time.emplace_back(std::string(name_of(static_cast<plan::TimeKind>(i))), Value::of(p.time.seconds[i]));

@@ -418,7 +418,7 @@ double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double 
   // The first unit's gather and the last one's reduction have nothing to hide behind.
   const double ends = total * std::min(1.0, 2 * root / std::max(1.0, all.all())) / std::max(1.0, m);
   const double exposed = std::min(total, std::max(0.0, total - hides) + ends);
-  if (cluster.device.measured) return exposed;
+  if (cluster.on_cpu) return exposed;
   // What is hidden takes units and memory from the products beside it: 1.1 to 1.3 times as slow (Miao et al. 2022,
   // "Galvatron", section 5.1).
   return exposed + overlap_cost * (total - exposed);

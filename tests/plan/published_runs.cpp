@@ -157,9 +157,24 @@ Model gpt_oss(const PublishedRun& r) {
   return model;
 }
 
+Engine without_trait(Engine e, const std::string& trait) {
+  const Engine ours;
+  if (trait == "attention") e.attention = ours.attention;
+  if (trait == "passes") e.pass_bytes = ours.pass_bytes;
+  if (trait == "loss") e.loss_bytes = ours.loss_bytes;
+  if (trait == "host") e.host_seconds = ours.host_seconds;
+  if (trait == "slow_nodes") e.slow_nodes = ours.slow_nodes;
+  if (trait == "messages")
+    e.waits_for_messages = ours.waits_for_messages, e.scattered_messages = ours.scattered_messages;
+  if (trait == "sequence_parallel") e.sequence_parallel = ours.sequence_parallel;
+  if (trait == "tensor_hidden") e.tensor_hidden = ours.tensor_hidden;
+  if (trait == "data_hidden") e.data_hidden = ours.data_hidden;
+  return e;
+}
+
 }  // namespace
 
-PublishedPrediction predict(const PublishedRun& run) {
+PublishedPrediction predict(const PublishedRun& run, const std::string& without) {
   PublishedPrediction p;
   const bool oss = has(run.model, "GPT OSS"), llama = has(to_lower(run.model), "llama");
   p.model = oss ? gpt_oss(run)
@@ -185,8 +200,8 @@ PublishedPrediction predict(const PublishedRun& run) {
   const bool shards = row_of(plan.strategy).shard_optimizer;
   plan.mesh = layout::parse_mesh(concat("pp=", run.pp, shards ? ",dp_shard=" : ",dp_replicate=", run.dp, ",cp=", run.cp,
                                         ",tp=", run.tp, ",ep=", run.ep, ",etp=1"));
-  plan.engine = engine_of_source(run);
-  plan.numerics = engine_numerics(plan.engine);
+  plan.engine = without_trait(engine_of_source(run), without);
+  plan.numerics = without == "numerics" ? numerics_of(Precision::bf16, false) : engine_numerics(plan.engine);
   plan.precision = Precision::bf16;
   plan.sequence = run.sequence;
   plan.rows = run.rows;
