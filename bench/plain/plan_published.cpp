@@ -41,7 +41,7 @@ int main(int count, char** words) {
                                                                                             {"zero", run.zero}})
           row.emplace_back(name, Value::of(number));
         row.emplace_back("messages", Value::of(messages_of_step(p.model, p.plan)));
-        row.emplace_back("equal_within", Value::of(plan::sureness(p.cluster).median));
+        row.emplace_back("equal_within", Value::of(plan::sureness(p.cluster).equal));
         row.emplace_back("mixture", Value::of(p.model.experts.has_value()));
         row.emplace_back("engine", Value::of(concat(word_of(p.plan.engine.name), " of ", p.plan.engine.year)));
         row.emplace_back("recompute", Value::of(run.recompute));

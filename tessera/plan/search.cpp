@@ -463,7 +463,7 @@ Answer search(const Question& asked) {
     if (!known && different.size() < q.keep) different.push_back(std::move(c));
   }
   answer.best = std::move(different);
-  const Tie tie = break_tie(q.model, answer.best, sureness(q.cluster).median);
+  const Tie tie = break_tie(q.model, answer.best, sureness(q.cluster).equal);
   answer.equal = tie.equal;
   answer.decided_by = tie.reason;
   if (answer.best.empty() && all.small) answer.smallest = evaluate(q, plan_of(q, *all.small));

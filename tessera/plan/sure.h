@@ -11,13 +11,14 @@ namespace tessera::plan {
 
 /// How far predicted times are from measured ones, as a share, and how that is known.
 struct Sureness {
-  double median = 0;   ///< half of the runs are nearer; plans that differ by less are equal
+  double median = 0;   ///< half of the runs are nearer
   double most = 0;     ///< nine of ten are nearer
-  std::string source;  ///< "117 published runs", for people
+  double equal = 0;    ///< plans whose times differ by less are equal
+  std::string source;  ///< of which runs this is known, in a sentence for people
 };
 /// Of this machine's own calibration; of devices of which published runs were compared (bench/plan_published.py); of
 /// others, of which only the data sheet is known.
-Sureness sureness(const Cluster& cluster);
+Sureness sureness(const Cluster& cluster, const Engine& engine = {});
 
 /// Messages that a rank takes part in during a step: collectives of tensor, context and expert parallelism by block and
 /// micro-batch, both ways, those of a pipeline, and those of data parallelism by unit.

@@ -118,7 +118,7 @@ int plan_check_command(const Arguments& given) {
                 Value::of(bytes_on_host(memory_of_ranks(q, c.plan), std::min(q.cluster.devices, q.cluster.per_node))));
     value.set("fits", Value::of(fits));
     value.set("engine", Value::of(word_of(whose.name)));
-    value.set("median_error", Value::of(plan::sureness(q.cluster).median));
+    value.set("median_error", Value::of(plan::sureness(q.cluster, q.engine).median));
     if (!ours) value.set("against_tessera", Value::of(against_ours(q, c)));
     value.set("memory_limit", Value::of(q.memory_limit));
     std::printf("%s\n", dump_json(value, 2, 9).c_str());

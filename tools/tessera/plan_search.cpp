@@ -231,7 +231,7 @@ class PlanSearch {
                   settings.c_str(), limit_of(q, c).c_str());
     }
     const Candidate& best = answer.best.front();
-    const plan::Sureness sure = plan::sureness(q.cluster);
+    const plan::Sureness sure = plan::sureness(q.cluster, q.engine);
     std::printf("\nTimes are right within %.3g %% in the median, %.3g %% nine times of ten:\n%s.\n", 100 * sure.median,
                 100 * sure.most, sure.source.c_str());
     if (answer.equal > 1)
@@ -273,7 +273,7 @@ class PlanSearch {
                                     {"too_large", Value::of(static_cast<std::int64_t>(answer.too_large))},
                                     {"engine", Value::of(word_of(q.engine.name))},
                                     {"engine_year", q.engine.year > 0 ? Value::of(q.engine.year) : Value()},
-                                    {"median_error", Value::of(plan::sureness(q.cluster).median)},
+                                    {"median_error", Value::of(plan::sureness(q.cluster, q.engine).median)},
                                     {"equal", Value::of(static_cast<std::int64_t>(answer.equal))},
                                     {"decided_by", Value::of(answer.decided_by)},
                                     {"memory_limit", Value::of(q.memory_limit)},
