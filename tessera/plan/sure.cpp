@@ -9,15 +9,15 @@
 namespace tessera::plan {
 
 Sureness sureness(const Cluster& cluster, const Engine& engine) {
-  if (cluster.device.measured) return {0.024, 0.07, 0.024, "what steps of tessera train on calibrated machines show"};
+  if (cluster.device.measured) return {0.024, 0.07, 0.024, "steps of tessera train on calibrated machines"};
   // Half of the published runs of a source that no constant was chosen by, and nine of ten.
   static constexpr const char* compared[] = {"A100", "A100-40", "H100", "H100-500W", "B200", "GB300", "V100"};
   if (std::find(std::begin(compared), std::end(compared), cluster.device.name) == std::end(compared))
-    return {0.1, 0.3, 0.06, "a guess, since no run on such devices was compared"};
+    return {0.1, 0.3, 0.06, "a guess: no run on such devices was compared"};
   return {0.04, 0.13, 0.04,
           engine.name == EngineName::tessera
-              ? "what other programs' published runs on such devices show; no run of tessera on them was compared"
-              : "what published runs on such devices show"};
+              ? "other programs' published runs on such devices (none of tessera compared)"
+              : "published runs on such devices"};
 }
 
 double messages_of_step(const Model& m, const Plan& run) {

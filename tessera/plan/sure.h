@@ -14,7 +14,7 @@ struct Sureness {
   double median = 0;   ///< half of the runs are nearer
   double most = 0;     ///< nine of ten are nearer
   double equal = 0;    ///< plans whose times differ by less are equal
-  std::string source;  ///< of which runs this is known, in a sentence for people
+  std::string source;  ///< of which runs this is known, for people
 };
 /// Of this machine's own calibration; of devices of which published runs were compared (bench/plan_published.py); of
 /// others, of which only the data sheet is known.

@@ -225,8 +225,8 @@ TEST(PlanSure, MessagesOfAStep) {
 TEST(PlanSure, KnownBySource) {
   const Cluster h100 = parse_cluster("8xH100");
   EXPECT_EQ(sureness(h100).median, 0.04);
-  EXPECT_NE(sureness(h100).source.find("no run of tessera"), std::string::npos);
-  EXPECT_EQ(sureness(h100, engine_of(EngineName::megatron)).source, "what published runs on such devices show");
+  EXPECT_NE(sureness(h100).source.find("none of tessera"), std::string::npos);
+  EXPECT_EQ(sureness(h100, engine_of(EngineName::megatron)).source, "published runs on such devices");
   EXPECT_EQ(sureness(parse_cluster("8xMI300X")).median, 0.1);
   Cluster measured = parse_cluster("2xCPU");
   measured.device.measured = std::make_shared<Speeds>();

@@ -232,10 +232,10 @@ class PlanSearch {
     }
     const Candidate& best = answer.best.front();
     const plan::Sureness sure = plan::sureness(q.cluster, q.engine);
-    std::printf("\nTimes are right within %.3g %% in the median, %.3g %% nine times of ten:\n%s.\n", 100 * sure.median,
+    std::printf("\nTimes are right within %.3g %% in the median, %.3g %% nine times of ten:\n  %s\n", 100 * sure.median,
                 100 * sure.most, sure.source.c_str());
     if (answer.equal > 1)
-      std::printf("Plans 1 to %zu are equal as far as that can tell; the first is taken for %s.\n", answer.equal,
+      std::printf("Plans 1 to %zu are equal as far as that can tell; the first is taken for\n  %s\n", answer.equal,
                   answer.decided_by.c_str());
     if (q.engine.name != plan::EngineName::tessera) std::printf("%s\n", against_ours(q, best).c_str());
     if (flags_.has("explain")) {
