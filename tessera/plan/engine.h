@@ -34,16 +34,16 @@ struct Engine {
   EngineName name = EngineName::tessera;
   int year = 0;  ///< 0: today's
   AttentionKernel attention = AttentionKernel::newest;
-  double pass_bytes = 1;          ///< what passes move, over what ours do
-  double loss_bytes = 0;          ///< that the loss moves per token and word, forward and backward; 0: ours (numerics)
-  double tensor_hidden = 0;       ///< share of tensor parallelism's exchanges that products hide
-  double data_hidden = 0.9;       ///< share of computing that can hide exchanges of data parallelism
-  double host_seconds = 0;        ///< that the device waits in a block's forward (backward: twice) of each micro-batch
-  double slow_nodes = 0;          ///< share of nodes that are a tenth slower than the others, unnoticed
-  bool sequence_parallel = true;  ///< norms and residuals are divided where tensor parallelism is
-  bool waits_for_messages = false;  ///< of a pipeline: sends and receives are no work beside computing
-  bool scattered_messages = false;  ///< messages of a pipeline are divided by tensor parallelism without it, too
-  bool narrow_gradients = false;    ///< gradients travel in bf16
+  double pass_bytes = 1;     ///< what passes move, over what ours do
+  double loss_bytes = 0;     ///< that the loss moves per token and word, forward and backward; 0: ours (numerics)
+  double tensor_hidden = 0;  ///< share of tensor parallelism's exchanges that products hide
+  double data_hidden = 0.9;  ///< share of computing that can hide exchanges of data parallelism
+  double pipeline_host_seconds = 0;  ///< that the device waits in a block's forward (backward: twice) in a pipeline
+  double slow_nodes = 0;             ///< share of nodes that are a tenth slower than the others, unnoticed
+  bool sequence_parallel = true;     ///< norms and residuals are divided where tensor parallelism is
+  bool waits_for_messages = false;   ///< of a pipeline: sends and receives are no work beside computing
+  bool scattered_messages = false;   ///< messages of a pipeline are divided by tensor parallelism without it, too
+  bool narrow_gradients = false;     ///< gradients travel in bf16
 };
 
 /// `year` 0: the newest that is known. Years before an engine began count as its first.

@@ -41,15 +41,18 @@ struct Row {
   const char* source;
 };
 
-// Peaks and bandwidths: the makers' data sheets (dense, without sparsity). Shares of large products: nine tenths of the
-// best of a sweep of shapes (Stas Bekman, "ML Engineering Open Book", compute/accelerator, maximum achievable matmul
-// FLOPS: A100 271, H100 794, H200 794, MI300X 759 TFLOP/s). The nine tenths were
-// chosen by whole steps, those of table 1 of Narayanan et al. 2021, after the errors of all runs of
-// tests/plan/published_test.cpp had been seen. Attention: FlashAttention-2 (Dao 2023, section 4), FlashAttention-3
-// (Shah et al. 2024), lowered likewise. Memory: what nvidia-smi shows as total. B200 keeps far less of its best (1745
-// TFLOP/s) over whole steps: its shares are medians of the single operations that SimuMax v1.2 measured
-// (configs/system/b200_bf16_ceperm.json: 446 products of 1e11 FLOP and more, attention forward and backward of causal
-// rows, which it counts whole, passes over memory), not of steps.
+// Peaks and bandwidths: the makers' data sheets (dense, without sparsity). Memory: what nvidia-smi shows as total.
+//
+// Shares of large products: whole steps sustain less than the best of a sweep of shapes (Stas Bekman, "ML Engineering Open
+// Book", compute/accelerator, maximum achievable matmul FLOPS: A100 271, H100 and H200 794, MI300X 759, B200 1745, GB200
+// 1822 TFLOP/s), since power limits clocks. One number per device was chosen by the steps of published runs, all sources
+// of the device together (bench/plan_published.py): an A100 of 80 GB keeps 97 % of its best, one of 40 GB 92 %, an H100
+// 86 %, a B200 59 % (of single operations SimuMax v1.2 has measured 63 %, configs/system/b200_bf16_ceperm.json). GB200,
+// GB300 and B300 have B200's share of their best, MI300X is a guess, the others are those of an L40S.
+//
+// Attention: FlashAttention-2 forward and backward on an A100 (Dao 2023, section 4), FlashAttention-3 on an H100 (Shah et
+// al. 2024), lowered to what short causal rows reach; B200: SimuMax's forward and backward of causal rows, which it counts
+// whole. Passes: an A100's long streams; of B200 SimuMax's medians, which the runs on H100 ask for, too.
 constexpr Row rows[] = {
     {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.57, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},
@@ -78,7 +81,7 @@ constexpr Row rows[] = {
     {"A10", 24.1e9, 125 * TFLOP, 31.2 * TFLOP, 0.68, 160, 128, 72, 0.45, 600 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA A10 data sheet; shares of the L40S"},
     {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.88, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
-     ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
+     ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not"},
     {"T4", 16.1e9, 65 * TFLOP, 8.1 * TFLOP, 0.68, 160, 128, 40, 0.45, 320 * GB, 0.85, 4 * us, 0.5e9, 8, pcie3, ethernet,
      "NVIDIA T4 data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
     {"RTX4090", 25.3e9, 165 * TFLOP, 82.6 * TFLOP, 0.80, 160, 128, 128, 0.55, 1008 * GB, 0.90, 4 * us, 0.5e9, 8, pcie4,
@@ -87,7 +90,9 @@ constexpr Row rows[] = {
      ethernet, "a core or two with AVX-512 of a shared host; measure your own"},
 };
 
-/// Products by instructions that an A100 has, too: Hopper's own (wgmma) reach 1 / 0.56 of them (Shah et al. 2024).
+/// Products by instructions that an A100 has, too (mma.sync): of an H100's peak FlashAttention-2 reaches 35 % with them,
+/// where it reaches 57 to 63 % of an A100's (Shah et al. 2024, section 1); of B200 half of that, since its peak is twice
+/// as high per unit.
 double older_products_of(const Row& row) {
   const std::string_view name = row.name;
   return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56

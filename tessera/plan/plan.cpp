@@ -53,7 +53,6 @@ Numerics engine_numerics(const Engine& engine) {
   if (engine.name == EngineName::tessera) return numerics_of(Precision::bf16, /*on_cpu=*/false);
   Numerics n = megatron_numerics();
   n.wire = engine.narrow_gradients ? 2 : 4;
-  if (engine.name == EngineName::deepspeed) n.wire = 2;
   if (engine.name == EngineName::torchtitan || engine.name == EngineName::fsdp2) {
     n.shard = n.gradient = 4;
     n.states = 8;

@@ -244,8 +244,10 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
     f[TimeKind::passes] = pass_seconds(d, run.engine.pass_bytes * pass_bytes(m, run, sparse)) + 5 * d.launch;
     b[TimeKind::passes] = 2 * f[TimeKind::passes];
   }
-  f[TimeKind::host] = run.engine.host_seconds;
-  b[TimeKind::host] = 2 * run.engine.host_seconds;
+  if (run.pp() > 1) {
+    f[TimeKind::host] = run.engine.pipeline_host_seconds;
+    b[TimeKind::host] = 2 * f[TimeKind::host];
+  }
   if (t > 1) {
     const Placed group = place(run.tp(), 1, cluster.per_node);
     const double bytes = tokens * real(m.hidden) * run.numerics.inside;

@@ -107,7 +107,7 @@ TEST(PlanEngine, EachTraitActsOnItsKind) {
     return step_of(model, plan_on(model, mesh, engine), "64xA100");
   };
   const StepTime plain = with([](Engine&) {});
-  const StepTime host = with([](Engine& e) { e.host_seconds = 0.001; });
+  const StepTime host = with([](Engine& e) { e.pipeline_host_seconds = 0.001; });
   // Half of the blocks are on a rank; a forward and a backward that takes twice as long.
   EXPECT_NEAR(host[TimeKind::host], 0.001 * 3 * 16 / 2 * 16, 1e-9);
   EXPECT_EQ(plain[TimeKind::host], 0);

@@ -162,7 +162,7 @@ Engine without_trait(Engine e, const std::string& trait) {
   if (trait == "attention") e.attention = ours.attention;
   if (trait == "passes") e.pass_bytes = ours.pass_bytes;
   if (trait == "loss") e.loss_bytes = ours.loss_bytes;
-  if (trait == "host") e.host_seconds = ours.host_seconds;
+  if (trait == "host") e.pipeline_host_seconds = ours.pipeline_host_seconds;
   if (trait == "slow_nodes") e.slow_nodes = ours.slow_nodes;
   if (trait == "messages")
     e.waits_for_messages = ours.waits_for_messages, e.scattered_messages = ours.scattered_messages;
