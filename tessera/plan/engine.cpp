@@ -37,12 +37,12 @@ constexpr double loss_by_parts = 46, loss_of_autocast = 28, loss_compiled = 16, 
 constexpr double passes_one_by_one = 1.9, passes_fused_by_hand = 1.5, passes_compiled = 1.3;
 
 void as_megatron(Engine& e, int year) {
-  e.attention = attention_in(year, 2023, 2024, 2025);
+  e.attention = attention_in(year, 2023, 2024, 2024);  // Transformer Engine with cuDNN 9
   e.pass_bytes = passes_fused_by_hand;
   e.loss_bytes = year >= 2025 ? loss_fused : loss_by_parts;
   // User buffers of Transformer Engine: products are cut into pieces, and the first and the last exchange of each has
   // nothing to hide behind.
-  e.tensor_hidden = year >= 2025 ? 0.7 : year >= 2024 ? 0.5 : 0;
+  e.tensor_hidden = year >= 2024 ? 0.7 : 0;
   e.sequence_parallel = year >= 2022;
   e.waits_for_messages = year < 2024;  // --overlap-p2p-communication
   e.scattered_messages = true;

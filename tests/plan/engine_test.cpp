@@ -1,5 +1,6 @@
 // Engines: what each of a year does shows in the seconds of a step, in the kind of time that it is about.
 
+#include <tessera/base/text.h>
 #include <tessera/plan/presets.h>
 #include <tessera/plan/search.h>
 #include <tessera/plan/sure.h>
@@ -46,7 +47,8 @@ TEST(PlanEngine, YearsBringKernelsAndOverlap) {
   EXPECT_FALSE(engine_of(EngineName::megatron, 2021).sequence_parallel);
   EXPECT_TRUE(engine_of(EngineName::megatron, 2022).sequence_parallel);
   EXPECT_LT(engine_of(EngineName::megatron, 2023).tensor_hidden, engine_of(EngineName::megatron, 2024).tensor_hidden);
-  EXPECT_LT(engine_of(EngineName::megatron, 2024).tensor_hidden, engine_of(EngineName::megatron, 2025).tensor_hidden);
+  EXPECT_LT(engine_of(EngineName::torchtitan, 2024).tensor_hidden,
+            engine_of(EngineName::torchtitan, 2025).tensor_hidden);
   EXPECT_EQ(text_of(engine_of(EngineName::deepspeed, 2022)), "deepspeed of 2022");
   EXPECT_EQ(text_of(engine_of(EngineName::megatron)), "megatron");
 }
@@ -119,15 +121,70 @@ TEST(PlanEngine, EachTraitActsOnItsKind) {
   EXPECT_GT(loss[TimeKind::passes], plain[TimeKind::passes]);
   const StepTime waits = with([](Engine& e) { e.waits_for_messages = true; });
   EXPECT_GT(waits[TimeKind::bubble], plain[TimeKind::bubble]);
-  const StepTime whole =
-      with([](Engine& e) { e.waits_for_messages = true, e.sequence_parallel = e.scattered_messages = false; });
-  EXPECT_GT(whole[TimeKind::bubble], waits[TimeKind::bubble]);
   const StepTime slow = with([](Engine& e) { e.slow_nodes = 0.005; });
   const double rest = slow.total() - slow[TimeKind::jitter];
   EXPECT_NEAR(slow[TimeKind::jitter] - plain[TimeKind::jitter], 0.1 * (1 - std::pow(0.995, 8)) * rest, 1e-9);
   const StepTime unhidden = with([](Engine& e) { e.data_hidden = 0; });
   EXPECT_GT(unhidden[TimeKind::data], plain[TimeKind::data]);
   EXPECT_GT(plain[TimeKind::data], 0.2 * unhidden[TimeKind::data]);  // what is hidden slows what hides it
+}
+
+// Without sequence parallelism a message is whole unless the engine divides it.
+TEST(PlanEngine, MessagesAreScattered) {
+  const Model model = gpt();
+  Engine engine = engine_of(EngineName::deepspeed);
+  const double divided = step_of(model, plan_on(model, "pp=8,dp_shard=1,tp=8", engine), "64xA100")[TimeKind::bubble];
+  engine.scattered_messages = false;
+  const double whole = step_of(model, plan_on(model, "pp=8,dp_shard=1,tp=8", engine), "64xA100")[TimeKind::bubble];
+  EXPECT_GT(whole, 1.05 * divided);
+}
+
+// What is hidden slows what hides it by a quarter of its own time; on the CPU that is measured, not modelled.
+TEST(PlanEngine, OverlapCosts) {
+  const Model model = gpt();
+  const Plan plan = plan_on(model, "dp_shard=64", engine_of(EngineName::megatron));
+  const Elements::Piece piece = elements_of(model, 1, 1).block[0];
+  const auto exposed = [&](const char* cluster, double seconds) {
+    return exposed_data_seconds(plan, piece, 0, parse_cluster(cluster), seconds, seconds);
+  };
+  EXPECT_GT(exposed("64xA100", 0), 0);
+  EXPECT_NEAR(exposed("64xA100", 1e6), 0.25 * exposed("64xA100", 0), 1e-12);
+  EXPECT_EQ(exposed("64xCPU/2", 1e6), 0);
+}
+
+TEST(PlanEngine, NumbersOfMixedPrecision) {
+  EXPECT_EQ(engine_numerics(engine_of(EngineName::megatron, 2023)).wire, 4);
+  EXPECT_EQ(engine_numerics(engine_of(EngineName::megatron, 2024)).wire, 2);
+  EXPECT_EQ(engine_numerics(engine_of(EngineName::megatron)).states, 12);
+  const Numerics fsdp = engine_numerics(engine_of(EngineName::fsdp2));
+  EXPECT_EQ(fsdp.shard, 4);
+  EXPECT_EQ(fsdp.whole, 2);
+  EXPECT_EQ(fsdp.wire, 2);
+  EXPECT_EQ(fsdp.states, 8);
+  EXPECT_EQ(engine_numerics(engine_of(EngineName::torchtitan)).wire, 4);
+  EXPECT_EQ(engine_numerics({}).residual, numerics_of(Precision::bf16, false).residual);
+}
+
+TEST(PlanEngine, AgainstOurs) {
+  Question q;
+  q.model = find_model("llama-2-7b");
+  q.cluster = parse_cluster("64xA100");
+  q.global_batch = 512;
+  q.sequence = 4096;
+  q.engine = engine_of(EngineName::megatron, 2021);
+  const Candidate theirs = search(q).best.at(0);
+  Question ours = q;
+  ours.engine = {};
+  Plan plan = theirs.plan;
+  plan.engine = {};
+  plan.numerics = numerics_of(Precision::bf16, false);
+  plan.sequence_parallel = plan.tp() > 1;
+  const double seconds = evaluate(ours, plan).seconds;
+  EXPECT_LT(seconds, 0.95 * theirs.seconds);
+  const std::string text = against_ours(q, theirs);
+  EXPECT_NE(text.find("tessera: " + format_real(seconds, 3) + " s a step; megatron of 2021 is "), std::string::npos)
+      << text;
+  EXPECT_NE(text.find(" % slower ("), std::string::npos) << text;
 }
 
 TEST(PlanEngine, ScoresAgain) {

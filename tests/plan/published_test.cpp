@@ -129,7 +129,7 @@ TEST(Published, StepTimesAreNearWhatOthersMeasured) {
       100 * std::expm1(bias / static_cast<double>(errors.size())), 100 * median(constant),
       100 * *std::max_element(constant.begin(), constant.end()), 100 * median(calculon),
       100 * *std::max_element(calculon.begin(), calculon.end()), fitted.size(), 100 * median(fitted));
-  EXPECT_LT(median(errors), 0.07);
+  EXPECT_LT(median(errors), 0.06);
   EXPECT_LT(median(errors), median(constant));
   EXPECT_LT(median(errors), median(calculon));
 }
