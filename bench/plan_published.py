@@ -2,15 +2,17 @@
 
     bench/plan_published.py build TABLE.csv [--json FILE] [--worst N]
 
-The table has one run per row (columns: tests/plan/published.csv). build/tests/plan_published reads it and predicts every
-row for the engine that ran it; this program prints errors by device, size, axis and source, how the planner would do on a
-source that nobody had seen (each device's rate fitted to the other sources alone), the worst rows by what their time goes
-into, and the sweeps: runs of one model on one cluster, what the planner would have chosen of them, and how many pairs it
-orders as they were measured. A pair counts whose measured times differ by more than 3 %.
+The table has one run per row (columns: tests/plan/published.csv). build/tests/plan_published reads it and predicts
+every row for the engine that ran it; this program prints errors by device, size, axes, source and engine, how the
+planner would do on a source that nobody had seen (each device's rate fitted to the other sources alone), what each
+trait of engines is worth, the worst rows by what their time goes into, and the sweeps: runs of one model on one
+cluster, what the planner would have chosen of them, and how many pairs it orders as they were measured. A pair counts
+whose measured times differ by more than 3 %.
 
-No row is left out silently: mixtures of experts, fp8 and fp4, rows without a batch, second prints of the same run, and rows
-whose settings contradict their figure (products, attention and the bubble of the schedule alone take a tenth longer than
-what was published) are listed with the reason; for the last the summary is printed with and without them."""
+No row is left out silently: mixtures of experts, fp8 and fp4, rows without a batch, second prints of the same run, and
+rows whose settings contradict their figure (products, attention and the bubble of the schedule alone take a tenth
+longer than what was published) are listed with the reason; for the last the summary is printed with and without
+them."""
 import argparse, collections, json, math, statistics, subprocess, sys
 
 FAMILIES = {"BLOOM": "BigScience", "NVIDIA": "NVIDIA", "Megatron-LM": "Megatron-LM", "SC21": "Megatron-LM"}
@@ -49,8 +51,9 @@ def share(values, part):
 
 def line(name, rows):
     errors = [abs(row["error"]) for row in rows]
-    print(f"  {name:36} {len(rows):4}  median {100 * statistics.median(errors):5.1f} %  p90 {100 * share(errors, 0.9):5.1f} %"
-          f"  worst {100 * max(errors):5.1f} %  bias {100 * math.expm1(statistics.mean(r['log'] for r in rows)):+5.1f} %")
+    bias = math.expm1(statistics.mean(row["log"] for row in rows))
+    print(f"  {name:36} {len(rows):4}  median {100 * statistics.median(errors):5.1f} %  "
+          f"p90 {100 * share(errors, 0.9):5.1f} %  worst {100 * max(errors):5.1f} %  bias {100 * bias:+5.1f} %")
 
 
 def by(title, rows, key):
@@ -127,8 +130,9 @@ def sweeps(rows):
 
 
 def settings(row):
-    return (f"{row['model']}, {row['gpus']} x {row['device']}, tp {row['tp']} pp {row['pp']} v {row['v']} cp {row['cp']} "
-            f"dp {row['dp']} zero {row['zero']}, {row['rows']} rows, batch {row['batch']}, {row['sequence']} tokens"
+    return (f"{row['model']}, {row['gpus']} x {row['device']}, tp {row['tp']} pp {row['pp']} v {row['v']} "
+            f"cp {row['cp']} dp {row['dp']} zero {row['zero']}, {row['rows']} rows, batch {row['batch']}, "
+            f"{row['sequence']} tokens"
             + (f", recompute {row['recompute']}" if row["recompute"] not in ("", "none") else ""))
 
 
@@ -149,12 +153,14 @@ def main():
     print(", ".join(f"{count} {reason}" for reason, count in reasons.most_common()))
     for row in rows:
         if row["other_figure"] and abs(row["other_figure"] / row["published"] - 1) > 0.03:
-            print(f"  row {row['line']}: its two figures differ: {row['published']:.4g} s and {row['other_figure']:.4g} s")
+            print(f"  row {row['line']}: its two figures differ: {row['published']:.4g} s and "
+                  f"{row['other_figure']:.4g} s")
     sound = [row for row in rows if not row["contradicts"]]
     for row in rows:
         if row["contradicts"]:
-            print(f"  row {row['line']} contradicts itself: {row['published']:.4g} s published, products, attention and "
-                  f"bubble alone {sum(row['time'][k] for k in ('products', 'attention', 'bubble')):.4g} s: {settings(row)}")
+            alone = sum(row["time"][k] for k in ("products", "attention", "bubble"))
+            print(f"  row {row['line']} contradicts itself: {row['published']:.4g} s published, products, attention "
+                  f"and bubble alone {alone:.4g} s: {settings(row)}")
     dense = [row for row in sound if not row["mixture"]]
     print("\nAll")
     line("dense", dense)
@@ -178,8 +184,8 @@ def main():
     print(f"\nThe worst {options.worst}: share of the predicted step")
     for row in sorted(dense, key=lambda r: -abs(r["error"]))[:options.worst]:
         parts = sorted(row["time"].items(), key=lambda kv: -kv[1])
-        print(f"  row {row['line']}: {100 * row['error']:+.1f} % ({row['published']:.4g} s, {row['predicted']:.4g} s predicted) "
-              f"{settings(row)}\n      "
+        print(f"  row {row['line']}: {100 * row['error']:+.1f} % ({row['published']:.4g} s, {row['predicted']:.4g} s "
+              f"predicted) {settings(row)}\n      "
               + "  ".join(f"{k} {100 * v / row['predicted']:.0f} %" for k, v in parts if v > 0.005 * row["predicted"]))
     sweeps(dense)
 

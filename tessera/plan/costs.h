@@ -12,8 +12,8 @@
 
 namespace tessera::plan {
 
-/// y [m, n] = a [m, k] b [k, n] with elements of so many bytes. Tiles are whole, in waves of as many as the device does at
-/// once: twice as high or wide as device.tile, or square ones, which are a little slower. Seconds.
+/// y [m, n] = a [m, k] b [k, n] with elements of so many bytes. Tiles are whole, in waves of as many as the device does
+/// at once: twice as high or wide as device.tile, or square ones, which are a little slower. Seconds.
 double product_seconds(const Device& device, double m, double n, double k, double element);
 
 /// Both products of its backward: gradients of a and of b. Seconds.

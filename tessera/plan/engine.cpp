@@ -28,8 +28,8 @@ AttentionKernel attention_in(int year, int flash1, int flash2, int newest) {
 namespace {
 
 // What is counted of a loss per token and word. Megatron-LM's in fp32: a cast reads 2 bytes and writes 4, the maximum
-// reads 4, difference, exponential and quotient read and write 4 each, their sum reads 4, and backward's product and cast
-// 8 and 6. Autocast's: a cast, a log-softmax, its backward, a cast. Compiled or fused: two passes.
+// reads 4, difference, exponential and quotient read and write 4 each, their sum reads 4, and backward's product and
+// cast 8 and 6. Autocast's: a cast, a log-softmax, its backward, a cast. Compiled or fused: two passes.
 constexpr double loss_by_parts = 46, loss_of_autocast = 28, loss_compiled = 16, loss_fused = 14;
 
 // What passes of others move over what ours do, one number per way of writing a block, chosen by the steps of published
@@ -53,8 +53,8 @@ void as_deepspeed(Engine& e, int year) {
   e.attention = attention_in(year, 2023, 2024, 2025);
   e.pass_bytes = passes_fused_by_hand;
   e.loss_bytes = loss_by_parts;
-  // BigScience's and MT-NLG's runs, micro-batches of 1 to 4 rows and 2 to 16 blocks a stage, all lack 20 to 37 ms a block
-  // and micro-batch, whatever the sizes, when everything else is counted: forward, forward again, and twice that.
+  // BigScience's and MT-NLG's runs, micro-batches of 1 to 4 rows and 2 to 16 blocks a stage, all lack 20 to 37 ms a
+  // block and micro-batch, whatever the sizes, when everything else is counted: forward, forward again, and twice that.
   e.pipeline_host_seconds = year <= 2022 ? 0.005 : 0;
   e.sequence_parallel = false;
   e.waits_for_messages = true;

@@ -41,7 +41,7 @@ struct Engine {
   double pipeline_host_seconds = 0;  ///< that the device waits in a block's forward (backward: twice) in a pipeline
   double slow_nodes = 0;             ///< share of nodes that are a tenth slower than the others, unnoticed
   bool sequence_parallel = true;     ///< norms and residuals are divided where tensor parallelism is
-  bool waits_for_messages = false;   ///< of a pipeline: sends and receives are no work beside computing
+  bool waits_for_messages = false;   ///< a pipeline's sends and receives are no work beside computing
   bool scattered_messages = false;   ///< messages of a pipeline are divided by tensor parallelism without it, too
   bool narrow_gradients = false;     ///< gradients travel in bf16
 };

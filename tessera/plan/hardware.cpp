@@ -43,16 +43,17 @@ struct Row {
 
 // Peaks and bandwidths: the makers' data sheets (dense, without sparsity). Memory: what nvidia-smi shows as total.
 //
-// Shares of large products: whole steps sustain less than the best of a sweep of shapes (Stas Bekman, "ML Engineering Open
-// Book", compute/accelerator, maximum achievable matmul FLOPS: A100 271, H100 and H200 794, MI300X 759, B200 1745, GB200
-// 1822 TFLOP/s), since power limits clocks. One number per device was chosen by the steps of published runs, all sources
-// of the device together (bench/plan_published.py): an A100 of 80 GB keeps 97 % of its best, one of 40 GB 92 %, an H100
-// 86 %, a B200 59 % (of single operations SimuMax v1.2 has measured 63 %, configs/system/b200_bf16_ceperm.json). GB200,
-// GB300 and B300 have B200's share of their best, MI300X is a guess, the others are those of an L40S.
+// Shares of large products: whole steps sustain less than the best of a sweep of shapes (Stas Bekman, "ML Engineering
+// Open Book", compute/accelerator, maximum achievable matmul FLOPS: A100 271, H100 and H200 794, MI300X 759, B200 1745,
+// GB200 1822 TFLOP/s), since power limits clocks. One number per device was chosen by the steps of published runs, all
+// sources of the device together (bench/plan_published.py): an A100 of 80 GB keeps 97 % of its best, one of 40 GB 92 %,
+// an H100 86 %, a B200 59 % (of single operations SimuMax v1.2 has measured 63 %,
+// configs/system/b200_bf16_ceperm.json). GB200, GB300 and B300 have B200's share of their best, MI300X is a guess, the
+// others are those of an L40S.
 //
-// Attention: FlashAttention-2 forward and backward on an A100 (Dao 2023, section 4), FlashAttention-3 on an H100 (Shah et
-// al. 2024), lowered to what short causal rows reach; B200: SimuMax's forward and backward of causal rows, which it counts
-// whole. Passes: an A100's long streams; of B200 SimuMax's medians, which the runs on H100 ask for, too.
+// Attention: FlashAttention-2 forward and backward on an A100 (Dao 2023, section 4), FlashAttention-3 on an H100 (Shah
+// et al. 2024), lowered to what short causal rows reach; B200: SimuMax's forward and backward of causal rows, which it
+// counts whole. Passes: an A100's long streams; of B200 SimuMax's medians, which the runs on H100 ask for, too.
 constexpr Row rows[] = {
     {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.57, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},
@@ -90,9 +91,9 @@ constexpr Row rows[] = {
      ethernet, "a core or two with AVX-512 of a shared host; measure your own"},
 };
 
-/// Products by instructions that an A100 has, too (mma.sync): of an H100's peak FlashAttention-2 reaches 35 % with them,
-/// where it reaches 57 to 63 % of an A100's (Shah et al. 2024, section 1); of B200 half of that, since its peak is twice
-/// as high per unit.
+/// Products by instructions that an A100 has, too (mma.sync): of an H100's peak FlashAttention-2 reaches 35 % with
+/// them, where it reaches 57 to 63 % of an A100's (Shah et al. 2024, section 1); of B200 half of that, since its peak
+/// is twice as high per unit.
 double older_products_of(const Row& row) {
   const std::string_view name = row.name;
   return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56

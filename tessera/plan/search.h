@@ -69,7 +69,7 @@ struct Neighbour {
 };
 std::vector<Neighbour> neighbours(const Question& question, const Candidate& best);
 
-/// Of a plan of another engine: what the same settings take in ours, and where most of the difference is.
+/// What another engine's plan takes in ours, with the same settings, and where most of the difference is.
 std::string against_ours(const Question& question, const Candidate& theirs);
 
 /// The arguments of `tessera train` that run it (without data and output).

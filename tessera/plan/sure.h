@@ -14,19 +14,19 @@ struct Sureness {
   double median = 0;   ///< half of the runs are nearer
   double most = 0;     ///< nine of ten are nearer
   double equal = 0;    ///< plans whose times differ by less are equal
-  std::string source;  ///< of which runs this is known, for people
+  std::string source;  ///< the runs that show it, for people
 };
-/// Of this machine's own calibration; of devices of which published runs were compared (bench/plan_published.py); of
-/// others, of which only the data sheet is known.
+/// Three kinds: this machine's own calibration; devices of which published runs were compared
+/// (bench/plan_published.py); others, of which only the data sheet is known.
 Sureness sureness(const Cluster& cluster, const Engine& engine = {});
 
 /// Messages that a rank takes part in during a step: collectives of tensor, context and expert parallelism by block and
 /// micro-batch, both ways, those of a pipeline, and those of data parallelism by unit.
 double messages_of_step(const Model& model, const Plan& plan);
 
-/// Of the candidates that are slower than the fastest by less than `tolerance`, the one with the fewest messages, and of
-/// several such the one that leaves most memory, comes first; the others stay in their order. `best` is sorted by time.
-/// How many are equal, and in words why the first of them is taken; empty: one alone is fastest.
+/// Puts first, among the candidates that are slower than the fastest by less than `tolerance`, the one with the fewest
+/// messages, of several such the one that leaves most memory; the others stay in their order. `best` is sorted by time.
+/// Says how many are equal, and in words why the first of them is taken; empty: one alone is fastest.
 struct Tie {
   std::size_t equal = 1;
   std::string reason;

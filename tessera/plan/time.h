@@ -6,8 +6,8 @@
 /// Sources: products and passes of a block as tessera/models does them; tensor parallelism: four all-reduces a block
 /// (Shoeybi et al. 2019), with recomputation six; pipelines: the schedule's own action lists, timed
 /// (layout/schedule/timing.h); data parallelism: Rajbhandari et al. 2020, section 7 (volumes), overlapped with
-/// backward, which it slows; what engines do: engine.h; slow nodes: Jiang et al. 2024 (MegaScale, section 5.1: some hosts
-/// take a tenth longer, and all wait for them); goodput: Daly 2006, first order.
+/// backward, which it slows; what engines do: engine.h; slow nodes: Jiang et al. 2024 (MegaScale, section 5.1: some
+/// hosts take a tenth longer, and all wait for them); goodput: Daly 2006, first order.
 
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/plan/costs.h>

@@ -132,8 +132,9 @@ std::string device_of(const PublishedRun& run) {
   return run.gpu.substr(0, run.gpu.find('-'));
 }
 
-/// Stages per rank of a run that does not say: one where there is no pipeline, else interleaved with two blocks a stage,
-/// as such schedules are usually run, where the blocks of a rank are even; the embedding and the head may count as one.
+/// Stages per rank of a run that does not say: one where there is no pipeline, else interleaved with two blocks a
+/// stage, as such schedules are usually run, where the blocks of a rank are even; the embedding and the head may count
+/// as one each.
 std::int64_t stages_per_rank_of(const PublishedRun& run) {
   if (run.stages_per_rank > 0) return run.stages_per_rank;
   if (run.pp == 1) return 1;
@@ -169,8 +170,8 @@ std::string left_out(const PublishedRun& run) {
 
 namespace {
 
-/// The table has no columns for experts: 128, of which a token meets 4, heads of 64 columns, and every second layer sees
-/// 128 tokens (openai/gpt-oss-120b, config.json).
+/// The table has no columns for experts: 128, of which a token meets 4, heads of 64 columns, and every second layer
+/// sees 128 tokens (openai/gpt-oss-120b, config.json).
 Model gpt_oss(const PublishedRun& r) {
   const auto n = [](std::int64_t number) { return Value::of(number); };
   Model model = read_model(Value::make_object({{"model_type", Value::of(std::string("mixtral"))},

@@ -13,7 +13,7 @@
 namespace tessera::testing {
 
 struct PublishedRun {
-  int line = 0;  ///< of the file
+  int line = 0;  ///< in the file
   std::string source, model, gpu, recompute, precision, verified;
   std::int64_t layers = 0, hidden = 0, heads = 0, key_heads = 0, inner = 0, vocabulary = 0, sequence = 0;
   std::int64_t gpus = 0, tp = 1, pp = 1, stages_per_rank = 1, dp = 1, cp = 1, ep = 1, zero = -1, rows = 0, batch = 0;
@@ -35,8 +35,9 @@ struct PublishedPrediction {
   double other_figure = 0;  ///< the same from the row's second figure; 0: it has one only
   std::string family;       ///< who published it: the first word or two of the source
 };
-/// `without`: a trait of engines (engine.h) that is taken as ours, to see what it is worth: "attention", "passes", "loss",
-/// "host", "slow_nodes", "messages", "sequence_parallel", "tensor_hidden", "data_hidden", "numerics". Empty: none.
+/// `without`: a trait of engines (engine.h) that is taken as ours, to see what it is worth: "attention", "passes",
+/// "loss", "host", "slow_nodes", "messages", "sequence_parallel", "tensor_hidden", "data_hidden", "numerics". Empty:
+/// none.
 PublishedPrediction predict(const PublishedRun& run, const std::string& without = "");
 
 }  // namespace tessera::testing
