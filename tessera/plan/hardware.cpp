@@ -48,8 +48,8 @@ struct Row {
 // GB200 1822 TFLOP/s), since power limits clocks. One number per device was chosen by the steps of published runs, all
 // sources of the device together (bench/plan_published.py): an A100 of 80 GB keeps 97 % of its best, one of 40 GB 92 %,
 // an H100 86 %, a B200 59 % (of single operations SimuMax v1.2 has measured 63 %,
-// configs/system/b200_bf16_ceperm.json). GB200, GB300 and B300 have B200's share of their best, MI300X is a guess, the
-// others are those of an L40S.
+// configs/system/b200_bf16_ceperm.json). B200's runs are of one machine; GB200, GB300 and B300 have 85 % of their best,
+// since their published steps in fp8 are too fast for less. MI300X is a guess, the others are those of an L40S.
 //
 // Attention: FlashAttention-2 forward and backward on an A100 (Dao 2023, section 4), FlashAttention-3 on an H100 (Shah
 // et al. 2024), lowered to what short causal rows reach; B200: SimuMax's forward and backward of causal rows, which it
@@ -67,11 +67,11 @@ constexpr Row rows[] = {
      ndr, "NVIDIA H200 data sheet"},
     {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
      ndr, "NVIDIA DGX B200 data sheet; sustained speeds: SimuMax v1.2"},
-    {"B300", 288.0e9, 2250 * TFLOP, 77 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
-     xdr, "NVIDIA DGX B300 data sheet; shares of B200, which its best product has, too (1769 TFLOP/s, Bekman)"},
-    {"GB200", 196.0e9, 2500 * TFLOP, 80 * TFLOP, 0.43, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5,
-     ndr, "NVIDIA GB200 NVL72 data sheet; shares of B200 by their best products (1822 TFLOP/s of GB200, Bekman)"},
-    {"GB300", 288.0e9, 2500 * TFLOP, 77 * TFLOP, 0.43, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5,
+    {"B300", 288.0e9, 2250 * TFLOP, 77 * TFLOP, 0.66, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
+     xdr, "NVIDIA DGX B300 data sheet; products: 85 % of its best (1769 TFLOP/s), the rest as B200"},
+    {"GB200", 196.0e9, 2500 * TFLOP, 80 * TFLOP, 0.62, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5,
+     ndr, "NVIDIA GB200 NVL72 data sheet; products: 85 % of its best (1822 TFLOP/s), the rest as B200"},
+    {"GB300", 288.0e9, 2500 * TFLOP, 77 * TFLOP, 0.62, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5,
      xdr, "NVIDIA GB300 NVL72 data sheet; shares of GB200"},
     {"MI300X", 205.8e9, 1307 * TFLOP, 163 * TFLOP, 0.52, 256, 128, 304, 0.35, 5300 * GB, 0.75, 5 * us, 0.6e9, 8,
      fabric3, ndr, "AMD Instinct MI300X data sheet"},
