@@ -187,6 +187,24 @@ TEST(PlanEngine, AgainstOurs) {
   EXPECT_NE(text.find(" % slower ("), std::string::npos) << text;
 }
 
+// Experts' products are slower than single ones of the same sizes: two experts of half the rows against one of all.
+TEST(PlanEngine, GroupedProductsAreSlower) {
+  const auto products = [](std::int64_t experts) {
+    const Model model = model_of_numbers({.layers = 4,
+                                          .hidden = 4096,
+                                          .heads = 32,
+                                          .vocabulary = 32000,
+                                          .positions = 4096,
+                                          .experts = experts,
+                                          .top_k = 1,
+                                          .expert_inner = 65536});
+    Plan plan = plan_on(model, "dp_shard=1", {});
+    plan.rows = 16;
+    return block_time(model, plan, parse_cluster("1xA100"), true, 2048).forward[TimeKind::products];
+  };
+  EXPECT_NEAR(products(2) / products(1), 1 / 0.66, 0.12);
+}
+
 TEST(PlanEngine, ScoresAgain) {
   const Model model = gpt();
   Plan plan = plan_on(model, "dp_shard=8,tp=8", engine_of(EngineName::megatron, 2022));
