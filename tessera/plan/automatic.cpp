@@ -98,6 +98,11 @@ class Chooser {
     if (possible.empty())
       throw InputError(concat("--strategy auto: none of ", answer.best.size(), " plans can run: ", refused));
     describe(q, possible, chosen);
+    if (answer.equal > 1 && text_of(possible.front().plan) == text_of(answer.best.front().plan))
+      chosen.lines.insert(
+          chosen.lines.begin() + 1,
+          concat("  ", answer.equal, " plans are as fast as predictions can tell; this one is taken for ",
+                 answer.decided_by));
     return chosen;
   }
 

@@ -10,11 +10,15 @@ double peak_of(const Device& d, double element) { return element > 2 ? d.fp32 : 
 
 /// How much more than its work a product takes because tiles and waves of them are whole.
 double rounded_up(const Device& d, double m, double n) {
-  const double wide = std::ceil(m / d.tile) * std::ceil(n / d.tile);
-  const double filled = m * n / (d.tile * d.tile);
-  // Half of what the last wave leaves idle is won back by kernels that split their work differently.
-  const double waves = std::max(1.0, std::ceil(wide / d.units) * d.units / wide);
-  return wide / filled * (1 + (waves - 1) / 2);
+  const double tall = d.units > 1 ? 2 * d.tile : d.tile;
+  double least = 1e300;
+  for (const auto& [high, wide] : {std::pair{tall, d.tile}, {d.tile, tall}}) {
+    const double tiles = std::ceil(m / high) * std::ceil(n / wide);
+    least = std::min(least, std::ceil(tiles / d.units) * d.units * high * wide);
+  }
+  const double small = std::ceil(m / d.tile) * std::ceil(n / d.tile);
+  least = std::min(least, 1.04 * std::ceil(small / d.units) * d.units * d.tile * d.tile);
+  return std::max(1.0, least / (m * n));
 }
 
 double ring_seconds(const Link& link, double ranks, double times, double bytes) {
@@ -67,6 +71,12 @@ double attention_backward_seconds(const Device& d, double queries, double keys, 
   if (const Curve* curve = curve_of(d, Work::attention_fp32_backward, element); curve && !curve->empty())
     return curve->at(4 * queries * keys * width);
   return 2.5 * attention_seconds(d, queries, keys, width, element);
+}
+
+double scores_seconds(const Device& d, double queries, double keys, double width, double head, double element) {
+  const bool aligned = std::fmod(head * element, 16) == 0;
+  const double rate = aligned ? peak_of(d, element) * d.products * head / (head + d.half_depth) : d.fp32 / 2;
+  return 4 * queries * keys * width / rate + pass_seconds(d, 9 * queries * keys * width / head) + 2 * d.launch;
 }
 
 Placed place(int ranks, int stride, int per_node) {

@@ -12,7 +12,8 @@
 
 namespace tessera::plan {
 
-/// y [m, n] = a [m, k] b [k, n] with elements of so many bytes. Seconds.
+/// y [m, n] = a [m, k] b [k, n] with elements of so many bytes. Tiles are whole, in waves of as many as the device does
+/// at once: twice as high or wide as device.tile, or square ones, which are a little slower. Seconds.
 double product_seconds(const Device& device, double m, double n, double k, double element);
 
 /// Both products of its backward: gradients of a and of b. Seconds.
@@ -25,6 +26,13 @@ double pass_seconds(const Device& device, double bytes);
 double attention_seconds(const Device& device, double queries, double keys, double width, double element);
 /// Its backward; unless measured, 2.5 x the forward: scores are formed again (Dao et al. 2022).
 double attention_backward_seconds(const Device& device, double queries, double keys, double width, double element);
+
+/// Attention's forward with scores in memory, each of `queries` tokens with all `keys`, of heads of `head` columns: two
+/// products, whose own reading and writing their arithmetic hides, and 9 bytes a score: a softmax reads and writes 2
+/// each, a dropout as many and a mask of 1 (Korthikanti et al. 2022, section 4.1). Products whose rows are no multiple
+/// of 16 bytes run without tensor cores (NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2), at half
+/// of what fp32 has. Seconds.
+double scores_seconds(const Device& device, double queries, double keys, double width, double head, double element);
 
 /// Ranks that exchange something, and how they lie on nodes.
 struct Placed {

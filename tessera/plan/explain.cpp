@@ -4,6 +4,7 @@
 #include <tessera/plan/recorded.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace tessera::plan {
@@ -35,7 +36,7 @@ bool resize(const Question& q, Plan& plan, int tp, int pp, int cp) {
   const bool shards = row_of(plan.strategy).shard_optimizer;
   plan.mesh.sizes = {pp, shards ? 1 : static_cast<int>(rest), shards ? static_cast<int>(rest) : 1, cp, tp};
   plan.micro_batches = q.global_batch / rest / plan.rows;
-  plan.sequence_parallel = tp > 1;
+  plan.sequence_parallel = tp > 1 && plan.engine.sequence_parallel;
   if (pp == 1) {
     plan.schedule = "1f1b";
     plan.stages_per_rank = 1;
@@ -48,6 +49,7 @@ std::vector<Change> changes(const Question& q, const Plan& best) {
   std::vector<Change> all;
   const auto mesh = [&](const std::string& text, int tp, int pp, int cp) {
     Plan plan = best;
+    if (!cuts_models(q.engine.name) && tp * cp * pp > 1) return;
     if ((q.model.has_no_cuts() && tp * cp > 1) || (q.model.adapters && tp > 1) || (q.model.vision && pp > 1)) return;
     if (resize(q, plan, tp, pp, cp)) all.push_back({text, plan});
   };
@@ -75,7 +77,7 @@ std::vector<Change> changes(const Question& q, const Plan& best) {
   }
   if (best.dp() * best.cp() > 1) {
     for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::full_shard}) {
-      if (same_strategy(strategy, best.strategy)) continue;
+      if (same_strategy(strategy, best.strategy) || !has_strategy(q.engine.name, strategy, best.pp())) continue;
       Plan plan = best;
       plan.strategy = strategy;
       if (resize(q, plan, best.tp(), best.pp(), best.cp())) all.push_back({word_of(strategy), plan});
@@ -84,7 +86,7 @@ std::vector<Change> changes(const Question& q, const Plan& best) {
   if (best.pp() > 1) {
     const std::pair<const char*, int> others[] = {{"1f1b", 1}, {"interleaved_1f1b", 2}, {"zbv", 2}, {"zb_h1", 1}};
     for (const auto& [name, stages] : others) {
-      if (best.schedule == name || best.pp() * stages > q.model.layers) continue;
+      if (best.schedule == name || !has_schedule(q.engine.name, name) || best.pp() * stages > q.model.layers) continue;
       Plan plan = best;
       plan.schedule = name;
       plan.stages_per_rank = stages;
@@ -128,6 +130,22 @@ std::vector<Neighbour> neighbours(const Question& q, const Candidate& best) {
                 more > 0 && slower >= 0 ? concat(": ", name_of(kind), " +", format_real(more, 3), " s") : "")});
   }
   return all;
+}
+
+std::string against_ours(const Question& q, const Candidate& theirs) {
+  Plan plan = theirs.plan;
+  plan.engine = {};
+  plan.numerics = numerics_of(plan.precision, plan.on_cpu);
+  plan.sequence_parallel = plan.tp() > 1;
+  Question asked = q;
+  asked.engine = {};
+  const Candidate ours = evaluate(asked, std::move(plan));
+  const double slower = theirs.seconds / ours.seconds - 1;
+  const bool longer = slower >= 0;
+  const auto [kind, more] = longer ? grown(ours.time, theirs.time) : grown(theirs.time, ours.time);
+  return concat("the same plan in tessera: ", format_real(ours.seconds, 3), " s a step; ", text_of(q.engine), " is ",
+                fixed(100 * std::abs(slower)), " % ", longer ? "slower" : "faster",
+                more > 0 ? concat(" (", name_of(kind), longer ? " +" : " -", format_real(more, 3), " s)") : "");
 }
 
 std::vector<std::string> train_arguments(const Question& q, const Plan& plan) {

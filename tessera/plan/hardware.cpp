@@ -28,6 +28,7 @@ constexpr LinkRow pcie3 = {16 * GB, 0.70, 6.0 * us, "PCIe 3.0 x16"};
 constexpr LinkRow pcie4 = {32 * GB, 0.70, 6.0 * us, "PCIe 4.0 x16"};
 constexpr LinkRow hdr = {25 * GB, 0.85, 8 * us, "one 200 Gb/s adapter per device (HDR InfiniBand)"};
 constexpr LinkRow ndr = {50 * GB, 0.85, 8 * us, "one 400 Gb/s adapter per device (NDR InfiniBand)"};
+constexpr LinkRow xdr = {100 * GB, 0.85, 8 * us, "one 800 Gb/s adapter per device (XDR InfiniBand)"};
 constexpr LinkRow ethernet = {3.1 * GB, 0.80, 20 * us, "25 Gb/s Ethernet shared by nobody"};
 constexpr LinkRow shared_memory = {6 * GB, 0.8, 5 * us,
                                    "shared memory between processes of one host (docs/communication.md)"};
@@ -40,26 +41,38 @@ struct Row {
   const char* source;
 };
 
-// Peaks and bandwidths: the makers' data sheets (dense, without sparsity). Shares of large products: nine tenths of the
-// best of a sweep of shapes (Stas Bekman, "ML Engineering Open Book", compute/accelerator, maximum achievable matmul
-// FLOPS: A100 271, H100 794, H200 794, MI300X 759 TFLOP/s). The nine tenths were
-// chosen by whole steps, those of table 1 of Narayanan et al. 2021, after the errors of all runs of
-// tests/plan/published_test.cpp had been seen. Attention: FlashAttention-2 (Dao 2023, section 4), FlashAttention-3
-// (Shah et al. 2024), lowered likewise. Memory: what nvidia-smi shows as total. B200 keeps far less of its best (1745
-// TFLOP/s) over whole steps: its shares are medians of the single operations that SimuMax v1.2 measured
-// (configs/system/b200_bf16_ceperm.json: 446 products of 1e11 FLOP and more, attention forward and backward of causal
-// rows, which it counts whole, passes over memory), not of steps.
+// Peaks and bandwidths: the makers' data sheets (dense, without sparsity). Memory: what nvidia-smi shows as total.
+//
+// Shares of large products: whole steps sustain less than the best of a sweep of shapes (Stas Bekman, "ML Engineering
+// Open Book", compute/accelerator, maximum achievable matmul FLOPS: A100 271, H100 and H200 794, MI300X 759, B200 1745,
+// GB200 1822 TFLOP/s), since power limits clocks. One number per device was chosen by the steps of published runs, all
+// sources of the device together (bench/plan_published.py): an A100 of 80 GB keeps 97 % of its best, one of 40 GB 92 %,
+// an H100 86 %, a B200 59 % (of single operations SimuMax v1.2 has measured 63 %,
+// configs/system/b200_bf16_ceperm.json). B200's runs are of one machine; GB200, GB300 and B300 have 85 % of their best,
+// since their published steps in fp8 are too fast for less. MI300X is a guess, the others are those of an L40S.
+//
+// Attention: FlashAttention-2 forward and backward on an A100 (Dao 2023, section 4), FlashAttention-3 on an H100 (Shah
+// et al. 2024), lowered to what short causal rows reach; B200: SimuMax's forward and backward of causal rows, which it
+// counts whole. Passes: an A100's long streams; of B200 SimuMax's medians, which the runs on H100 ask for, too.
 constexpr Row rows[] = {
-    {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.78, 160, 128, 108, 0.52, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
+    {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.57, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},
-    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.78, 160, 128, 108, 0.52, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
+    {"A100", 84.9e9, 312 * TFLOP, 19.5 * TFLOP, 0.84, 160, 128, 108, 0.57, 2039 * GB, 0.85, 4 * us, 0.6e9, 8, nvlink3,
      hdr, "NVIDIA A100 80 GB data sheet"},
-    {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.72, 160, 128, 132, 0.50, 3350 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
+    {"H100", 85.0e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 3350 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H100 SXM data sheet"},
-    {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.72, 160, 128, 132, 0.50, 4800 * GB, 0.85, 3 * us, 0.6e9, 8, nvlink4,
+    {"H100-500W", 102.0e9, 989 * TFLOP, 67 * TFLOP, 0.62, 160, 128, 132, 0.45, 2400 * GB, 0.67, 3 * us, 0.6e9, 8,
+     nvlink4, ndr, "H100 with HBM2e and 500 W (torchtitan, docs/performance.md); clocks as the third root of power"},
+    {"H200", 150.1e9, 989 * TFLOP, 67 * TFLOP, 0.69, 160, 128, 132, 0.50, 4800 * GB, 0.67, 3 * us, 0.6e9, 8, nvlink4,
      ndr, "NVIDIA H200 data sheet"},
-    {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.49, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
+    {"B200", 191.5e9, 2250 * TFLOP, 80 * TFLOP, 0.455, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
      ndr, "NVIDIA DGX B200 data sheet; sustained speeds: SimuMax v1.2"},
+    {"B300", 288.0e9, 2250 * TFLOP, 77 * TFLOP, 0.66, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 8, nvlink5,
+     xdr, "NVIDIA DGX B300 data sheet; products: 85 % of its best (1769 TFLOP/s), the rest as B200"},
+    {"GB200", 196.0e9, 2500 * TFLOP, 80 * TFLOP, 0.62, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5,
+     ndr, "NVIDIA GB200 NVL72 data sheet; products: 85 % of its best (1822 TFLOP/s), the rest as B200"},
+    {"GB300", 288.0e9, 2500 * TFLOP, 77 * TFLOP, 0.62, 96, 128, 148, 0.38, 8000 * GB, 0.67, 3 * us, 0.7e9, 72, nvlink5,
+     xdr, "NVIDIA GB300 NVL72 data sheet; shares of GB200"},
     {"MI300X", 205.8e9, 1307 * TFLOP, 163 * TFLOP, 0.52, 256, 128, 304, 0.35, 5300 * GB, 0.75, 5 * us, 0.6e9, 8,
      fabric3, ndr, "AMD Instinct MI300X data sheet"},
     {"L40S", 48.3e9, 362 * TFLOP, 91.6 * TFLOP, 0.68, 160, 128, 142, 0.45, 864 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
@@ -68,8 +81,8 @@ constexpr Row rows[] = {
      ethernet, "NVIDIA L4 data sheet; shares of the L40S"},
     {"A10", 24.1e9, 125 * TFLOP, 31.2 * TFLOP, 0.68, 160, 128, 72, 0.45, 600 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA A10 data sheet; shares of the L40S"},
-    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.68, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
-     ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
+    {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.88, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
+     ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not"},
     {"T4", 16.1e9, 65 * TFLOP, 8.1 * TFLOP, 0.68, 160, 128, 40, 0.45, 320 * GB, 0.85, 4 * us, 0.5e9, 8, pcie3, ethernet,
      "NVIDIA T4 data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
     {"RTX4090", 25.3e9, 165 * TFLOP, 82.6 * TFLOP, 0.80, 160, 128, 128, 0.55, 1008 * GB, 0.90, 4 * us, 0.5e9, 8, pcie4,
@@ -78,12 +91,24 @@ constexpr Row rows[] = {
      ethernet, "a core or two with AVX-512 of a shared host; measure your own"},
 };
 
+/// Products by instructions that an A100 has, too (mma.sync): of an H100's peak FlashAttention-2 reaches 35 % with
+/// them, where it reaches 57 to 63 % of an A100's (Shah et al. 2024, section 1); of B200 half of that, since its peak
+/// is twice as high per unit.
+double older_products_of(const Row& row) {
+  const std::string_view name = row.name;
+  return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56
+         : name.ends_with("B200") || name.ends_with("B300")      ? 0.28
+                                                                 : 1;
+}
+
 Link link_of(const LinkRow& row) { return {row.bandwidth, row.efficiency, row.latency, row.source}; }
 
 Cluster cluster_of(const Row& r) {
   Cluster c;
-  c.device = {r.name,      r.memory,    r.bf16,   r.fp32,   r.products, r.half_depth, r.tile,         r.units,
-              r.attention, r.bandwidth, r.passes, r.launch, r.process,  r.source,     /*measured=*/{}};
+  c.device = {r.name,         r.memory, r.bf16,   r.fp32,      r.products,
+              r.half_depth,   r.tile,   r.units,  r.attention, older_products_of(r),
+              r.bandwidth,    r.passes, r.launch, r.process,   r.source,
+              /*measured=*/{}};
   c.per_node = r.per_node;
   c.inside = link_of(r.inside);
   c.across = link_of(r.across);
@@ -99,9 +124,9 @@ std::string letters_of(std::string_view name) {
 }
 
 std::optional<Cluster> known(const std::string& name) {
-  static const std::pair<const char*, const char*> others[] = {{"a10080", "A100"},      {"a10080gb", "A100"},
-                                                               {"a10040gb", "A100-40"}, {"h10080", "H100"},
-                                                               {"4090", "RTX4090"},     {"a10g", "A10"}};
+  static const std::pair<const char*, const char*> others[] = {
+      {"a10080", "A100"},   {"a10080gb", "A100"},      {"a10040gb", "A100-40"}, {"h10080", "H100"},
+      {"h10080gb", "H100"}, {"h10096gb", "H100-500W"}, {"4090", "RTX4090"},     {"a10g", "A10"}};
   std::string wanted = letters_of(name);
   for (const auto& [other, ours] : others)
     if (wanted == other) wanted = letters_of(ours);
@@ -126,6 +151,7 @@ std::vector<Member> members_of(Cluster& c) {
           {"product_tile", &d.tile, 1, 1e4},
           {"product_units", &d.units, 1, 1e5},
           {"attention_efficiency", &d.attention, 1e-3, 1},
+          {"older_product_efficiency", &d.older_products, 1e-3, 1},
           {"bandwidth", &d.bandwidth, 1e6, 1e15},
           {"pass_efficiency", &d.passes, 1e-3, 1},
           {"launch_seconds", &d.launch, 0, 1},
@@ -173,7 +199,7 @@ Cluster read_hardware(const Value& value) {
   for (const Member& m : members_of(c)) {
     keys.emplace_back(m.key);
     const Value* v = value.find(m.key);
-    if (!v && m.number == &c.host_memory) continue;
+    if (!v && (m.number == &c.host_memory || m.number == &c.device.older_products)) continue;
     if (!v && !value.find("like")) throw InputError(concat(value.where().str(), ": \"", m.key, "\" is missing"));
     if (!v) continue;
     *m.number = v->as_real();

@@ -20,6 +20,7 @@ struct Device {
   double tile = 128;          ///< products are done in tiles so wide and high ...
   double units = 1;           ///< ... by so many units at once; 1: no rounding up
   double attention = 0.6;     ///< share of the peak that fused attention reaches
+  double older_products = 1;  ///< share of the peak that the product instructions of an A100 reach
   double bandwidth = 0;       ///< bytes/s of memory
   double passes = 0.8;        ///< share of it that long passes reach
   double launch = 0;          ///< seconds before a kernel or product begins

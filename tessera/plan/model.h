@@ -9,12 +9,14 @@
 ///   presets.h     where a model may come from
 ///   recorded.h    a user's module by what one step of it was seen to do
 ///   plan.h        the settings that memory and time depend on
+///   engine.h      whose program trains, and of when
 ///   memory.h      bytes of every pipeline stage, by kind
 ///   megatron.h    the same of Megatron-LM, which keeps other tensors
 ///   hardware.h    devices and links
 ///   costs.h       seconds of products, passes over memory, collectives
 ///   time.h        seconds of a step
 ///   search.h      all plans of a cluster, ranked, and why others lose
+///   sure.h        how sure a prediction is, and which of equal plans is taken
 ///   from_config.h from the settings of `tessera train` to a plan
 ///
 /// What an architecture is (sizes, parameters, arithmetic) architectures/ says, to the trainer as to the planner.

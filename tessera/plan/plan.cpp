@@ -49,6 +49,17 @@ Numerics megatron_numerics() {
   return n;
 }
 
+Numerics engine_numerics(const Engine& engine) {
+  if (engine.name == EngineName::tessera) return numerics_of(Precision::bf16, /*on_cpu=*/false);
+  Numerics n = megatron_numerics();
+  n.wire = engine.narrow_gradients ? 2 : 4;
+  if (engine.name == EngineName::torchtitan || engine.name == EngineName::fsdp2) {
+    n.shard = n.gradient = 4;
+    n.states = 8;
+  }
+  return n;
+}
+
 int Plan::shard_ranks() const { return row_of(strategy).shard_optimizer ? mesh.size(Axis::dp_shard) * cp() : 1; }
 
 int Plan::expert_shard_ranks() const {

@@ -6,6 +6,7 @@
 #include <tessera/layout/mesh.h>
 #include <tessera/layout/stages.h>
 #include <tessera/layout/strategy.h>
+#include <tessera/plan/engine.h>
 #include <tessera/plan/model.h>
 
 #include <algorithm>
@@ -44,6 +45,9 @@ Numerics numerics_of(Precision precision, bool on_cpu);
 /// bf16 weights and activations, fp32 gradients, fp32 copy of the weights and moments: Megatron-LM's mixed precision
 /// (its page about the distributed optimizer: 6 + 12 / d bytes per parameter). For comparisons with published runs.
 Numerics megatron_numerics();
+/// Those of an engine with mixed precision as it is used with it: Megatron-LM's for it and DeepSpeed, FSDP's (fp32
+/// shards, gathered in bf16, gradients in bf16 on the wire where the engine does so) for torchtitan and fsdp2.
+Numerics engine_numerics(const Engine& engine);
 
 struct Plan {
   layout::Mesh mesh;
@@ -51,6 +55,7 @@ struct Plan {
   Offload offload = Offload::none;
   Precision precision = Precision::bf16;
   Numerics numerics;
+  Engine engine;
   bool on_cpu = false;
   std::int64_t sequence = 1024;    ///< tokens of a row
   std::int64_t rows = 1;           ///< in a micro-batch, per data-parallel rank
@@ -58,10 +63,11 @@ struct Plan {
   std::int64_t recompute = 0;      ///< blocks 0, recompute, 2 recompute, ... are computed again; 0: none, 1: all
   layout::CheckpointPart recomputed_part = layout::CheckpointPart::block;  ///< what is computed again of them
   std::vector<bool> recomputed_names = {};  ///< by block: whether its name is one that is asked for; empty: all are
-  bool inputs_are_offloaded = false;        ///< what a recomputed part keeps is not in memory
-  bool sequence_parallel = false;           ///< norms and residuals on parts of the sequence, too
-  std::string schedule = "1f1b";            ///< the pipeline's (layout/schedule/table.h)
-  std::int64_t stages_per_rank = 1;         ///< v
+  bool scores_again = false;  ///< attention without its projections is computed again ("selective", Korthikanti 2022)
+  bool inputs_are_offloaded = false;  ///< what a recomputed part keeps is not in memory
+  bool sequence_parallel = false;     ///< norms and residuals on parts of the sequence, too
+  std::string schedule = "1f1b";      ///< the pipeline's (layout/schedule/table.h)
+  std::int64_t stages_per_rank = 1;   ///< v
   double bucket_bytes = 25.0 * (1 << 20);
   std::vector<layout::StagePart> parts;  ///< the stages' pieces of the model, as cut_plan() makes them
 

@@ -5,6 +5,7 @@
 #include <tessera/base/text.h>
 #include <tessera/layout/schedule/table.h>
 #include <tessera/plan/recorded.h>
+#include <tessera/plan/sure.h>
 
 #include <algorithm>
 #include <cmath>
@@ -59,11 +60,19 @@ constexpr ScheduleKind kinds_of_schedule[] = {{"1f1b", 1},
                                               {"zb_h1", 1},
                                               {"zbv", 2}};
 
+/// Another engine's numbers are those of its mixed precision; in fp32 all are alike.
+Numerics numerics_for(const Question& q) {
+  if (q.engine.name == EngineName::tessera || q.precision == Precision::fp32)
+    return numerics_of(q.precision, q.cluster.on_cpu);
+  return engine_numerics(q.engine);
+}
+
 Plan plan_of(const Question& q, const Point& p) {
   Plan plan;
   plan.precision = q.precision;
   plan.on_cpu = q.cluster.on_cpu;
-  plan.numerics = numerics_of(q.precision, plan.on_cpu);
+  plan.engine = q.engine;
+  plan.numerics = numerics_for(q);
   plan.sequence = q.sequence;
   plan.mesh.sizes = {p.pp, p.dp / p.shard, p.shard, p.cp, p.tp};
   plan.mesh.ep = p.ep;
@@ -71,7 +80,7 @@ Plan plan_of(const Question& q, const Point& p) {
   plan.rows = p.rows;
   plan.micro_batches = p.micro_batches;
   plan.recompute = p.recompute;
-  plan.sequence_parallel = p.tp > 1;
+  plan.sequence_parallel = p.tp > 1 && q.engine.sequence_parallel;
   const ScheduleKind& kind = kinds_of_schedule[p.schedule];
   plan.schedule = kind.name;
   plan.stages_per_rank = kind.stages_per_rank;
@@ -125,7 +134,8 @@ class Searcher {
     for (const int ep : expert_sizes(tp)) {
       const Elements elements = elements_of(m_, tp, ep);
       for (const int pp : divisors(ranks)) {
-        if (pp > m_.layers || (q_.pp > 0 && pp != q_.pp) || (m_.vision && pp > 1)) continue;
+        if (pp > m_.layers || (q_.pp > 0 && pp != q_.pp) || ((m_.vision || !cuts_models(q_.engine.name)) && pp > 1))
+          continue;
         const std::int64_t dp = ranks / pp;
         if (q_.global_batch % dp != 0 || (dp * cp) % ep != 0) continue;
         Found mesh;
@@ -139,7 +149,7 @@ class Searcher {
  private:
   /// Beside tensor parallelism, and groups of shards, experts are not divided by the engine (config/core/mesh.cpp).
   std::vector<int> expert_sizes(int tp) const {
-    if (!m_.experts) return {1};
+    if (!m_.experts || !cuts_models(q_.engine.name)) return {1};
     std::vector<int> all;
     for (const int ep : divisors(m_.experts->count))
       if ((q_.ep == 0 || ep == q_.ep) && (ep == 1 || tp == 1) && ep <= q_.cluster.devices) all.push_back(ep);
@@ -190,6 +200,7 @@ class Searcher {
       const ScheduleKind& of = kinds_of_schedule[kind];
       if (pp == 1 && kind > 0) break;
       if (pp * of.stages_per_rank > m_.layers) continue;
+      if (!has_schedule(q_.engine.name, of.name)) continue;
       if (q_.schedule && pp > 1 && &schedule::schedule_of(*q_.schedule) != &schedule::schedule_of(of.name)) continue;
       point.schedule = static_cast<std::int16_t>(kind);
       plan.schedule = of.name;
@@ -215,10 +226,12 @@ class Searcher {
   std::vector<Strategy> strategies(int ranks, int pp, int ep) const {
     if (q_.strategy) return {*q_.strategy};
     if (ranks == 1) return {Strategy::ddp};
-    if (pp > 1 || ep > 1)
-      return {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::shard_grad_op, Strategy::full_shard};
-    return {Strategy::ddp,           Strategy::zero1,      Strategy::zero2,
-            Strategy::shard_grad_op, Strategy::full_shard, Strategy::hybrid_shard};
+    std::vector<Strategy> all = {Strategy::ddp,           Strategy::zero1,      Strategy::zero2,
+                                 Strategy::shard_grad_op, Strategy::full_shard, Strategy::hybrid_shard};
+    std::erase_if(all, [&](Strategy s) {
+      return (s == Strategy::hybrid_shard && (pp > 1 || ep > 1)) || !has_strategy(q_.engine.name, s, pp);
+    });
+    return all;
   }
 
   std::vector<int> shard_sizes(Strategy strategy, int dp, int tp, int cp) const {
@@ -274,7 +287,7 @@ class Searcher {
     }
     Elements::Piece piece = stage_elements(m_, elements, first);
     const double root = piece.all() / real(std::max<std::int64_t>(1, first.blocks));
-    seconds += exposed_data_seconds(plan, piece, root, q_.cluster, busy, real(most) * (base.backward + again), 0.9);
+    seconds += exposed_data_seconds(plan, piece, root, q_.cluster, busy, real(most) * (base.backward + again));
     seconds += optimizer_seconds(plan, piece, q_.cluster);
     point.seconds = seconds;
     found.take(point, kept_of_mesh);
@@ -310,7 +323,8 @@ std::vector<int> tensor_sizes(const Question& q) {
   const bool together = m.latent || m.wide_head_norm;
   const std::int64_t inner = m.experts ? m.experts->inner : m.inner;
   for (const int tp : divisors(q.cluster.devices)) {
-    if (tp > q.cluster.per_node || (q.tp > 0 && tp != q.tp) || ((q.model.has_no_cuts() || q.model.adapters) && tp > 1))
+    if (tp > q.cluster.per_node || (q.tp > 0 && tp != q.tp) ||
+        ((q.model.has_no_cuts() || q.model.adapters || !cuts_models(q.engine.name)) && tp > 1))
       continue;
     if (!together && (m.heads % tp != 0 || (m.key_heads % tp != 0 && tp % m.key_heads != 0))) continue;
     if (inner % tp != 0 || m.inner % tp != 0 || q.sequence % tp != 0) continue;
@@ -322,7 +336,7 @@ std::vector<int> tensor_sizes(const Question& q) {
 std::vector<int> context_sizes(const Question& q) {
   std::vector<int> all;
   for (const int cp : divisors(q.cluster.devices)) {
-    if ((q.cp > 0 && cp != q.cp) || (q.model.has_no_cuts() && cp > 1)) continue;
+    if ((q.cp > 0 && cp != q.cp) || ((q.model.has_no_cuts() || !cuts_models(q.engine.name)) && cp > 1)) continue;
     if (cp > 1 && (q.sequence % (2 * cp) != 0 || q.sequence / cp < 1024) && q.cp == 0) continue;
     if (cp > 1 && q.sequence % (2 * cp) != 0) continue;
     all.push_back(cp);
@@ -353,6 +367,19 @@ Question completed(Question q) {
     wanted.mesh.sizes = {std::max(1, q.pp), 1, 1, std::max(1, q.cp), std::max(1, q.tp)};
     if (const std::string problem = plan_problem(q.model, wanted); !problem.empty()) throw InputError(problem);
   }
+  if (q.engine.name != EngineName::tessera && q.cluster.on_cpu)
+    throw InputError(
+        concat("engine ", word_of(q.engine.name), ": predicted for GPUs alone, and ", q.cluster.text, " are none"));
+  for (const auto& [axis, size] : {std::pair{"tp", q.tp}, {"pp", q.pp}, {"cp", q.cp}, {"ep", q.ep}})
+    if (size > 1 && !cuts_models(q.engine.name))
+      throw InputError(concat(axis, " ", size, ": engine ", word_of(q.engine.name),
+                              " divides data and states alone; the ", "nearest is ", axis,
+                              " 1 (torchtitan cuts models around it)"));
+  if (q.schedule && !has_schedule(q.engine.name, *q.schedule))
+    throw InputError(concat("schedule ", *q.schedule, ": engine ", word_of(q.engine.name), " has none of that name"));
+  if (q.strategy && !has_strategy(q.engine.name, *q.strategy, std::max(1, q.pp)))
+    throw InputError(concat("strategy ", word_of(*q.strategy), ": engine ", word_of(q.engine.name), " does not have it",
+                            q.pp > 1 ? " in a pipeline" : ""));
   if (q.sequence == 0) q.sequence = std::min<std::int64_t>(4096, q.model.positions);
   if (q.sequence < 1 || q.sequence > q.model.positions)
     throw InputError(concat("sequences of ", q.sequence, " tokens: ", q.model.name, " has ", q.model.positions,
@@ -436,6 +463,9 @@ Answer search(const Question& asked) {
     if (!known && different.size() < q.keep) different.push_back(std::move(c));
   }
   answer.best = std::move(different);
+  const Tie tie = break_tie(q.model, answer.best, sureness(q.cluster).equal);
+  answer.equal = tie.equal;
+  answer.decided_by = tie.reason;
   if (answer.best.empty() && all.small) answer.smallest = evaluate(q, plan_of(q, *all.small));
   answer.seconds = static_cast<double>(monotonic_ns() - begin) * 1e-9;
   return answer;

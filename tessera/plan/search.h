@@ -2,7 +2,8 @@
 /// \file
 /// All plans of a cluster, ranked: meshes x strategies x schedules x recomputation x micro-batches, without those that
 /// cannot be or do not fit. First every point by formulas (about 1 microsecond each, on as many threads as asked), then
-/// the best ones by the schedules' own action lists. The result does not depend on the number of threads.
+/// the best ones by the schedules' own action lists. Of plans that differ by less than the error of predictions the one
+/// with fewer messages is taken (sure.h). The result does not depend on the number of threads.
 
 #include <tessera/plan/time.h>
 
@@ -20,6 +21,7 @@ struct Question {
   std::int64_t sequence = 0;      ///< tokens of a row; 0: min(4096, the model's positions)
   std::int64_t global_batch = 0;  ///< rows of a step
   Precision precision = Precision::bf16;
+  Engine engine;            ///< whose program trains
   double memory_limit = 0;  ///< bytes a device may need; 0: 94 % of what it has
   int threads = 1;
   std::size_t keep = 10;
@@ -42,7 +44,10 @@ struct Candidate {
 };
 
 struct Answer {
-  std::vector<Candidate> best;        ///< fastest first
+  /// Fastest first, but for the one that break_tie() (sure.h) puts before others that are as fast.
+  std::vector<Candidate> best;
+  std::size_t equal = 1;              ///< so many of them cannot be told apart by their times
+  std::string decided_by;             ///< why the first of them is taken; empty: it is faster than all others
   std::optional<Candidate> smallest;  ///< when nothing fits: what needs least
   std::uint64_t points = 0, too_large = 0;
   double seconds = 0;  ///< that the search took
@@ -63,6 +68,9 @@ struct Neighbour {
   std::string verdict;  ///< "4.1 % slower: tensor +0.31 s", "does not fit: 97.2 of 80.0 GB, activations 41.0"
 };
 std::vector<Neighbour> neighbours(const Question& question, const Candidate& best);
+
+/// What another engine's plan takes in ours, with the same settings, and where most of the difference is.
+std::string against_ours(const Question& question, const Candidate& theirs);
 
 /// The arguments of `tessera train` that run it (without data and output).
 std::vector<std::string> train_arguments(const Question& question, const Plan& plan);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace tessera::plan {
 
@@ -14,8 +15,9 @@ namespace schedule = layout::schedule;
 using layout::Axis;
 
 std::string_view name_of(TimeKind kind) {
-  static constexpr std::string_view names[time_kinds] = {"products", "attention", "passes", "tensor",    "context",
-                                                         "experts",  "bubble",    "data",   "optimizer", "jitter"};
+  static constexpr std::string_view names[time_kinds] = {"products",  "attention", "passes", "tensor",
+                                                         "context",   "experts",   "bubble", "data",
+                                                         "optimizer", "host",      "jitter"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -41,8 +43,9 @@ double product_element(const Plan& run) { return run.numerics.product; }
 /// Forward products of one block on a rank: {out, in} each, and tokens that pass.
 struct Product {
   double tokens, out, in;
-  double times = 1;  ///< so many of them
-  bool mlp = true;   ///< the MLP, or experts and their router, have it; else attention has
+  double times = 1;      ///< so many of them
+  bool mlp = true;       ///< the MLP, or experts and their router, have it; else attention has
+  bool grouped = false;  ///< one of many at once, with rows of its own
 };
 std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
   const double t = run.tp(), c = real(m.hidden), tokens = run.tokens();
@@ -73,8 +76,8 @@ std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
   const Experts& e = *m.experts;
   const double held = real(e.count) / run.mesh.ep, rows = tokens * real(e.top_k) / held;  // balanced
   all.push_back({tokens, real(e.count), c});
-  all.push_back({rows, real(e.inner) / t, c, ways * held});
-  all.push_back({rows, c, real(e.inner) / t, held});
+  all.push_back({rows, real(e.inner) / t, c, ways * held, true, held > 1});
+  all.push_back({rows, c, real(e.inner) / t, held, true, held > 1});
   if (e.shared_inner > 0) {
     all.push_back({tokens, real(e.shared_inner) / t, c, ways});
     all.push_back({tokens, c, real(e.shared_inner) / t});
@@ -173,6 +176,26 @@ void add_recorded(StepTime& time, const RecordedWork& work, const Model& m, cons
 
 }  // namespace
 
+namespace {
+
+/// Attention's forward and backward of one block.
+std::pair<double, double> attention_of(const Model& m, const Plan& run, const Device& d, double seen) {
+  const double element = product_element(run), tokens = run.tokens(), width = score_width(m, run.tp());
+  if (d.measured)
+    return {attention_seconds(d, tokens, seen, width, element),
+            attention_backward_seconds(d, tokens, seen, width, element)};
+  const double head = m.latent ? real(m.latent->plain + m.latent->rotated) : real(m.head_size);
+  if (run.engine.attention == AttentionKernel::scores_in_memory) {
+    const double forward = scores_seconds(d, tokens, real(run.sequence), width, head, element);
+    return {forward, 2 * forward};
+  }
+  const double share = attention_share(d, run.engine.attention) * (1 + 40.0 / 128) / (1 + 40 / head);
+  const double forward = attention_seconds(d, tokens, seen, width, element) * d.attention / share;
+  return {forward, 2.5 * forward};
+}
+
+}  // namespace
+
 StepTime halves_time(const StepTime& block, double mlp_share, double attentions, double mlps) {
   StepTime time;
   for (std::size_t i = 0; i < time_kinds; ++i) {
@@ -196,6 +219,10 @@ StepTime halves_time(const StepTime& block, double mlp_share, double attentions,
   return time;
 }
 
+/// Products of experts, many at once, reach so much of what single ones do: SimuMax v1.2 measured 0.30 of a B200's peak
+/// (configs/system/b200_bf16_ceperm.json), two thirds of what single ones sustain in steps (hardware.cpp).
+constexpr double grouped_share = 0.66;
+
 BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bool sparse, double seen) {
   BlockTime block;
   if (m.recorded) {  // the mean layer
@@ -209,29 +236,33 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
   const double element = product_element(run), tokens = run.tokens(), t = run.tp();
   StepTime &f = block.forward, &b = block.backward;
   for (const Product& p : products_of(m, run, sparse)) {
-    const double seconds = p.times * product_seconds(d, p.tokens, p.out, p.in, element);
+    const double times = p.times / (p.grouped && !d.measured ? grouped_share : 1);
+    const double seconds = times * product_seconds(d, p.tokens, p.out, p.in, element);
     f[TimeKind::products] += seconds;
     if (p.mlp) block.mlp_share += seconds;
-    b[TimeKind::products] += p.times * backward_seconds(m, d, p.tokens, p.out, p.in, element);
+    b[TimeKind::products] += times * backward_seconds(m, d, p.tokens, p.out, p.in, element);
   }
   block.mlp_share /= f[TimeKind::products];
-  const double width = score_width(m, run.tp());
-  f[TimeKind::attention] = attention_seconds(d, tokens, seen, width, element);
-  b[TimeKind::attention] = attention_backward_seconds(d, tokens, seen, width, element);
+  std::tie(f[TimeKind::attention], b[TimeKind::attention]) = attention_of(m, run, d, seen);
   if (d.measured) {
     add_measured_passes(block, m, run, *d.measured, sparse);
   } else {
-    f[TimeKind::passes] = pass_seconds(d, pass_bytes(m, run, sparse)) + 5 * d.launch;
+    f[TimeKind::passes] = pass_seconds(d, run.engine.pass_bytes * pass_bytes(m, run, sparse)) + 5 * d.launch;
     b[TimeKind::passes] = 2 * f[TimeKind::passes];
+  }
+  if (run.pp() > 1) {
+    f[TimeKind::host] = run.engine.pipeline_host_seconds;
+    b[TimeKind::host] = 2 * f[TimeKind::host];
   }
   if (t > 1) {
     const Placed group = place(run.tp(), 1, cluster.per_node);
     const double bytes = tokens * real(m.hidden) * run.numerics.inside;
     // An all-reduce, or a gather and a reduce-scatter: as many bytes.
-    f[TimeKind::tensor] = 2 * collective_seconds(cluster, group, Collective::all_reduce, bytes);
+    const double seen_share = 1 - run.engine.tensor_hidden;
+    f[TimeKind::tensor] = 2 * seen_share * collective_seconds(cluster, group, Collective::all_reduce, bytes);
     b[TimeKind::tensor] = f[TimeKind::tensor];
     if (run.sequence_parallel)  // inputs are gathered again for the gradients of weights, behind a product
-      b[TimeKind::tensor] += 0.5 * collective_seconds(cluster, group, Collective::all_gather, 2 * bytes);
+      b[TimeKind::tensor] += 0.5 * seen_share * collective_seconds(cluster, group, Collective::all_gather, 2 * bytes);
   }
   if (run.cp() > 1) {
     const double keys = 2 * tokens * real(m.key_width()) / t * run.numerics.inside, steps = run.cp() - 1;
@@ -298,6 +329,9 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   stage.backward[TimeKind::products] += heads * backward_seconds(m, d, tokens, words, c, element);
   if (d.measured) {  // the loss turns logits into their gradients in one pass (nn/linear_cross_entropy.h)
     stage.forward[TimeKind::passes] += heads * (*d.measured)[Work::gate].at(2 * tokens * words * 4);
+  } else if (run.engine.loss_bytes > 0) {
+    for (StepTime* part : {&stage.forward, &stage.backward})
+      (*part)[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.engine.loss_bytes / 2);
   } else if (run.numerics.head_in_chunks && run.tp() == 1) {  // one pass in place there, too
     stage.forward[TimeKind::passes] += heads * pass_seconds(d, 2 * tokens * words * product_element(run));
   } else {
@@ -335,62 +369,6 @@ double head_seconds(const Model& m, const Plan& run, const Elements& elements, c
   return stage.forward.total() + stage.backward.total();
 }
 
-double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Cluster& cluster) {
-  const bool divides = row_of(run.strategy).shard_optimizer && run.shard_ranks() > 1;
-  const double own = divides ? all.shared / run.shard_ranks() + all.experts / run.expert_shard_ranks() : all.trained();
-  const Numerics& n = run.numerics;
-  // The norm reads gradients, the update reads them again, reads and writes parameters and states.
-  const double bytes = own * (2 * n.gradient + 2 * n.shard + 2 * n.states);
-  if (const auto& measured = cluster.device.measured) return (*measured)[Work::update].at(bytes);
-  return pass_seconds(cluster.device, bytes);
-}
-
-double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
-                            double step_compute, double last_backward, double hidden) {
-  const layout::Mesh& mesh = run.mesh;
-  const int shard_axis = mesh.size(Axis::dp_shard) * run.cp(), copies = mesh.size(Axis::dp_replicate);
-  const int replicas = shard_axis * copies;
-  if (replicas <= 1) return 0;
-  const StrategyRow& row = row_of(run.strategy);
-  const Numerics& n = run.numerics;
-  const double m = real(run.micro_batches);
-  const int stride = run.tp();
-  const auto exchange = [&](double elements, int shard, int copy, int apart) {
-    const Placed inside = place(shard, apart, cluster.per_node), outside = place(copy, apart * shard, cluster.per_node),
-                 both = place(shard * copy, apart, cluster.per_node);
-    const double weights = elements * n.whole, gradients = elements * n.wire;
-    const auto t = [&](const Placed& group, Collective what, double bytes) {
-      return collective_seconds(cluster, group, what, bytes, /*buffers=*/true);
-    };
-    if (!row.shard_optimizer || shard == 1) return t(both, Collective::all_reduce, gradients);
-    const double sums = copy > 1 ? t(outside, Collective::all_reduce, gradients / shard) : 0;
-    if (!row.shard_parameters) {
-      const double times = row.shard_gradients ? m : 1;
-      return times * (t(inside, Collective::reduce_scatter, gradients) + sums) +
-             t(inside, Collective::all_gather, weights);
-    }
-    const double gathers = row.reshard_after_forward ? 2 : 1;
-    return m * (gathers * t(inside, Collective::all_gather, weights) +
-                t(inside, Collective::reduce_scatter, gradients) + sums);
-  };
-  const int ep = mesh.ep;
-  const double shared = exchange(all.shared, shard_axis, copies, stride);
-  const int expert_shard = std::max(1, shard_axis / ep), expert_copies = std::max(1, replicas / ep / expert_shard);
-  const double experts = all.experts > 0 ? exchange(all.experts, expert_shard, expert_copies, stride * ep) : 0;
-  // What is frozen is gathered, too.
-  const double frozen = row.shard_parameters && shard_axis > 1 && all.frozen > 0
-                            ? m * (row.reshard_after_forward ? 2 : 1) *
-                                  collective_seconds(cluster, place(shard_axis, stride, cluster.per_node),
-                                                     Collective::all_gather, all.frozen * n.whole, /*buffers=*/true)
-                            : 0;
-  const double total = shared + experts + frozen;
-  const bool all_step = row.shard_parameters || row.shard_gradients;
-  const double hides = hidden * (all_step ? step_compute : last_backward);
-  // The first unit's gather and the last one's reduction have nothing to hide behind.
-  const double ends = total * std::min(1.0, 2 * root / std::max(1.0, all.all())) / std::max(1.0, m);
-  return std::min(total, std::max(0.0, total - hides) + ends);
-}
-
 namespace {
 
 /// Every stage's share of one micro-batch.
@@ -403,15 +381,7 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
     const std::pair<bool, double> kind = {m.is_sparse(layer), seen_tokens(m, run, layer)};
     for (const auto& known : kinds)
       if (known.first == kind) return known.second;
-    BlockTime time = block_time(m, run, cluster, kind.first, kind.second);
-    if (!options.fused_attention) {
-      // Scores, their softmax and its dropout go through memory: about 13 bytes a score forward, 2 x backward
-      // (Korthikanti et al. 2022, section 4.1 counts what is kept of them: 5 a s s b).
-      const double scores = real(m.heads) / run.tp() * run.tokens() * real(run.sequence);
-      time.forward[TimeKind::attention] += pass_seconds(cluster.device, 13 * scores);
-      time.backward[TimeKind::attention] += pass_seconds(cluster.device, 26 * scores);
-    }
-    kinds.emplace_back(kind, time);
+    kinds.emplace_back(kind, block_time(m, run, cluster, kind.first, kind.second));
     return kinds.back().second;
   };
   std::vector<StageTime> times(stages);
@@ -438,6 +408,8 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
       add(stage.forward, forward);
       add(stage.backward, halves_time(block.backward, block.mlp_share, attentions, mlps));
       if (run.recompute > 0) add(stage.again, recomputed_time(run, block, attentions, mlps), run.recomputed_share());
+      if (run.scores_again && run.recompute == 0)
+        stage.again[TimeKind::attention] += attentions * block.forward[TimeKind::attention];
     }
     for (std::int64_t depth = 0; part.end && depth < m.computed_depths(); ++depth) {
       const BlockTime& block = time_of(m.layers + depth);
@@ -457,17 +429,25 @@ std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elemen
   return times;
 }
 
+/// Bytes of a message between stages.
+double message_bytes(const Model& m, const Plan& run) {
+  const double parts = run.sequence_parallel || run.engine.scattered_messages ? run.tp() : 1;
+  return run.tokens() / parts * real(m.hidden) * run.numerics.inside;
+}
+
 /// What the stages cost a schedule.
 schedule::Costs costs_of(const std::vector<StageTime>& times, const Model& m, const Plan& run, const Cluster& cluster) {
-  const double message = run.tokens() / (run.sequence_parallel ? run.tp() : 1) * real(m.hidden) * run.numerics.inside;
+  const double message = message_bytes(m, run);
   const int stride = stride_of(run.mesh, Axis::pp);
   schedule::Costs costs;
   costs.stages.clear();
+  // One message is sent and one received by every forward, and by every backward.
+  const double waits = run.engine.waits_for_messages ? 2 * message_seconds(cluster, stride, message) : 0;
   for (const StageTime& stage : times) {
     const double backward = stage.backward.total() + stage.again.total();
     const double weights = stage.backward[TimeKind::products] / 2;
-    costs.stages.push_back({.forward = stage.forward.total(),
-                            .input_gradient = backward - weights,
+    costs.stages.push_back({.forward = stage.forward.total() + waits,
+                            .input_gradient = backward - weights + waits,
                             .weight_gradient = weights,
                             .output_bytes = message});
   }
@@ -529,7 +509,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
       last_backward += times[s].backward.total() + times[s].again.total();
 
   if (p > 1) {
-    const double message = run.tokens() / (run.sequence_parallel ? run.tp() : 1) * real(m.hidden) * run.numerics.inside;
+    const double message = message_bytes(m, run);
     const int stride = stride_of(run.mesh, Axis::pp);
     const schedule::Shape shape{p, static_cast<int>(run.stages_per_rank), static_cast<int>(run.micro_batches)};
     if (options.simulate) {
@@ -547,8 +527,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
       step[TimeKind::bubble] = (bubble ? *bubble : (p - 1) * mean.total()) + hops;
     }
   }
-  step[TimeKind::data] =
-      exposed_data_seconds(run, pieces[busiest], roots[busiest], cluster, busy, last_backward, options.hidden);
+  step[TimeKind::data] = exposed_data_seconds(run, pieces[busiest], roots[busiest], cluster, busy, last_backward);
   step[TimeKind::optimizer] = optimizer_seconds(run, pieces[busiest], cluster);
   if (cluster.crowding > 1) {
     double all = 0;
@@ -556,7 +535,11 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
     share_cores(step, cluster.crowding, all / (real(p) * busy));
   }
   const double world = run.mesh.world_size();
-  if (world > 1) step[TimeKind::jitter] = step.total() * options.deviation * std::sqrt(2 * std::log(world));
+  if (world > 1) {
+    const double nodes = std::max(1.0, world / cluster.per_node);
+    const double slow = 1 - std::pow(1 - run.engine.slow_nodes, nodes);  // that one of them is slow
+    step[TimeKind::jitter] = step.total() * (options.deviation * std::sqrt(2 * std::log(world)) + 0.1 * slow);
+  }
   return step;
 }
 
@@ -565,16 +548,6 @@ double model_flops_utilization(const Model& model, const Plan& run, const Cluste
   const double peak = run.numerics.product > 2 ? cluster.device.fp32 : cluster.device.bf16;
   return model_flops_per_token(model, real(run.sequence), half) * run.tokens_per_step() /
          (step_seconds * peak * run.mesh.world_size());
-}
-
-Goodput goodput(const Cluster& cluster, double write_seconds, double restart_seconds) {
-  Goodput g;
-  const double between = cluster.hours_between_failures * 3600 / cluster.devices;
-  g.failures_per_day = 86400 / between;
-  g.interval_seconds = std::sqrt(2 * write_seconds * between);
-  const double lost = write_seconds / g.interval_seconds + (g.interval_seconds / 2 + restart_seconds) / between;
-  g.share = std::max(0.0, 1 - lost);
-  return g;
 }
 
 }  // namespace tessera::plan

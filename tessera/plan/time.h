@@ -6,7 +6,8 @@
 /// Sources: products and passes of a block as tessera/models does them; tensor parallelism: four all-reduces a block
 /// (Shoeybi et al. 2019), with recomputation six; pipelines: the schedule's own action lists, timed
 /// (layout/schedule/timing.h); data parallelism: Rajbhandari et al. 2020, section 7 (volumes), overlapped with
-/// backward; goodput: Daly 2006, first order.
+/// backward, which it slows; what engines do: engine.h; slow nodes: Jiang et al. 2024 (MegaScale, section 5.1: some
+/// hosts take a tenth longer, and all wait for them); goodput: Daly 2006, first order.
 
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/plan/costs.h>
@@ -27,9 +28,10 @@ enum class TimeKind : unsigned char {
   bubble,     ///< ranks of a pipeline that wait, uneven stages included
   data,       ///< parameters and gradients of data parallelism, as far as nothing hides them
   optimizer,  ///< norm of the gradients, update
+  host,       ///< the device waits for the program
   jitter      ///< the slowest of many
 };
-inline constexpr std::size_t time_kinds = 10;
+inline constexpr std::size_t time_kinds = 11;
 std::string_view name_of(TimeKind kind);
 
 struct StepTime {
@@ -51,10 +53,8 @@ BlockTime block_time(const Model& model, const Plan& run, const Cluster& cluster
 
 /// What an experienced eye would leave out of these is what a person may set.
 struct TimeOptions {
-  bool fused_attention = true;  ///< false: scores go through memory, as before 2022
-  bool simulate = true;         ///< time the pipeline's action lists; false: the schedule's formula (search)
-  double hidden = 0.9;          ///< share of compute that can hide communication of data parallelism
-  double deviation = 0.004;     ///< relative, of a rank's step: the slowest of n is sqrt(2 ln n) of them late
+  bool simulate = true;      ///< time the pipeline's action lists; false: the schedule's formula (search)
+  double deviation = 0.004;  ///< relative, of a rank's step: the slowest of n is sqrt(2 ln n) of them late
 };
 
 StepTime step_time(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
@@ -77,7 +77,7 @@ double head_seconds(const Model& model, const Plan& run, const Elements& element
 /// What of data parallelism's exchanges a step waits for. `all`: the rank's elements, `root`: of its largest unit;
 /// `step_compute`, `last_backward`: seconds that may hide them.
 double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
-                            double step_compute, double last_backward, double hidden);
+                            double step_compute, double last_backward);
 /// The norm of the gradients and the update.
 double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Cluster& cluster);
 

@@ -50,6 +50,25 @@ TEST_F(Automatic, KeepsTheGlobalBatchAndSaysWhy) {
       << chosen.lines[0];
 }
 
+// Plans that predictions cannot tell apart: the choice says by what it was made, unless the first of them cannot run.
+TEST_F(Automatic, EqualPlansAreSaid) {
+  const auto says = [](const Chosen& chosen) {
+    return join(chosen.lines, "\n").find(" plans are as fast as predictions can tell; this one is taken for ") !=
+           std::string::npos;
+  };
+  const config::Resolved given = resolved({"--block_size", "256", "--per_device_train_batch_size", "16"});
+  const Chosen chosen = choose_plan(given, four, fits);
+  EXPECT_TRUE(says(chosen)) << join(chosen.lines, "\n");
+  std::string first;
+  const Chosen other = choose_plan(given, four, [&](const config::Resolved& with) {
+    const std::string plan =
+        concat(with.values.parallel.tp_size, " ", with.values.parallel.cp_size, " ", with.values.parallel.pp_size);
+    if (first.empty()) first = plan;
+    return plan == first ? "not this one" : "";
+  });
+  EXPECT_FALSE(says(other)) << join(other.lines, "\n");
+}
+
 TEST_F(Automatic, RowsLieWithinTheirBounds) {
   const auto rows_of_plan = [](std::vector<std::string> more) {
     const Chosen chosen = choose_plan(resolved(std::move(more)), four, fits);

@@ -27,16 +27,18 @@ TEST(PlanSearch, WhatIsFoundFitsAndCanBe) {
                         question("mixtral-8x7b", "32xH100", 256, 4096), question("gpt2", "1xRTX4090", 8, 1024)}) {
     const Answer answer = search(q);
     ASSERT_FALSE(answer.best.empty()) << q.model.name;
-    double before = 0;
+    double before = 0, fastest = 1e300;
+    for (const Candidate& c : answer.best) fastest = std::min(fastest, c.seconds);
+    EXPECT_LE(answer.best[0].seconds, fastest * 1.04);  // equal ones: fewer messages decide (sure.h)
     for (const Candidate& c : answer.best) {
       EXPECT_EQ(c.plan.mesh.world_size(), q.cluster.devices);
       EXPECT_EQ(c.plan.rows * c.plan.micro_batches * c.plan.dp(), q.global_batch);
       EXPECT_EQ(plan_problem(q.model, c.plan), "") << text_of(c.plan);
       EXPECT_LE(c.memory.total(), 0.94 * q.cluster.device.memory);
-      EXPECT_GE(c.seconds, before);
+      if (&c != &answer.best[0]) EXPECT_GE(c.seconds, before);
       EXPECT_GT(c.utilization, 0.02);
       EXPECT_LT(c.utilization, 0.75);
-      before = c.seconds;
+      if (&c != &answer.best[0]) before = c.seconds;
     }
   }
 }

@@ -51,7 +51,15 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "8", "--strategy", "zero4"},
        "--strategy"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--tp_size", "16"}, "tp_size"},
-      {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine", "nemo"}, "tessera or megatron"},
+      {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine", "nemu"},
+       "one of tessera, megatron"},
+      {{"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "8", "--engine", "megatrom"},
+       "did you mean megatron?"},
+      {{"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "8", "--engine_year", "2022"},
+       "--engine_year goes with --engine"},
+      {{"plan", "--model", "llama-3-8b", "--gpus", "8xH100", "--global_batch", "8", "--engine", "fsdp2",
+        "--engine_year", "1999"},
+       "2019 to 2100"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--fused_loss"}, "--engine megatron"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--engine", "megatron"}, "needs GPUs"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine=megatron", "--strategy=zero3"},
@@ -63,6 +71,26 @@ TEST(PlanCommand, what_is_wrong_is_said) {
     EXPECT_NE(run.err.find(words), std::string::npos) << run.err;
   }
   EXPECT_EQ(tessera({"plan", "groups", "--help"}).exit_code, 0);
+}
+
+TEST(PlanCommand, whose_engine_and_how_sure) {
+  const Strings question = {"plan", "--model", "llama-2-7b", "--gpus", "64xA100", "--global_batch", "512"};
+  const auto ours = tessera(question),
+             old = tessera(question + Strings{"--engine", "megatron", "--engine_year", "2021"});
+  EXPECT_NE(ours.out.find("% nine times of ten"), std::string::npos) << ours.out;
+  EXPECT_EQ(ours.out.find("the same plan in tessera"), std::string::npos);
+  EXPECT_NE(old.out.find(", megatron of 2021\n"), std::string::npos) << old.out << old.err;
+  EXPECT_NE(old.out.find("the same plan in tessera: "), std::string::npos);
+  EXPECT_NE(old.out.find("megatron of 2021 is "), std::string::npos);
+  const Value json = parse_json(tessera(question + Strings{"--engine=deepspeed", "--json"}).out, "plan");
+  EXPECT_EQ(json.at("engine").as_string(), "deepspeed");
+  EXPECT_GE(json.at("equal").as_int(), 1);
+  EXPECT_GT(json.at("plans").items()[0].at("messages").as_real(), 0);
+  EXPECT_NE(json.at("against_tessera").as_string().find("deepspeed is "), std::string::npos);
+  const Strings check = {"plan", "check", "--config_name", "llama-2-7b", "--gpus", "8xA100", "--bf16"};
+  EXPECT_NE(
+      tessera(check + Strings{"--engine", "deepspeed", "--engine_year", "2022"}).out.find("deepspeed of 2022 is "),
+      std::string::npos);
 }
 
 TEST(PlanCommand, the_page_has_its_pictures) {

@@ -6,6 +6,7 @@
 #include <tessera/config/resolve/resolve.h>
 #include <tessera/plan/from_config.h>
 #include <tessera/plan/megatron.h>
+#include <tessera/plan/sure.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/config_command.h>
 #include <tools/tessera/plan_output.h>
@@ -28,8 +29,10 @@ constexpr const char* check_help =
     "accelerate's, DeepSpeed's JSON, TrainingArguments). Exit code 1: it does not fit.\n\n"
     "  --gpus CLUSTER    the devices [num_processes x CPU]\n"
     "  --memory GB       that a device may need [94 % of what it has]\n"
-    "  --engine ENGINE   whose tensors: tessera, or megatron (Megatron-LM with\n"
-    "                    Transformer Engine in bf16, started with the same settings)\n"
+    "  --engine ENGINE   whose program, started with the same settings: tessera,\n"
+    "                    megatron (its tensors, too: Transformer Engine in bf16),\n"
+    "                    deepspeed, torchtitan or fsdp2 (times; tensors as ours)\n"
+    "  --engine_year N   as that program was in that year [the newest known]\n"
     "  --fused_loss      with --engine megatron: --cross-entropy-fusion-impl te\n"
     "  --json            the same as JSON\n";
 
@@ -55,8 +58,6 @@ bool taken_switch(Arguments& arguments, const std::string& name) { return std::e
 
 /// The candidate with the memory that Megatron-LM would need.
 Candidate of_megatron(const Question& q, plan::Plan plan, bool fused_loss) {
-  if (q.cluster.on_cpu) throw InputError("--engine megatron: Megatron-LM needs GPUs; --gpus 8xH100 names some");
-  plan.numerics = plan::megatron_numerics();
   std::vector<plan::Memory> ranks = megatron_memory(q.model, plan, {.fused_loss = fused_loss});
   const std::vector<plan::Memory> ours = memory_of_ranks(q, plan);
   for (std::size_t r = 0; r < ranks.size(); ++r)
@@ -74,11 +75,11 @@ int plan_check_command(const Arguments& given) {
     std::fputs(check_help, arguments.empty() ? stderr : stdout);
     return arguments.empty() ? 2 : 0;
   }
-  const auto gpus = taken(arguments, "gpus"), memory = taken(arguments, "memory"), engine = taken(arguments, "engine");
+  const auto gpus = taken(arguments, "gpus"), memory = taken(arguments, "memory"), engine = taken(arguments, "engine"),
+             year = taken(arguments, "engine_year");
   const bool json = taken_switch(arguments, "json"), fused_loss = taken_switch(arguments, "fused_loss");
-  const bool megatron = engine == "megatron";
-  if (engine && !megatron && engine != "tessera")
-    throw InputError(concat("--engine ", *engine, ": tessera or megatron"));
+  const plan::Engine whose = engine_of_words(engine, year);
+  const bool megatron = whose.name == plan::EngineName::megatron, ours = whose.name == plan::EngineName::tessera;
   if (fused_loss && !megatron) throw InputError("--fused_loss is a setting of --engine megatron");
   config::Problems problems;
   const config::Resolved resolved = resolve_arguments(arguments, /*environment=*/false, problems);
@@ -92,6 +93,12 @@ int plan_check_command(const Arguments& given) {
                             config.parallel.num_processes, "; leave one of them"));
   q.model = plan::model_of(config);
   plan::Plan plan = plan_of(config, q.model, q.cluster);
+  if (!ours) {
+    if (q.cluster.on_cpu) throw InputError(concat("--engine ", *engine, " needs GPUs; --gpus 8xH100 names some"));
+    q.engine = plan.engine = whose;
+    plan.numerics = engine_numerics(whose);
+    plan.sequence_parallel = plan.sequence_parallel && whose.sequence_parallel;
+  }
   q.sequence = plan.sequence;
   q.global_batch = plan.rows * plan.micro_batches * plan.dp();
   q.precision = plan.precision;
@@ -110,6 +117,9 @@ int plan_check_command(const Arguments& given) {
       value.set("host_bytes",
                 Value::of(bytes_on_host(memory_of_ranks(q, c.plan), std::min(q.cluster.devices, q.cluster.per_node))));
     value.set("fits", Value::of(fits));
+    value.set("engine", Value::of(word_of(whose.name)));
+    value.set("median_error", Value::of(plan::sureness(q.cluster, q.engine).median));
+    if (!ours) value.set("against_tessera", Value::of(against_ours(q, c)));
     value.set("memory_limit", Value::of(q.memory_limit));
     std::printf("%s\n", dump_json(value, 2, 9).c_str());
     return fits ? 0 : 1;
@@ -118,6 +128,7 @@ int plan_check_command(const Arguments& given) {
   print_parts(c);
   std::printf("  %s tokens/s, %.1f %% of the peak (MFU); %s\n\n", format_count(c.tokens_per_second).c_str(),
               100 * c.utilization, limit_of(q, c).c_str());
+  if (!ours) std::printf("%s\n\n", against_ours(q, c).c_str());
   if (fits) {
     std::printf("fits%s: %s of %s\n", megatron ? " in Megatron-LM" : "", gigabytes(c.memory.total()).c_str(),
                 gigabytes(q.memory_limit).c_str());

@@ -1,6 +1,8 @@
 #include <tools/tessera/plan_output.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/plan/sure.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -47,6 +49,23 @@ void print_parts(const Candidate& c) {
   std::printf("  %-14s%10s     %-12s%9.4g s\n", "in all", gigabytes(c.memory.total()).c_str(), "in all", c.seconds);
 }
 
+Engine engine_of_words(const std::optional<std::string>& name, const std::optional<std::string>& year) {
+  const auto found = name ? parse_word<EngineName>(*name) : EngineName::tessera;
+  if (!found) {
+    const std::vector<std::string>& words = words_of(EngineName{}).words;
+    const auto near = nearest(*name, words);
+    throw InputError(
+        concat("--engine ", *name, ": one of ", join(words), near ? concat("; did you mean ", *near, "?") : ""));
+  }
+  if (!year) return engine_of(*found);
+  if (*found == EngineName::tessera)
+    throw InputError("--engine_year goes with --engine of another program; tessera is the one that you have");
+  const auto number = parse_int(*year);
+  if (!number || *number < 2019 || *number > 2100)
+    throw InputError(concat("--engine_year ", *year, ": a year, 2019 to 2100"));
+  return engine_of(*found, static_cast<int>(*number));
+}
+
 std::string command_of(const Question& q, const Plan& plan) {
   return q.model.recorded ? join(run_lines(q, plan), "; ") : "tessera train " + join(train_arguments(q, plan), " ");
 }
@@ -68,6 +87,7 @@ Value value_of(const Candidate& c, const Question& q) {
                              {"rows", Value::of(p.rows)},
                              {"micro_batches", Value::of(p.micro_batches)},
                              {"recompute_every", Value::of(p.recompute)},
+                             {"messages", Value::of(messages_of_step(q.model, p))},
                              {"step_seconds", Value::of(c.seconds)},
                              {"tokens_per_second", Value::of(c.tokens_per_second)},
                              {"mfu", Value::of(c.utilization)},

@@ -5,6 +5,7 @@
 #include <tessera/base/value.h>
 #include <tessera/plan/search.h>
 
+#include <optional>
 #include <string>
 
 namespace tessera::tool {
@@ -14,6 +15,9 @@ std::string gigabytes(double bytes);
 /// Memory of the fullest rank by kind, and time of a step by kind, side by side.
 void print_parts(const plan::Candidate& candidate);
 Value value_of(const plan::Candidate& candidate, const plan::Question& question);
+/// The engine that --engine and --engine_year name. Throws InputError: unknown (with the nearest), a year that is none,
+/// a year of tessera, which is today's.
+plan::Engine engine_of_words(const std::optional<std::string>& name, const std::optional<std::string>& year);
 /// What runs the plan, in one line.
 std::string command_of(const plan::Question& question, const plan::Plan& plan);
 

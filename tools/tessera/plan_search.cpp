@@ -7,6 +7,7 @@
 #include <tessera/config/resolve/command_flags.h>
 #include <tessera/plan/presets.h>
 #include <tessera/plan/recorded.h>
+#include <tessera/plan/sure.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/plan_output.h>
 #include <tools/tessera/tuning/plan_page.h>
@@ -40,7 +41,10 @@ constexpr const char* search_help =
     "  --seq N              tokens of a row [4096, or the model's positions]\n"
     "  --precision WORD     bf16, bf16_whole (parameters and gradients travel in\n"
     "                       bf16) or fp32 [bf16]\n"
-    "  --memory GB          that a device may need [94 % of what it has]\n\n"
+    "  --memory GB          that a device may need [94 % of what it has]\n"
+    "  --engine NAME        whose program trains: tessera, megatron, deepspeed,\n"
+    "                       torchtitan or fsdp2 [tessera]\n"
+    "  --engine_year N      as that program was in that year [the newest known]\n\n"
     "Fixed instead of chosen:\n"
     "  --tp N --pp N --cp N --ep N   sizes of the axes\n"
     "  --strategy NAME      ddp, zero1, zero2, full_shard, hybrid_shard, ...\n"
@@ -72,13 +76,13 @@ std::int64_t tokens_of(const std::string& text) {
 class PlanSearch {
  public:
   explicit PlanSearch(const Arguments& arguments)
-      : flags_(
-            "plan", arguments,
-            {"model",        "layers",    "hidden",       "heads",   "key_heads", "inner", "vocabulary",   "positions",
-             "experts",      "top_k",     "expert_inner", "gpus",    "cluster",   "seq",   "global_batch", "precision",
-             "batch_tokens", "memory",    "tp",           "pp",      "cp",        "ep",    "strategy",     "schedule",
-             "rows",         "recompute", "max",          "threads", "html",      "price", "train_tokens"},
-            {"explain", "json", "models", "gpt2", "overwrite"}) {}
+      : flags_("plan", arguments,
+               {"model",        "layers",    "hidden",       "heads",        "key_heads",  "inner",   "vocabulary",
+                "positions",    "experts",   "top_k",        "expert_inner", "gpus",       "cluster", "seq",
+                "global_batch", "precision", "batch_tokens", "memory",       "tp",         "pp",      "cp",
+                "ep",           "strategy",  "schedule",     "rows",         "recompute",  "max",     "threads",
+                "html",         "price",     "train_tokens", "engine",       "engine_year"},
+               {"explain", "json", "models", "gpt2", "overwrite"}) {}
 
   int run() {
     if (flags_.has("models")) {
@@ -189,6 +193,7 @@ class PlanSearch {
     } else {
       q.memory_limit = 0.94 * q.cluster.device.memory;
     }
+    q.engine = engine_of_words(flags_.text("engine"), flags_.text("engine_year"));
     const auto axis = [&](const char* name) { return static_cast<int>(number(name, 0, 1, devices)); };
     q.tp = axis("tp"), q.pp = axis("pp"), q.cp = axis("cp"), q.ep = axis("ep");
     for (const auto& [name, size] : {std::pair{"tp", q.tp}, {"pp", q.pp}, {"cp", q.cp}, {"ep", q.ep}})
@@ -204,10 +209,11 @@ class PlanSearch {
   }
 
   void print(const Question& q, const Answer& answer) const {
-    std::printf("%s, %s parameters, on %s: %lld rows of %lld tokens a step, %s\n", q.model.name.c_str(),
+    const std::string whose = q.engine.name == plan::EngineName::tessera ? "" : ", " + text_of(q.engine);
+    std::printf("%s, %s parameters, on %s: %lld rows of %lld tokens a step, %s%s\n", q.model.name.c_str(),
                 format_count(plan::parameter_count(q.model)).c_str(), q.cluster.text.c_str(),
                 static_cast<long long>(q.global_batch), static_cast<long long>(q.sequence),
-                word_of(q.precision).c_str());
+                word_of(q.precision).c_str(), whose.c_str());
     std::printf("%s plans in %.2f s; %s do not fit in %s\n\n", format_count(static_cast<double>(answer.points)).c_str(),
                 answer.seconds, format_count(static_cast<double>(answer.too_large)).c_str(),
                 gigabytes(q.memory_limit).c_str());
@@ -225,6 +231,13 @@ class PlanSearch {
                   settings.c_str(), limit_of(q, c).c_str());
     }
     const Candidate& best = answer.best.front();
+    const plan::Sureness sure = plan::sureness(q.cluster, q.engine);
+    std::printf("\nTimes are right within %.3g %% in the median, %.3g %% nine times of ten:\n  %s\n", 100 * sure.median,
+                100 * sure.most, sure.source.c_str());
+    if (answer.equal > 1)
+      std::printf("Plans 1 to %zu are equal as far as that can tell; the first is taken for\n  %s\n", answer.equal,
+                  answer.decided_by.c_str());
+    if (q.engine.name != plan::EngineName::tessera) std::printf("%s\n", against_ours(q, best).c_str());
     if (flags_.has("explain")) {
       std::printf("\nThe best one: %s\n", text_of(best.plan).c_str());
       print_parts(best);
@@ -236,7 +249,7 @@ class PlanSearch {
         std::printf("\n%.1f failures a day: with checkpoints of 30 s every %.0f min, %.1f %% of the time trains\n",
                     good.failures_per_day, good.interval_seconds / 60, 100 * good.share);
     }
-    std::printf("\nRun it\n");
+    std::printf(q.engine.name == plan::EngineName::tessera ? "\nRun it\n" : "\nIn tessera\n");
     for (const std::string& line : run_lines(q, best.plan)) std::printf("  %s\n", line.c_str());
   }
 
@@ -258,8 +271,15 @@ class PlanSearch {
                                     {"cluster", Value::of(q.cluster.text)},
                                     {"points", Value::of(static_cast<std::int64_t>(answer.points))},
                                     {"too_large", Value::of(static_cast<std::int64_t>(answer.too_large))},
+                                    {"engine", Value::of(word_of(q.engine.name))},
+                                    {"engine_year", q.engine.year > 0 ? Value::of(q.engine.year) : Value()},
+                                    {"median_error", Value::of(plan::sureness(q.cluster, q.engine).median)},
+                                    {"equal", Value::of(static_cast<std::int64_t>(answer.equal))},
+                                    {"decided_by", Value::of(answer.decided_by)},
                                     {"memory_limit", Value::of(q.memory_limit)},
                                     {"plans", Value::make_array(std::move(plans))}});
+    if (q.engine.name != plan::EngineName::tessera && !answer.best.empty())
+      all.set("against_tessera", Value::of(against_ours(q, answer.best.front())));
     if (!others.empty()) all.set("neighbours", Value::make_array(std::move(others)));
     if (answer.smallest) all.set("smallest", value_of(*answer.smallest, q));
     std::printf("%s\n", dump_json(all, 2, 6).c_str());
