@@ -15,16 +15,18 @@
 namespace tessera::xla {
 namespace {
 
+/// Whether the plug-in is one of XLA's CPU backend, which makes as many devices as it is asked for; others refuse the
+/// option, libtpu after minutes.
+bool makes_devices(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return name.find("cpu") != std::string::npos;
+}
+
 class PjrtDevices final : public Devices {
  public:
   PjrtDevices(std::string path, int count) : path_(std::move(path)) {
     const auto plugin = Plugin::load(path_);
-    // A CPU plug-in makes the devices that it is asked for; others refuse the option.
-    try {
-      client_ = std::make_shared<Client>(plugin, std::max(1, count));
-    } catch (const Error&) {
-      client_ = std::make_shared<Client>(plugin);
-    }
+    client_ = std::make_shared<Client>(plugin, makes_devices(path_) ? std::max(1, count) : 0);
     if (count > 0 && client_->devices() != count)
       throw InputError(
           concat("device xla: ", count, " devices are asked for, and ", path_, " has ", client_->devices()));

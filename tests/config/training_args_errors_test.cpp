@@ -36,8 +36,6 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--optim", "galore_adamw"},
        "--optim galore_adamw: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
        "adafactor has small states"},
-      {{"--optim", "adamw_torch_xla"},
-       "--optim adamw_torch_xla: with --device xla --optim adamw is compiled: write that"},
       {{"--optim", "admaw"},
        "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon, "
        "rmsprop, adamw_8bit, lion_8bit (did you mean adamw?)"},

@@ -134,8 +134,9 @@ TEST_F(XlaProgram, TheGuidesFileRunsAsOnTheCpu) {
       "  fsdp_transformer_layer_cls_to_wrap: BertLayer\n  fsdp_use_orig_params: true\nmachine_rank: 0\n"
       "main_training_function: main\nmixed_precision: \"no\"\nnum_machines: 1\nnum_processes: 2\n"
       "rdzv_backend: static\nsame_network: true\ntpu_env: []\ntpu_use_cluster: false\ntpu_use_sudo: false\n";
-  write_file_atomically(at("tpu.yaml"),
-                        file + "use_cpu: false\nxla: True\nxla_fsdp_settings:\nxla_fsdp_grad_ckpt: True\n");
+  write_file_atomically(at("tpu.yaml"), file +
+                                            "use_cpu: false\nxla: True\nxla_fsdp_settings:\n  compute_dtype: float32\n"
+                                            "xla_fsdp_grad_ckpt: True\n");
   write_file_atomically(at("cpu.yaml"), file + "use_cpu: true\n");
   const auto launched = [&](const std::string& name) {
     return Strings{"launch",
@@ -163,6 +164,64 @@ TEST_F(XlaProgram, TheGuidesFileRunsAsOnTheCpu) {
   unsetenv("TESSERA_PJRT_PLUGIN");
   run(launched("cpu"));
   expect_same_losses("cpu", "tpu");
+}
+
+/// Rows of many lengths are padded to few: each is a program of its own.
+TEST_F(XlaProgram, RowsOfManyLengthsNeedFewPrograms) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines +=
+        concat("{\"text\": \"", std::string(static_cast<std::size_t>(5 + i * 13 % 50), static_cast<char>('a' + i % 26)),
+               " and so on.\"}\n");
+  write_file_atomically(at("rows.jsonl"), lines);
+  const auto rows = [&](const std::string& output, const Strings& more) {
+    return Strings{"train",
+                   "--config_name",
+                   "gpt2-tiny",
+                   "--config_overrides",
+                   "n_layer=1,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
+                   "--tokenizer_name",
+                   "byte",
+                   "--train_file",
+                   at("rows.jsonl"),
+                   "--max_seq_length",
+                   "64",
+                   "--packing",
+                   "false",
+                   "--per_device_train_batch_size",
+                   "1",
+                   "--num_train_epochs",
+                   "1",
+                   "--logging_steps",
+                   "1",
+                   "--learning_rate",
+                   "1e-3",
+                   "--output_dir",
+                   at(output)} +
+           more;
+  };
+  run(rows("cpu", {"--gradient_accumulation_steps", "2"}));
+  const auto ended = tessera(rows("xla", on_xla("2")));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  expect_same_losses("cpu", "xla");
+  std::size_t programs = 0;
+  for (const std::string& line : split(ended.out + ended.err, '\n'))
+    programs += contains(line, "xla: compiled the step");
+  EXPECT_GE(programs, 2u);
+  EXPECT_LE(programs, 8u);
+  // What follows the length in another way is refused before a step is made.
+  const auto refused = [&](const std::string& model, const Strings& more, const std::string& message) {
+    auto words = rows("refused", on_xla("2") + more);
+    words[1] = "--model_name_or_path";
+    words[2] = source_path("tests/fixtures/" + model);
+    words.erase(words.begin() + 3, words.begin() + 5);
+    const auto result = tessera(words);
+    EXPECT_EQ(result.exit_code, 2) << model;
+    EXPECT_TRUE(contains(result.err, message)) << result.err;
+    EXPECT_FALSE(path_exists(at("refused"))) << model;
+  };
+  refused("llama/dynamic_rope", {}, "rotations (rope_type dynamic or longrope) follow the length");
+  refused("llama/mixtral", {}, "models with experts cannot be compiled");
 }
 
 TEST_F(XlaProgram, WhatCannotBeCompiledIsRefusedBeforeAnythingIsWritten) {

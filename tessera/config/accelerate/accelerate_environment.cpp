@@ -223,7 +223,7 @@ SourcePos unpacked_position(const Value& at) {
 }
 
 Value unpacked(const Value& from, int depth) {
-  if (depth > 2) throw InputError(concat(from.where().str(), ": sections within sections"));
+  if (depth > 3) throw InputError(concat(from.where().str(), ": sections within sections"));
   if (!from.is_object()) {
     if (from.items().size() != 2) throw InputError(concat(from.where().str(), ": expected a value and its position"));
     Value value = from.items()[0];

@@ -110,13 +110,21 @@ Converted to_accelerate(const Resolved& resolved) {
   plan.take("fp16");
   file.set("mixed_precision", Value::of(std::string(mixed_precision(config))));
   file.set("num_machines", Value::of(1));
+  if (config.device == Device::xla) {
+    file.set("xla", Value::of(true));
+    plan.take("device");
+    plan.take("num_processes");
+    if (plan.take("xla_devices")) file.set("num_processes", Value::of(config.parallel.xla_devices));
+    if (plan.take("gradient_checkpointing"))
+      file.set("xla_fsdp_grad_ckpt", Value::of(config.optimization.gradient_checkpointing));
+  }
   if (plan.take("num_processes")) file.set("num_processes", Value::of(config.parallel.num_processes));
   if (plan.take("main_process_port")) file.set("main_process_port", Value::of(config.parallel.main_process_port));
   file.set("rdzv_backend", Value::of("static"));
   file.set("same_network", Value::of(true));
   // accelerate has no word for GPUs: it takes those that are there, as auto does
   file.set("use_cpu", Value::of(cpu));
-  if (config.device != Device::cuda) plan.take("device");
+  if (config.device != Device::cuda && config.device != Device::xla) plan.take("device");
   return {sorted(file), plan.lost("accelerate's file has no key for it")};
 }
 

@@ -531,7 +531,7 @@ const std::vector<Field>& table() {
             "what computes; cuda needs the plug-in; auto: cuda where that is built and sees a GPU; xla: a PJRT "
             "plug-in, for TPUs"},
       parallel<&P::xla_devices>("xla_devices", at_least(0, 65536),
-                                "devices of --device xla; 0 = all that the PJRT plug-in has"),
+                                "devices of --device xla; 0 = all that the PJRT plug-in has (XLA's CPU one: 1)"),
       parallel<&P::pjrt_plugin>("pjrt_plugin", anything(),
                                 "file of the PJRT plug-in of --device xla; unset: TPU_LIBRARY_PATH (libtpu.so)",
                                 "TESSERA_PJRT_PLUGIN"),

@@ -76,7 +76,6 @@ std::string_view not_built(std::string_view key, std::string_view word) {
       {"4bit", false,
        "states of 4 bits are not built: --optim adamw_8bit keeps them in 8, --zero_stage 1 divides them over "
        "processes"},
-      {"adamw_torch_xla", true, "with --device xla --optim adamw is compiled: write that"},
       {"adamw_torch_npu_fused", true, "NPUs are not supported: write --optim adamw"},
       {"adamw_anyprecision", true, "it is called --optim adamw --bf16_optimizer_states here"},
       {"schedule_free_", false,

@@ -43,6 +43,11 @@ constexpr std::array left = {
     Left{"tp_size", one_process},
     Left{"cp_size", one_process},
     Left{"ep_size", one_process},
+    Left{"full_determinism", "the compiler chooses the order of sums, the same one in every run"},
+    Left{"load_in_4bit", "quantized weights are not compiled"},
+    Left{"load_in_8bit", "quantized weights are not compiled"},
+    Left{"etp_size", one_process},
+    Left{"gradient_predivide_factor", "gradients are summed in fp32"},
     Left{"deterministic_reduce", "the compiler chooses the order of sums, the same one in every run"},
     Left{"backend", one_process},
     Left{"shard_group_size", "all devices share one set of shards"},
@@ -55,6 +60,8 @@ constexpr std::array left = {
     Left{"vision_tower", "places of images depend on data"},
 };
 
+std::string text_of(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value); }
+
 class XlaRules : RuleChecks {
  public:
   XlaRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
@@ -65,8 +72,13 @@ class XlaRules : RuleChecks {
     for (const Left& setting : left) {
       const Field* const field = find_field(setting.name);
       if (dump_json(field->get(c_)) != dump_json(field->get(defaults)))
-        problem({setting.name, "device"}, said(setting.name), " beside --device xla: ", setting.why, "; leave it out");
+        problem({setting.name, "device"}, said(setting.name), " ", text_of(field->get(c_)),
+                " beside --device xla: ", setting.why, "; leave it out");
     }
+    if (c_.sharding.auto_strategy)
+      problem({"strategy", "device"},
+              "--strategy auto beside --device xla: the planner knows no TPUs; say full_shard, ",
+              "shard_grad_op or ddp, and ask `tessera xla compile` what fits");
     if (c_.optimization.optim != OptimizerKind::adamw)
       problem({"optim", "device"}, said("optim"), " ", c_.optimization.optim, " beside --device xla: ", one_update);
     if (c_.optimization.lr_scheduler_type == ScheduleType::one_cycle)
@@ -89,7 +101,7 @@ void unused_xla(const Resolved& resolved, const Unused& unused) {
     for (const char* name :
          {"cpu_offload", "offload_folder", "backward_prefetch", "forward_prefetch", "limit_all_gathers",
           "persistence_threshold", "reduce_bucket_size", "ddp_bucket_cap_mb", "overlap_comm", "sync_module_states",
-          "ddp_find_unused_parameters", "ddp_broadcast_buffers"})
+          "ddp_find_unused_parameters", "ddp_broadcast_buffers", "cpu_ram_efficient_loading", "ddp_timeout"})
       unused(name, "--device xla: the compiler decides when units are gathered, and states are on the devices");
 }
 

@@ -64,6 +64,7 @@ const WordTable& words_of(OptimizerKind) {
                                    "rmsprop", "adamw_8bit", "lion_8bit"},
                                   {{"adamw_torch", "adamw"},
                                    {"adamw_torch_fused", "adamw"},
+                                   {"adamw_torch_xla", "adamw"},
                                    {"adamw_hf", "adamw"},
                                    {"adamw_apex_fused", "adamw"},
                                    {"adamw_bnb_8bit", "adamw_8bit"},

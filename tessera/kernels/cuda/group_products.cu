@@ -136,8 +136,8 @@ void group_rows(const GroupRows& a, std::int64_t rows, std::int64_t inner, std::
          static_cast<int>(inner), static_cast<int>(columns), static_cast<int>(groups));
 }
 
-void group_sums(const GroupSums& a, std::int64_t rows, std::int64_t lines, std::int64_t columns, std::int64_t groups,
-                void* stream) {
+void group_sums(const GroupSums& a, std::int64_t /*rows*/, std::int64_t lines, std::int64_t columns,
+                std::int64_t groups, void* stream) {
   if (lines == 0 || columns == 0 || groups == 0) return;
   launch("group_sums", sums_of_groups, dim3(tiles_of(columns), tiles_of(lines), static_cast<unsigned>(groups)),
          dim3(threads), 0, stream, a, static_cast<int>(lines), static_cast<int>(columns));

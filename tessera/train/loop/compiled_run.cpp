@@ -36,6 +36,18 @@ void check_batch(const data::Batch& batch, bool causal) {
     throw InputError("device xla: an encoder's rows must be of one length, since padding is masked by the row");
 }
 
+/// Whether rows may be of several lengths. Reads all lengths but of a stream, whose rows are gone once read.
+bool lengths_differ(const data::Dataset& rows) {
+  if (rows.streamed()) return true;
+  const std::int64_t length = rows.size() > 0 ? rows.length(0) : 0;
+  for (std::int64_t row = 1; row < rows.size(); ++row)
+    if (rows.length(row) != length) return true;
+  return false;
+}
+
+/// Rows of different lengths are padded to one of this many: each is a program of its own.
+constexpr std::int64_t most_lengths = 8;
+
 }  // namespace
 
 std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::World& world) {
@@ -45,7 +57,24 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
                             " processes; start one (several hosts are not supported)"));
   const auto* const plugin =
       static_cast<const xla::XlaPlugin*>(comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi));
+  log::info("xla: opening the devices of the PJRT plug-in (without a TPU libtpu looks for one for minutes)");
   return plugin->open(config.parallel.pjrt_plugin, static_cast<int>(config.parallel.xla_devices));
+}
+
+void check_compilable(const models::LanguageModel& model, const data::Dataset* rows) {
+  if (model.balance().experts > 0)
+    throw InputError("device xla: models with experts cannot be compiled: which rows an expert has depends on data");
+  if (rows == nullptr || !lengths_differ(*rows)) return;
+  if (model.objective() != data::Objective::Kind::next_token)
+    throw InputError(
+        "device xla: an encoder's rows must be of one length, since padding is masked by the row, and those of the "
+        "training data differ");
+  using Rope = architectures::Rope::Type;
+  const Rope rope = model.spec().rope.type;
+  if (rope == Rope::dynamic || rope == Rope::longrope)
+    throw InputError(
+        "device xla: rows are padded to few lengths, and this model's rotations (rope_type dynamic or longrope) follow "
+        "the length: give rows of one length (a text, block_size)");
 }
 
 xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config) {
@@ -137,6 +166,12 @@ class CompiledRun::Passes final : public StepPasses {
     if (run_.leftover_) run_.step_->drop_gradients();
     run_.leftover_ = true;
     const double sum = run_.step_->accumulate(arguments(batches, scales.scale));
+    if (!std::exchange(told_, true)) {
+      const xla::StepMemory memory = run_.step_->memory();
+      const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
+      log::info("xla: each device has ", text(memory.states), " of parameters, gradients and moments, and ",
+                text(memory.temporary), " while a step is computed, by the compiler's count");
+    }
     parts.window.add_loss(scales.scale == 0 ? 0 : sum / scales.scale * scales.logged);
     parts.model.core.gradients_changed();
   }
@@ -153,6 +188,10 @@ class CompiledRun::Passes final : public StepPasses {
       check_batch(batch, causal);
       rows = std::max(rows, batch.ids.size(0));
       columns = std::max(columns, batch.ids.size(1));
+    }
+    if (run_.lengths_differ_) {
+      const std::int64_t most = setup.datasets.train->max_length(), step = (most + most_lengths - 1) / most_lengths;
+      columns = std::max(columns, std::min(most, (columns + step - 1) / step * step));
     }
     const at::Tensor factor = at::scalar_tensor(scale, at::kFloat);
     std::vector<xla::CompiledStep::MicroBatch> result;
@@ -172,9 +211,11 @@ class CompiledRun::Passes final : public StepPasses {
   }
 
   CompiledRun& run_;
+  bool told_ = false;
 };
 
-CompiledRun::CompiledRun(const PassParts& parts) : parts_(parts) {
+CompiledRun::CompiledRun(const PassParts& parts)
+    : parts_(parts), lengths_differ_(lengths_differ(*parts.setup.datasets.train)) {
   models::LanguageModel& model = *parts.setup.model;
   step_ = parts.setup.xla->compile(model, compiled_loss(model, parts.setup.config),
                                    compiled_options(parts.setup.config, model));

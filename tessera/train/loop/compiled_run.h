@@ -16,6 +16,8 @@ namespace tessera::train {
 /// processes, no plug-in, or other devices than asked for.
 std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::World& world);
 
+/// Throws InputError for a model, or for rows of it, that no compiled step has. `rows` may be null.
+void check_compilable(const models::LanguageModel& model, const data::Dataset* rows);
 /// The loss of a micro-batch {ids, labels, scalar factor, token types if the rows have them}: the model's own times the
 /// factor, in the run's precision. `model` and `config` outlive it.
 xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config);
@@ -43,6 +45,7 @@ class CompiledRun {
   PassParts parts_;
   std::unique_ptr<xla::CompiledStep> step_;
   DeviceUpdate* update_ = nullptr;  // the loop's
+  bool lengths_differ_;             // the rows'
   bool leftover_ = false;           // gradients of a step that was skipped
   bool stale_ = false;              // the host's copies are older
 };

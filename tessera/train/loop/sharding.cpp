@@ -309,6 +309,7 @@ std::vector<std::string> describe_sharding(const RunConfig& config, const models
   const std::string strategy = describe_strategy(config, sharded);
   if (strategy.empty()) return {};
   std::vector<std::string> lines = {"sharding: " + strategy};
+  if (config.device == Device::xla) return lines;  // the compiled step tells what is on its devices
   for (std::string& line : aligned(unit_table(sharded.units(), row_of(config.sharding.strategy).shard_parameters)))
     lines.push_back(std::move(line));
   const layout::StateBytes bytes =

@@ -17,9 +17,14 @@
 namespace tessera::tool {
 namespace {
 
-/// Takes `--name value` out of the arguments.
+/// Takes `--name value` or `--name=value` out of the arguments.
 std::string taken(Arguments& arguments, const std::string& name) {
   for (auto a = arguments.begin(); a != arguments.end(); ++a) {
+    if (a->starts_with("--" + name + "=")) {
+      std::string value = a->substr(name.size() + 3);
+      arguments.erase(a);
+      return value;
+    }
     if (*a != "--" + name) continue;
     if (a + 1 == arguments.end()) throw InputError(concat("--", name, " needs a value"));
     std::string value = *(a + 1);
@@ -83,8 +88,13 @@ int xla_compile(const Arguments& given) {
   config::validate_xla(resolved, problems);
   config::throw_if_any(problems);
   const RunConfig& config = resolved.values;
+  if (config.parallel.xla_devices > 0)
+    throw InputError("tessera xla compile: --topology says how many devices there are; leave --xla_devices out");
+  if (config.model.lora_r > 0)
+    throw InputError("tessera xla compile: adapters are not counted; leave --lora_r out (the whole model needs more)");
   std::string weights_folder;  // not read: the compiler asks for sizes only
   const auto model = models::load_model_deferred(config.model, 0, weights_folder);
+  train::check_compilable(*model, nullptr);
   model->train();
   const std::int64_t length = config.data.block_size > 0 ? config.data.block_size : model->max_positions();
   const std::int64_t rows = config.optimization.per_device_train_batch_size;
