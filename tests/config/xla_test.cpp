@@ -37,7 +37,7 @@ TEST(XlaRules, EverySettingThatIsNotCompiledIsNamed) {
       {{"--packing", "true"},
        "--packing true beside --device xla: where documents end would be part of the compiled program; leave it out"},
       {{"--neftune_noise_alpha", "5"},
-       "--neftune_noise_alpha 5 beside --device xla: noise on embeddings is not compiled yet; leave it out"},
+       "--neftune_noise_alpha 5.0 beside --device xla: noise on embeddings is not compiled yet; leave it out"},
       {{"--tokens_per_batch", "512"},
        "--tokens_per_batch 512 beside --device xla: every step runs the same compiled program; leave it out"},
       {{"--fp8_format", "hybrid"},
