@@ -27,6 +27,9 @@ struct Device {
   double process = 0;         ///< bytes of context and program, without communication
   std::string source;
   std::shared_ptr<const Speeds> measured;  ///< curves that take the place of the numbers above; may be null
+  /// Products of experts, many at once, reach this share of what single ones do: SimuMax v1.2 measured 0.30 of a B200's
+  /// peak (configs/system/b200_bf16_ceperm.json), two thirds of what single ones sustain in steps.
+  double grouped = 0.66;
 };
 
 /// alpha-beta: a message of S bytes takes latency + S / (bandwidth x efficiency).

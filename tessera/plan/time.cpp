@@ -219,10 +219,6 @@ StepTime halves_time(const StepTime& block, double mlp_share, double attentions,
   return time;
 }
 
-/// Products of experts, many at once, reach so much of what single ones do: SimuMax v1.2 measured 0.30 of a B200's peak
-/// (configs/system/b200_bf16_ceperm.json), two thirds of what single ones sustain in steps (hardware.cpp).
-constexpr double grouped_share = 0.66;
-
 BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bool sparse, double seen) {
   BlockTime block;
   if (m.recorded) {  // the mean layer
@@ -236,7 +232,7 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
   const double element = product_element(run), tokens = run.tokens(), t = run.tp();
   StepTime &f = block.forward, &b = block.backward;
   for (const Product& p : products_of(m, run, sparse)) {
-    const double times = p.times / (p.grouped && !d.measured ? grouped_share : 1);
+    const double times = p.times / (p.grouped && !d.measured ? d.grouped : 1);
     const double seconds = times * product_seconds(d, p.tokens, p.out, p.in, element);
     f[TimeKind::products] += seconds;
     if (p.mlp) block.mlp_share += seconds;

@@ -109,6 +109,7 @@ TEST(RecordedModel, TakesAsLongAsItsConfiguration) {
     cluster.device.bandwidth = 1e18;
     cluster.device.units = cluster.device.tile = 1;
     cluster.device.half_depth = 0;
+    cluster.device.grouped = 1;  // a recorded product does not say that it is an expert's
     for (const std::int64_t times : {1, 8}) {
       plan::Plan run;
       run.numerics = plan::numerics_of(plan::Precision::fp32, false);

@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 /// Bottom to top. Up to `plan` torch-free, from `kernels` on part of libtessera.
 constexpr std::array<std::string_view, 22> layers = {
-    "base",   "layout",     "architectures", "image",    "text",    "format", "corpus",
-    "config", "launch",     "storage",       "plan",     "kernels", "comm",   "nn",
-    "data",   "checkpoint", "optim",         "parallel", "xla",     "models", "train", "faces"};
+    "base",   "layout",   "architectures", "image",   "text",  "format", "corpus", "config",
+    "launch", "storage",  "plan",          "kernels", "comm",  "nn",     "data",   "checkpoint",
+    "optim",  "parallel", "xla",           "models",  "train", "faces"};
 constexpr int first_torch_layer = 11;  // kernels: in libtessera, but without LibTorch's headers
 constexpr int tools_level = 100;
 constexpr int unknown_level = -1;
