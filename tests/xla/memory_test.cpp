@@ -125,10 +125,10 @@ TEST_F(XlaMemory, ATpuHasFewGatheredUnitsAtATime) {
     const auto program = xla::program_of_step(parameters, units, {ids_info, ids_info}, loss_of(*model), options, 4);
     const xla::AheadOfTime compiled = topology.compile(program.text, {.replicas = 4});
     temporary[reshard] = compiled.memory.temporary;
-    std::printf("reshard %d: temporary %lld, arguments %lld, unit %lld, %.1f s\n", reshard,
-                (long long)compiled.memory.temporary, (long long)compiled.memory.arguments, (long long)unit,
-                compiled.seconds);
   }
+  // Two gathered units, the gradients of one, and less than one of activations.
+  EXPECT_LT(temporary[true], 4 * unit);
+  EXPECT_LT(temporary[true], temporary[false]);
 }
 
 }  // namespace

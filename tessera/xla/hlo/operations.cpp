@@ -82,7 +82,6 @@ Value literal(Function& f, const void* data, const Type& type) {
     const Type flat{{type.elements()}, type.element};
     return reshape(f, f.write(concat("stablehlo.constant dense<[", hex, "]> : ", text(flat)), flat), type.sizes);
   }
-  if (type.elements() == 1) hex = "";
   for (std::int64_t i = 0; i < type.bytes(); ++i) {
     char two[3];
     std::snprintf(two, sizeof two, "%02X", bytes[i]);
