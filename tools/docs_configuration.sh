@@ -83,7 +83,7 @@ What does not fit is refused with the rule, the numbers and the nearest choices.
 DeepSpeed's engine) follow `tp_size` and `sequence_parallel` and refuse the others above 1 ([faces.md](faces.md)).
 
 With `--pp_size` above 1 the `gradient_accumulation_steps` micro-batches of a step go through the stages in the order of
-`--pipeline_schedule`, a name of [parallelism.md](parallelism.md)'s table or a file; a schedule that cannot be made of
+`--pipeline_schedule`, a name of [pipelines.md](pipelines.md)'s table or a file; a schedule that cannot be made of
 so many ranks, stages and micro-batches, or a file that is wrong or of another shape, is refused before anything starts.
 `--pipeline_layout` says which blocks each stage has (`E` embeddings, `t` a block, `a` and `f` its attention and its
 MLP, `m` a depth of multi-token prediction, `L` the end, `|` the next stage, `*N` or `xN` repeats a letter or bracket),
