@@ -19,8 +19,12 @@ SECTIONS = [  # the bar at the left: what a visitor wants, in the order in which
     ("Learn", ["learn/collectives", "learn/data_parallel", "learn/zero3", "learn/tensor_parallel",
                "learn/sequence_parallel", "learn/context_parallel", "learn/pipeline_parallel",
                "learn/expert_parallel"]),
-    ("Reference", ["strategies", "sharding", "parallelism", "communication", "launching", "faces"]),
-    ("Inside", ["architecture", "glossary", "dependencies"]),
+    ("学习", ["learn/collectives.zh", "learn/data_parallel.zh", "learn/zero3.zh", "learn/tensor_parallel.zh",
+              "learn/sequence_parallel.zh", "learn/context_parallel.zh", "learn/pipeline_parallel.zh",
+              "learn/expert_parallel.zh"]),
+    ("Reference", ["strategies", "precision", "sharding", "parallelism", "pipelines", "communication", "launching",
+                   "faces", "tpu"]),
+    ("Inside", ["architecture", "glossary", "style", "dependencies"]),
 ]
 CONF = '''
 project = "Tessera"

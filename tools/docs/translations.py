@@ -2,7 +2,7 @@
 
     python3 tools/docs/translations.py
 
-Of README and the tutorial: headings have the same levels, blocks of code the same commands and the same code (comments
+Of README, the tutorial and docs/learn: headings have the same levels, blocks of code the same commands and the same code (comments
 may be translated), and links lead to the same places, in the same sections. Prints what differs; exit status 1 then.
 """
 import os, re, sys
@@ -10,7 +10,10 @@ import os, re, sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from snippets import ROOT, bare, blocks
 
-PAGES = [("README.md", "README.zh.md"), ("docs/tutorial.md", "docs/tutorial.zh.md")]
+LESSONS = ["collectives", "data_parallel", "zero3", "tensor_parallel", "sequence_parallel", "context_parallel",
+           "pipeline_parallel", "expert_parallel"]
+PAGES = [("README.md", "README.zh.md"), ("docs/tutorial.md", "docs/tutorial.zh.md"),
+         *((f"docs/learn/{name}.md", f"docs/learn/{name}.zh.md") for name in LESSONS)]
 
 
 def commands(language, text):
@@ -20,17 +23,24 @@ def commands(language, text):
     return "\n".join(filter(None, (" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in text.split("\n"))))
 
 
+def target(link):
+    """Where a link leads, in English. A page that has a translation loses its fragment: headings are translated."""
+    page, _, fragment = re.sub(r"\.zh\.md\b", ".md", link).partition("#")
+    translated = os.path.basename(page) in {os.path.basename(english) for english, _ in PAGES}
+    return page if translated or not fragment else f"{page}#{fragment}"
+
+
 def sections(path):
     """Of each section: the level of its heading, the links in it, sorted."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
     parts = re.split(r"^(#+) .*$", text, flags=re.M)
-    plain = [re.sub(r"\.zh\.md$", ".md", link) for link in re.findall(r"\]\(([^)]+)\)", parts[0])]
-    names = {os.path.basename(page) for pair in PAGES for page in pair}
-    found = [(0, sorted(link for link in plain if link not in names))]
+    own = os.path.basename(target(path))
+    plain = [target(link) for link in re.findall(r"\]\(([^)]+)\)", parts[0])]
+    found = [(0, sorted(link for link in plain if link != own))]
     for level, body in zip(parts[1::2], parts[2::2]):
-        links = [re.sub(r"\.zh\.md\b", ".md", link) for link in re.findall(r"\]\(([^)]+)\)", body)]
-        found.append((len(level), sorted(link for link in links if link not in names)))
+        links = [target(link) for link in re.findall(r"\]\(([^)]+)\)", body)]
+        found.append((len(level), sorted(link for link in links if link != own)))
     return found
 
 
