@@ -64,7 +64,7 @@ TEST(TensorMisuse, of_plans) {
   expect_refused("which are not 5 equal blocks (packed_colwise:5)", cut({{"qkv", colwise, 5}}));
   expect_refused("norm1.weight has 1 dimensions and is no table", cut({{"blocks.0.norm1", embedding_rowwise}}));
   // Ranks that say different things.
-  expect_refused("ranks of world have other modules or plans", [](comm::World& world) {
+  expect_refused("ranks of world have different modules or plans", [](comm::World& world) {
     TensorPlan plan = heads_plan();
     if (world.rank() == 1) plan[1].style = rowwise;
     const TensorParallel parts(*heads_net().module, {.plan = plan});
@@ -81,7 +81,7 @@ TEST(TensorMisuse, of_plans) {
 
 TEST(TensorMisuse, of_the_order) {
   const auto cut = [](const User& user) { const TensorParallel parts(*user.module, {.plan = heads_plan()}); };
-  expect_refused("is cut already", [&](comm::World&) {
+  expect_refused("is already cut", [&](comm::World&) {
     const User user = heads_net();
     const TensorParallel parts(*user.module, {.plan = heads_plan()});
     cut(user);
@@ -92,7 +92,7 @@ TEST(TensorMisuse, of_the_order) {
       const Sharded sharded(*user.module, {.strategy = strategy});
       cut(user);
     });
-  expect_refused("has a gradient, of the whole parameter", [&](comm::World&) {
+  expect_refused("already has a gradient of the whole parameter", [&](comm::World&) {
     const User user = heads_net();
     some_loss(user).backward();
     cut(user);
@@ -100,7 +100,7 @@ TEST(TensorMisuse, of_the_order) {
 }
 
 TEST(TensorMisuse, of_sharded_modules) {
-  expect_refused("is sharded: cut the whole module first", [](comm::World&) {
+  expect_refused("is already sharded: cut the whole module first", [](comm::World&) {
     const auto net = std::make_shared<HeadsNetImpl>();
     const Sharded sharded(*net, {.strategy = "full_shard"});
     const TensorParallel parts(*net, {.plan = heads_plan()});
@@ -133,7 +133,7 @@ TEST(TensorMisuse, of_missing_rules) {
                  train(without(plan, "norm*"), true));
   TensorPlan cut_norm = without(plan, "norm*");
   cut_norm.push_back({"norm1|norm2", sequence_parallel});
-  expect_refused("'norm.weight' is whole on every rank of 'world', and their gradients of it differ",
+  expect_refused("'norm.weight' is whole on every rank of 'world', but its gradients differ",
                  train(cut_norm, true));
   expect_refused("(cut in dimension 1 over 'world') has, as rowwise, 32 of 64 inputs on this rank and is given 64",
                  train(without(plan, "up"), false));

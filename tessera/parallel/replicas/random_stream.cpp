@@ -38,7 +38,7 @@ void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, stream_key), stack);
 }
 
-/// Once, for good: threads may still run operators while the process ends.
+/// Registered once and never removed: threads may still run operators while the process exits.
 void register_generator_key() {
   struct Registrations {
     Registrations() {
@@ -83,7 +83,7 @@ at::Generator thread_generator(c10::Device device) {
 }
 
 std::uint64_t stream_seed(std::uint64_t key, std::uint64_t index) {
-  // The finaliser of SplitMix64: neighbouring keys and indices give unrelated seeds.
+  // The finalizer of SplitMix64: neighbouring keys and indices give unrelated seeds.
   std::uint64_t z = key + (index + 1) * 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
