@@ -42,7 +42,7 @@ struct TensorParallelOptions {
   bool overlap_products = false;
   bool check_values = true;  ///< false: the values are loaded later, into the parts
   /// Gives a parameter without memory (deferred construction) memory and its whole value. Called right before the
-  /// parameter is cut, so that at most one is whole at any time. Empty: the module's initializers run. Not called for
+  /// parameter is cut, so that at most one is whole at any time. Empty: the module's initialisers run. Not called for
   /// parameters that stay whole; they stay without memory.
   std::function<void(const std::string& name, const at::Tensor& parameter)> fill = {};
 };

@@ -1,7 +1,7 @@
 #pragma once
+/// \file
 /// parallel/compression/: gradient compression, which replaces the plain reduction of one flat gradient. One interface
 /// for all methods and strategies.
-/// all methods and strategies.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,6 +1,7 @@
 #pragma once
+/// \file
 /// Shared parts of the gradient compression methods: checks, byte-counting collectives, exactly reduced ranges.
-/// What the methods of gradient compression share: checks, counted collectives, the parts that are reduced exactly.
+///
 /// Elements outside of the segments (padding, counters at a buffer's end) are always reduced exactly. One rank sends
 /// nothing, so nothing is compressed there. Non-finite gradients give non-finite results and leave the kept state
 /// (error feedback) unchanged.

@@ -44,7 +44,7 @@ struct PipelineCut {
 
   /// Cuts into stages with as equal numbers of layers as possible.
   static PipelineCut by_layers() { return {.kind = Kind::layers}; }
-  /// Minimizes the parameters of the rank that has the most (layout::cut_by_cost).
+  /// Minimises the parameters of the rank that has the most (layout::cut_by_cost).
   static PipelineCut by_parameters() { return {.kind = Kind::parameters}; }
   /// The same for costs in any unit, one per layer.
   static PipelineCut by_costs(std::vector<double> costs) {

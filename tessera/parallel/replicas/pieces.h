@@ -5,7 +5,7 @@
 ///
 /// Understood types: at::Tensor, std::optional, vector, array, pair, tuple, map (its values). Your own type T takes
 /// part with one of
-///   template <class F> void visit_tensors(T& value, F&& each);   // in T's namespace: calls each(tensor) for all its tensors
+///   template <class F> void visit_tensors(T& value, F&& each);   // in T's namespace: each(tensor) for all tensors
 ///   template <> struct tessera::parallel::RowsOf<T>              // arguments that are more than their tensors
 /// The first serves arguments and results; rows_of_batch.h is an example of the second.
 

@@ -13,7 +13,7 @@ namespace tessera::parallel {
 /// (or on views made meanwhile) are dispatched to our fallback: inside a Use, an operator that writes a buffer writes a
 /// copy instead, which that Use sees from then on. The buffer itself is never written. The schema shows what an
 /// operator writes; batch and instance norms, whose schemas do not declare that they update their statistics, are
-/// recognized by name. Covers strided CPU tensors without gradient; others are unchanged. Construct and destroy it
+/// recognised by name. Covers strided CPU tensors without gradient; others are unchanged. Construct and destroy it
 /// while no other thread uses the module.
 class PrivateBuffers {
  public:

@@ -83,7 +83,7 @@ at::Generator thread_generator(c10::Device device) {
 }
 
 std::uint64_t stream_seed(std::uint64_t key, std::uint64_t index) {
-  // The finalizer of SplitMix64: neighbouring keys and indices give unrelated seeds.
+  // The finaliser of SplitMix64: neighbouring keys and indices give unrelated seeds.
   std::uint64_t z = key + (index + 1) * 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
