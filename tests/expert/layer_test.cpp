@@ -106,13 +106,13 @@ TEST(ExpertsLayer, what_is_shared_by_experts_the_group_is_summed_or_refused) {
     const ShardingOptions::SharedByExperts shared{world.group(), weight};
     EXPECT_NE(refusal(shared, comm::Reduction::mean).find("divide the loss by the number of all ranks"),
               std::string::npos);
-    EXPECT_NE(refusal(shared, comm::Reduction::sum, 4).find("set shared_by_experts.per_source, of 2 sources"),
+    EXPECT_NE(refusal(shared, comm::Reduction::sum, 4).find("set shared_by_experts.per_source with 2 sources"),
               std::string::npos);
     ShardingOptions::SharedByExperts per_source = shared;
     per_source.per_source = c10::make_intrusive<nn::SourceGradients>(2);
-    EXPECT_NE(
-        refusal(per_source, comm::Reduction::sum, 3).find("do not divide by the 1 ranks of group 'alone' times the 2"),
-        std::string::npos);
+    EXPECT_NE(refusal(per_source, comm::Reduction::sum, 3)
+                  .find("are not divisible by the 1 ranks of group 'alone' times the 2"),
+              std::string::npos);
     EXPECT_NE(refusal(ShardingOptions::SharedByExperts{world.group(), {}}, comm::Reduction::sum)
                   .find("set shared_by_experts"),
               std::string::npos);
