@@ -47,8 +47,8 @@ struct Fp8Tensor {
   std::int64_t rows = 0, columns = 0;  ///< block size of a scale; 0: the whole matrix
 };
 
-/// x [R, C] with one scale: amax, times 2^margin, is mapped to the largest number of the type, and larger values
-/// saturate. `amax`: fp32, one number; 0: the scale is 1. Rounded to nearest, ties to even.
+/// x [R, C] with one scale: amax is mapped to the largest number of the type times 2^-margin; results beyond that
+/// largest number saturate. `amax`: fp32, one number; 0: the scale is 1. Rounded to nearest, ties to even.
 Fp8Tensor to_fp8(const at::Tensor& x, at::ScalarType type, const at::Tensor& amax, std::int64_t margin = 0);
 /// x [R, C] with a scale for each block of rows x columns: the smallest power of two with which the block's largest
 /// value fits into the type.
