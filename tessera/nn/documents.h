@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which tokens of a packed batch belong together.
+/// The documents in a packed batch: groups of tokens that belong together.
 
 #include <cstdint>
 #include <vector>

@@ -42,7 +42,7 @@ class WeightGradients : public torch::CustomClassHolder {
     c10::intrusive_ptr<WeightGradients> gradients_, outer_;
     std::optional<bool> was_deferring_;
   };
-  /// This thread's current object; nullptr if there is none.
+  /// This thread's current object, or nullptr.
   static const c10::intrusive_ptr<WeightGradients>& current();
 
   bool deferring() const;

@@ -40,8 +40,8 @@ struct ShardingOptions {
   /// Ranks per shard group, consecutive; the other groups are replicas (HSDP). 0: the strategy's default (all, or those
   /// of this host). Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
   int shard_group_size = 0;
-  /// Which modules become units. DDP, ZeRO-1 and ZeRO-2, which keep whole parameters and gather nothing, use buckets;
-  /// there units determine where buckets end, and ignored_modules are refused.
+  /// The modules that become units. DDP, ZeRO-1 and ZeRO-2, which keep whole parameters and gather nothing, use
+  /// buckets; there units determine where buckets end, and ignored_modules are refused.
   layout::WrapPolicy wrap = {};
 
   /// Type of gathered parameters; empty: that of the shards. BatchNorm parameters keep the type of their statistics.
@@ -74,7 +74,7 @@ struct ShardingOptions {
 
   bool sync_module_states = true;   ///< broadcast rank 0's parameters and buffers at construction
   bool broadcast_buffers = true;    ///< broadcast rank 0's buffers after each reduction (as Ddp)
-  Offload offload = Offload::none;  ///< what is kept in files (on the CPU) instead of memory
+  Offload offload = Offload::none;  ///< states kept in files (on the CPU) instead of memory
   std::string offload_folder = {};  ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
   std::shared_ptr<parallel::Compression> compression = {};  ///< for gradients on the wire; nullptr: none
   bool check_finite = true;  ///< record which rank's gradient was the first non-finite one: clip_grad_norm() names it
@@ -173,7 +173,7 @@ class Sharded {
   std::vector<ShardedParameter> frozen_parameters() const;
   /// The trained parameters as optimizer slots; `edit` may set decay and rate scale.
   std::vector<optim::Slot> slots(const std::function<void(optim::Slot&)>& edit = {}) const;
-  /// Where offloaded optimizer state is to be allocated; empty unless Offload::optimizer or all.
+  /// The allocator of offloaded optimizer state; empty unless Offload::optimizer or all.
   optim::StateAllocator state_allocator() const;
   /// Sums over the ranks that hold different parts; for optimizers with per-parameter norms.
   optim::SumOverShards sum_over_shards() const;
@@ -193,9 +193,9 @@ class Sharded {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-  /// While the guard exists, backward passes accumulate locally under every strategy (those that divide gradients keep
-  /// whole ones meanwhile), and one pass may reach any part of the module, as the passes of a pipeline's batch do. Call
-  /// reduce() after it.
+  /// While the guard exists, backward passes accumulate locally under every strategy (whole gradients are kept even by
+  /// strategies that divide them), and one pass may reach any part of the module, as the passes of a pipeline's batch
+  /// do. Call reduce() after it.
   class AccumulateLocally {
    public:
     explicit AccumulateLocally(Sharded& sharded);  ///< throws InputError with logical_shards

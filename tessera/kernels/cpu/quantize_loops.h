@@ -51,7 +51,7 @@ void quantize_four_bits_loop(const float* x, std::int64_t n, FourBits type, std:
     alignas(64) std::uint8_t found[four_bit_block];
     __builtin_memset(found, nf4 ? 7 : 0, sizeof found);
     const float factor = 1 / most;
-    if (most > 0 && factor <= __FLT_MAX__)  // otherwise the values are too small to be told from 0 by a product
+    if (most > 0 && factor <= __FLT_MAX__)  // otherwise a product cannot distinguish the values from 0
       nf4 ? nf4_codes_of(x + begin, factor, count, found) : fp4_codes_of(x + begin, factor, count, found);
     for (std::int64_t i = 0; i < count; i += 2)
       codes[(begin + i) / 2] = static_cast<std::uint8_t>(found[i] << 4 | found[i + 1]);

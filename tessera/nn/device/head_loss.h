@@ -9,7 +9,7 @@
 
 namespace tessera::nn {
 
-/// Which gradients are computed.
+/// Selection of the computed gradients.
 struct HeadGradients {
   bool hidden = false, weight = false, bias = false;
   bool any() const { return hidden || weight || bias; }

@@ -29,7 +29,7 @@ struct DeviceKernels {
   static constexpr int current_abi = 3;
   int abi;
 
-  // Random numbers by place (kernels/cuda/dropout.h).
+  // Random numbers by position (kernels/cuda/dropout.h).
   void (*dropout)(kernels::cuda::ConstReals x, kernels::cuda::Reals y, kernels::cuda::RandomLines lines,
                   std::uint32_t limit, float scale);
   void (*uniform)(float* y, kernels::cuda::RandomLines lines);

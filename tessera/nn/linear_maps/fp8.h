@@ -155,7 +155,7 @@ class Fp8Scope {
   Fp8Scope(const Fp8Scope&) = delete;
   Fp8Scope& operator=(const Fp8Scope&) = delete;
 
-  /// This thread's current scope; nullptr if there is none.
+  /// This thread's current scope, or nullptr.
   static const Fp8Scope* current();
   const std::shared_ptr<const Fp8Map>& map() const { return map_; }
   bool training() const { return training_; }

@@ -13,7 +13,7 @@ namespace tessera::nn {
 /// Error unless factor > 0.
 std::int64_t expert_capacity(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, double factor);
 
-/// Which slots are kept when more choose an expert than fit: those with the largest weights, or the first ones.
+/// The slots kept when more choose an expert than fit: those with the largest weights, or the first ones.
 enum class DropBy { probability, position };
 
 /// The capacity setting, as a multiple of the mean number of slots per expert.

@@ -20,7 +20,7 @@ namespace tessera::nn {
 struct ExpertWeights {
   std::vector<at::Tensor> gate, up, down;        ///< one tensor per local expert
   std::int64_t first = 0, total = 0;             ///< number of the first local expert, and of all experts
-  Activation activation = Activation::gelu_erf;  ///< between up and down, if there is no gate
+  Activation activation = Activation::gelu_erf;  ///< between up and down, without a gate
 
   std::int64_t held() const { return static_cast<std::int64_t>(up.size()); }  ///< number of local experts
 };

@@ -24,7 +24,7 @@ class SourceGradients : public torch::CustomClassHolder {
 
   /// Adds `gradients` of sources 1, 2, ... of one weight to those stored already.
   void add(const at::Tensor& weight, const std::vector<at::Tensor>& gradients);
-  /// Returns the stored gradients and removes them; empty if there are none.
+  /// Returns the stored gradients and removes them; may be empty.
   std::vector<at::Tensor> take(const at::Tensor& weight);
   /// Drops all gradients, after a failed backward.
   void clear();

@@ -3,8 +3,8 @@
 /// parallel/autograd/: functions that LibTorch's C++ interface lacks: ends of a backward, hooks on gradients, saved
 /// tensors.
 ///
-/// What the engines of parallel/ need from autograd beyond LibTorch's C++ interface: the exact begin and end of a
-/// backward, hooks on finished gradients, and control over what is saved for backward. All uses of
+/// Functions of autograd that the engines of parallel/ need and LibTorch's C++ interface lacks: the exact begin and end
+/// of a backward, hooks on finished gradients, and control over what is saved for backward. All uses of
 /// torch::autograd::Node and its engine are behind this header, because their ownership changes between LibTorch
 /// releases.
 
@@ -112,8 +112,8 @@ class SavedTensorSource {
 /// the previous one. Installs our engine as listen_to_backward() does.
 SavedTensorSource* exchange_saved_tensor_source(SavedTensorSource* source);
 
-/// A tensor saved by our code as an operation would save an input: through the calling thread's source, or with
-/// LibTorch's own check for in-place changes if there is no source.
+/// A tensor saved by our code as an operation would save an input: through the calling thread's source or, without a
+/// source, with LibTorch's own check for in-place changes.
 class SavedTensor {
  public:
   SavedTensor();  ///< empty: unpack() returns an undefined tensor

@@ -93,7 +93,7 @@ class Versioned {
 
 namespace tessera {
 
-/// Where saved tensors are offloaded, and which.
+/// Destination and selection of offloaded saved tensors.
 struct OffloadOptions {
   /// A folder: stores tensors in one unlinked file in it, which disappears with the last tensor. "host": device tensors
   /// are moved to (pinned) host memory, CPU tensors stay.
@@ -126,7 +126,7 @@ enum class ActivationFormat {
          ///< magnitude
 };
 
-/// Which saved tensors are stored in fewer bits.
+/// Selection of the saved tensors that are stored in fewer bits.
 struct CompressOptions {
   ActivationFormat to = ActivationFormat::bf16;  ///< the storage format
   std::int64_t min_bytes = 64 << 10;             ///< smaller tensors stay

@@ -35,7 +35,7 @@ at::Tensor cast(const at::Tensor& x) {
              : x;
 }
 
-/// Repeats keys so that every rank of the all-to-all has those that its queries use: each key head once per rank that
+/// Repeats keys so that every rank of the all-to-all receives the keys of its queries: each key head once per rank that
 /// uses it.
 at::Tensor for_ranks(const at::Tensor& k, std::int64_t ranks) {
   return k.size(2) % ranks == 0 ? k : k.repeat_interleave(ranks / k.size(2), 2);

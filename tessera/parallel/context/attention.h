@@ -36,7 +36,7 @@ struct ContextAttentionOptions {
 };
 
 /// softmax(softcap(q k^T * scale) + mask) v per head over the whole rows. q [B, t, heads, D]; k, v [B, t, key heads,
-/// D], key heads dividing heads; t = T / c tokens of each row, those that layout::tokens_of() gives this rank, in that
+/// D], key heads dividing heads; t = T / c tokens of each row, this rank's tokens by layout::tokens_of(), in that
 /// order. Returns [B, t, heads * D]. The three have one type (fp32, fp64, bf16, fp16; under autocast they are cast to
 /// its type) and are on the CPU; sums between blocks are computed in fp32 or fp64. Differentiable once; forward and
 /// backward are collective over groups.all: all its ranks call with equal shapes and options, and run backward, in the

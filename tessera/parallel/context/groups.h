@@ -25,7 +25,7 @@ struct ContextGroups {
   int head_ranks() const {
     return heads ? heads.size() : 1;
   }  ///< a: ranks that exchange tokens for heads; 1: no
-     ///< exchange
+  ///< exchange
   /// The cut of rows with this many tokens. Throws InputError when they cannot be cut.
   layout::SequenceCut cut(std::int64_t length) const { return layout::cut_sequence(length, ranks(), head_ranks()); }
   /// The smallest number of tokens >= length that can be cut.

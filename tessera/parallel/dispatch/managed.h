@@ -111,7 +111,7 @@ class OperatorWatcher {
                       const std::function<void()>& run) = 0;
 };
 /// While it exists, `watcher` is called for every operator that this thread calls, whatever its tensors are, except
-/// operators nested in others and those that only make views or read metadata. Not inside a DeferredScope.
+/// nested operators and operators that only make views or read metadata. Not inside a DeferredScope.
 class WatchOperators {
  public:
   explicit WatchOperators(OperatorWatcher& watcher);

@@ -25,7 +25,7 @@ std::int64_t sum_of(const Counts& counts) { return std::accumulate(counts.begin(
 
 /// A few consecutive experts of every rank, whose rows are sent and computed together.
 struct Chunk {
-  std::int64_t begin = 0;  ///< first of its rows among those that this rank sends
+  std::int64_t begin = 0;  ///< first of its rows among the rows this rank sends
   Counts sent, received;   ///< rows to and from each rank
   /// int64 [received]: received rows are ordered by rank; `order` sorts them by expert and `inverse` back. Undefined:
   /// they are already sorted.

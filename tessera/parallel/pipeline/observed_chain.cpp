@@ -45,7 +45,7 @@ void add_blocks(const torch::nn::Module& module, const std::string& prefix, std:
   }
 }
 
-/// Where a record is cut: layer i is operators [begins[i], begins[i + 1]), with value enters[i] as its input.
+/// The cuts of a record: layer i is operators [begins[i], begins[i + 1]), with value enters[i] as its input.
 struct Cuts {
   std::vector<LayerChain::Layer> layers;
   std::vector<std::size_t> begins, enters;

@@ -130,8 +130,8 @@ class PipelineParallel {
   /// An unmodified module whose forward, called as `forward`, is a chain: its registered blocks (children; those of
   /// lists one by one) run one after another, and between two of them later ones need only one tensor. This is derived
   /// by observing the operators that forward calls with `sample`, the inputs of a micro-batch of any size; blocks with
-  /// more tensors between them (skip connections, a reused block) become one layer. Each stage calls the whole forward,
-  /// in which only its own operators compute, so every rank needs the inputs of every batch. Throws InputError for a
+  /// more tensors between them (skip connections, a reused block) become one layer. Each stage calls the whole forward
+  /// but computes only its own operators, so every rank needs the inputs of every batch. Throws InputError for a
   /// forward whose control flow depends on values, here or when it differs for a batch.
   PipelineParallel(torch::nn::Module& module, std::function<at::Tensor(const at::Tensor&)> forward, at::Tensor sample,
                    PipelineParallelOptions options = {});

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Which regions of a model are checkpointed: a plan by name, applied by the code that runs the model's blocks. Our own
-/// models run theirs through models::PartRunner; models/checkpoint_blocks.h installs a plan there.
+/// Selection of a model's checkpointed regions: a plan by name, applied by the code that runs the model's blocks. Our
+/// own models run theirs through models::PartRunner; models/checkpoint_blocks.h installs a plan there.
 
 #include <ATen/core/Tensor.h>
 

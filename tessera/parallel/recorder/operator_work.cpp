@@ -26,7 +26,7 @@ void add_product(RecordedWork& work, const at::Tensor& a, const at::Tensor& b) {
   add_product(work, {real(a.size(-2)), real(n), real(a.size(-1)), batch});
 }
 
-/// The argument of that name as a tensor; undefined if there is none.
+/// The argument of that name as a tensor; undefined if it is missing.
 at::Tensor argument(const SeenOperator& seen, std::string_view name) {
   const auto& arguments = seen.op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i)

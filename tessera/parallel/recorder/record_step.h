@@ -23,7 +23,7 @@ namespace tessera {
 struct RecordOptions {
   std::int64_t rows = 1;        ///< rows of the micro-batch that `body` runs
   std::int64_t row_tokens = 1;  ///< tokens per row, as counted in tokens/s
-  /// Which modules are layers: the pieces of a pipeline and of recomputation. Kind none: the elements of one list or
+  /// The modules that are layers: the pieces of a pipeline and of recomputation. Kind none: the elements of one list or
   /// Sequential that have the same class and together the most parameters; if nothing repeats, the root's children.
   layout::WrapPolicy layers = {};
 };

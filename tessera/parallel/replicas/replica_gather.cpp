@@ -116,7 +116,7 @@ at::Tensor combine(const ReplicaCall& call, std::size_t variable, std::vector<at
   return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
-/// Where a backward starts and ends.
+/// Start and end of a backward.
 struct Ends {
   variable_list outputs, gradients, leaves;
 

@@ -23,9 +23,9 @@ struct DataParallelOptions {
   int replicas = 0;
   /// Intra-op threads of each team, on the CPU. 0: the caller's threads divided among the teams, at least 1.
   int threads_per_replica = 0;
-  /// Where the replicas compute; the first holds the module. Empty: all on the module's device.
+  /// The replicas' devices; the first holds the module. Empty: all on the module's device.
   std::vector<c10::Device> devices = {};
-  /// Where outputs are gathered; empty: the first device.
+  /// The device that receives the outputs; empty: the first device.
   std::optional<c10::Device> output_device = {};
   /// Creates another module like the first (its values do not matter). Called replicas - 1 times, at construction,
   /// without memory for parameters. For modules that keep their own state in forward, and for devices when the module

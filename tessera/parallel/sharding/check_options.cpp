@@ -31,7 +31,7 @@ void check_pairs(const ShardingOptions& o, const comm::Group& group) {
                             "differently for every number of ranks; remove one of the two"));
   if (!o.held_by_earlier_stage.empty() && (!o.stages || o.stages.rank() == 0))
     throw InputError(concat("sharding: held_by_earlier_stage names '", o.held_by_earlier_stage.front(),
-                            "', but there is no earlier stage; set stages, or remove the names"));
+                            "', but this is the first stage or stages is not set; set stages, or remove the names"));
   if (o.shared_by_experts.ranks && o.shared_by_experts.ranks.size() > 1) {
     const int expert_replicas = o.shared_by_experts.ranks.size();
     constexpr const char* what = "sharding: shared_by_experts (parameters that ranks outside of the group also hold) ";

@@ -74,7 +74,7 @@ void Sharded::Impl::check_unknown() const {
                  "module first (run forward on one batch for layers that are created there), then wrap it"));
 }
 
-/// Where every rank has its own whole parameters, a program may give them different values per rank: after wrapping,
+/// If every rank has its own whole parameters, a program may give them different values per rank: after wrapping,
 /// before the first reduction (data-dependent initialisation), or by replacing memory.
 void Sharded::Impl::check_values() {
   if (!plain() || context_.data_parallel.size() == 1) return;

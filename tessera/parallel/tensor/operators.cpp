@@ -64,7 +64,7 @@ std::string described(const at::Tensor& part) {
       "the plan, use gather_tensor_parts() for its values, or Sharded::grad_norm and clip_grad_norm for norms"));
 }
 
-/// The first part among the arguments; undefined if there is none.
+/// The first part among the arguments, or undefined.
 at::Tensor part_among(at::ArrayRef<c10::IValue> values) {
   for (const c10::IValue& value : values) {
     if (value.isTensor() && is_part(value.toTensor())) return value.toTensor();

@@ -46,7 +46,7 @@ inline std::int64_t first_keys(const AttentionHead& a, std::int64_t first) {
   return key > 0 ? key / attention_tile * attention_tile : 0;
 }
 
-/// Which lanes of a tile of queries [first, first + n) attend to keys [begin, begin + keys).
+/// The lanes of a tile of queries [first, first + n) that attend to keys [begin, begin + keys).
 struct SeenLanes {
   std::int64_t shift, window;  ///< query lane t attends to key k if k + shift <= t < k + shift + window
   bool later, earlier;         ///< some keys come after a query; some before the reach of its window
