@@ -274,8 +274,7 @@ at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& keys, const a
     return at::matmul(weights, v).view({b, 1, heads * d});
   }
   const auto spread = [&](const at::Tensor& x) { return own == heads ? x : x.repeat_interleave(heads / own, 1); };
-  at::Tensor mask =
-      at::ones({t, all}, q.options().dtype(at::kBool)).tril(past);  // query i attends to keys 0 .. past + i
+  at::Tensor mask = at::ones({t, all}, q.options().dtype(at::kBool)).tril(past);  // query i: keys 0 .. past + i
   if (options.window > 0) mask = mask.triu(past - options.window + 1);
   if (options.softcap > 0) {
     const auto [out, log_sum] = rectangle_attention({.q = q.transpose(1, 2),

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The linear map, with weights stored either way.
+/// The linear map, with weights in either layout.
 
 #include <ATen/core/Tensor.h>
 

@@ -32,7 +32,7 @@ class WeightGradients : public torch::CustomClassHolder {
   class Scope {
    public:
     Scope(c10::intrusive_ptr<WeightGradients> gradients, bool defer);
-    /// Does not change whether they are deferring; nullptr: nothing is remembered. For recomputing a forward.
+    /// Leaves `gradients` deferring or not, as it is; nullptr: nothing is remembered. For recomputing a forward.
     explicit Scope(c10::intrusive_ptr<WeightGradients> gradients);
     ~Scope();
     Scope(const Scope&) = delete;

@@ -61,14 +61,13 @@ struct ShardingOptions {
   /// the unit.
   bool data_dependent = false;
 
-  bool forward_prefetch =
-      true;  ///< the next unit is gathered while this one computes (in the order of the last forward)
+  bool forward_prefetch = true;  ///< gather the next unit while this one computes (in the order of the last forward)
   layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;  ///< when backward gathers the next one
-  bool limit_all_gathers = true;                   ///< at most one unit is gathered ahead; false: three
-  std::optional<bool> reshard_after_forward = {};  ///< empty: the strategy's default; (an int in other systems:
-                                                   ///< shard_group_size)
-  bool reshard_root = false;                       ///< the root unit is also freed after its forward
-  bool overlap_comm = true;                        ///< false: every collective is waited for at once
+  bool limit_all_gathers = true;  ///< at most one unit is gathered ahead; false: three
+  /// Empty: the strategy's default. (Where other systems take an int here, set shard_group_size.)
+  std::optional<bool> reshard_after_forward = {};
+  bool reshard_root = false;                   ///< the root unit is also freed after its forward
+  bool overlap_comm = true;                    ///< false: every collective is waited for at once
   std::int64_t persistence_threshold = 0;      ///< parameters of at most this many elements stay whole between steps
   double first_bucket_mb = 1, bucket_mb = 25;  ///< MiB; DDP, ZeRO-1, ZeRO-2
 
@@ -167,8 +166,8 @@ class Sharded {
 
   /// Local parts of the trained parameters, for any torch::optim optimizer, in registration order; tied ones once.
   std::vector<at::Tensor> parameters() const;
-  const std::vector<ShardedParameter>& named_parameters() const;  ///< with their positions; valid while this object
-                                                                  ///< exists
+  /// The same with their positions; valid while this object exists.
+  const std::vector<ShardedParameter>& named_parameters() const;
   /// The frozen parameters, in registration order; gather_like() accepts them, too.
   std::vector<ShardedParameter> frozen_parameters() const;
   /// The trained parameters as optimizer slots; `edit` may set decay and rate scale.
@@ -264,8 +263,8 @@ class Sharded {
   /// tensors are skipped.
   void gather_like_to_owners(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
                              const PieceVisitor& keep) const;
-  std::vector<std::size_t> gather_order() const;  ///< widest elements first, then by name; the same under every
-                                                  ///< strategy
+  /// Widest elements first, then by name; the same under every strategy.
+  std::vector<std::size_t> gather_order() const;
   /// By index in named_parameters(): the rank of the shard group that already holds the whole parameter, so that
   /// gather_to_owners() need not move it; -1 if it is spread over several ranks or every rank has it.
   std::vector<int> whole_holders() const;

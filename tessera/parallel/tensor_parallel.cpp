@@ -82,7 +82,7 @@ at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, con
   at::Tensor most = at::stack({mine, mine.neg()});
   group.all_reduce(most, comm::Reduction::max).wait();
   const double difference = (most[0] + most[1]).max().item<double>(), size = most[0][0].item<double>();
-  if (size == 0 || !std::isfinite(size) || !std::isfinite(difference)) {  // reduced values: all ranks decide alike
+  if (size == 0 || !std::isfinite(size) || !std::isfinite(difference)) {  // the same on all ranks, so they decide alike
     compared = false;
     return gradient;
   }

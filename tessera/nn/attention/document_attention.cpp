@@ -66,7 +66,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
     const at::Tensor all = x.to(type_of(x)).reshape({b * t, x.size(2), d});
     return all.stride(2) == 1 ? all : all.contiguous();  // the kernel requires heads without gaps
   };
-  // As torch.nn.attention.varlen calls it: a window is not a causal mask, but one with right side 0.
+  // As in torch.nn.attention.varlen: with a window is_causal is false, and the window's right side is 0 instead.
   const bool windowed = window > 0 && window < bounds.longest;
   const std::optional<std::int64_t> left = windowed ? std::optional(window - 1) : std::nullopt,
                                     right = windowed ? std::optional<std::int64_t>(0) : std::nullopt;
@@ -79,9 +79,8 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
 std::optional<at::Tensor> grouped_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                             double scale) {
   if (!q.is_cuda() || k.size(2) == q.size(2) || !is_half(q, k, v)) return std::nullopt;
-  if (!at::globalContext().userEnabledMathSDP())
-    return std::nullopt;  // without the fallback kernel the query below
-                          // may throw
+  // Without the fallback kernel the query below may throw.
+  if (!at::globalContext().userEnabledMathSDP()) return std::nullopt;
   const auto by_head = [](const at::Tensor& x) { return x.to(type_of(x)).transpose(1, 2); };
   const at::Tensor queries = by_head(q), keys = by_head(k), values = by_head(v);
   // The same query as in scaled_dot_product_attention: with other kernels groups would cost the matrix of all scores.

@@ -29,9 +29,9 @@ at::Tensor matrix(const float* numbers, std::int64_t stride, bool transposed, st
                        at::TensorOptions(at::kFloat));
 }
 
-/// `rows` rounded down to one of few numbers: steps are a quarter of a power of two and at least 16. oneDNN builds a
-/// separate kernel for every number of rows, and the memory of a thousand of them is not returned: 600 MB in thirty
-/// steps of a Mixtral with 48 experts of [512, 384].
+/// `rows` rounded down, so that only few numbers of rows occur: steps are a quarter of a power of two and at least 16.
+/// oneDNN builds a separate kernel for every number of rows, and the memory of a thousand of them is not returned: 600
+/// MB in thirty steps of a Mixtral with 48 experts of [512, 384].
 std::int64_t few_rows(std::int64_t rows) {
   const std::int64_t step =
       std::max<std::int64_t>(16, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows)) / 4));

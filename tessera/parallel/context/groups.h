@@ -22,10 +22,8 @@ struct ContextGroups {
   comm::Group ring = {};                      ///< ranks that exchange keys and values; empty: no exchange (a2a)
 
   int ranks() const { return all.size(); }  ///< c
-  int head_ranks() const {
-    return heads ? heads.size() : 1;
-  }  ///< a: ranks that exchange tokens for heads; 1: no
-  ///< exchange
+  /// a: ranks that exchange tokens for heads; 1: no exchange.
+  int head_ranks() const { return heads ? heads.size() : 1; }
   /// The cut of rows with this many tokens. Throws InputError when they cannot be cut.
   layout::SequenceCut cut(std::int64_t length) const { return layout::cut_sequence(length, ranks(), head_ranks()); }
   /// The smallest number of tokens >= length that can be cut.

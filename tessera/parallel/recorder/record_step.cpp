@@ -169,8 +169,8 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
   }
 
   /// Called when forward uses a parameter, which may start another unit. `differentiated`: autograd has already created
-  /// the node of the current operator. The same is true of everything that runs without grad mode, inside a function
-  /// with its own backward.
+  /// the node of the current operator. (This also holds for everything that runs without grad mode, inside a function
+  /// with its own backward.)
   void meets(std::ptrdiff_t parameter, double input, bool differentiated) {
     if (parameter < 0) return;
     if (backward_seen_) {

@@ -21,7 +21,7 @@ namespace tessera::parallel {
 class WholeGradient final : public FlatGradient {
  public:
   /// `members` are laid out in this order, which sets their offsets; values of their `result` and grad() are copied
-  /// into the new memory. A parameter is `shown` itself.
+  /// into the new memory. `shown` is the parameter itself.
   WholeGradient(std::string name, GradientGroups groups, std::vector<Member> members, comm::Reduction reduction,
                 bool fixed_order);
 
